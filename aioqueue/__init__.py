@@ -1,0 +1,2 @@
+"""x"""
+from aioqueue.queues.aio import *

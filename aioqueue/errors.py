@@ -1,0 +1,142 @@
+"""Everything that can go wrong, in one tree.
+
+The left column is whose doing it is; the right column names the classes that each error *also* is,
+so that the ``except`` clause which a program already has keeps working::
+
+    AioQueueError
+    ├── InvalidArgumentError    the caller's argument is wrong     ValueError
+    ├── QueueFull               would have to wait for room        asyncio.QueueFull, queue.Full
+    ├── QueueEmpty              would have to wait for elements    asyncio.QueueEmpty, queue.Empty
+    ├── DeadlineExceededError   the caller's timeout has run out   TimeoutError
+    ├── OutOfRangeError         closed, and not enough is left     anyio.EndOfStream, *ShutDown
+    ├── QueueClosedError        closed, nothing can be put in      anyio.ClosedResourceError, *ShutDown
+    └── StillRunningError       workers outlived the grace period  RuntimeError
+
+``*ShutDown`` stands for ``asyncio.QueueShutDown`` and ``queue.ShutDown``, which exist from
+Python 3.13 on.
+
+`OutOfRangeError` is the normal end of a run: what was put in has been taken out. It is a *clean
+stop*, which coordinators and runners do not report. `QueueClosedError` meets producers that come
+too late. Both carry the failure that closed the queue as their ``__cause__``, if one did.
+
+Every error survives pickling, attributes included, so that it can cross a process boundary.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue as stdlib_queue
+import sys
+from typing import TYPE_CHECKING
+
+import anyio
+
+__all__ = (
+    "AioQueueError",
+    "DeadlineExceededError",
+    "InvalidArgumentError",
+    "OutOfRangeError",
+    "QueueClosedError",
+    "QueueEmpty",
+    "QueueFull",
+    "StillRunningError",
+)
+
+if TYPE_CHECKING or sys.version_info < (3, 13):
+
+    class _ShutDown(Exception):
+        """Stands in for the two ``ShutDown`` classes that Python 3.13 brought."""
+
+else:
+
+    class _ShutDown(asyncio.QueueShutDown, stdlib_queue.ShutDown):
+        """Both of the classes that Python 3.13 raises from a queue that was shut down."""
+
+
+class AioQueueError(Exception):
+    """Base class of every error that aioqueue raises on its own behalf."""
+
+
+class InvalidArgumentError(AioQueueError, ValueError):
+    """An argument is wrong; the message names it, what was given and what would be right.
+
+    The queue is as it was before the call.
+    """
+
+
+class QueueFull(AioQueueError, asyncio.QueueFull, stdlib_queue.Full):
+    """`enqueue_nowait` found no room, or others waiting for it."""
+
+
+class QueueEmpty(AioQueueError, asyncio.QueueEmpty, stdlib_queue.Empty):
+    """`dequeue_nowait` found no element, or others waiting for it."""
+
+
+class DeadlineExceededError(AioQueueError, TimeoutError):
+    """The ``timeout=`` of a blocking call has run out; what it had begun is undone.
+
+    Attributes:
+        enqueued: how many rows an interrupted `enqueue_many` has put in (0 for any other call).
+    """
+
+    def __init__(self, message: str = "", *, enqueued: int = 0) -> None:
+        super().__init__(message)
+        self.enqueued = enqueued
+
+
+class OutOfRangeError(AioQueueError, anyio.EndOfStream, _ShutDown):
+    """The queue is closed and cannot satisfy the request any more.
+
+    What is left stays in the queue, and a smaller request can still have it. If a failure closed
+    the queue, that failure is the ``__cause__``.
+
+    Attributes:
+        queue: name of the queue.
+        requested: how many elements were asked for.
+        remaining: how many elements are left in the queue.
+        held: how many of those the request had already collected when the queue closed; they
+            have gone back.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        queue: str = "",
+        requested: int = 0,
+        remaining: int = 0,
+        held: int = 0,
+    ) -> None:
+        super().__init__(message)
+        self.queue = queue
+        self.requested = requested
+        self.remaining = remaining
+        self.held = held
+
+
+class QueueClosedError(AioQueueError, anyio.ClosedResourceError, _ShutDown):
+    """The queue is closed for enqueues, or was closed while one was waiting.
+
+    If a failure closed the queue, that failure is the ``__cause__``.
+
+    Attributes:
+        queue: name of the queue.
+        enqueued: how many rows an interrupted `enqueue_many` has put in (0 for any other call).
+    """
+
+    def __init__(self, message: str = "", *, queue: str = "", enqueued: int = 0) -> None:
+        super().__init__(message)
+        self.queue = queue
+        self.enqueued = enqueued
+
+
+class StillRunningError(AioQueueError, RuntimeError):
+    """Workers were still running when the grace period after a stop had run out.
+
+    Attributes:
+        workers: their names.
+    """
+
+    def __init__(self, message: str = "", *, workers: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.workers = workers

@@ -1,0 +1,820 @@
+"""THE rules: who may put in, who may take out, who must wait, and what closing does to them.
+
+Everything that decides about a queue's state is in this module, and nothing else is: it does no I/O,
+starts nothing, sleeps never, reads no clock and has never heard of asyncio or threads. It is told what
+happened (an attempt begins, is withdrawn, is committed, is in a hurry; the queue is closed) and it
+returns what to do: the *lanes* to kick, in which the callers of ended attempts wait. Whoever called
+the machine kicks them after the lock is released.
+
+**Attempts.** One enqueue or dequeue that has begun and not yet ended is an `Attempt`::
+
+    PENDING ──► GRANTED ──► DONE          its owner runs on and commits it
+       │           ├──────► WITHDRAWN     its owner was cancelled in between: all is put back
+       │           └──────► FAILED        (an enqueue only) closed with cancel_pending_enqueues
+       ├──────────────────► DONE          granted and committed in one step
+       ├──────────────────► FAILED        closed, and it can never be satisfied
+       └──────────────────► WITHDRAWN     its owner was cancelled or timed out
+
+Attempts of one side proceed strictly in the order in which they began: only the first may move, even
+if a later, smaller one could be satisfied. After every change enqueues are tried before dequeues,
+until nothing more can move (`_flush`).
+
+**Grant and commit.** In asyncio a caller can be cancelled after it was chosen and before it runs. So
+its attempt is first *granted* and ends when its owner *commits*. A granted dequeue holds its rows in
+its hands; they go back if it is withdrawn. A granted enqueue holds a *place*, which counts against the
+capacity; its row goes in at the commit. Callers whose world excludes that race (`Lane.two_step` is
+false) have both steps at once. Rows must enter in the order of the grants, so while places are
+outstanding, only attempts of the same lane, whose owners resume in the order of their grants, are
+given further ones; everybody else waits for the commit.
+
+**Batches in progress.** The first dequeue in line takes rows as they come. They are *claimed*: they no
+longer count as inside, so producers get their room back at once, but they stay in the storage until
+the batch is complete and leave it as one slice. Only when the storage itself is full are they moved
+into the batch's hands early (`_gather`). Storages that draw by lot are told to draw at once.
+
+**The quick way.** Nearly all operations concern nobody else: there is room, or a row, and no one waits.
+`try_enqueue` and its three sisters are that branch. They compare the number of rows in the storage
+with two bounds, which say it all (capacity, order, closing, waiting callers, rows that are back) because
+every slow move sets them afresh when it ends (`_set_bounds`):
+
+* below ``_quick_in`` a row can go in, and no one has to be told;
+* above ``_quick_out`` a row can come out, and no one has to be told.
+
+**The lock** is passed in and guards every field. It is held for a move and never across a wait. It is a
+re-entrant one, for one reason: such a lock knows who holds it. A signal handler or a finalizer that
+Python runs in the middle of a move can therefore be told apart (`is_entered_here`) instead of
+dead-locking; and the quick way can do without a ``with`` block, which costs more than the lock itself,
+and still let go of the lock whenever Ctrl-C strikes.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Protocol
+
+from aioqueue.elements import Columns, Row
+from aioqueue.errors import OutOfRangeError, QueueClosedError
+from aioqueue.storage.base import Held, Storage
+
+__all__ = (
+    "GRANTED",
+    "NOTHING",
+    "PENDING",
+    "WITHDRAWN",
+    "Attempt",
+    "AttemptState",
+    "Lane",
+    "Machine",
+    "OwnedLock",
+    "Put",
+    "PutMany",
+    "QueueState",
+    "Statistics",
+    "Take",
+    "UntilClosed",
+)
+
+NOTHING: Final = object()
+"""What a try returns that could not be made without waiting or waking someone."""
+
+_INFINITY: Final = float("inf")
+
+
+class QueueState(enum.Enum):
+    """How far a queue is with closing."""
+
+    OPEN = "open"
+    """Elements can be put in."""
+
+    CLOSING = "closing"
+    """`close` was called; enqueues that began before it are still being served."""
+
+    CLOSED = "closed"
+    """Nothing more will come in; what is inside can still be taken out."""
+
+
+class AttemptState(enum.Enum):
+    """What has become of an attempt; the module's docstring draws the moves."""
+
+    PENDING = "pending"
+    GRANTED = "granted"
+    DONE = "done"
+    FAILED = "failed"
+    WITHDRAWN = "withdrawn"
+
+
+PENDING: Final = AttemptState.PENDING
+GRANTED: Final = AttemptState.GRANTED
+DONE: Final = AttemptState.DONE
+FAILED: Final = AttemptState.FAILED
+WITHDRAWN: Final = AttemptState.WITHDRAWN
+
+
+class OwnedLock(Protocol):
+    """A lock that knows whether the calling thread holds it, as `threading.RLock` does."""
+
+    def acquire(self) -> bool:
+        """Take it."""
+
+    def release(self) -> None:
+        """Let go of it."""
+
+    def _is_owned(self) -> bool:
+        """Whether the calling thread holds it."""
+
+    def __enter__(self) -> bool:
+        """Take it."""
+
+    def __exit__(self, *args: object) -> None:
+        """Let go of it."""
+
+
+class Lane(Protocol):
+    """Where callers of one world wait; see `aioqueue.waiting`."""
+
+    two_step: bool
+    """Whether a caller can be cancelled between being chosen and running on."""
+
+    def post(self, attempt: Attempt, /) -> None:
+        """Note that an attempt has ended or was granted. Called under the machine's lock, in the
+        order of the grants: it may not block, nor call the machine."""
+
+
+class Side(enum.Enum):
+    """Which line an attempt stands in."""
+
+    ENQUEUE = "enqueue"
+    DEQUEUE = "dequeue"
+    NEITHER = "neither"
+
+
+ENQUEUE: Final = Side.ENQUEUE
+DEQUEUE: Final = Side.DEQUEUE
+NEITHER: Final = Side.NEITHER
+
+
+class Attempt:
+    """One operation that has begun; its owner keeps it until it has ended.
+
+    Attributes:
+        state: what has become of it.
+        error: why it failed.
+        lane: where its owner waits.
+        waiter: for the lane's own use.
+        machine: the machine it was begun on.
+    """
+
+    __slots__ = ("error", "lane", "machine", "state", "waiter")
+
+    side: ClassVar[Side]
+
+    def __init__(self) -> None:
+        self.state = PENDING
+        self.error: BaseException | None = None
+        self.lane: Lane | None = None
+        self.waiter: Any = None
+        self.machine: Machine | None = None
+
+
+class Put(Attempt):
+    """Enqueue one row."""
+
+    __slots__ = ("row",)
+    side = ENQUEUE
+    n = 1
+
+    def __init__(self, row: Row) -> None:
+        self.state = PENDING
+        self.error = self.lane = self.machine = self.waiter = None
+        self.row = row
+
+
+class PutMany(Attempt):
+    """Enqueue the rows of a batch, one after another; ``done`` of them are in."""
+
+    __slots__ = ("columns", "done", "n", "owned")
+    side = ENQUEUE
+
+    def __init__(self, columns: Columns, n: int, *, owned: bool = False) -> None:
+        super().__init__()
+        self.columns = columns
+        self.n = n
+        self.done = 0
+        self.owned = owned
+
+
+class Take(Attempt):
+    """Dequeue n rows; or, with ``up_to``, fewer when the queue is closed or in a hurry.
+
+    Attributes:
+        held: the rows it has.
+        hurried: whether its deadline has passed: it takes what is there, but at least one row.
+    """
+
+    __slots__ = ("held", "hurried", "n", "up_to")
+    side = DEQUEUE
+
+    def __init__(self, n: int, *, up_to: bool = False, out: Columns | None = None) -> None:
+        self.state = PENDING
+        self.error = self.lane = self.machine = self.waiter = None
+        self.n = n
+        self.up_to = up_to
+        self.hurried = False
+        self.held = Held(out)
+
+    @property
+    def missing(self) -> int:
+        return self.n - self.held.count
+
+
+class UntilClosed(Attempt):
+    """Wait until the last enqueue that began before `close` is in or has failed."""
+
+    __slots__ = ()
+    side = NEITHER
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a queue has done and is doing, at one moment.
+
+    How to read it: a trainer that waits for data shows as ``dequeue_wait`` growing and ``size`` near
+    zero; workers that are held up by the trainer show as ``enqueue_wait`` growing and ``size`` near
+    ``capacity``.
+    """
+
+    size: int
+    """Elements inside."""
+    capacity: int | None
+    """Elements that fit; None where there is no bound."""
+    enqueued: int
+    """Elements put in so far."""
+    dequeued: int
+    """Elements taken out so far."""
+    waiting_enqueues: int
+    """Enqueues that are waiting now."""
+    waiting_dequeues: int
+    """Dequeues that are waiting now."""
+    enqueue_wait: float
+    """Seconds that enqueues which have ended had waited, in total."""
+    dequeue_wait: float
+    """Seconds that dequeues which have ended had waited, in total."""
+
+
+class Machine:
+    """The state of one queue, and every rule about it.
+
+    Args:
+        storage: where the rows rest.
+        lock: guards everything here.
+        capacity: how many rows fit; ``None`` for no bound.
+        keep: how many rows a dequeue must leave inside until the queue is closed
+            (``min_after_dequeue``).
+        kind: the queue's class, for messages.
+        name: the queue's name, for messages.
+    """
+
+    __slots__ = (
+        "_beginning",
+        "_capacity",
+        "_cause",
+        "_claimed",
+        "_dequeue_wait",
+        "_dequeues",
+        "_enqueue_wait",
+        "_enqueued",
+        "_enqueues",
+        "_granted",
+        "_in_hands",
+        "_keep",
+        "_lines",
+        "_lock",
+        "_places",
+        "_put",
+        "_quick_in",
+        "_quick_out",
+        "_state",
+        "_take",
+        "_until_closed",
+        "kind",
+        "name",
+        "storage",
+    )
+
+    def __init__(
+        self,
+        storage: Storage,
+        lock: OwnedLock,
+        *,
+        capacity: int | None = None,
+        keep: int = 0,
+        kind: str = "Queue",
+        name: str = "queue",
+    ) -> None:
+        self.storage = storage
+        self.kind = kind
+        self.name = name
+        self._lock = lock
+        self._put = storage.put
+        self._take = storage.take
+        self._capacity: float = _INFINITY if capacity is None else capacity
+        self._keep = keep
+        self._state = QueueState.OPEN
+        self._cause: BaseException | None = None
+        # Waiting attempts by side, first come first; ordered dicts give the head and any withdrawal
+        # in constant time.
+        self._enqueues: OrderedDict[Put | PutMany, None] = OrderedDict()
+        self._dequeues: OrderedDict[Take, None] = OrderedDict()
+        self._until_closed: OrderedDict[UntilClosed, None] = OrderedDict()
+        # Granted, not yet committed. Places all belong to one lane, in the order of the grants.
+        self._places: OrderedDict[Put, None] = OrderedDict()
+        self._granted: OrderedDict[Take, None] = OrderedDict()
+        self._lines: dict[Side, OrderedDict[Any, None]] = {
+            ENQUEUE: self._enqueues,
+            DEQUEUE: self._dequeues,
+            NEITHER: self._until_closed,
+        }
+        self._in_hands = 0  # rows that granted dequeues hold
+        self._claimed = 0  # rows in the storage that belong to the first waiting dequeue
+        self._beginning: Attempt | None = None  # the attempt whose owner is calling right now
+        self._enqueued = 0
+        self._enqueue_wait = 0.0
+        self._dequeue_wait = 0.0
+        self._quick_in: float = 0
+        self._quick_out: float = 0
+        self._set_bounds()
+
+    # The quick way: see the module's docstring. Each returns at once, and wakes no one.
+
+    def try_enqueue(self, row: Row) -> bool:
+        """Put a row in, if that concerns no one else."""
+        try:
+            self._lock.acquire()
+            fits = len(self.storage) < self._quick_in
+            if fits:
+                self._put(row)
+                self._enqueued += 1
+            self._lock.release()
+        except BaseException:
+            self._let_go()
+            raise
+        return fits
+
+    def try_dequeue(self) -> Row:
+        """Take a row out, if that concerns no one else; else return `NOTHING`."""
+        try:
+            self._lock.acquire()
+            row = self._take() if len(self.storage) > self._quick_out else NOTHING
+            self._lock.release()
+        except BaseException:
+            self._let_go()
+            raise
+        return row
+
+    def try_enqueue_many(self, columns: Columns, n: int, *, owned: bool = False) -> bool:
+        """Put n rows in, if that concerns no one else."""
+        with self._lock:
+            if len(self.storage) + n <= self._quick_in:
+                self.storage.put_many(columns, 0, n, owned)
+                self._enqueued += n
+                return True
+        return False
+
+    def try_dequeue_many(self, n: int, out: Columns | None = None) -> Columns | None:
+        """Take n rows out, if that concerns no one else; else return None."""
+        with self._lock:
+            if len(self.storage) - n >= self._quick_out:
+                return self.storage.pull(n, out)
+        return None
+
+    def is_entered_here(self) -> bool:
+        """Whether the calling thread is in the middle of a move already.
+
+        So it is in a signal handler or a finalizer, and must leave its own move to another thread.
+        """
+        return self._lock._is_owned()
+
+    def _let_go(self) -> None:
+        if self._lock._is_owned():
+            self._lock.release()
+
+    # Attempts. Each method returns the lanes to kick once the lock is released.
+
+    def begin(self, attempt: Attempt, lane: Lane | None) -> Collection[Lane]:
+        """Begin an attempt, which may end at once; if it does not, it waits in the lane.
+
+        Args:
+            attempt: a new one.
+            lane: where its owner is going to wait; ``None`` if it cannot wait: what cannot be done
+                at once is then withdrawn, without having changed anything.
+
+        Raises:
+            QueueClosedError: it is an enqueue, and `close` has been called.
+        """
+        with self._lock:
+            self._claim_what_came()
+            if attempt.side is ENQUEUE and self._state is not QueueState.OPEN:
+                raise self._closed_error()
+            if lane is None and not self._ends_at_once(attempt):
+                attempt.state = WITHDRAWN
+                return ()
+            attempt.machine = self
+            attempt.lane = lane
+            self._lines[attempt.side][attempt] = None
+            self._beginning = attempt
+            try:
+                return self._flush()
+            finally:
+                self._beginning = None
+
+    def commit(self, attempt: Attempt, waited: float = 0.0) -> Collection[Lane]:
+        """End an attempt whose owner has waited and now runs on.
+
+        Args:
+            attempt: one that is no longer pending.
+            waited: seconds, for the statistics.
+        """
+        with self._lock:
+            self._count_wait(attempt, waited)
+            if attempt.state is not GRANTED:
+                return ()
+            attempt.state = DONE
+            if attempt.side is DEQUEUE:
+                assert isinstance(attempt, Take)
+                del self._granted[attempt]
+                self._in_hands -= attempt.held.count
+                return ()
+            assert isinstance(attempt, Put)
+            self._claim_what_came()
+            del self._places[attempt]
+            try:
+                self._insert(attempt.row)
+            finally:
+                lanes = self._flush()
+            return lanes
+
+    def withdraw(
+        self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
+    ) -> Collection[Lane]:
+        """End an attempt whose owner was cancelled: put everything back.
+
+        Whatever it had been granted is undone, and serves the next in line. What a batch had put in
+        stays in. An enqueue that is done, or an attempt that failed, is left as it is.
+
+        Args:
+            attempt: any attempt.
+            waited: seconds, for the statistics.
+            if_pending: only if it is still pending; its state tells.
+        """
+        with self._lock:
+            if if_pending and attempt.state is not PENDING:
+                return ()
+            self._count_wait(attempt, waited)
+            self._claim_what_came()
+            if attempt.state is PENDING or attempt.state is GRANTED:
+                self._forget(attempt)
+            elif attempt.state is not DONE or not isinstance(attempt, Take):
+                return ()
+            attempt.state = WITHDRAWN
+            if isinstance(attempt, Take) and attempt.held.count:
+                self.storage.restore(attempt.held)
+            return self._flush()
+
+    def hurry(self, attempt: Attempt) -> Collection[Lane]:
+        """The deadline of a `Take` with ``up_to`` has passed: let it have what is there.
+
+        If nothing is there, it ends with the first row that comes.
+        """
+        with self._lock:
+            if attempt.state is not PENDING:
+                return ()
+            assert isinstance(attempt, Take)
+            self._claim_what_came()
+            attempt.hurried = True
+            return self._flush()
+
+    def close(
+        self, *, cancel_pending_enqueues: bool = False, cause: BaseException | None = None
+    ) -> Collection[Lane]:
+        """Let nothing more in; any number of times.
+
+        Args:
+            cancel_pending_enqueues: fail the enqueues that have not ended yet, at once.
+            cause: the failure that later errors name as their cause; the first one given counts.
+        """
+        with self._lock:
+            self._claim_what_came()
+            if self._cause is None:
+                self._cause = cause
+            if self._state is QueueState.OPEN:
+                self._state = QueueState.CLOSING
+            lanes: dict[Lane, None] = {}
+            if cancel_pending_enqueues:
+                for attempt in [*self._places, *self._enqueues]:
+                    self._forget(attempt)
+                    self._fail(attempt, self._closed_error(attempt), lanes)
+            lanes.update(dict.fromkeys(self._flush()))
+            return lanes
+
+    def oldest_granted(self) -> Iterable[Attempt]:
+        """The attempts that have been granted longest without a commit, one of each kind.
+
+        Their owners are about to run, or their world has ended: the shell can tell.
+        """
+        if not self._places and not self._granted:
+            return ()  # a look without the lock: what is granted from now on is not the oldest
+        with self._lock:
+            firsts = [next(iter(line), None) for line in (self._places, self._granted)]
+            return [attempt for attempt in firsts if attempt is not None]
+
+    # Looking at it.
+
+    @property
+    def state(self) -> QueueState:
+        """How far the queue is with closing."""
+        with self._lock:
+            return self._state
+
+    @property
+    def size(self) -> int:
+        """How many elements are inside, without those that a waiting batch has taken."""
+        with self._lock:
+            return self.storage.size - self._claims()
+
+    def statistics(self) -> Statistics:
+        """Everything that can be counted, at one moment."""
+        with self._lock:
+            inside = self.storage.size - self._claims()
+            head = next(iter(self._dequeues), None)
+            held = self._in_hands + self._claims() + (head.held.count if head else 0)
+            return Statistics(
+                size=inside,
+                capacity=None if self._capacity == _INFINITY else int(self._capacity),
+                enqueued=self._enqueued,
+                dequeued=self._enqueued - inside - held,
+                waiting_enqueues=len(self._enqueues),
+                waiting_dequeues=len(self._dequeues),
+                enqueue_wait=self._enqueue_wait,
+                dequeue_wait=self._dequeue_wait,
+            )
+
+    # How it moves. All of this runs under the lock.
+
+    def _flush(self) -> Collection[Lane]:
+        """Let attempts proceed until none can; return the lanes to kick."""
+        lanes: dict[Lane, None] = {}
+        moved = True
+        while moved:
+            moved = bool(self._enqueues) and self._run_enqueues(lanes)
+            if self._state is QueueState.CLOSING and not self._enqueues and not self._places:
+                self._state = QueueState.CLOSED
+            if self._dequeues:
+                moved = self._run_dequeues(lanes) or moved
+            else:
+                break
+        while self._until_closed and self._state is QueueState.CLOSED:
+            self._finish(self._until_closed.popitem(last=False)[0], DONE, lanes)
+        self._set_bounds()
+        return lanes
+
+    def _run_enqueues(self, lanes: dict[Lane, None]) -> bool:
+        """Let enqueues proceed, from the head; tell whether anything has changed."""
+        moved = False
+        while self._enqueues:
+            attempt = next(iter(self._enqueues))
+            room = self._room()
+            if room < 1 or not self._is_its_turn(attempt):
+                break
+            moved = True
+            try:
+                if isinstance(attempt, PutMany):
+                    self._insert_rows(attempt, min(room, attempt.n - attempt.done))
+                    if attempt.done < attempt.n:
+                        continue
+                elif self._in_two_steps(attempt):
+                    del self._enqueues[attempt]
+                    self._places[attempt] = None
+                    self._finish(attempt, GRANTED, lanes)
+                    continue
+                else:
+                    self._insert(attempt.row)
+            except Exception as error:
+                # Out of memory, say. It is the owner's to hear of, whoever runs this.
+                del self._enqueues[attempt]
+                self._fail(attempt, error, lanes)
+                continue
+            del self._enqueues[attempt]
+            self._finish(attempt, DONE, lanes)
+        return moved
+
+    def _ends_at_once(self, attempt: Attempt) -> bool:
+        """Whether an attempt that is about to begin would end without waiting."""
+        if isinstance(attempt, Put | PutMany):
+            return not (self._enqueues or self._places) and self._room() >= attempt.n
+        if isinstance(attempt, Take) and self._dequeues:
+            return False
+        closed = self._state is QueueState.CLOSED
+        return closed or (isinstance(attempt, Take) and self._available() >= attempt.n)
+
+    def _is_its_turn(self, attempt: Put | PutMany) -> bool:
+        """Whether the first waiting enqueue may proceed, given the places that are outstanding."""
+        if not self._places:
+            return True
+        first = next(iter(self._places))
+        return (
+            isinstance(attempt, Put)
+            and self._in_two_steps(attempt)
+            and attempt.lane is first.lane
+        )
+
+    def _in_two_steps(self, attempt: Attempt) -> bool:
+        """Whether the attempt's owner might be cancelled before it knows that it was granted.
+
+        Not while the owner itself is calling: then grant and commit are one step.
+        """
+        assert attempt is self._beginning or attempt.lane is not None
+        return attempt is not self._beginning and attempt.lane.two_step  # type: ignore[union-attr]
+
+    def _run_dequeues(self, lanes: dict[Lane, None]) -> bool:
+        """Let dequeues proceed, from the head; tell whether anything has changed."""
+        moved = False
+        while self._dequeues:
+            attempt = next(iter(self._dequeues))
+            available = self._available()
+            wanted: int | None
+            if available >= attempt.missing:
+                wanted = attempt.missing
+            elif self._state is QueueState.CLOSED:
+                wanted = self._last_rows(attempt)
+            elif attempt.hurried and available + attempt.held.count > 0:
+                wanted = max(available, 0)
+            else:
+                return self._claim(attempt, available) or moved
+            moved = True
+            claimed = self._claimed
+            self._leave_line(attempt)
+            if wanted is None:
+                self._fail_out_of_range(attempt, claimed, lanes)
+            else:
+                self._grant_rows(attempt, wanted, lanes)
+        return moved
+
+    def _leave_line(self, attempt: Take) -> None:
+        """Take a waiting dequeue out of the line; what the first one had claimed is free again."""
+        if next(iter(self._dequeues)) is attempt:
+            self._claimed = 0
+        del self._dequeues[attempt]
+
+    def _grant_rows(self, attempt: Take, wanted: int, lanes: dict[Lane, None]) -> None:
+        try:
+            self.storage.hold(attempt.held, wanted)
+        except Exception as error:
+            self.storage.restore(attempt.held)
+            self._fail(attempt, error, lanes)
+            return
+        if self._in_two_steps(attempt):
+            self._granted[attempt] = None
+            self._in_hands += attempt.held.count
+            self._finish(attempt, GRANTED, lanes)
+        else:
+            self._finish(attempt, DONE, lanes)
+
+    def _last_rows(self, attempt: Take) -> int | None:
+        """How many more rows a dequeue gets from a closed queue that has too few; None: it fails."""
+        if not attempt.up_to or attempt.held.count + self.storage.size == 0:
+            return None
+        if self.storage.eager:
+            # As in TensorFlow: what the batch has drawn goes back, and all is drawn again.
+            self.storage.release(attempt.held)
+        return self.storage.size
+
+    def _fail_out_of_range(self, attempt: Take, claimed: int, lanes: dict[Lane, None]) -> None:
+        held = attempt.held.count + claimed
+        self.storage.release(attempt.held)
+        remaining = self.storage.size
+        error = OutOfRangeError(
+            f"{self.kind} '{self.name}' is closed and has insufficient elements"
+            f" (requested {attempt.n}, current size {remaining})",
+            queue=self.name,
+            requested=attempt.n,
+            remaining=remaining,
+            held=held,
+        )
+        error.__cause__ = self._cause
+        self._fail(attempt, error, lanes)
+
+    def _claim(self, attempt: Take, available: int) -> bool:
+        """Set rows aside for the first waiting batch; tell whether there are more than before."""
+        if not self.storage.progressive or available <= self._claimed:
+            return False
+        self._claimed = available
+        if self.storage.eager:
+            self.storage.claim(available)
+        return True
+
+    def _claims(self) -> int:
+        """Rows in the storage that belong to the first waiting dequeue, as of now."""
+        if not self._dequeues or not self.storage.progressive:
+            return 0
+        missing = next(iter(self._dequeues)).missing
+        return max(0, min(self._available(), missing))
+
+    def _claim_what_came(self) -> None:
+        """Rows that came the quick way while a batch waited are that batch's."""
+        if self._dequeues:
+            self._claimed = self._claims()
+
+    def _gather(self) -> None:
+        """Move what is claimed out of the storage, which is full, into the batch's hands."""
+        head = next(iter(self._dequeues))
+        claimed, self._claimed = self._claimed, 0
+        self.storage.hold(head.held, claimed)
+
+    def _insert(self, row: Row) -> None:
+        if self._claimed and len(self.storage) + 1 > self._capacity:
+            self._gather()
+        self.storage.put(row)
+        self._enqueued += 1
+
+    def _insert_rows(self, attempt: PutMany, room: float) -> None:
+        n = int(room)
+        if self._claimed and len(self.storage) + n > self._capacity:
+            self._gather()
+        self.storage.put_many(attempt.columns, attempt.done, attempt.done + n, attempt.owned)
+        attempt.done += n
+        self._enqueued += n
+
+    def _room(self) -> float:
+        """How many rows may go in now; below zero when some came back to a full queue."""
+        inside = len(self.storage) + len(self.storage.returned) - self._claimed
+        return self._capacity - inside - len(self._places)
+
+    def _available(self) -> int:
+        """How many rows may go out now, those that are claimed included."""
+        inside = len(self.storage) + len(self.storage.returned)
+        return inside - (0 if self._state is QueueState.CLOSED else self._keep)
+
+    def _forget(self, attempt: Attempt) -> None:
+        """Take an attempt out of whichever line it stands in."""
+        if attempt.state is PENDING:
+            if isinstance(attempt, Take):
+                self._leave_line(attempt)
+            else:
+                del self._lines[attempt.side][attempt]
+        elif isinstance(attempt, Take):
+            del self._granted[attempt]
+            self._in_hands -= attempt.held.count
+        else:
+            assert isinstance(attempt, Put)
+            del self._places[attempt]
+
+    def _finish(self, attempt: Attempt, state: AttemptState, lanes: dict[Lane, None]) -> None:
+        """Record what has become of an attempt, and tell its lane unless its owner is calling."""
+        attempt.state = state
+        if attempt is not self._beginning and attempt.lane is not None:
+            attempt.lane.post(attempt)
+            lanes[attempt.lane] = None
+
+    def _fail(self, attempt: Attempt, error: BaseException, lanes: dict[Lane, None]) -> None:
+        attempt.error = error
+        self._finish(attempt, FAILED, lanes)
+
+    def _closed_error(self, attempt: Put | PutMany | None = None) -> QueueClosedError:
+        done = attempt.done if isinstance(attempt, PutMany) else 0
+        text = f"{self.kind} '{self.name}' is closed"
+        if attempt is not None:
+            text = f"{self.kind} '{self.name}' was closed while this enqueue was waiting"
+        if isinstance(attempt, PutMany):
+            text += f"; {done} of its {attempt.n} rows are in"
+        error = QueueClosedError(text, queue=self.name, enqueued=done)
+        error.__cause__ = self._cause
+        return error
+
+    def _count_wait(self, attempt: Attempt, waited: float) -> None:
+        if attempt.side is DEQUEUE:
+            self._dequeue_wait += waited
+        elif attempt.side is ENQUEUE:
+            self._enqueue_wait += waited
+
+    def _set_bounds(self) -> None:
+        """Say how full the storage may be for the quick way in and out."""
+        storage = self.storage
+        quick_in: float = -1
+        quick_out: float = _INFINITY
+        if self._enqueues or storage.returned:
+            self._quick_in, self._quick_out = quick_in, quick_out
+            return
+        if not self._places and self._state is QueueState.OPEN:
+            quick_in = self._capacity
+            if self._dequeues:
+                head = next(iter(self._dequeues))
+                # One row less than the head needs; none at all if it wants to see each.
+                waits_for_each = storage.eager or head.hurried
+                enough = 0 if waits_for_each else self._keep + head.missing - 1
+                quick_in = min(quick_in, enough)
+        if not self._dequeues:
+            quick_out = 0 if self._state is QueueState.CLOSED else self._keep
+        self._quick_in, self._quick_out = quick_in, quick_out

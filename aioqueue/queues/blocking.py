@@ -1,0 +1,338 @@
+"""The thread face: the same queues, blocking.
+
+Methods have the names of the async face and take ``timeout=`` seconds besides. A call that would have
+to wait on a thread whose event loop is running is refused, for it would stop the loop that may have to
+wake it.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from aioqueue.errors import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
+from aioqueue.machine import (
+    GRANTED,
+    NOTHING,
+    PENDING,
+    WITHDRAWN,
+    Attempt,
+    Put,
+    PutMany,
+    QueueState,
+    Take,
+    UntilClosed,
+)
+from aioqueue.queues.core import QueueFace, checked_seconds
+from aioqueue.queues.kinds import FIFOKind, PaddingFIFOKind, PriorityKind, RandomShuffleKind
+from aioqueue.waiting import ThreadLane, deliver, in_event_loop, reap, tell
+
+if TYPE_CHECKING:
+    from aioqueue.queues import aio
+
+__all__ = (
+    "Batches",
+    "BlockingQueue",
+    "FIFOQueue",
+    "PaddingFIFOQueue",
+    "PriorityQueue",
+    "RandomShuffleQueue",
+)
+
+PeerT = TypeVar("PeerT")
+
+
+class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
+    """What all queues of the thread face can do.
+
+    **Interrupted means it did not happen.** A dequeue that times out, or that Ctrl-C ends, leaves every
+    element in the queue, first in line; such an `enqueue` has put nothing in; such an `enqueue_many` has
+    put in a prefix, which the exception tells.
+
+    One queue may be used from any number of threads and event loops at the same time. A call that would
+    have to wait on a thread whose event loop is running raises `RuntimeError` at once.
+    """
+
+    _world = "sync"
+
+    @property
+    def aio(self) -> PeerT:
+        """The async face of the same queue, for coroutines."""
+        return self._peer("aio")
+
+    def enqueue(self, element: Any, *, timeout: float | None = None) -> None:
+        """Put one element in, waiting while the queue is full.
+
+        Args:
+            element: a value for one component (shape and dtype as declared, cast under NumPy's
+                ``same_kind`` rule); a tuple of them for several; a dict for named ones; any object in a
+                queue of objects. It is copied.
+            timeout: seconds to wait at most; ``None`` waits for ever.
+
+        Raises:
+            DeadlineExceededError: (a `TimeoutError`) the timeout has run out; nothing was put in.
+            QueueClosedError: `close` has been called.
+            InvalidArgumentError: wrong dtype, shape or components; the queue is unchanged.
+            RuntimeError: it would have to wait on a thread whose event loop is running.
+        """
+        row = element if self._to_row is None else self._to_row(element)
+        if not self._try_enqueue(row):
+            self._complete(Put(row), "enqueue", timeout)
+
+    def enqueue_many(
+        self, batch: Any, *, copy: bool = True, timeout: float | None = None
+    ) -> None:
+        """Put the rows of a batch in, one after another, waiting whenever the queue is full.
+
+        The rows stay together: no other enqueue comes between them. No rows are put in at once.
+
+        Args:
+            batch: per component an array of shape ``(n, *shape)``: alone for one component, in a tuple
+                for several, in a dict for named ones; any iterable in a queue of objects.
+            copy: ``False`` hands the arrays over: they are not copied on the way in, and the caller
+                promises not to touch them any more.
+            timeout: seconds to wait at most, over all rows; ``None`` waits for ever.
+
+        Raises:
+            DeadlineExceededError: (a `TimeoutError`) the timeout has run out; ``enqueued`` tells how many
+                rows are in.
+            QueueClosedError: `close` has been called; ``enqueued`` tells how many rows are in.
+            InvalidArgumentError: wrong dtype, shape or components; the queue is unchanged.
+            RuntimeError: it would have to wait on a thread whose event loop is running.
+        """
+        columns, n = self._core.spec.columns(batch)
+        if n and not self._machine.try_enqueue_many(columns, n, owned=not copy):
+            self._complete(PutMany(columns, n, owned=not copy), "enqueue_many", timeout)
+
+    def dequeue(self, *, timeout: float | None = None) -> Any:
+        """Take one element out, waiting for one.
+
+        Args:
+            timeout: seconds to wait at most; ``None`` waits for ever.
+
+        Returns:
+            The value of a single component, a tuple of several, or a dict of named ones; arrays are
+            private to the caller and writable, scalars are NumPy scalars. The object itself in a queue of
+            objects.
+
+        Raises:
+            DeadlineExceededError: (a `TimeoutError`) the timeout has run out; nothing was taken.
+            OutOfRangeError: the queue is closed and empty.
+            RuntimeError: it would have to wait on a thread whose event loop is running.
+        """
+        row = self._try_dequeue()
+        if row is NOTHING:
+            take = Take(1)
+            self._complete(take, "dequeue", timeout)
+            row = self._core.storage.row(take.held)
+        return row if self._from_row is None else self._from_row(row)
+
+    def dequeue_many(self, n: int, *, out: Any = None, timeout: float | None = None) -> Any:
+        """Take exactly n elements out as one batch, waiting until all of them have come.
+
+        It takes them as they come, so producers get their room back at once and n may exceed the
+        capacity (but not that of a `PriorityQueue`).
+
+        Args:
+            n: how many, >= 0; for 0 an empty batch is returned at once.
+            out: arrays to write the batch to: per component one of shape ``(n, *shape)`` and exactly its
+                dtype, given like a batch. Until the call returns, their content is undefined.
+            timeout: seconds to wait at most; ``None`` waits for ever.
+
+        Returns:
+            Per component an array of shape ``(n, *shape)``: alone, in a tuple, or in a dict; ``out`` if
+            that was given; a list of n objects in a queue of objects.
+
+        Raises:
+            DeadlineExceededError: (a `TimeoutError`) the timeout has run out; nothing was taken.
+            OutOfRangeError: the queue is closed and fewer than n are left; they stay.
+            InvalidArgumentError: n or ``out`` is wrong, or the queue was made without shapes.
+            RuntimeError: it would have to wait on a thread whose event loop is running.
+        """
+        n, arrays = self._core.many(n, out)
+        if n == 0:
+            return self._core.empty_batch(arrays)
+        columns = self._machine.try_dequeue_many(n, arrays)
+        if columns is not None:
+            return self._core.spec.batch(self._core.storage.finish(columns))
+        take = Take(n, out=arrays)
+        self._complete(take, "dequeue_many", timeout)
+        return self._core.taken(take)
+
+    def dequeue_up_to(
+        self, n: int, *, max_wait: float | None = None, timeout: float | None = None
+    ) -> Any:
+        """Take n elements out as one batch, or fewer where waiting for more is of no use.
+
+        Args:
+            n: how many at most, >= 0; for 0 an empty batch is returned at once.
+            max_wait: seconds after which it returns what is there; if nothing is, it waits for the
+                first element. ``None`` waits for all n.
+            timeout: seconds to wait at most, for the first element too; ``None`` waits for ever.
+
+        Returns:
+            A batch as from `dequeue_many`: of n elements; or of the 1 to n that are left, once the
+            queue is closed; or of the 1 to n that have come within ``max_wait``. Never an empty one.
+
+        Raises:
+            DeadlineExceededError: (a `TimeoutError`) the timeout has run out; nothing was taken.
+            OutOfRangeError: the queue is closed and empty.
+            InvalidArgumentError: n or ``max_wait`` is wrong, or the queue was made without shapes.
+            RuntimeError: it would have to wait on a thread whose event loop is running.
+        """
+        n = self._core.count(n)
+        if max_wait is not None:
+            max_wait = checked_seconds(max_wait, "max_wait")
+        if n == 0:
+            return self._core.empty_batch()
+        columns = self._machine.try_dequeue_many(n)
+        if columns is not None:
+            return self._core.spec.batch(self._core.storage.finish(columns))
+        take = Take(n, up_to=True)
+        self._complete(take, "dequeue_up_to", timeout, max_wait)
+        return self._core.taken(take)
+
+    def wait_closed(self, *, timeout: float | None = None) -> None:
+        """Wait until nothing more will come in.
+
+        That is: until `close` has been called, and every enqueue that began before is in or has failed.
+
+        Args:
+            timeout: seconds to wait at most; ``None`` waits for ever.
+
+        Raises:
+            DeadlineExceededError: (a `TimeoutError`) the timeout has run out.
+            RuntimeError: it would have to wait on a thread whose event loop is running.
+        """
+        if self._machine.state is not QueueState.CLOSED:
+            self._complete(UntilClosed(), "wait_closed", timeout)
+
+    def __iter__(self) -> BlockingQueue[PeerT]:
+        """Iterate over elements, taking each out, until the queue is closed and empty."""
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self.dequeue()
+        except OutOfRangeError:
+            raise StopIteration from None
+
+    def batches(self, n: int, *, drop_remainder: bool = False) -> Batches:
+        """Iterate over batches of n elements until the queue is closed and empty.
+
+        Args:
+            n: how many elements each has, >= 1.
+            drop_remainder: leave the last elements in the queue if they are fewer than n, instead of
+                making a smaller last batch of them.
+
+        Raises:
+            InvalidArgumentError: n is wrong, or the queue was made without shapes.
+        """
+        if self._core.count(n) == 0:
+            raise InvalidArgumentError("n: got 0; expected an int >= 1")
+        return Batches(self, n, drop_remainder)
+
+    def _complete(
+        self,
+        attempt: Attempt,
+        method: str,
+        timeout: float | None,
+        max_wait: float | None = None,
+    ) -> None:
+        """Begin an attempt, wait until it ends, and commit it; or withdraw it."""
+        if timeout is not None:
+            timeout = checked_seconds(timeout, "timeout")
+        if in_event_loop():
+            if not self._at_once(attempt):
+                raise RuntimeError(
+                    f"{method} would have to wait, and this thread's event loop is running:"
+                    f" use `await queue.aio.{method}(...)` here"
+                )
+            return
+        began = perf_counter()
+        try:
+            lane = ThreadLane()
+            deliver(self._machine.begin(attempt, lane))
+            if attempt.state is PENDING or attempt.state is GRANTED:
+                reap(self._machine)
+                self._wait(attempt, lane, began, method, timeout, max_wait)
+                deliver(self._machine.commit(attempt, perf_counter() - began))
+        except BaseException as error:
+            tell(self._machine.withdraw, attempt)
+            if isinstance(attempt, PutMany) and not hasattr(error, "enqueued"):
+                error.add_note(f"enqueue_many: {attempt.done} of {attempt.n} rows are in the queue")
+            raise
+        if attempt.error is not None:
+            raise attempt.error
+
+    def _wait(
+        self,
+        attempt: Attempt,
+        lane: ThreadLane,
+        began: float,
+        method: str,
+        timeout: float | None,
+        max_wait: float | None,
+    ) -> None:
+        """Sleep until the attempt is no longer pending.
+
+        Raises:
+            DeadlineExceededError: the timeout has run out; the attempt is withdrawn.
+        """
+        while attempt.state is PENDING:
+            limits = [seconds for seconds in (timeout, max_wait) if seconds is not None]
+            waited = perf_counter() - began
+            if lane.wait(min(limits) - waited if limits else None):
+                continue
+            waited = perf_counter() - began
+            if timeout is not None and waited >= timeout:
+                deliver(self._machine.withdraw(attempt, waited, if_pending=True))
+                if attempt.state is WITHDRAWN:
+                    done = attempt.done if isinstance(attempt, PutMany) else 0
+                    raise DeadlineExceededError(
+                        f"{method} on {self._core.kind} '{self.name}' has waited its timeout of"
+                        f" {timeout:g} s" + (f"; {done} of its rows are in" if done else ""),
+                        enqueued=done,
+                    )
+            elif max_wait is not None and waited >= max_wait:
+                max_wait = None
+                assert isinstance(attempt, Take)
+                deliver(self._machine.hurry(attempt))
+
+
+class Batches:
+    """An iterator over batches; made by `batches`."""
+
+    __slots__ = ("_drop_remainder", "_n", "_queue")
+
+    def __init__(self, queue: BlockingQueue[Any], n: int, drop_remainder: bool) -> None:
+        self._queue = queue
+        self._n = n
+        self._drop_remainder = drop_remainder
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            if self._drop_remainder:
+                return self._queue.dequeue_many(self._n)
+            return self._queue.dequeue_up_to(self._n)
+        except OutOfRangeError:
+            raise StopIteration from None
+
+
+class FIFOQueue(FIFOKind, BlockingQueue["aio.FIFOQueue"]):
+    __doc__ = FIFOKind.__doc__
+
+
+class RandomShuffleQueue(RandomShuffleKind, BlockingQueue["aio.RandomShuffleQueue"]):
+    __doc__ = RandomShuffleKind.__doc__
+
+
+class PaddingFIFOQueue(PaddingFIFOKind, BlockingQueue["aio.PaddingFIFOQueue"]):
+    __doc__ = PaddingFIFOKind.__doc__
+
+
+class PriorityQueue(PriorityKind, BlockingQueue["aio.PriorityQueue"]):
+    __doc__ = PriorityKind.__doc__

@@ -1,0 +1,304 @@
+"""What the two faces of a queue share: its parts, its description, and all that never waits.
+
+A queue *is* its core: a machine over a storage, and the spec of its elements. A face is a thin object
+that adds one world's way of waiting; both faces of a queue hold the same core, so a thread fills what
+a coroutine empties.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from aioqueue.elements import Columns, Component, Spec
+from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull
+from aioqueue.machine import (
+    NOTHING,
+    Attempt,
+    AttemptState,
+    Machine,
+    Put,
+    QueueState,
+    Statistics,
+    Take,
+)
+from aioqueue.storage import Storage
+from aioqueue.waiting import deliver, tell
+
+__all__ = ("QueueCore", "QueueFace", "checked_capacity", "checked_count", "checked_seconds")
+
+_numbers = itertools.count(1)
+PeerT = TypeVar("PeerT")
+
+
+class QueueCore:
+    """The queue itself, whichever face it is seen by.
+
+    Args:
+        kind: the class of the queue, by name.
+        spec: its elements.
+        storage: where they rest.
+        capacity: how many fit; ``None`` for no bound.
+        keep: how many a dequeue must leave inside until the queue is closed.
+        name: for messages and worker names; made up if ``None``.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        spec: Spec,
+        storage: Storage,
+        *,
+        capacity: int | None,
+        keep: int = 0,
+        name: str | None = None,
+    ) -> None:
+        if name is not None and not isinstance(name, str):
+            raise InvalidArgumentError(f"name: got {name!r}; expected a string or None")
+        self.kind = kind
+        self.spec = spec
+        self.storage = storage
+        self.capacity = capacity
+        self.keep = keep
+        self.name = name or f"{kind}-{next(_numbers)}"
+        self.machine = Machine(
+            storage, threading.RLock(), capacity=capacity, keep=keep, kind=kind, name=self.name
+        )
+        self.faces: dict[str, Any] = {}  # world -> its face, made when first asked for
+        self.lock = threading.Lock()  # guards faces
+
+    def count(self, n: Any, what: str = "n") -> int:
+        """Check how many rows a batch is to have.
+
+        Raises:
+            InvalidArgumentError: it is no int >= 0, or the queue can never have so many at once.
+        """
+        if not self.spec.batchable:
+            raise InvalidArgumentError(
+                f"{self.kind} '{self.name}' was made without shapes;"
+                " batches can only be taken from a queue whose elements have shapes"
+            )
+        n = checked_count(n, what)
+        if not self.storage.progressive and self.capacity is not None and n > self.capacity:
+            raise InvalidArgumentError(
+                f"{what}: got {n}; expected at most {self.capacity}, the capacity: a {self.kind}"
+                " cannot give elements to a batch before all of them are there"
+            )
+        return n
+
+    def many(self, n: Any, out: Any) -> tuple[int, Columns | None]:
+        """Check the arguments of `dequeue_many`."""
+        n = self.count(n)
+        return n, None if out is None else self.spec.outputs(out, n)
+
+    def empty_batch(self, out: Columns | None = None) -> Any:
+        """A batch of no rows."""
+        if out is not None:
+            return self.spec.batch(out)
+        return self.spec.batch(self.storage.finish(self.storage.concatenate([])))
+
+    def taken(self, attempt: Take) -> Any:
+        """The batch that a dequeue which has ended gives to its caller."""
+        return self.spec.batch(self.storage.finish(self.storage.columns(attempt.held)))
+
+
+class QueueFace(Generic[PeerT]):
+    """A queue as one world sees it: here, everything that never waits."""
+
+    _world: ClassVar[str]
+    _kind: ClassVar[str]
+    _peer_class: ClassVar[type[QueueFace[Any]]]
+
+    def __init__(self, core: QueueCore) -> None:
+        self._bind(core)
+        core.faces[self._world] = self
+
+    def _bind(self, core: QueueCore) -> None:
+        spec = core.spec
+        self._core = core
+        self._machine = core.machine
+        # Bound once: the quick way in and out should do nothing but the work.
+        self._try_enqueue = core.machine.try_enqueue
+        self._try_dequeue = core.machine.try_dequeue
+        as_it_is, as_it_was = spec.rows_are_elements
+        self._to_row = None if as_it_is else spec.row
+        self._from_row = None if as_it_was else spec.element
+
+    def __repr__(self) -> str:
+        core = self._core
+        size = self._machine.size
+        bound = "unbounded" if core.capacity is None else f"{size}/{core.capacity}"
+        inside = bound if core.capacity is not None else f"{size} elements, unbounded"
+        state = self._machine.state
+        suffix = "" if state is QueueState.OPEN else f", {state.value}"
+        return f"<{type(self).__module__}.{core.kind} '{core.name}' [{core.spec!r}] {inside}{suffix}>"
+
+    def __len__(self) -> int:
+        """How many elements are inside now."""
+        return self._machine.size
+
+    def __bool__(self) -> bool:
+        """A queue is always true, also while it is empty."""
+        return True
+
+    @property
+    def name(self) -> str:
+        """What error messages and worker names call it."""
+        return self._core.name
+
+    @property
+    def capacity(self) -> int | None:
+        """How many elements fit; ``None`` where there is no bound."""
+        return self._core.capacity
+
+    @property
+    def dtypes(self) -> list[np.dtype[Any]] | None:
+        """The components' dtypes; strings of any length have dtype ``object``. ``None`` for objects."""
+        components = self._core.spec.components
+        return None if components is None else [component.dtype for component in components]
+
+    @property
+    def shapes(self) -> list[tuple[int | None, ...]] | None:
+        """The components' shapes; ``None`` where elements may have any."""
+        components = self._core.spec.components
+        if components is None or not self._core.spec.batchable:
+            return None
+        return [_shape(component) for component in components]
+
+    @property
+    def names(self) -> list[str] | None:
+        """The components' names; ``None`` where they have none."""
+        return self._core.spec.names or None
+
+    @property
+    def state(self) -> QueueState:
+        """Whether it is open, closing or closed."""
+        return self._machine.state
+
+    def size(self) -> int:
+        """How many elements are inside now, without those that a waiting batch has taken."""
+        return self._machine.size
+
+    def is_closed(self) -> bool:
+        """Whether `close` has been called; `state` tells how far closing is."""
+        return self._machine.state is not QueueState.OPEN
+
+    def statistics(self) -> Statistics:
+        """Counts and waits, all of one moment."""
+        return self._machine.statistics()
+
+    def close(
+        self, cancel_pending_enqueues: bool = False, *, cause: BaseException | None = None
+    ) -> None:
+        """Let nothing more in. Returns at once; any thread or task may call it, any number of times.
+
+        What is inside can still be dequeued; then every dequeue fails with `OutOfRangeError`.
+        Enqueues that began before still complete as room appears; later ones raise
+        `QueueClosedError`.
+
+        Args:
+            cancel_pending_enqueues: fail the enqueues that are waiting now with `QueueClosedError`.
+            cause: the failure that made the producer give up; every `OutOfRangeError` and
+                `QueueClosedError` from now on has it as its ``__cause__``. The first one counts.
+
+        Raises:
+            InvalidArgumentError: ``cause`` is no exception.
+        """
+        if cause is not None and not isinstance(cause, BaseException):
+            raise InvalidArgumentError(f"cause: got {cause!r}; expected an exception or None")
+        if not isinstance(cancel_pending_enqueues, bool):
+            raise InvalidArgumentError(
+                f"cancel_pending_enqueues: got {cancel_pending_enqueues!r}; expected a bool"
+            )
+        tell(self._machine.close, cancel_pending_enqueues=cancel_pending_enqueues, cause=cause)
+
+    def enqueue_nowait(self, element: Any) -> None:
+        """Put one element in if that is possible without waiting.
+
+        Args:
+            element: as for `enqueue`.
+
+        Raises:
+            QueueFull: there is no room, or others are waiting for it.
+            QueueClosedError: `close` has been called.
+            InvalidArgumentError: the element has the wrong dtype, shape or components.
+        """
+        row = element if self._to_row is None else self._to_row(element)
+        if not self._try_enqueue(row) and not self._at_once(Put(row)):
+            raise QueueFull(f"{self._core.kind} '{self.name}' is full, or others wait for room")
+
+    def dequeue_nowait(self) -> Any:
+        """Take one element out if that is possible without waiting.
+
+        Returns:
+            The element, as from `dequeue`.
+
+        Raises:
+            QueueEmpty: no element can be had now, or others are waiting for one.
+            OutOfRangeError: the queue is closed and empty.
+        """
+        row = self._try_dequeue()
+        if row is NOTHING:
+            take = Take(1)
+            if not self._at_once(take):
+                raise QueueEmpty(
+                    f"{self._core.kind} '{self.name}' has no element to give, or others wait for one"
+                )
+            row = self._core.storage.row(take.held)
+        return row if self._from_row is None else self._from_row(row)
+
+    def _at_once(self, attempt: Attempt) -> bool:
+        """Make an attempt that may not wait; tell whether it was made."""
+        deliver(self._machine.begin(attempt, None))
+        if attempt.error is not None:
+            raise attempt.error
+        return attempt.state is not AttemptState.WITHDRAWN
+
+    def _peer(self, world: str) -> PeerT:
+        """The face of the same queue in another world, made when first asked for."""
+        core = self._core
+        with core.lock:
+            face: Any = core.faces.get(world)
+            if face is None:
+                face = self._peer_class.__new__(self._peer_class)
+                face._bind(core)
+                core.faces[world] = face
+            return face  # type: ignore[no-any-return]
+
+
+def _shape(component: Component) -> tuple[int | None, ...]:
+    assert component.shape is not None
+    return component.shape
+
+
+def checked_capacity(capacity: Any) -> int | None:
+    """Check a capacity: a positive int, or ``None`` for no bound."""
+    if capacity is None:
+        return None
+    if not _is_int(capacity) or capacity < 1:
+        raise InvalidArgumentError(
+            f"capacity: got {capacity!r}; expected an int >= 1, or None for no bound"
+        )
+    return int(capacity)
+
+
+def checked_count(n: Any, what: str = "n") -> int:
+    """Check a number of elements: an int >= 0."""
+    if not _is_int(n) or n < 0:
+        raise InvalidArgumentError(f"{what}: got {n!r}; expected an int >= 0")
+    return int(n)
+
+
+def checked_seconds(seconds: Any, what: str) -> float:
+    """Check a duration: a number of seconds, >= 0."""
+    is_number = isinstance(seconds, int | float | np.number) and not isinstance(seconds, bool)
+    if not is_number or not seconds >= 0:
+        raise InvalidArgumentError(f"{what}: got {seconds!r}; expected a number of seconds >= 0")
+    return float(seconds)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -1,0 +1,58 @@
+"""Rows of varying shape, first in, first out, padded to one shape when they leave as a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from aioqueue.elements import Columns, Component
+from aioqueue.storage.objects import ObjectStorage
+
+__all__ = ("PaddedStorage",)
+
+
+class PaddedStorage(ObjectStorage):
+    """A FIFO of rows whose batches are padded, per component, to the largest size in the batch.
+
+    Padding goes at the high end of each varying dimension: zeros, ``False`` or empty strings. It is
+    done by whoever takes the batch, without the machine's lock.
+
+    Args:
+        components: the components of a row.
+    """
+
+    def __init__(self, components: tuple[Component, ...]) -> None:
+        super().__init__()
+        self._components = components
+
+    def finish(self, columns: Columns) -> Columns:
+        return [
+            pad(component, [row[index] for row in columns])
+            for index, component in enumerate(self._components)
+        ]
+
+
+def pad(component: Component, values: list[Any]) -> np.ndarray[Any, Any]:
+    """Stack values of one component, of shapes that differ where its shape says ``None``.
+
+    Returns:
+        An array of shape ``(len(values), *sizes)``, where a fixed size is the component's and a
+        varying one the largest among the values (0 where there are none).
+    """
+    assert component.shape is not None
+    sizes = [
+        max((value.shape[axis] for value in values), default=0) if size is None else size
+        for axis, size in enumerate(component.shape)
+    ]
+    shape = (len(values), *sizes)
+    if component.text is not None:
+        batch = np.full(shape, component.text(), dtype=object)
+    else:
+        batch = np.zeros(shape, dtype=component.dtype)
+    for index, value in enumerate(values):
+        if component.scalar:
+            batch[index] = value
+        else:
+            batch[(index, *map(slice, value.shape))] = value
+    return batch

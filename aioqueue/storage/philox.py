@@ -1,0 +1,114 @@
+"""The random words that shuffling draws with: Philox 4x32-10.
+
+A counter-based generator (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
+1, 2, 3", SC 2011). TensorFlow 1 drew its shuffles with it, so the same seeds give the same order
+here, on every platform and every NumPy version.
+
+One block turns a 128-bit counter into four 32-bit words. Blocks do not depend on each other, so
+they are made many at a time with NumPy and handed out one word at a time.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aioqueue.errors import InvalidArgumentError
+
+__all__ = ("DEFAULT_GRAPH_SEED", "PhiloxWords", "Seed", "philox_blocks", "resolve_seed")
+
+Seed = int | tuple[int, int] | None
+
+DEFAULT_GRAPH_SEED: Final = 87654321
+"""What TensorFlow 1 uses for the graph's seed where only an op's seed is given."""
+
+_SEED_LIMIT: Final = 2**31 - 1
+_LOW: Final = np.uint64(0xFFFFFFFF)
+_SHIFT: Final = np.uint64(32)
+_MULTIPLIERS: Final = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_WEYL: Final = (0x9E3779B9, 0xBB67AE85)
+_ROUNDS: Final = 10
+_FIRST_BLOCKS: Final = 16
+_MOST_BLOCKS: Final = 1024
+
+
+def resolve_seed(seed: Seed) -> tuple[int, int]:
+    """Turn the public ``seed`` argument into Philox's pair, by TensorFlow 1's rules.
+
+    ``None`` takes fresh entropy; an int is an op's seed beside the default graph seed; a pair is
+    (graph seed, op seed). Each is taken modulo 2**31 - 1, and (0, 0) becomes (0, 2**31 - 1).
+
+    Raises:
+        InvalidArgumentError: it is neither None, nor an int, nor a pair of ints.
+    """
+    if seed is None:
+        return secrets.randbits(63), secrets.randbits(63)
+    given = (DEFAULT_GRAPH_SEED, seed) if _is_int(seed) else seed
+    if not isinstance(given, tuple | list) or len(given) != 2 or not all(map(_is_int, given)):
+        raise InvalidArgumentError(f"seed: got {seed!r}; expected None, an int or a pair of ints")
+    pair = (int(given[0]) % _SEED_LIMIT, int(given[1]) % _SEED_LIMIT)
+    return (0, _SEED_LIMIT) if pair == (0, 0) else pair
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def philox_blocks(seed: int, seed2: int, first: int, count: int) -> NDArray[np.uint32]:
+    """The words of blocks ``first`` to ``first + count``, as one flat array of ``4 * count``.
+
+    Args:
+        seed: the 64-bit key.
+        seed2: the upper 64 bits of the counter; the lower 64 bits count blocks.
+        first: number of the first block.
+        count: how many blocks.
+    """
+    blocks = np.arange(first, first + count, dtype=np.uint64)
+    c0, c1 = blocks & _LOW, blocks >> _SHIFT
+    c2 = np.full(count, seed2 & 0xFFFFFFFF, np.uint64)
+    c3 = np.full(count, (seed2 >> 32) & 0xFFFFFFFF, np.uint64)
+    k0, k1 = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
+    for _ in range(_ROUNDS):
+        # Both factors are below 2**32, so the products are exact in 64 bits.
+        p0, p2 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        c0, c1, c2, c3 = (
+            (p2 >> _SHIFT) ^ c1 ^ np.uint64(k0),
+            p2 & _LOW,
+            (p0 >> _SHIFT) ^ c3 ^ np.uint64(k1),
+            p0 & _LOW,
+        )
+        k0, k1 = (k0 + _WEYL[0]) & 0xFFFFFFFF, (k1 + _WEYL[1]) & 0xFFFFFFFF
+    return np.stack((c0, c1, c2, c3), axis=1).astype(np.uint32).ravel()
+
+
+class PhiloxWords:
+    """An endless sequence of 32-bit words, as plain ints; not thread-safe.
+
+    Words are made in blocks that grow with use: a queue that draws little pays little.
+    """
+
+    __slots__ = ("_block", "_blocks", "_seed", "_words")
+
+    def __init__(self, seed: Seed) -> None:
+        self._seed = resolve_seed(seed)
+        self._block = 0
+        self._blocks = _FIRST_BLOCKS
+        self._words: list[int] = []  # still to be handed out, last one first
+
+    def take(self, count: int) -> list[int]:
+        """The next ``count`` words, in order."""
+        while len(self._words) < count:
+            self._make_more(count)
+        taken = self._words[: -count - 1 : -1]
+        del self._words[len(self._words) - count :]
+        return taken
+
+    def _make_more(self, count: int) -> None:
+        blocks = max(self._blocks, -(-count // 4))
+        made: list[int] = philox_blocks(*self._seed, self._block, blocks)[::-1].tolist()
+        self._words = made + self._words
+        self._block += blocks
+        self._blocks = min(2 * self._blocks, _MOST_BLOCKS)

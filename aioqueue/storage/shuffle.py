@@ -1,0 +1,95 @@
+"""The shuffle buffer: rows leave in random order, exactly as TensorFlow 1 drew them.
+
+A draw takes the row at ``word % size`` of a plain list and puts the list's last row in its place. The
+words are those of `PhiloxWords`, so a seed gives the order that TensorFlow 1 gave, including draws
+between enqueues and after the rows of a failed batch came back.
+
+A batch that waits draws each row at the moment it comes (`eager`): what can be drawn depends on what
+is inside then. Drawn rows stay on the shelf, in ``_drawn``, until the batch is complete, so they cost
+no copy; a batch that is cancelled leaves them there, first in line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aioqueue.elements import Columns, Row
+from aioqueue.storage.base import Held, Storage
+from aioqueue.storage.philox import PhiloxWords, Seed
+from aioqueue.storage.shelf import Entry, Shelf
+
+__all__ = ("ShuffleStorage",)
+
+
+class ShuffleStorage(Storage):
+    """Rows that leave in random order, each drawn uniformly from what is inside.
+
+    Args:
+        shelf: where the rows rest.
+        seed: see `resolve_seed`.
+    """
+
+    eager = True
+
+    def __init__(self, shelf: Shelf, seed: Seed) -> None:
+        super().__init__()
+        self._shelf = shelf
+        self._words = PhiloxWords(seed)
+        self._order: list[Entry] = []
+        self._drawn: list[Entry] = []
+
+    def __len__(self) -> int:
+        return len(self._order) + len(self._drawn)
+
+    def put(self, row: Row, /) -> None:
+        self._order.append(self._shelf.place(row))
+
+    def put_many(self, columns: Columns, start: int, stop: int, owned: bool) -> None:
+        self._order.extend(self._shelf.place_many(columns, start, stop, owned))
+
+    def take(self) -> Row:
+        if not self._drawn:
+            self._draw(1)
+        row = self._shelf.fetch(self._drawn[0])
+        del self._drawn[0]
+        return row
+
+    def pull(self, n: int, into: Columns | None = None) -> Columns:
+        if len(self._drawn) < n:
+            self._draw(n - len(self._drawn))
+        columns = self._shelf.fetch_many(self._drawn[:n], into)
+        del self._drawn[:n]
+        return columns
+
+    def claim(self, n: int) -> None:
+        missing = n - len(self.returned) - len(self._drawn)
+        if missing > 0:
+            self._draw(missing)
+
+    def release(self, held: Held) -> None:
+        """What was drawn goes back into the buffer, last drawn first, and is drawn again."""
+        self._order.extend(reversed(self._drawn))
+        self._drawn.clear()
+        if held.count:
+            rows = list(self._rows(held))
+            self._order.extend(map(self._shelf.place, reversed(rows)))
+            held.clear()
+
+    def stack(self, rows: Sequence[Row], into: Columns | None = None) -> Columns:
+        return self._shelf.stack(rows, into)
+
+    def split(self, columns: Columns) -> list[Row]:
+        return self._shelf.split(columns)
+
+    def concatenate(self, chunks: list[Columns]) -> Columns:
+        return self._shelf.concatenate(chunks)
+
+    def _draw(self, n: int) -> None:
+        order, drawn = self._order, self._drawn
+        last = len(order)
+        for word in self._words.take(n):
+            index = word % last
+            last -= 1
+            drawn.append(order[index])
+            order[index] = order[last]
+        del order[last:]

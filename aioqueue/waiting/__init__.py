@@ -1,0 +1,51 @@
+"""Waiting: how a caller sleeps until its attempt ends, in asyncio, in trio and in a thread.
+
+The only code that knows how a world sleeps and wakes. A new world costs one lane (`base.Lane`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from aioqueue.waiting.aio import current_asyncio_lane
+from aioqueue.waiting.base import AsyncLane, deliver, reap, tell
+from aioqueue.waiting.threads import ThreadLane
+
+__all__ = (
+    "AsyncLane",
+    "ThreadLane",
+    "current_lane",
+    "deliver",
+    "in_event_loop",
+    "reap",
+    "tell",
+)
+
+
+def current_lane(last: AsyncLane | None = None) -> AsyncLane:
+    """The lane of the task that is running: trio's if it runs under trio, else asyncio's.
+
+    Args:
+        last: the one found the last time, which is likely to be the one again.
+
+    Raises:
+        RuntimeError: no event loop is running in this thread.
+    """
+    if _in_trio():
+        from aioqueue.waiting.trio import current_trio_lane
+
+        return current_trio_lane()
+    if last is not None and last.is_current():
+        return last
+    return current_asyncio_lane()
+
+
+def in_event_loop() -> bool:
+    """Whether blocking this thread would block a running event loop."""
+    return asyncio._get_running_loop() is not None or _in_trio()
+
+
+def _in_trio() -> bool:
+    # Asked first, since a trio run may be a guest of an asyncio loop; never imported just to ask.
+    return "trio" in sys.modules and sys.modules["trio"].lowlevel.in_trio_run()

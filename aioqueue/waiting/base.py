@@ -1,0 +1,96 @@
+"""What every way of waiting has in common, and how wakes are delivered.
+
+A *lane* is where callers of one world wait: the tasks of one asyncio loop, the tasks of one trio run,
+one blocked thread. The machine posts an attempt in its lane when it ends (`Lane.post`, under the
+machine's lock, so in the order of the grants) and names the lane; `deliver` kicks it when the lock is
+released. A lane is kicked once for all attempts that ended in one move, and a kick from a foreign
+thread costs one crossing, however many callers it wakes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, cast
+
+from aioqueue.machine import Attempt, Lane, Machine
+
+__all__ = ("AsyncLane", "KickableLane", "deliver", "reap", "tell")
+
+
+class KickableLane(Lane, Protocol):
+    """A lane as the shell knows it."""
+
+    def kick(self) -> Iterable[Attempt]:
+        """Wake the owners of the attempts posted; return those whose world has ended.
+
+        May be called from any thread, and more often than something was posted.
+        """
+
+    def is_dead(self) -> bool:
+        """Whether the world of this lane has ended, so that no one in it will ever run again."""
+
+
+class AsyncLane(KickableLane, Protocol):
+    """A lane whose callers are tasks. Its methods are called in its own thread only."""
+
+    budget: int
+    """How many elements a task may move without waiting before it must let others run."""
+
+    def arm(self, attempt: Attempt) -> None:
+        """Prepare to wait for an attempt that is about to begin."""
+
+    async def wait(self, attempt: Attempt) -> None:
+        """Sleep until the attempt is no longer pending."""
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Callable[[], object]:
+        """Call back after some seconds; returns what cancels that."""
+
+    def is_current(self) -> bool:
+        """Whether the task that is running belongs to this lane."""
+
+    async def checkpoint(self) -> None:
+        """Let others run, and be cancelled if that was asked for."""
+
+
+def deliver(lanes: Iterable[Lane]) -> None:
+    """Kick lanes that the machine has named. Never call it with a machine's lock held.
+
+    A lane whose event loop has been closed loses nothing: its attempts are withdrawn, and what they
+    had been granted serves the next in line.
+    """
+    for lane in lanes:
+        for attempt in cast(KickableLane, lane).kick():
+            _withdraw(attempt)
+
+
+def tell(move: Callable[..., Iterable[Lane]], *arguments: Any, **options: Any) -> None:
+    """Make a move of the machine that may come at any time, and deliver the wakes.
+
+    That is `Machine.close` and `Machine.withdraw`, which a signal handler may call, or a finalizer of a
+    waiting coroutine, in the middle of a move of the same machine and thread. Then it cannot be made
+    here, so it is left to a thread.
+    """
+    machine: Machine = move.__self__  # type: ignore[attr-defined]  # a bound method
+
+    def make() -> None:
+        deliver(move(*arguments, **options))
+
+    if machine.is_entered_here():
+        threading.Thread(target=make, name="aioqueue-deferred-move", daemon=True).start()
+    else:
+        make()
+
+
+def reap(machine: Machine) -> None:
+    """Withdraw what was granted to callers whose event loop was closed before they could run."""
+    for attempt in machine.oldest_granted():
+        if cast(KickableLane, attempt.lane).is_dead():
+            _withdraw(attempt)
+            reap(machine)
+            return
+
+
+def _withdraw(attempt: Attempt) -> None:
+    assert attempt.machine is not None
+    deliver(attempt.machine.withdraw(attempt))

@@ -1,0 +1,45 @@
+"""Waiting in a thread: a lock as a one-shot sleep.
+
+Every wait has a lane of its own, which holds a lock that is taken; the wake releases it. Whether a
+timeout or a grant came first is decided under the machine's lock, so grant and commit are one step.
+The main thread is the exception: Ctrl-C can raise in it between the two, so there they are two.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from aioqueue.machine import Attempt
+
+__all__ = ("ThreadLane",)
+
+
+class ThreadLane:
+    """Where one thread waits for one attempt."""
+
+    __slots__ = ("_asleep", "two_step")
+
+    def __init__(self) -> None:
+        self.two_step = threading.current_thread() is threading.main_thread()
+        self._asleep = threading.Lock()
+        self._asleep.acquire()
+
+    def post(self, attempt: Attempt, /) -> None:
+        """Nothing to note: there is only one attempt."""
+
+    def kick(self) -> Iterable[Attempt]:
+        try:
+            self._asleep.release()
+        except RuntimeError:
+            pass  # kicked already, and not yet awake
+        return ()
+
+    def is_dead(self) -> bool:
+        return False
+
+    def wait(self, seconds: float | None) -> bool:
+        """Sleep until kicked, for some seconds at most; tell whether it was a kick."""
+        if seconds is None:
+            return self._asleep.acquire()
+        return self._asleep.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))

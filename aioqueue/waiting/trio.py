@@ -1,0 +1,104 @@
+"""Waiting in trio. Imported only when trio is running, so that aioqueue does not need it.
+
+One lane per `trio.run`. trio lets a task that was rescheduled run before it can be cancelled: the abort
+function, called under trio's own rules, withdraws the attempt if it is still pending and reports
+failure otherwise. So grant and commit are one step here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import trio
+
+from aioqueue.machine import Attempt, AttemptState
+from aioqueue.waiting.base import deliver
+
+__all__ = ("TrioLane", "current_trio_lane")
+
+_WOKEN: Final = object()
+_here = threading.local()
+
+
+class TrioLane:
+    """Where the tasks of one trio run wait."""
+
+    __slots__ = ("_is_over", "_posted", "_token", "budget", "post", "two_step")
+
+    def __init__(self, token: trio.lowlevel.TrioToken) -> None:
+        self.two_step = False
+        self.budget = 0  # every operation of trio is a checkpoint
+        self._token = token
+        self._is_over = False
+        self._posted: deque[Attempt] = deque()
+        self.post: Callable[[Attempt], None] = self._posted.append
+
+    def kick(self) -> Iterable[Attempt]:
+        if self.is_current():
+            self._wake()
+            return ()
+        try:
+            self._token.run_sync_soon(self._wake, idempotent=True)
+        except trio.RunFinishedError:
+            self._is_over = True
+            abandoned = list(self._posted)
+            self._posted.clear()
+            return abandoned
+        return ()
+
+    def is_dead(self) -> bool:
+        return self._is_over
+
+    def is_current(self) -> bool:
+        return trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is self._token
+
+    def arm(self, attempt: Attempt) -> None:
+        attempt.waiter = None
+
+    async def wait(self, attempt: Attempt) -> None:
+        if attempt.waiter is _WOKEN:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            return
+        attempt.waiter = trio.lowlevel.current_task()
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            assert attempt.machine is not None
+            deliver(attempt.machine.withdraw(attempt, if_pending=True))
+            if attempt.state is AttemptState.WITHDRAWN:
+                return trio.lowlevel.Abort.SUCCEEDED
+            return trio.lowlevel.Abort.FAILED  # it has ended, and its wake is on the way
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Callable[[], object]:
+        scope = trio.CancelScope()
+
+        async def timer() -> None:
+            with scope:
+                await trio.sleep(seconds)
+                callback()
+
+        trio.lowlevel.spawn_system_task(timer)
+        return scope.cancel
+
+    async def checkpoint(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def _wake(self) -> None:
+        while self._posted:
+            attempt = self._posted.popleft()
+            task, attempt.waiter = attempt.waiter, _WOKEN
+            if task is not None and task is not _WOKEN:
+                trio.lowlevel.reschedule(task)
+
+
+def current_trio_lane() -> TrioLane:
+    """The lane of the running trio."""
+    token = trio.lowlevel.current_trio_token()
+    lane: TrioLane | None = getattr(_here, "lane", None)
+    if lane is None or lane._token is not token:
+        lane = _here.lane = TrioLane(token)
+    return lane
