@@ -1,2 +1,63 @@
-"""x"""
-from aioqueue.queues.aio import *
+"""Coordinated queues that keep a training step fed.
+
+Bounded queues on NumPy arrays that block both sides, a `Coordinator` that makes all workers stop
+together and reports what failed, and a `QueueRunner` that keeps several workers filling one queue:
+TensorFlow 1's input system for today's Python. Awaited in asyncio and trio; `aioqueue.sync` is the
+same for threads, and one queue may be used from both at the same time.
+"""
+
+from __future__ import annotations
+
+from aioqueue import sync
+from aioqueue.attempts import QueueState, Statistics
+from aioqueue.coordination.aio import Coordinator, LooperTask, QueueRunner
+from aioqueue.errors import (
+    AioQueueError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    OutOfRangeError,
+    QueueClosedError,
+    QueueEmpty,
+    QueueFull,
+    StillRunningError,
+)
+from aioqueue.queues.aio import (
+    AsyncBatches,
+    AsyncQueue,
+    FIFOQueue,
+    PaddingFIFOQueue,
+    PriorityQueue,
+    RandomShuffleQueue,
+)
+
+__all__ = (
+    "AioQueueError",
+    "AsyncBatches",
+    "AsyncQueue",
+    "Coordinator",
+    "DeadlineExceededError",
+    "FIFOQueue",
+    "InvalidArgumentError",
+    "LooperTask",
+    "OutOfRangeError",
+    "PaddingFIFOQueue",
+    "PriorityQueue",
+    "QueueClosedError",
+    "QueueEmpty",
+    "QueueFull",
+    "QueueRunner",
+    "QueueState",
+    "RandomShuffleQueue",
+    "Statistics",
+    "StillRunningError",
+    "__version__",
+    "sync",
+)
+
+__version__ = "0.1.0"
+
+for _name in __all__:
+    # Tracebacks and reprs show the public path.
+    if isinstance(globals()[_name], type):
+        globals()[_name].__module__ = __name__
+del _name

@@ -16,7 +16,7 @@ are judged by value: ``5`` fits a ``uint8`` component and ``300`` does not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,8 +76,8 @@ class Component:
 
     Args:
         label: what error messages call it: its index, or its name.
-        dtype: anything `numpy.dtype` accepts; ``str`` and ``bytes`` stand for strings of any length,
-            ``object`` for any Python value.
+        dtype: anything `numpy.dtype` accepts; ``str`` and ``bytes`` stand for strings of any
+            length, ``object`` for any Python value.
         shape: its dimensions, ``None`` for one that varies; or ``None`` for any shape at all.
     """
 
@@ -239,7 +239,8 @@ class Component:
             array = np.empty((), dtype=object)
             array[()] = value.item() if isinstance(value, np.generic) else value
         else:
-            if isinstance(value, np.ndarray) and value.ndim == 0 or isinstance(value, str | bytes):
+            is_scalar = isinstance(value, np.ndarray) and value.ndim == 0
+            if is_scalar or isinstance(value, str | bytes):
                 raise InvalidArgumentError(
                     f"component {self.label}: got {_short(value)}; expected a sequence of values"
                 )
@@ -401,7 +402,7 @@ class ObjectSpec:
     __slots__ = ()
     components: tuple[Component, ...] | None = None
     batchable = True
-    names: list[str] = []
+    names: ClassVar[list[str]] = []
     rows_are_elements = (True, True)
 
     def __repr__(self) -> str:
@@ -490,7 +491,8 @@ def _checked_shapes(shapes: Any, count: int, ragged: bool) -> list[Shape | None]
 def _is_size(value: object) -> bool:
     if value is None:
         return True
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 0
+    is_int = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return is_int and int(value) >= 0  # type: ignore[call-overload]
 
 
 def _ragged_column(component: Component, values: Any) -> Any:

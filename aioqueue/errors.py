@@ -9,7 +9,7 @@ so that the ``except`` clause which a program already has keeps working::
     ├── QueueEmpty              would have to wait for elements    asyncio.QueueEmpty, queue.Empty
     ├── DeadlineExceededError   the caller's timeout has run out   TimeoutError
     ├── OutOfRangeError         closed, and not enough is left     anyio.EndOfStream, *ShutDown
-    ├── QueueClosedError        closed, nothing can be put in      anyio.ClosedResourceError, *ShutDown
+    ├── QueueClosedError        closed, nothing can be put in     anyio.ClosedResourceError, *ShutDown
     └── StillRunningError       workers outlived the grace period  RuntimeError
 
 ``*ShutDown`` stands for ``asyncio.QueueShutDown`` and ``queue.ShutDown``, which exist from
@@ -44,7 +44,7 @@ __all__ = (
 
 if TYPE_CHECKING or sys.version_info < (3, 13):
 
-    class _ShutDown(Exception):
+    class _ShutDown(Exception):  # noqa: N818  # named as what it stands in for
         """Stands in for the two ``ShutDown`` classes that Python 3.13 brought."""
 
 else:
@@ -64,11 +64,11 @@ class InvalidArgumentError(AioQueueError, ValueError):
     """
 
 
-class QueueFull(AioQueueError, asyncio.QueueFull, stdlib_queue.Full):
+class QueueFull(AioQueueError, asyncio.QueueFull, stdlib_queue.Full):  # noqa: N818
     """`enqueue_nowait` found no room, or others waiting for it."""
 
 
-class QueueEmpty(AioQueueError, asyncio.QueueEmpty, stdlib_queue.Empty):
+class QueueEmpty(AioQueueError, asyncio.QueueEmpty, stdlib_queue.Empty):  # noqa: N818
     """`dequeue_nowait` found no element, or others waiting for it."""
 
 

@@ -1,10 +1,10 @@
 """THE rules: who may put in, who may take out, who must wait, and what closing does to them.
 
-Everything that decides about a queue's state is in this module, and nothing else is: it does no I/O,
-starts nothing, sleeps never, reads no clock and has never heard of asyncio or threads. It is told what
-happened (an attempt begins, is withdrawn, is committed, is in a hurry; the queue is closed) and it
-returns what to do: the *lanes* to kick, in which the callers of ended attempts wait. Whoever called
-the machine kicks them after the lock is released.
+Everything that decides about a queue's state is in this module, and nothing else is: it does no
+I/O, starts nothing, sleeps never, reads no clock and has never heard of asyncio or threads. It is
+told what happened (an attempt begins, is withdrawn, is committed, is in a hurry; the queue is
+closed) and it returns what to do: the *lanes* to kick, in which the callers of ended attempts wait.
+Whoever called the machine kicks them after the lock is released.
 
 **Attempts.** One enqueue or dequeue that has begun and not yet ended is an `Attempt`::
 
@@ -15,102 +15,75 @@ the machine kicks them after the lock is released.
        ├──────────────────► FAILED        closed, and it can never be satisfied
        └──────────────────► WITHDRAWN     its owner was cancelled or timed out
 
-Attempts of one side proceed strictly in the order in which they began: only the first may move, even
-if a later, smaller one could be satisfied. After every change enqueues are tried before dequeues,
-until nothing more can move (`_flush`).
+Attempts of one side proceed strictly in the order in which they began: only the first may move,
+even if a later, smaller one could be satisfied. After every change enqueues are tried before
+dequeues, until nothing more can move (`_flush`).
 
-**Grant and commit.** In asyncio a caller can be cancelled after it was chosen and before it runs. So
-its attempt is first *granted* and ends when its owner *commits*. A granted dequeue holds its rows in
-its hands; they go back if it is withdrawn. A granted enqueue holds a *place*, which counts against the
-capacity; its row goes in at the commit. Callers whose world excludes that race (`Lane.two_step` is
-false) have both steps at once. Rows must enter in the order of the grants, so while places are
-outstanding, only attempts of the same lane, whose owners resume in the order of their grants, are
-given further ones; everybody else waits for the commit.
+**Grant and commit.** In asyncio a caller can be cancelled after it was chosen and before it runs.
+So its attempt is first *granted* and ends when its owner *commits*. A granted dequeue holds its
+rows in its hands; they go back if it is withdrawn. A granted enqueue holds a *place*, which counts
+against the capacity; its row goes in at the commit. Callers whose world excludes that race
+(`Lane.two_step` is false) have both steps at once. Rows must enter in the order of the grants, so
+while places are outstanding, only attempts of the same lane, whose owners resume in the order of
+their grants, are given further ones; everybody else waits for the commit.
 
-**Batches in progress.** The first dequeue in line takes rows as they come. They are *claimed*: they no
-longer count as inside, so producers get their room back at once, but they stay in the storage until
-the batch is complete and leave it as one slice. Only when the storage itself is full are they moved
-into the batch's hands early (`_gather`). Storages that draw by lot are told to draw at once.
+**Batches in progress.** The first dequeue in line takes rows as they come. They are *claimed*: they
+no longer count as inside, so producers get their room back at once, but they stay in the storage
+until the batch is complete and leave it as one slice. Only when the storage itself is full are they
+moved into the batch's hands early (`_gather`). Storages that draw by lot are told to draw at once.
 
-**The quick way.** Nearly all operations concern nobody else: there is room, or a row, and no one waits.
-`try_enqueue` and its three sisters are that branch. They compare the number of rows in the storage
-with two bounds, which say it all (capacity, order, closing, waiting callers, rows that are back) because
-every slow move sets them afresh when it ends (`_set_bounds`):
+**The quick way.** Nearly all operations concern nobody else: there is room, or a row, and no one
+waits. `try_enqueue` and its three sisters are that branch. They compare the number of rows in the
+storage with two bounds, which say it all (capacity, order, closing, waiting callers, rows that are
+back) because every slow move sets them afresh when it ends (`_set_bounds`):
 
 * below ``_quick_in`` a row can go in, and no one has to be told;
 * above ``_quick_out`` a row can come out, and no one has to be told.
 
-**The lock** is passed in and guards every field. It is held for a move and never across a wait. It is a
-re-entrant one, for one reason: such a lock knows who holds it. A signal handler or a finalizer that
-Python runs in the middle of a move can therefore be told apart (`is_entered_here`) instead of
-dead-locking; and the quick way can do without a ``with`` block, which costs more than the lock itself,
-and still let go of the lock whenever Ctrl-C strikes.
+**The lock** is passed in and guards every field. It is held for a move and never across a wait. It
+is a re-entrant one, for one reason: such a lock knows who holds it. A signal handler or a finalizer
+that Python runs in the middle of a move can therefore be told apart (`is_entered_here`) instead of
+dead-locking; and the quick way can do without a ``with`` block, which costs more than the lock
+itself, and still let go of the lock whenever Ctrl-C strikes.
 """
 
 from __future__ import annotations
 
-import enum
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol
+from types import TracebackType
+from typing import Any, Final, Protocol
 
+from aioqueue.attempts import (
+    DEQUEUE,
+    DONE,
+    ENQUEUE,
+    FAILED,
+    GRANTED,
+    NEITHER,
+    PENDING,
+    WITHDRAWN,
+    Attempt,
+    AttemptState,
+    Lane,
+    Put,
+    PutMany,
+    QueueState,
+    Side,
+    Statistics,
+    Take,
+    UntilClosed,
+)
 from aioqueue.elements import Columns, Row
 from aioqueue.errors import OutOfRangeError, QueueClosedError
-from aioqueue.storage.base import Held, Storage
+from aioqueue.storage.base import Storage
 
-__all__ = (
-    "GRANTED",
-    "NOTHING",
-    "PENDING",
-    "WITHDRAWN",
-    "Attempt",
-    "AttemptState",
-    "Lane",
-    "Machine",
-    "OwnedLock",
-    "Put",
-    "PutMany",
-    "QueueState",
-    "Statistics",
-    "Take",
-    "UntilClosed",
-)
+__all__ = ("NOTHING", "Machine", "OwnedLock")
 
 NOTHING: Final = object()
 """What a try returns that could not be made without waiting or waking someone."""
 
 _INFINITY: Final = float("inf")
-
-
-class QueueState(enum.Enum):
-    """How far a queue is with closing."""
-
-    OPEN = "open"
-    """Elements can be put in."""
-
-    CLOSING = "closing"
-    """`close` was called; enqueues that began before it are still being served."""
-
-    CLOSED = "closed"
-    """Nothing more will come in; what is inside can still be taken out."""
-
-
-class AttemptState(enum.Enum):
-    """What has become of an attempt; the module's docstring draws the moves."""
-
-    PENDING = "pending"
-    GRANTED = "granted"
-    DONE = "done"
-    FAILED = "failed"
-    WITHDRAWN = "withdrawn"
-
-
-PENDING: Final = AttemptState.PENDING
-GRANTED: Final = AttemptState.GRANTED
-DONE: Final = AttemptState.DONE
-FAILED: Final = AttemptState.FAILED
-WITHDRAWN: Final = AttemptState.WITHDRAWN
 
 
 class OwnedLock(Protocol):
@@ -128,140 +101,14 @@ class OwnedLock(Protocol):
     def __enter__(self) -> bool:
         """Take it."""
 
-    def __exit__(self, *args: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
         """Let go of it."""
-
-
-class Lane(Protocol):
-    """Where callers of one world wait; see `aioqueue.waiting`."""
-
-    two_step: bool
-    """Whether a caller can be cancelled between being chosen and running on."""
-
-    def post(self, attempt: Attempt, /) -> None:
-        """Note that an attempt has ended or was granted. Called under the machine's lock, in the
-        order of the grants: it may not block, nor call the machine."""
-
-
-class Side(enum.Enum):
-    """Which line an attempt stands in."""
-
-    ENQUEUE = "enqueue"
-    DEQUEUE = "dequeue"
-    NEITHER = "neither"
-
-
-ENQUEUE: Final = Side.ENQUEUE
-DEQUEUE: Final = Side.DEQUEUE
-NEITHER: Final = Side.NEITHER
-
-
-class Attempt:
-    """One operation that has begun; its owner keeps it until it has ended.
-
-    Attributes:
-        state: what has become of it.
-        error: why it failed.
-        lane: where its owner waits.
-        waiter: for the lane's own use.
-        machine: the machine it was begun on.
-    """
-
-    __slots__ = ("error", "lane", "machine", "state", "waiter")
-
-    side: ClassVar[Side]
-
-    def __init__(self) -> None:
-        self.state = PENDING
-        self.error: BaseException | None = None
-        self.lane: Lane | None = None
-        self.waiter: Any = None
-        self.machine: Machine | None = None
-
-
-class Put(Attempt):
-    """Enqueue one row."""
-
-    __slots__ = ("row",)
-    side = ENQUEUE
-    n = 1
-
-    def __init__(self, row: Row) -> None:
-        self.state = PENDING
-        self.error = self.lane = self.machine = self.waiter = None
-        self.row = row
-
-
-class PutMany(Attempt):
-    """Enqueue the rows of a batch, one after another; ``done`` of them are in."""
-
-    __slots__ = ("columns", "done", "n", "owned")
-    side = ENQUEUE
-
-    def __init__(self, columns: Columns, n: int, *, owned: bool = False) -> None:
-        super().__init__()
-        self.columns = columns
-        self.n = n
-        self.done = 0
-        self.owned = owned
-
-
-class Take(Attempt):
-    """Dequeue n rows; or, with ``up_to``, fewer when the queue is closed or in a hurry.
-
-    Attributes:
-        held: the rows it has.
-        hurried: whether its deadline has passed: it takes what is there, but at least one row.
-    """
-
-    __slots__ = ("held", "hurried", "n", "up_to")
-    side = DEQUEUE
-
-    def __init__(self, n: int, *, up_to: bool = False, out: Columns | None = None) -> None:
-        self.state = PENDING
-        self.error = self.lane = self.machine = self.waiter = None
-        self.n = n
-        self.up_to = up_to
-        self.hurried = False
-        self.held = Held(out)
-
-    @property
-    def missing(self) -> int:
-        return self.n - self.held.count
-
-
-class UntilClosed(Attempt):
-    """Wait until the last enqueue that began before `close` is in or has failed."""
-
-    __slots__ = ()
-    side = NEITHER
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """What a queue has done and is doing, at one moment.
-
-    How to read it: a trainer that waits for data shows as ``dequeue_wait`` growing and ``size`` near
-    zero; workers that are held up by the trainer show as ``enqueue_wait`` growing and ``size`` near
-    ``capacity``.
-    """
-
-    size: int
-    """Elements inside."""
-    capacity: int | None
-    """Elements that fit; None where there is no bound."""
-    enqueued: int
-    """Elements put in so far."""
-    dequeued: int
-    """Elements taken out so far."""
-    waiting_enqueues: int
-    """Enqueues that are waiting now."""
-    waiting_dequeues: int
-    """Dequeues that are waiting now."""
-    enqueue_wait: float
-    """Seconds that enqueues which have ended had waited, in total."""
-    dequeue_wait: float
-    """Seconds that dequeues which have ended had waited, in total."""
 
 
 class Machine:
@@ -421,7 +268,7 @@ class Machine:
             if lane is None and not self._ends_at_once(attempt):
                 attempt.state = WITHDRAWN
                 return ()
-            attempt.machine = self
+            attempt.host = self
             attempt.lane = lane
             self._lines[attempt.side][attempt] = None
             self._beginning = attempt
@@ -625,9 +472,7 @@ class Machine:
             return True
         first = next(iter(self._places))
         return (
-            isinstance(attempt, Put)
-            and self._in_two_steps(attempt)
-            and attempt.lane is first.lane
+            isinstance(attempt, Put) and self._in_two_steps(attempt) and attempt.lane is first.lane
         )
 
     def _in_two_steps(self, attempt: Attempt) -> bool:
@@ -683,7 +528,7 @@ class Machine:
             self._finish(attempt, DONE, lanes)
 
     def _last_rows(self, attempt: Take) -> int | None:
-        """How many more rows a dequeue gets from a closed queue that has too few; None: it fails."""
+        """How many more rows a dequeue gets from a closed queue with too few; None: it fails."""
         if not attempt.up_to or attempt.held.count + self.storage.size == 0:
             return None
         if self.storage.eager:

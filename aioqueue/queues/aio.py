@@ -2,8 +2,8 @@
 
 A method first tries the quick way; only if that is refused does it begin an attempt and wait for it
 (`_complete`). An operation that need not wait does not suspend its task, so that it costs what the
-work costs; but every so often one does all the same (`_breathe`), so that a consumer which never runs
-dry still lets other tasks run, and can be cancelled. In trio every operation is a checkpoint.
+work costs; but every so often one does all the same (`_breathe`), so that a consumer which never
+runs dry still lets other tasks run, and can be cancelled. In trio every operation is a checkpoint.
 """
 
 from __future__ import annotations
@@ -11,18 +11,9 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
+from aioqueue.attempts import GRANTED, PENDING, Attempt, Put, PutMany, QueueState, Take, UntilClosed
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
-from aioqueue.machine import (
-    GRANTED,
-    NOTHING,
-    PENDING,
-    Attempt,
-    Put,
-    PutMany,
-    QueueState,
-    Take,
-    UntilClosed,
-)
+from aioqueue.machine import NOTHING
 from aioqueue.queues import blocking
 from aioqueue.queues.core import QueueCore, QueueFace, checked_seconds
 from aioqueue.queues.kinds import FIFOKind, PaddingFIFOKind, PriorityKind, RandomShuffleKind
@@ -43,10 +34,10 @@ PeerT = TypeVar("PeerT")
 class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
     """What all queues of the async face can do.
 
-    **Cancelled means it did not happen.** A cancelled dequeue leaves every element in the queue, first
-    in line; a cancelled `enqueue` has put nothing in; a cancelled `enqueue_many` has put in a prefix.
-    That holds for cancellation at any moment, by `asyncio.timeout`, `anyio.fail_after`, trio's scopes
-    or `Task.cancel`. So there are no timeout arguments here: use those.
+    **Cancelled means it did not happen.** A cancelled dequeue leaves every element in the queue,
+    first in line; a cancelled `enqueue` has put nothing in; a cancelled `enqueue_many` has put in a
+    prefix. That holds for cancellation at any moment, by `asyncio.timeout`, `anyio.fail_after`,
+    trio's scopes or `Task.cancel`. So there are no timeout arguments here: use those.
 
     One queue may be used from any number of event loops and threads at the same time.
     """
@@ -68,8 +59,8 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
 
         Args:
             element: a value for one component (shape and dtype as declared, cast under NumPy's
-                ``same_kind`` rule); a tuple of them for several; a dict for named ones; any object in a
-                queue of objects. It is copied.
+                ``same_kind`` rule); a tuple of them for several; a dict for named ones; any object
+                in a queue of objects. It is copied.
 
         Raises:
             QueueClosedError: `close` has been called.
@@ -91,8 +82,8 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
         The rows stay together: no other enqueue comes between them. No rows are put in at once.
 
         Args:
-            batch: per component an array of shape ``(n, *shape)``: alone for one component, in a tuple
-                for several, in a dict for named ones; any iterable in a queue of objects.
+            batch: per component an array of shape ``(n, *shape)``: alone for one component, in a
+                tuple for several, in a dict for named ones; any iterable in a queue of objects.
             copy: ``False`` hands the arrays over: they are not copied on the way in, and the caller
                 promises not to touch them any more.
 
@@ -115,8 +106,8 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
 
         Returns:
             The value of a single component, a tuple of several, or a dict of named ones; arrays are
-            private to the caller and writable, scalars are NumPy scalars. The object itself in a queue of
-            objects.
+            private to the caller and writable, scalars are NumPy scalars. The object itself in a
+            queue of objects.
 
         Raises:
             OutOfRangeError: the queue is closed and empty.
@@ -142,12 +133,13 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
 
         Args:
             n: how many, >= 0; for 0 an empty batch is returned at once.
-            out: arrays to write the batch to: per component one of shape ``(n, *shape)`` and exactly its
-                dtype, given like a batch. Until the call returns, their content is undefined.
+            out: arrays to write the batch to: per component one of shape ``(n, *shape)`` and
+                exactly its dtype, given like a batch. Until the call returns, their content is
+                undefined.
 
         Returns:
-            Per component an array of shape ``(n, *shape)``: alone, in a tuple, or in a dict; ``out`` if
-            that was given; a list of n objects in a queue of objects.
+            Per component an array of shape ``(n, *shape)``: alone, in a tuple, or in a dict;
+            ``out`` if that was given; a list of n objects in a queue of objects.
 
         Raises:
             OutOfRangeError: the queue is closed and fewer than n are left; they stay.
@@ -179,7 +171,8 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
 
         Returns:
             A batch as from `dequeue_many`: of n elements; or of the 1 to n that are left, once the
-            queue is closed; or of the 1 to n that have come within ``max_wait``. Never an empty one.
+            queue is closed; or of the 1 to n that have come within ``max_wait``. Never an empty
+            one.
 
         Raises:
             OutOfRangeError: the queue is closed and empty.
@@ -206,7 +199,8 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
     async def wait_closed(self) -> None:
         """Wait until nothing more will come in.
 
-        That is: until `close` has been called, and every enqueue that began before is in or has failed.
+        That is: until `close` has been called, and every enqueue that began before is in or has
+        failed.
 
         Cancellation:
             A cancelled call has changed nothing.
@@ -229,8 +223,8 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
 
         Args:
             n: how many elements each has, >= 1.
-            drop_remainder: leave the last elements in the queue if they are fewer than n, instead of
-                making a smaller last batch of them.
+            drop_remainder: leave the last elements in the queue if they are fewer than n, instead
+                of making a smaller last batch of them.
 
         Raises:
             InvalidArgumentError: n is wrong, or the queue was made without shapes.

@@ -1,8 +1,8 @@
 """The thread face: the same queues, blocking.
 
-Methods have the names of the async face and take ``timeout=`` seconds besides. A call that would have
-to wait on a thread whose event loop is running is refused, for it would stop the loop that may have to
-wake it.
+Methods have the names of the async face and take ``timeout=`` seconds besides. A call that would
+have to wait on a thread whose event loop is running is refused, for it would stop the loop that may
+have to wake it.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from aioqueue.errors import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
-from aioqueue.machine import (
+from aioqueue.attempts import (
     GRANTED,
-    NOTHING,
     PENDING,
-    WITHDRAWN,
     Attempt,
+    AttemptState,
     Put,
     PutMany,
     QueueState,
     Take,
     UntilClosed,
 )
+from aioqueue.errors import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
+from aioqueue.machine import NOTHING
 from aioqueue.queues.core import QueueFace, checked_seconds
 from aioqueue.queues.kinds import FIFOKind, PaddingFIFOKind, PriorityKind, RandomShuffleKind
 from aioqueue.waiting import ThreadLane, deliver, in_event_loop, reap, tell
 
 if TYPE_CHECKING:
-    from aioqueue.queues import aio
+    from aioqueue.queues import aio  # noqa: F401  # in the string subscripts at the end
 
 __all__ = (
     "Batches",
@@ -45,12 +45,12 @@ PeerT = TypeVar("PeerT")
 class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
     """What all queues of the thread face can do.
 
-    **Interrupted means it did not happen.** A dequeue that times out, or that Ctrl-C ends, leaves every
-    element in the queue, first in line; such an `enqueue` has put nothing in; such an `enqueue_many` has
-    put in a prefix, which the exception tells.
+    **Interrupted means it did not happen.** A dequeue that times out, or that Ctrl-C ends, leaves
+    every element in the queue, first in line; such an `enqueue` has put nothing in; such an
+    `enqueue_many` has put in a prefix, which the exception tells.
 
-    One queue may be used from any number of threads and event loops at the same time. A call that would
-    have to wait on a thread whose event loop is running raises `RuntimeError` at once.
+    One queue may be used from any number of threads and event loops at the same time. A call that
+    would have to wait on a thread whose event loop is running raises `RuntimeError` at once.
     """
 
     _world = "sync"
@@ -65,8 +65,8 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
 
         Args:
             element: a value for one component (shape and dtype as declared, cast under NumPy's
-                ``same_kind`` rule); a tuple of them for several; a dict for named ones; any object in a
-                queue of objects. It is copied.
+                ``same_kind`` rule); a tuple of them for several; a dict for named ones; any object
+                in a queue of objects. It is copied.
             timeout: seconds to wait at most; ``None`` waits for ever.
 
         Raises:
@@ -79,23 +79,21 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
         if not self._try_enqueue(row):
             self._complete(Put(row), "enqueue", timeout)
 
-    def enqueue_many(
-        self, batch: Any, *, copy: bool = True, timeout: float | None = None
-    ) -> None:
+    def enqueue_many(self, batch: Any, *, copy: bool = True, timeout: float | None = None) -> None:
         """Put the rows of a batch in, one after another, waiting whenever the queue is full.
 
         The rows stay together: no other enqueue comes between them. No rows are put in at once.
 
         Args:
-            batch: per component an array of shape ``(n, *shape)``: alone for one component, in a tuple
-                for several, in a dict for named ones; any iterable in a queue of objects.
+            batch: per component an array of shape ``(n, *shape)``: alone for one component, in a
+                tuple for several, in a dict for named ones; any iterable in a queue of objects.
             copy: ``False`` hands the arrays over: they are not copied on the way in, and the caller
                 promises not to touch them any more.
             timeout: seconds to wait at most, over all rows; ``None`` waits for ever.
 
         Raises:
-            DeadlineExceededError: (a `TimeoutError`) the timeout has run out; ``enqueued`` tells how many
-                rows are in.
+            DeadlineExceededError: (a `TimeoutError`) the timeout has run out; ``enqueued`` tells
+                how many rows are in.
             QueueClosedError: `close` has been called; ``enqueued`` tells how many rows are in.
             InvalidArgumentError: wrong dtype, shape or components; the queue is unchanged.
             RuntimeError: it would have to wait on a thread whose event loop is running.
@@ -112,8 +110,8 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
 
         Returns:
             The value of a single component, a tuple of several, or a dict of named ones; arrays are
-            private to the caller and writable, scalars are NumPy scalars. The object itself in a queue of
-            objects.
+            private to the caller and writable, scalars are NumPy scalars. The object itself in a
+            queue of objects.
 
         Raises:
             DeadlineExceededError: (a `TimeoutError`) the timeout has run out; nothing was taken.
@@ -135,13 +133,14 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
 
         Args:
             n: how many, >= 0; for 0 an empty batch is returned at once.
-            out: arrays to write the batch to: per component one of shape ``(n, *shape)`` and exactly its
-                dtype, given like a batch. Until the call returns, their content is undefined.
+            out: arrays to write the batch to: per component one of shape ``(n, *shape)`` and
+                exactly its dtype, given like a batch. Until the call returns, their content is
+                undefined.
             timeout: seconds to wait at most; ``None`` waits for ever.
 
         Returns:
-            Per component an array of shape ``(n, *shape)``: alone, in a tuple, or in a dict; ``out`` if
-            that was given; a list of n objects in a queue of objects.
+            Per component an array of shape ``(n, *shape)``: alone, in a tuple, or in a dict;
+            ``out`` if that was given; a list of n objects in a queue of objects.
 
         Raises:
             DeadlineExceededError: (a `TimeoutError`) the timeout has run out; nothing was taken.
@@ -172,7 +171,8 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
 
         Returns:
             A batch as from `dequeue_many`: of n elements; or of the 1 to n that are left, once the
-            queue is closed; or of the 1 to n that have come within ``max_wait``. Never an empty one.
+            queue is closed; or of the 1 to n that have come within ``max_wait``. Never an empty
+            one.
 
         Raises:
             DeadlineExceededError: (a `TimeoutError`) the timeout has run out; nothing was taken.
@@ -195,7 +195,8 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
     def wait_closed(self, *, timeout: float | None = None) -> None:
         """Wait until nothing more will come in.
 
-        That is: until `close` has been called, and every enqueue that began before is in or has failed.
+        That is: until `close` has been called, and every enqueue that began before is in or has
+        failed.
 
         Args:
             timeout: seconds to wait at most; ``None`` waits for ever.
@@ -222,8 +223,8 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
 
         Args:
             n: how many elements each has, >= 1.
-            drop_remainder: leave the last elements in the queue if they are fewer than n, instead of
-                making a smaller last batch of them.
+            drop_remainder: leave the last elements in the queue if they are fewer than n, instead
+                of making a smaller last batch of them.
 
         Raises:
             InvalidArgumentError: n is wrong, or the queue was made without shapes.
@@ -279,7 +280,7 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
         Raises:
             DeadlineExceededError: the timeout has run out; the attempt is withdrawn.
         """
-        while attempt.state is PENDING:
+        while attempt.is_pending:
             limits = [seconds for seconds in (timeout, max_wait) if seconds is not None]
             waited = perf_counter() - began
             if lane.wait(min(limits) - waited if limits else None):
@@ -287,7 +288,7 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
             waited = perf_counter() - began
             if timeout is not None and waited >= timeout:
                 deliver(self._machine.withdraw(attempt, waited, if_pending=True))
-                if attempt.state is WITHDRAWN:
+                if attempt.state is AttemptState.WITHDRAWN:
                     done = attempt.done if isinstance(attempt, PutMany) else 0
                     raise DeadlineExceededError(
                         f"{method} on {self._core.kind} '{self.name}' has waited its timeout of"

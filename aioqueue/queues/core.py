@@ -1,30 +1,22 @@
 """What the two faces of a queue share: its parts, its description, and all that never waits.
 
-A queue *is* its core: a machine over a storage, and the spec of its elements. A face is a thin object
-that adds one world's way of waiting; both faces of a queue hold the same core, so a thread fills what
-a coroutine empties.
+A queue *is* its core: a machine over a storage, and the spec of its elements. A face is a thin
+object that adds one world's way of waiting; both faces of a queue hold the same core, so a thread
+fills what a coroutine empties.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
+from aioqueue.attempts import Attempt, AttemptState, Put, QueueState, Statistics, Take
 from aioqueue.elements import Columns, Component, Spec
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull
-from aioqueue.machine import (
-    NOTHING,
-    Attempt,
-    AttemptState,
-    Machine,
-    Put,
-    QueueState,
-    Statistics,
-    Take,
-)
+from aioqueue.machine import NOTHING, Machine, OwnedLock
 from aioqueue.storage import Storage
 from aioqueue.waiting import deliver, tell
 
@@ -65,7 +57,12 @@ class QueueCore:
         self.keep = keep
         self.name = name or f"{kind}-{next(_numbers)}"
         self.machine = Machine(
-            storage, threading.RLock(), capacity=capacity, keep=keep, kind=kind, name=self.name
+            storage,
+            cast(OwnedLock, threading.RLock()),
+            capacity=capacity,
+            keep=keep,
+            kind=kind,
+            name=self.name,
         )
         self.faces: dict[str, Any] = {}  # world -> its face, made when first asked for
         self.lock = threading.Lock()  # guards faces
@@ -81,13 +78,13 @@ class QueueCore:
                 f"{self.kind} '{self.name}' was made without shapes;"
                 " batches can only be taken from a queue whose elements have shapes"
             )
-        n = checked_count(n, what)
-        if not self.storage.progressive and self.capacity is not None and n > self.capacity:
+        rows = checked_count(n, what)
+        if not self.storage.progressive and self.capacity is not None and rows > self.capacity:
             raise InvalidArgumentError(
-                f"{what}: got {n}; expected at most {self.capacity}, the capacity: a {self.kind}"
+                f"{what}: got {rows}; expected at most {self.capacity}, the capacity: a {self.kind}"
                 " cannot give elements to a batch before all of them are there"
             )
-        return n
+        return rows
 
     def many(self, n: Any, out: Any) -> tuple[int, Columns | None]:
         """Check the arguments of `dequeue_many`."""
@@ -134,7 +131,9 @@ class QueueFace(Generic[PeerT]):
         inside = bound if core.capacity is not None else f"{size} elements, unbounded"
         state = self._machine.state
         suffix = "" if state is QueueState.OPEN else f", {state.value}"
-        return f"<{type(self).__module__}.{core.kind} '{core.name}' [{core.spec!r}] {inside}{suffix}>"
+        return (
+            f"<{type(self).__module__}.{core.kind} '{core.name}' [{core.spec!r}] {inside}{suffix}>"
+        )
 
     def __len__(self) -> int:
         """How many elements are inside now."""
@@ -156,7 +155,7 @@ class QueueFace(Generic[PeerT]):
 
     @property
     def dtypes(self) -> list[np.dtype[Any]] | None:
-        """The components' dtypes; strings of any length have dtype ``object``. ``None`` for objects."""
+        """The components' dtypes, ``object`` for strings of any length; ``None`` for objects."""
         components = self._core.spec.components
         return None if components is None else [component.dtype for component in components]
 
@@ -193,7 +192,8 @@ class QueueFace(Generic[PeerT]):
     def close(
         self, cancel_pending_enqueues: bool = False, *, cause: BaseException | None = None
     ) -> None:
-        """Let nothing more in. Returns at once; any thread or task may call it, any number of times.
+        """Let nothing more in. Returns at once; any thread or task may call it, any number of
+        times.
 
         What is inside can still be dequeued; then every dequeue fails with `OutOfRangeError`.
         Enqueues that began before still complete as room appears; later ones raise
@@ -245,7 +245,8 @@ class QueueFace(Generic[PeerT]):
             take = Take(1)
             if not self._at_once(take):
                 raise QueueEmpty(
-                    f"{self._core.kind} '{self.name}' has no element to give, or others wait for one"
+                    f"{self._core.kind} '{self.name}' has no element to give,"
+                    " or others wait for one"
                 )
             row = self._core.storage.row(take.held)
         return row if self._from_row is None else self._from_row(row)

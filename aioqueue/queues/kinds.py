@@ -19,7 +19,8 @@ class FIFOKind(QueueFace[Any]):
         capacity: how many elements fit: an int >= 1, or ``None`` for no bound.
         dtypes: one dtype, or a list of them with one per component: anything `numpy.dtype`
             accepts, where ``str`` and ``bytes`` stand for strings of any length and ``object`` for
-            any Python value. ``None`` makes a queue of plain Python objects, whose batches are lists.
+            any Python value. ``None`` makes a queue of plain Python objects, whose batches are
+            lists.
         shapes: one shape per dtype, or one bare shape where there is one dtype. Without shapes,
             elements may have any shape, and batches cannot be taken.
         names: one per component: elements and batches are then dicts with these keys.
@@ -43,9 +44,7 @@ class FIFOKind(QueueFace[Any]):
         capacity = checked_capacity(capacity)
         spec = _spec(dtypes, shapes, names)
         super().__init__(
-            QueueCore(
-                self._kind, spec, fifo_storage(spec, capacity), capacity=capacity, name=name
-            )
+            QueueCore(self._kind, spec, fifo_storage(spec, capacity), capacity=capacity, name=name)
         )
 
 
@@ -59,8 +58,8 @@ class RandomShuffleKind(QueueFace[Any]):
         dtypes: as for `FIFOQueue`.
         shapes: as for `FIFOQueue`.
         names: as for `FIFOQueue`.
-        seed: ``None`` for fresh entropy, an int, or a pair of ints (the graph seed and the op seed of
-            TensorFlow 1). The same seed and the same operations give the same order, on every
+        seed: ``None`` for fresh entropy, an int, or a pair of ints (the graph seed and the op seed
+            of TensorFlow 1). The same seed and the same operations give the same order, on every
             platform and version, and it is the order that TensorFlow 1 gave.
         name: as for `FIFOQueue`.
 
@@ -108,8 +107,8 @@ class RandomShuffleKind(QueueFace[Any]):
 class PaddingFIFOKind(QueueFace[Any]):
     """First in, first out, for components whose shapes vary: batches are padded.
 
-    A batch is padded per component to the largest size in *this* batch, at the high end, with zeros,
-    ``False`` or empty strings. Single dequeues are not padded.
+    A batch is padded per component to the largest size in *this* batch, at the high end, with
+    zeros, ``False`` or empty strings. Single dequeues are not padded.
 
     Args:
         capacity: how many elements fit: an int >= 1, or ``None`` for no bound.
@@ -141,9 +140,7 @@ class PaddingFIFOKind(QueueFace[Any]):
             )
         spec = ElementSpec(dtypes, shapes, names, ragged=True)
         super().__init__(
-            QueueCore(
-                self._kind, spec, fifo_storage(spec, capacity), capacity=capacity, name=name
-            )
+            QueueCore(self._kind, spec, fifo_storage(spec, capacity), capacity=capacity, name=name)
         )
 
 

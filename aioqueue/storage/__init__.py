@@ -16,8 +16,8 @@ from aioqueue.storage.shelf import ObjectShelf, Shelf, TypedShelf
 from aioqueue.storage.shuffle import ShuffleStorage
 
 __all__ = (
-    "Held",
     "HeapStorage",
+    "Held",
     "ObjectShelf",
     "ObjectStorage",
     "PaddedStorage",

@@ -12,10 +12,11 @@ A storage knows layout and order and nothing else: no capacity to respect, nobod
 
 **Rows that come back** are first in line again, in the order in which they had left, whatever the
 order in which they come back. So each held row has a *ticket*, and rows that are back wait in
-``returned``, sorted by it, in front of everything else. That list is nearly always empty; as long as
-it is not, the machine keeps off the quick way out, which does not look there.
+``returned``, sorted by it, in front of everything else. That list is nearly always empty; as long
+as it is not, the machine keeps off the quick way out, which does not look there.
 
-Every method that can fail (memory runs out, a conversion raises) does so before it changes anything.
+Every method that can fail (memory runs out, a conversion raises) does so before it changes
+anything.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ def allocate(components: tuple[Component, ...], n: int) -> Columns:
 
 
 def _fixed(component: Component) -> tuple[int, ...]:
-    assert component.fixed and component.shape is not None
+    assert component.fixed
+    assert component.shape is not None
     return component.shape  # type: ignore[return-value]  # no None in it
 
 

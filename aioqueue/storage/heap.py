@@ -91,5 +91,3 @@ class HeapStorage(Storage):
             for item in items:
                 heappush(self._items, item)
             raise
-
-

@@ -54,5 +54,6 @@ def pad(component: Component, values: list[Any]) -> np.ndarray[Any, Any]:
         if component.scalar:
             batch[index] = value
         else:
-            batch[(index, *map(slice, value.shape))] = value
+            region: tuple[int | slice, ...] = (index, *(slice(size) for size in value.shape))
+            batch[region] = value
     return batch

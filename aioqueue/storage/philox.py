@@ -11,7 +11,7 @@ they are made many at a time with NumPy and handed out one word at a time.
 from __future__ import annotations
 
 import secrets
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ def resolve_seed(seed: Seed) -> tuple[int, int]:
     """
     if seed is None:
         return secrets.randbits(63), secrets.randbits(63)
-    given = (DEFAULT_GRAPH_SEED, seed) if _is_int(seed) else seed
+    given: Any = (DEFAULT_GRAPH_SEED, seed) if _is_int(seed) else seed
     if not isinstance(given, tuple | list) or len(given) != 2 or not all(map(_is_int, given)):
         raise InvalidArgumentError(f"seed: got {seed!r}; expected None, an int or a pair of ints")
     pair = (int(given[0]) % _SEED_LIMIT, int(given[1]) % _SEED_LIMIT)

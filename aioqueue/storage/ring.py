@@ -4,8 +4,8 @@ A row is written straight into the arrays; a batch leaves them as one slice, or 
 wraps around. Whenever the ring runs empty it starts again at slot 0, so a queue that is kept short
 reuses the same few slots, which the processor still has in its cache.
 
-**Handed-over batches** (``enqueue_many(..., copy=False)``) are not copied into the ring at all: they
-wait as *segments* between the ring's rows, and are copied once, into the batch that leaves::
+**Handed-over batches** (``enqueue_many(..., copy=False)``) are not copied into the ring at all:
+they wait as *segments* between the ring's rows, and are copied once, into the batch that leaves::
 
     next row                                                          last row
     ┌──────────────┬─────────────┬──────────────┬─────────────┬──────────────┐
@@ -168,5 +168,3 @@ class RingStorage(Storage):
         self._read(columns, 0, self._count)
         self._columns, self._slots, self._start = columns, slots, 0
         self._references = [c for c in self._columns if c.dtype.hasobject]
-
-

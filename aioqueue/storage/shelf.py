@@ -1,8 +1,8 @@
 """Where rows rest that do not leave in the order in which they came.
 
 Shuffling and priorities pick rows from anywhere, so they keep short *entries* in their order and
-leave the rows on a *shelf*: a number for a slot of the shelf's arrays, which never moves while the row
-is inside. `ObjectShelf` is for plain objects, which are their own entries.
+leave the rows on a *shelf*: a number for a slot of the shelf's arrays, which never moves while the
+row is inside. `ObjectShelf` is for plain objects, which are their own entries.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The shuffle buffer: rows leave in random order, exactly as TensorFlow 1 drew them.
 
-A draw takes the row at ``word % size`` of a plain list and puts the list's last row in its place. The
-words are those of `PhiloxWords`, so a seed gives the order that TensorFlow 1 gave, including draws
-between enqueues and after the rows of a failed batch came back.
+A draw takes the row at ``word % size`` of a plain list and puts the list's last row in its place.
+The words are those of `PhiloxWords`, so a seed gives the order that TensorFlow 1 gave, including
+draws between enqueues and after the rows of a failed batch came back.
 
-A batch that waits draws each row at the moment it comes (`eager`): what can be drawn depends on what
-is inside then. Drawn rows stay on the shelf, in ``_drawn``, until the batch is complete, so they cost
-no copy; a batch that is cancelled leaves them there, first in line.
+A batch that waits draws each row at the moment it comes (`eager`): what can be drawn depends on
+what is inside then. Drawn rows stay on the shelf, in ``_drawn``, until the batch is complete, so
+they cost no copy; a batch that is cancelled leaves them there, first in line.
 """
 
 from __future__ import annotations

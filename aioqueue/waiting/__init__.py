@@ -10,10 +10,12 @@ import sys
 
 from aioqueue.waiting.aio import current_asyncio_lane
 from aioqueue.waiting.base import AsyncLane, deliver, reap, tell
+from aioqueue.waiting.gate import Gate
 from aioqueue.waiting.threads import ThreadLane
 
 __all__ = (
     "AsyncLane",
+    "Gate",
     "ThreadLane",
     "current_lane",
     "deliver",

@@ -1,11 +1,12 @@
 """Waiting in asyncio, on the stock event loop, uvloop or any other.
 
-One lane per event loop. An attempt's waiter is a future; a kick sets the futures of the attempts that
-were posted: directly when it comes from the loop's own thread, else through one
+One lane per event loop. An attempt's waiter is a future; a kick sets the futures of the attempts
+that were posted: directly when it comes from the loop's own thread, else through one
 ``call_soon_threadsafe`` for all of them.
 
-asyncio can cancel a task between the moment its future is set and the moment the task runs, so grant
-and commit are two steps here. Futures are set, and so tasks resume, in the order of the posts.
+asyncio can cancel a task between the moment its future is set and the moment the task runs, so
+grant and commit are two steps here. Futures are set, and so tasks resume, in the order of the
+posts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from aioqueue.machine import Attempt
+from aioqueue.attempts import Attempt
 
 __all__ = ("AsyncioLane", "current_asyncio_lane")
 

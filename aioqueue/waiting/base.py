@@ -1,10 +1,10 @@
 """What every way of waiting has in common, and how wakes are delivered.
 
-A *lane* is where callers of one world wait: the tasks of one asyncio loop, the tasks of one trio run,
-one blocked thread. The machine posts an attempt in its lane when it ends (`Lane.post`, under the
-machine's lock, so in the order of the grants) and names the lane; `deliver` kicks it when the lock is
-released. A lane is kicked once for all attempts that ended in one move, and a kick from a foreign
-thread costs one crossing, however many callers it wakes.
+A *lane* is where callers of one world wait: the tasks of one asyncio loop, the tasks of one trio
+run, one blocked thread. The machine posts an attempt in its lane when it ends (`Lane.post`, under
+the machine's lock, so in the order of the grants) and names the lane; `deliver` kicks it when the
+lock is released. A lane is kicked once for all attempts that ended in one move, and a kick from a
+foreign thread costs one crossing, however many callers it wakes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, cast
 
-from aioqueue.machine import Attempt, Lane, Machine
+from aioqueue.attempts import Attempt, Lane
+from aioqueue.machine import Machine
 
 __all__ = ("AsyncLane", "KickableLane", "deliver", "reap", "tell")
 
@@ -53,6 +54,13 @@ class AsyncLane(KickableLane, Protocol):
         """Let others run, and be cancelled if that was asked for."""
 
 
+class Enterable(Protocol):
+    """Something with a lock that knows its owner."""
+
+    def is_entered_here(self) -> bool:
+        """Whether the calling thread holds the lock already."""
+
+
 def deliver(lanes: Iterable[Lane]) -> None:
     """Kick lanes that the machine has named. Never call it with a machine's lock held.
 
@@ -65,18 +73,23 @@ def deliver(lanes: Iterable[Lane]) -> None:
 
 
 def tell(move: Callable[..., Iterable[Lane]], *arguments: Any, **options: Any) -> None:
-    """Make a move of the machine that may come at any time, and deliver the wakes.
+    """Make a move that may come at any time, and deliver the wakes.
 
-    That is `Machine.close` and `Machine.withdraw`, which a signal handler may call, or a finalizer of a
-    waiting coroutine, in the middle of a move of the same machine and thread. Then it cannot be made
-    here, so it is left to a thread.
+    Such as `Machine.close` and `Machine.withdraw`, which a signal handler may call, or a finalizer
+    of a waiting coroutine, in the middle of a move of the same object and thread. Then it cannot be
+    made here, so it is left to a thread.
+
+    Args:
+        move: a bound method that returns the lanes to kick.
+        *arguments: what to call it with.
+        **options: the same, by name.
     """
-    machine: Machine = move.__self__  # type: ignore[attr-defined]  # a bound method
+    owner: Enterable = move.__self__  # type: ignore[attr-defined]
 
     def make() -> None:
         deliver(move(*arguments, **options))
 
-    if machine.is_entered_here():
+    if owner.is_entered_here():
         threading.Thread(target=make, name="aioqueue-deferred-move", daemon=True).start()
     else:
         make()
@@ -92,5 +105,5 @@ def reap(machine: Machine) -> None:
 
 
 def _withdraw(attempt: Attempt) -> None:
-    assert attempt.machine is not None
-    deliver(attempt.machine.withdraw(attempt))
+    assert attempt.host is not None
+    deliver(attempt.host.withdraw(attempt))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from aioqueue.machine import Attempt
+from aioqueue.attempts import Attempt
 
 __all__ = ("ThreadLane",)
 

@@ -1,8 +1,8 @@
 """Waiting in trio. Imported only when trio is running, so that aioqueue does not need it.
 
-One lane per `trio.run`. trio lets a task that was rescheduled run before it can be cancelled: the abort
-function, called under trio's own rules, withdraws the attempt if it is still pending and reports
-failure otherwise. So grant and commit are one step here.
+One lane per `trio.run`. trio lets a task that was rescheduled run before it can be cancelled: the
+abort function, called under trio's own rules, withdraws the attempt if it is still pending and
+reports failure otherwise. So grant and commit are one step here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 import trio
 
-from aioqueue.machine import Attempt, AttemptState
+from aioqueue.attempts import Attempt, AttemptState
 from aioqueue.waiting.base import deliver
 
 __all__ = ("TrioLane", "current_trio_lane")
@@ -65,8 +65,8 @@ class TrioLane:
         attempt.waiter = trio.lowlevel.current_task()
 
         def abort(_: object) -> trio.lowlevel.Abort:
-            assert attempt.machine is not None
-            deliver(attempt.machine.withdraw(attempt, if_pending=True))
+            assert attempt.host is not None
+            deliver(attempt.host.withdraw(attempt, if_pending=True))
             if attempt.state is AttemptState.WITHDRAWN:
                 return trio.lowlevel.Abort.SUCCEEDED
             return trio.lowlevel.Abort.FAILED  # it has ended, and its wake is on the way

@@ -1,0 +1,213 @@
+"""The words that the machine and its callers share: attempts, lanes, and what there is to see.
+
+No rules here: those are the machine's. An `Attempt` is one operation that has begun; a `Lane` is
+where its owner waits; a `Host` is what it was begun on.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Protocol
+
+from aioqueue.elements import Columns, Row
+from aioqueue.storage.base import Held
+
+__all__ = (
+    "DEQUEUE",
+    "DONE",
+    "ENQUEUE",
+    "FAILED",
+    "GRANTED",
+    "NEITHER",
+    "PENDING",
+    "WITHDRAWN",
+    "Attempt",
+    "AttemptState",
+    "Host",
+    "Lane",
+    "Put",
+    "PutMany",
+    "QueueState",
+    "Side",
+    "Statistics",
+    "Take",
+    "UntilClosed",
+)
+
+
+class QueueState(enum.Enum):
+    """How far a queue is with closing."""
+
+    OPEN = "open"
+    """Elements can be put in."""
+
+    CLOSING = "closing"
+    """`close` was called; enqueues that began before it are still being served."""
+
+    CLOSED = "closed"
+    """Nothing more will come in; what is inside can still be taken out."""
+
+
+class AttemptState(enum.Enum):
+    """What has become of an attempt; the module's docstring draws the moves."""
+
+    PENDING = "pending"
+    GRANTED = "granted"
+    DONE = "done"
+    FAILED = "failed"
+    WITHDRAWN = "withdrawn"
+
+
+PENDING: Final = AttemptState.PENDING
+GRANTED: Final = AttemptState.GRANTED
+DONE: Final = AttemptState.DONE
+FAILED: Final = AttemptState.FAILED
+WITHDRAWN: Final = AttemptState.WITHDRAWN
+
+
+class Lane(Protocol):
+    """Where callers of one world wait; see `aioqueue.waiting`."""
+
+    two_step: bool
+    """Whether a caller can be cancelled between being chosen and running on."""
+
+    def post(self, attempt: Attempt, /) -> None:
+        """Note that an attempt has ended or was granted. Called under the machine's lock, in the
+        order of the grants: it may not block, nor call the machine."""
+
+
+class Host(Protocol):
+    """What attempts are begun on: a machine, or something simpler that callers wait at."""
+
+    def withdraw(
+        self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
+    ) -> Collection[Lane]:
+        """End an attempt whose owner was cancelled, or whose world has ended."""
+
+
+class Side(enum.Enum):
+    """Which line an attempt stands in."""
+
+    ENQUEUE = "enqueue"
+    DEQUEUE = "dequeue"
+    NEITHER = "neither"
+
+
+ENQUEUE: Final = Side.ENQUEUE
+DEQUEUE: Final = Side.DEQUEUE
+NEITHER: Final = Side.NEITHER
+
+
+class Attempt:
+    """One operation that has begun; its owner keeps it until it has ended.
+
+    Attributes:
+        state: what has become of it.
+        error: why it failed.
+        lane: where its owner waits.
+        waiter: for the lane's own use.
+        host: what it was begun on.
+    """
+
+    __slots__ = ("error", "host", "lane", "state", "waiter")
+
+    side: ClassVar[Side]
+
+    def __init__(self) -> None:
+        self.state = PENDING
+        self.error: BaseException | None = None
+        self.lane: Lane | None = None
+        self.waiter: Any = None
+        self.host: Host | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it still waits to be granted."""
+        return self.state is PENDING
+
+
+class Put(Attempt):
+    """Enqueue one row."""
+
+    __slots__ = ("row",)
+    side = ENQUEUE
+    n = 1
+
+    def __init__(self, row: Row) -> None:
+        self.state = PENDING
+        self.error = self.lane = self.host = self.waiter = None
+        self.row = row
+
+
+class PutMany(Attempt):
+    """Enqueue the rows of a batch, one after another; ``done`` of them are in."""
+
+    __slots__ = ("columns", "done", "n", "owned")
+    side = ENQUEUE
+
+    def __init__(self, columns: Columns, n: int, *, owned: bool = False) -> None:
+        super().__init__()
+        self.columns = columns
+        self.n = n
+        self.done = 0
+        self.owned = owned
+
+
+class Take(Attempt):
+    """Dequeue n rows; or, with ``up_to``, fewer when the queue is closed or in a hurry.
+
+    Attributes:
+        held: the rows it has.
+        hurried: whether its deadline has passed: it takes what is there, but at least one row.
+    """
+
+    __slots__ = ("held", "hurried", "n", "up_to")
+    side = DEQUEUE
+
+    def __init__(self, n: int, *, up_to: bool = False, out: Columns | None = None) -> None:
+        self.state = PENDING
+        self.error = self.lane = self.host = self.waiter = None
+        self.n = n
+        self.up_to = up_to
+        self.hurried = False
+        self.held = Held(out)
+
+    @property
+    def missing(self) -> int:
+        return self.n - self.held.count
+
+
+class UntilClosed(Attempt):
+    """Wait until the last enqueue that began before `close` is in or has failed."""
+
+    __slots__ = ()
+    side = NEITHER
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a queue has done and is doing, at one moment.
+
+    How to read it: a trainer that waits for data shows as ``dequeue_wait`` growing and ``size``
+    near zero; workers that are held up by the trainer show as ``enqueue_wait`` growing and ``size``
+    near ``capacity``.
+    """
+
+    size: int
+    """Elements inside."""
+    capacity: int | None
+    """Elements that fit; None where there is no bound."""
+    enqueued: int
+    """Elements put in so far."""
+    dequeued: int
+    """Elements taken out so far."""
+    waiting_enqueues: int
+    """Enqueues that are waiting now."""
+    waiting_dequeues: int
+    """Dequeues that are waiting now."""
+    enqueue_wait: float
+    """Seconds that enqueues which have ended had waited, in total."""
+    dequeue_wait: float
+    """Seconds that dequeues which have ended had waited, in total."""

@@ -1,0 +1,293 @@
+"""The thread face of coordinating: `Coordinator`, `QueueRunner` and `LooperThread`."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Callable, Iterable
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from aioqueue.coordination.core import (
+    DEFAULT_GRACE,
+    CoordinatorFace,
+    checked_grace,
+)
+from aioqueue.coordination.runs import Run, RunnerFace, WorkerPlan
+from aioqueue.errors import InvalidArgumentError
+from aioqueue.queues.core import checked_seconds
+from aioqueue.waiting import Gate, current_lane, in_event_loop
+
+if TYPE_CHECKING:
+    from aioqueue.coordination import aio
+
+__all__ = ("Coordinator", "LooperThread", "QueueRunner")
+
+
+class Coordinator(CoordinatorFace):
+    """Makes all workers stop together, joins them, and reports what failed.
+
+    Leaving ``with Coordinator()`` requests a stop and joins every worker; what failed arrives as
+    one `ExceptionGroup`, in which an exception from the block is one more member. A clean stop
+    (`OutOfRangeError`) that leaves the block ends it normally.
+
+    Args:
+        clean_stop_exception_types: failures that end a run normally and are not reported; ``None``
+            for ``(OutOfRangeError,)``.
+        stop_grace_period: seconds that workers have to end after a stop, when the block is left.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+    """
+
+    @property
+    def aio(self) -> aio.Coordinator:
+        """The async face of the same coordinator, for coroutines."""
+        from aioqueue.coordination import aio
+
+        return self._as(aio.Coordinator)
+
+    def start(self, runner: QueueRunner) -> list[threading.Thread]:
+        """Start the workers of a `QueueRunner` as daemon threads.
+
+        Returns:
+            The threads; `join` waits for them without being given them.
+
+        Raises:
+            RuntimeError: the runner is running already.
+        """
+        return runner.create_threads(coord=self, daemon=True, start=True)
+
+    def wait_for_stop(self, timeout: float | None = None) -> bool:
+        """Wait until a stop is requested.
+
+        Args:
+            timeout: seconds to wait at most; ``None`` waits for ever.
+
+        Returns:
+            Whether a stop was requested.
+
+        Raises:
+            RuntimeError: it would have to wait on a thread whose event loop is running.
+        """
+        if timeout is not None:
+            timeout = checked_seconds(timeout, "timeout")
+        return _wait(self._core.stopped, timeout, "wait_for_stop")
+
+    def join(
+        self,
+        workers: Iterable[Any] | None = None,
+        *,
+        stop_grace_period: float = DEFAULT_GRACE,
+        ignore_live: bool = False,
+    ) -> None:
+        """Wait until all workers have ended, and report what failed. It does not request a stop.
+
+        Args:
+            workers: threads, tasks or other futures, besides those that are registered or started.
+            stop_grace_period: seconds that they have to end, counted from the stop. Then tasks are
+                cancelled, and threads that still run are a failure.
+            ignore_live: such threads are not a failure.
+
+        Raises:
+            ExceptionGroup: all failures recorded, in the order reported, each with a note that
+                names its worker; among them a `StillRunningError` that names the threads still
+                running.
+            InvalidArgumentError: any argument is not as described.
+            RuntimeError: it would have to wait on a thread whose event loop is running.
+        """
+        grace = checked_grace(stop_grace_period)
+        for gate, seconds in self._core.joining(workers, grace, ignore_live):
+            _wait(gate, seconds, "join")
+
+    def __enter__(self) -> Coordinator:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        is_failure = isinstance(error, Exception)
+        self._core.request_stop(error if is_failure else None, "the block of the coordinator")
+        try:
+            self.join(stop_grace_period=self._grace)
+        except BaseException as failure:
+            if error is not None and not is_failure:
+                error.__context__ = failure  # Ctrl-C goes on, and shows what failed besides
+                return False
+            raise failure from None
+        return is_failure  # then it was a clean stop, or it would be in the group
+
+
+class QueueRunner(RunnerFace):
+    """Keeps several workers filling one queue, on threads.
+
+    Each worker calls its enqueue op again and again: a plain function on a thread of its own, all
+    coroutine functions on one event loop in one more thread (uvloop, where it is installed).
+
+    A worker that meets a queue-closed exception ends quietly; when the last one has ended so, the
+    queue is closed. Any other failure is reported to the coordinator, and the queue is closed with
+    it as the cause. At a stop the queue is closed with its pending enqueues cancelled. Without a
+    coordinator failures collect in ``exceptions_raised``, and the queue is closed with the first as
+    the cause once no worker is left.
+    """
+
+    __doc__ += f"\n{RunnerFace.__doc__}"
+
+    def create_threads(
+        self,
+        sess: object = None,
+        coord: CoordinatorFace | None = None,
+        daemon: bool = False,
+        start: bool = False,
+    ) -> list[threading.Thread]:
+        """Make the threads that run the enqueue ops.
+
+        Args:
+            sess: not used; there so that scripts written for TensorFlow 1 can pass it.
+            coord: told of failures, and asked when to stop; its join waits for the threads.
+            daemon: whether the interpreter may end while they run.
+            start: whether to start them; else that is the caller's to do.
+
+        Returns:
+            One thread per enqueue op that is a plain function, and one for all that are coroutine
+            functions.
+
+        Raises:
+            RuntimeError: the threads that were made before have not ended.
+            InvalidArgumentError: ``coord`` is no coordinator.
+        """
+        if coord is not None and not isinstance(coord, CoordinatorFace):
+            raise InvalidArgumentError(f"coord: got {coord!r}; expected a Coordinator or None")
+        run = self._begin(None if coord is None else coord._core)
+        threads = [run.thread(plan, daemon=daemon) for plan in run.plans if not plan.is_task]
+        tasks = [plan for plan in run.plans if plan.is_task]
+        if tasks:
+            threads.append(
+                threading.Thread(
+                    target=_run_tasks,
+                    args=(run, tasks),
+                    name=f"QueueRunnerThread-{self.name}-event-loop",
+                    daemon=daemon,
+                )
+            )
+        for thread in threads:
+            if coord is not None:
+                coord.register(thread)
+            if start:
+                thread.start()
+        return threads
+
+
+def _run_tasks(run: Run, plans: list[WorkerPlan]) -> None:
+    """The life of the thread whose event loop runs the workers that are tasks."""
+    has_uvloop = importlib.util.find_spec("uvloop") is not None
+    anyio.run(_tasks, run, plans, backend_options={"use_uvloop": has_uvloop})
+
+
+async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
+    async with anyio.create_task_group() as everything:
+        everything.start_soon(_cancel_at_stop, run, everything.cancel_scope)
+        async with anyio.create_task_group() as workers:
+            for plan in plans:
+                workers.start_soon(run.loop_async, plan, name=plan.name)
+        everything.cancel_scope.cancel()
+
+
+async def _cancel_at_stop(run: Run, scope: anyio.CancelScope) -> None:
+    await run.stopped.wait(current_lane())
+    scope.cancel()
+
+
+class LooperThread(threading.Thread):
+    """Calls a function again and again until the coordinator stops.
+
+    Calls follow a fixed grid of times that begins with the first call, which is made at once; those
+    that were missed are made up for without a pause. Subclasses may override `start_loop`,
+    `run_loop` and `stop_loop` instead of passing a target. It is a daemon, and registers itself
+    with the coordinator.
+
+    Args:
+        coord: asked when to stop, and told of failures.
+        timer_interval_secs: seconds between two calls; ``None`` calls without a pause.
+        target: what `run_loop` calls.
+        args: what to call it with.
+        kwargs: the same, by name.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+    """
+
+    def __init__(
+        self,
+        coord: CoordinatorFace,
+        timer_interval_secs: float | None,
+        target: Callable[..., object] | None = None,
+        args: Iterable[Any] | None = None,
+        kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(coord, CoordinatorFace):
+            raise InvalidArgumentError(f"coord: got {coord!r}; expected a Coordinator")
+        if target is None and (args or kwargs):
+            raise InvalidArgumentError("args, kwargs: got some without a target to call with them")
+        super().__init__(name=f"LooperThread-{getattr(target, '__name__', 'loop')}", daemon=True)
+        self._coord = coord
+        self._interval = timer_interval_secs
+        if timer_interval_secs is not None:
+            self._interval = checked_seconds(timer_interval_secs, "timer_interval_secs")
+        self._function = target
+        self._positional = tuple(args or ())
+        self._named = dict(kwargs or {})
+        coord.register(self)
+
+    @staticmethod
+    def loop(
+        coord: CoordinatorFace,
+        timer_interval_secs: float | None,
+        target: Callable[..., object],
+        args: Iterable[Any] | None = None,
+        kwargs: dict[str, Any] | None = None,
+    ) -> LooperThread:
+        """Make a looper thread and start it."""
+        looper = LooperThread(coord, timer_interval_secs, target, args, kwargs)
+        looper.start()
+        return looper
+
+    def run(self) -> None:
+        """The life of the thread; see the class."""
+        core = self._coord._core
+        with self._coord.stop_on_exception():
+            self.start_loop()
+            next_call = monotonic()
+            while not core.should_stop():
+                self.run_loop()
+                next_call += self._interval or 0.0
+                core.stopped.wait_blocking(max(0.0, next_call - monotonic()))
+            self.stop_loop()
+
+    def start_loop(self) -> None:
+        """Called once, before the first call."""
+
+    def run_loop(self) -> None:
+        """Called again and again; calls the target, if there is one."""
+        if self._function is not None:
+            self._function(*self._positional, **self._named)
+
+    def stop_loop(self) -> None:
+        """Called once, after the last call, unless one failed."""
+
+
+def _wait(gate: Gate, seconds: float | None, method: str) -> bool:
+    if gate.is_open:
+        return True
+    if in_event_loop():
+        raise RuntimeError(
+            f"{method} would have to wait, and this thread's event loop is running:"
+            f" use `await coord.aio.{method}(...)` here"
+        )
+    return gate.wait_blocking(seconds)

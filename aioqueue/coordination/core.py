@@ -1,0 +1,352 @@
+"""What the two faces of a coordinator share: the stop, the failures, the workers, and how to join.
+
+Everything here may be called from any thread or task and never waits. Joining is a matter of
+several waits with decisions in between; the decisions are `CoordinatorCore.joining`, a generator
+that yields what to wait for, and each face does the waiting in its own way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+from aioqueue.coordination.workers import Worker, as_worker, when_all_ended
+from aioqueue.errors import (
+    InvalidArgumentError,
+    OutOfRangeError,
+    QueueClosedError,
+    StillRunningError,
+)
+from aioqueue.waiting import Gate, tell
+
+__all__ = (
+    "DEFAULT_GRACE",
+    "CoordinatorCore",
+    "CoordinatorFace",
+    "checked_grace",
+    "failure_group",
+    "is_cancellation",
+    "is_caused_by_stopping",
+)
+
+DEFAULT_GRACE: Final = 120.0
+"""Seconds that workers have to end after a stop."""
+
+FaceT = TypeVar("FaceT", bound="CoordinatorFace")
+
+_log = logging.getLogger("aioqueue")
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Whether an exception is how asyncio or trio cancels a task."""
+    if isinstance(error, asyncio.CancelledError):
+        return True
+    return "trio" in sys.modules and isinstance(error, sys.modules["trio"].Cancelled)
+
+
+def is_caused_by_stopping(error: BaseException) -> bool:
+    """Whether an exception is what a stop itself makes workers raise."""
+    stops = (QueueClosedError, OutOfRangeError, concurrent.futures.CancelledError)
+    return isinstance(error, stops) or is_cancellation(error)
+
+
+def failure_group(failures: list[BaseException]) -> BaseExceptionGroup[BaseException]:
+    """One group of all failures; an `ExceptionGroup` if each of them is an `Exception`."""
+    count = "1 failure" if len(failures) == 1 else f"{len(failures)} failures"
+    return BaseExceptionGroup(f"{count} among coordinated workers", failures)
+
+
+def current_worker_name() -> str:
+    """The name of the task that is running, or else of the thread."""
+    if "trio" in sys.modules and sys.modules["trio"].lowlevel.in_trio_task():
+        return str(sys.modules["trio"].lowlevel.current_task().name)
+    if asyncio._get_running_loop() is not None:
+        task = asyncio.current_task()
+        if task is not None:
+            return task.get_name()
+    return threading.current_thread().name
+
+
+class CoordinatorCore:
+    """The coordinator itself, whichever face it is seen by.
+
+    Args:
+        clean_stop_exception_types: failures that end a run normally and are not reported.
+    """
+
+    def __init__(self, clean_stop_exception_types: Iterable[type[BaseException]] | None) -> None:
+        self.clean_types = _checked_types(clean_stop_exception_types)
+        self.stopped = Gate()
+        self.joined = False
+        self._lock = threading.RLock()  # guards all below and joined
+        self._stop_time = 0.0
+        self._failures: list[BaseException] = []
+        self._workers: dict[int, Worker] = {}  # by identity of what was registered
+        self._on_stop: dict[Callable[[], None], None] = {}
+
+    def should_stop(self) -> bool:
+        return self.stopped.is_open
+
+    def request_stop(self, error: BaseException | None = None, worker: str | None = None) -> None:
+        """Record a failure, if it is one, and stop.
+
+        Args:
+            error: why; ``None`` and clean stops are no failures.
+            worker: the name of who failed; the current task's or thread's if ``None``.
+        """
+        if error is not None and not isinstance(error, BaseException):
+            raise InvalidArgumentError(f"error: got {error!r}; expected an exception or None")
+        if error is not None and isinstance(error, self.clean_types):
+            error = None
+        if error is not None and self.joined:
+            # There is no join left that could report it.
+            raise error
+        tell(self._stop, error, worker or current_worker_name())
+
+    def report(self, error: BaseException, worker: str) -> None:
+        """A worker's failure: recorded; or logged, if the join that could tell it is over."""
+        if self.joined and not isinstance(error, self.clean_types):
+            _log.error("worker %s failed after the join", worker, exc_info=error)
+        else:
+            self.request_stop(error, worker)
+
+    def clear_stop(self) -> None:
+        with self._lock:
+            self.joined = False
+            self._failures = []
+            self.stopped.shut()
+
+    def register(self, worker: Any) -> None:
+        with self._lock:
+            known = as_worker(worker)
+            self._workers.setdefault(id(worker), known)
+        if known.reports_itself:
+            known.when_ended(lambda: self._collect(known))
+
+    def call_on_stop(self, callback: Callable[[], None]) -> None:
+        """Call back at the stop, in the thread that requests it; now, if it was requested."""
+        with self._lock:
+            if not self.stopped.is_open:
+                self._on_stop[callback] = None
+                return
+        callback()
+
+    def forget_on_stop(self, callback: Callable[[], None]) -> None:
+        """Do not call back any more."""
+        with self._lock:
+            self._on_stop.pop(callback, None)
+
+    def failures(self) -> list[BaseException]:
+        """What has been recorded so far, in the order of the reports."""
+        with self._lock:
+            return list(self._failures)
+
+    def raise_failures(self) -> None:
+        """Raise all that has been recorded as one group; or return, if nothing has."""
+        failures = self.failures()
+        if failures:
+            raise failure_group(failures)
+
+    def joining(
+        self, workers: Iterable[Any] | None, grace: float, ignore_live: bool
+    ) -> Generator[tuple[Gate, float | None], None, None]:
+        """Decide what a join waits for: yields gates, and seconds to wait at most."""
+        with self._lock:
+            wanted = {id(worker): as_worker(worker) for worker in workers or ()} | self._workers
+        alive = [worker for worker in wanted.values() if worker.is_alive()]
+        ended, changed = Gate(), Gate()
+
+        def all_have_ended() -> None:
+            ended.open()
+            changed.open()
+
+        when_all_ended(alive, all_have_ended)
+        self.call_on_stop(changed.open)
+        try:
+            yield changed, None
+        finally:
+            self.forget_on_stop(changed.open)
+        if not ended.is_open:
+            yield ended, max(0.0, self._stop_time + grace - monotonic())
+        stragglers: list[Worker] = []
+        if not ended.is_open:
+            alive = [worker for worker in alive if worker.is_alive()]
+            cancelled = [worker for worker in alive if worker.cancel()]
+            tasks_ended = Gate()
+            when_all_ended(cancelled, tasks_ended.open)
+            yield tasks_ended, None
+            stragglers = [worker for worker in alive if worker.is_alive()]
+        self._end_join(stragglers, ignore_live)
+
+    def is_entered_here(self) -> bool:
+        """Whether the calling thread holds the lock already."""
+        return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]
+
+    def _stop(self, error: BaseException | None, worker: str) -> tuple[()]:
+        with self._lock:
+            first = not self.stopped.is_open
+            if error is not None and (first or not is_caused_by_stopping(error)):
+                self._record(error, worker)
+            if not first:
+                return ()
+            self._stop_time = monotonic()
+            callbacks = list(self._on_stop)
+            self._on_stop.clear()
+        self.stopped.open()
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception as failure:
+                self.request_stop(failure, worker)
+        return ()
+
+    def _record(self, error: BaseException, worker: str) -> None:
+        note = f"in worker {worker}"
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+        if not any(error is known for known in self._failures):
+            self._failures.append(error)
+
+    def _collect(self, worker: Worker) -> None:
+        """A registered task has ended: what it raised would be seen by no one else."""
+        error = worker.error()
+        if error is not None:
+            self.report(error, worker.name)
+
+    def _end_join(self, stragglers: list[Worker], ignore_live: bool) -> None:
+        with self._lock:
+            self.joined = True
+            self._workers.clear()
+            failures = list(self._failures)
+        names = tuple(worker.name for worker in stragglers)
+        if names and ignore_live:
+            _log.warning("coordinator stopped with workers still running: %s", " ".join(names))
+        elif names:
+            failures.append(
+                StillRunningError(
+                    f"coordinator stopped with workers still running: {' '.join(names)}",
+                    workers=names,
+                )
+            )
+        if failures:
+            raise failure_group(failures)
+
+
+class CoordinatorFace:
+    """A coordinator as one world sees it: here, everything that never waits.
+
+    Args:
+        clean_stop_exception_types: failures that end a run normally and are not reported; ``None``
+            for ``(OutOfRangeError,)``.
+        stop_grace_period: seconds that workers have to end after a stop, when a block is left.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+    """
+
+    def __init__(
+        self,
+        clean_stop_exception_types: Iterable[type[BaseException]] | None = None,
+        *,
+        stop_grace_period: float = DEFAULT_GRACE,
+    ) -> None:
+        self._core = CoordinatorCore(clean_stop_exception_types)
+        self._grace = checked_grace(stop_grace_period)
+
+    def _as(self, face_class: type[FaceT]) -> FaceT:
+        """Another face of the same coordinator."""
+        face = face_class.__new__(face_class)
+        face._core, face._grace = self._core, self._grace
+        return face
+
+    def __repr__(self) -> str:
+        core = self._core
+        state = "joined" if core.joined else "stopped" if core.should_stop() else "running"
+        failures = len(core.failures())
+        return f"<{type(self).__module__}.{type(self).__name__} {state}, {failures} failures>"
+
+    @property
+    def joined(self) -> bool:
+        """Whether a join has ended, also if it raised."""
+        return self._core.joined
+
+    def should_stop(self) -> bool:
+        """Whether a stop was requested. Workers ask this between two steps."""
+        return self._core.should_stop()
+
+    def request_stop(self, error: BaseException | None = None) -> None:
+        """Ask all workers to stop. Returns at once; any thread, task or signal handler may call it.
+
+        Args:
+            error: the failure that is the reason. It is recorded, the very object, and raised by
+                `join`; unless it is of a clean type, or comes after a stop and is one that stopping
+                itself causes (`QueueClosedError`, `OutOfRangeError`, a cancellation).
+
+        Raises:
+            BaseException: the error itself, if the join that could report it is over.
+            InvalidArgumentError: it is no exception.
+        """
+        self._core.request_stop(error)
+
+    def clear_stop(self) -> None:
+        """Forget the stop and all failures, so that the coordinator can be used again."""
+        self._core.clear_stop()
+
+    def register(self, worker: Any) -> None:
+        """Let `join` wait for a worker besides those that it is given.
+
+        Args:
+            worker: a `threading.Thread`, or an `asyncio.Task` or another future, whose failure is
+                recorded when it ends.
+
+        Raises:
+            InvalidArgumentError: it is none of these.
+        """
+        self._core.register(worker)
+
+    def raise_requested_exception(self) -> None:
+        """Raise what has been recorded as one `ExceptionGroup`; or return, if nothing has."""
+        self._core.raise_failures()
+
+    @contextmanager
+    def stop_on_exception(self) -> Iterator[None]:
+        """Within this context an exception stops all workers, is recorded, and goes no further.
+
+        Cancellation and other exceptions that are no `Exception` stop all workers and go on.
+        """
+        try:
+            yield
+        except Exception as error:
+            self._core.request_stop(error)
+        except BaseException:
+            self._core.request_stop()
+            raise
+
+
+def checked_grace(seconds: Any) -> float:
+    """Check a grace period: a number of seconds; a negative one is none."""
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or seconds != seconds:
+        raise InvalidArgumentError(
+            f"stop_grace_period: got {seconds!r}; expected a number of seconds"
+        )
+    return float(seconds)
+
+
+def _checked_types(
+    types: Iterable[type[BaseException]] | None,
+) -> tuple[type[BaseException], ...]:
+    if types is None:
+        return (OutOfRangeError,)
+    listed = tuple(types) if isinstance(types, Iterable) else (types,)
+    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in listed):
+        raise InvalidArgumentError(
+            f"clean_stop_exception_types: got {types!r}; expected a tuple of exception classes"
+        )
+    return listed

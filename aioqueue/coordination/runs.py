@@ -1,0 +1,269 @@
+"""One run of a queue runner: its workers, and what becomes of the queue when they end.
+
+A worker calls its enqueue op again and again, as a task or on a thread of its own that loops there.
+How it ended decides what happens, and that is said here once, for tasks and threads:
+
+* by a queue-closed exception (its input has ended): quietly; when the last worker has ended so, the
+  queue is closed, and a failure that had closed the input is passed on as the cause;
+* by a failure: with a coordinator it is reported and the queue closed with it at once; without one
+  it is collected, and closes the queue when no worker is left;
+* because of a stop, whose consequences are `Run.cancel`'s.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from aioqueue.coordination.core import CoordinatorCore, is_cancellation, is_caused_by_stopping
+from aioqueue.errors import InvalidArgumentError, OutOfRangeError
+from aioqueue.queues import QueueFace
+from aioqueue.waiting import Gate
+
+__all__ = ("EnqueueOp", "Run", "RunnerFace", "WorkerPlan", "is_async")
+
+EnqueueOp = Callable[[], Any]
+
+
+def is_async(op: Any) -> bool:
+    """Whether a callable is a coroutine function, or an object or a partial of one."""
+    while isinstance(op, functools.partial):
+        op = op.func
+    return inspect.iscoroutinefunction(op) or inspect.iscoroutinefunction(
+        getattr(type(op), "__call__", None)  # noqa: B004  # the method itself, not whether it is there
+    )
+
+
+def _op_name(op: Any) -> str:
+    while isinstance(op, functools.partial):
+        op = op.func
+    return str(getattr(op, "__name__", type(op).__name__))
+
+
+class WorkerPlan:
+    """One worker of a run: what it calls, and its name."""
+
+    __slots__ = ("is_task", "name", "op")
+
+    def __init__(self, op: EnqueueOp, queue_name: str, number: int) -> None:
+        self.op = op
+        self.is_task = is_async(op)
+        kind = "QueueRunnerTask" if self.is_task else "QueueRunnerThread"
+        self.name = f"{kind}-{queue_name}-{_op_name(op)}-{number}"
+
+
+class Run:
+    """One run of a runner.
+
+    Args:
+        runner: whose run it is.
+        core: the coordinator that it reports to; ``None`` to collect failures in the runner.
+    """
+
+    def __init__(self, runner: RunnerFace, core: CoordinatorCore | None) -> None:
+        self.ended = Gate()
+        self.stopped = Gate()
+        self.plans = [
+            WorkerPlan(op, runner.name, number) for number, op in enumerate(runner.enqueue_ops)
+        ]
+        self._runner = runner
+        self._core = core
+        self._lock = threading.Lock()  # guards all below
+        self._left = len(self.plans)
+        self._has_closed = False
+        self._failure: BaseException | None = None  # the first one, or the one that came down to us
+        if core is not None:
+            core.call_on_stop(self.cancel)
+
+    def should_stop(self) -> bool:
+        """Whether workers are to end before their next call."""
+        return self.stopped.is_open
+
+    def cancel(self) -> None:
+        """A stop: close the queue and cancel its pending enqueues, so that blocked workers wake."""
+        self.stopped.open()
+        self._close(cancel=True)
+
+    def thread(self, plan: WorkerPlan, *, daemon: bool) -> threading.Thread:
+        """A thread for a worker that is a plain function, not started."""
+        context = contextvars.copy_context()
+        return threading.Thread(
+            target=context.run, args=(self.loop, plan), name=plan.name, daemon=daemon
+        )
+
+    def loop(self, plan: WorkerPlan) -> None:
+        """The life of a worker on a thread."""
+        try:
+            while not self.should_stop():
+                result = plan.op()
+                if inspect.isawaitable(result):
+                    _refuse_awaitable(plan, result)
+        except BaseException as error:
+            self.worker_ended(plan, error)
+        else:
+            self.worker_ended(plan, None)
+
+    async def loop_async(self, plan: WorkerPlan) -> None:
+        """The life of a worker that is a task."""
+        try:
+            while not self.should_stop():
+                await plan.op()
+        except BaseException as error:
+            self.worker_ended(plan, error)
+            if is_cancellation(error) or isinstance(error, GeneratorExit):
+                raise
+        else:
+            self.worker_ended(plan, None)
+
+    def worker_ended(self, plan: WorkerPlan, error: BaseException | None) -> None:
+        """A worker has ended, by an exception or because it was told to stop."""
+        stopped = error is None or is_cancellation(error) or isinstance(error, GeneratorExit)
+        if not stopped:
+            assert error is not None
+            if isinstance(error, self._runner.queue_closed_exception_types):
+                self._remember(error.__cause__)
+            else:
+                self._remember(error)
+                self._failed(plan.name, error)
+        with self._lock:
+            self._left -= 1
+            is_last = self._left == 0
+        if is_last:
+            self._end()
+
+    def _failed(self, name: str, error: BaseException) -> None:
+        if self._core is not None:
+            self._core.report(error, name)
+            self.cancel()  # has been called already, unless that came too late to stop anything
+        elif not (self.stopped.is_open and is_caused_by_stopping(error)):
+            error.add_note(f"in worker {name}")
+            self._runner.exceptions_raised.append(error)
+
+    def _remember(self, failure: BaseException | None) -> None:
+        with self._lock:
+            if self._failure is None:
+                self._failure = failure
+
+    def _end(self) -> None:
+        if self._core is not None:
+            self._core.forget_on_stop(self.cancel)
+        self._close(cancel=False)
+        self._runner._ended(self)
+        self.ended.open()
+
+    def _close(self, *, cancel: bool) -> None:
+        """Close the queue, once, the way that the user may have chosen."""
+        with self._lock:
+            if self._has_closed:
+                return
+            self._has_closed = True
+        op = self._runner.cancel_op if cancel else self._runner.close_op
+        try:
+            if op is not None:
+                op()
+            else:
+                self._runner.queue.close(cancel_pending_enqueues=cancel, cause=self._failure)
+        except Exception as error:
+            self._failed("that closes the queue", error)
+
+
+class RunnerFace:
+    """A queue runner as one world sees it: here, what it is made of.
+
+    Args:
+        queue: the queue that is filled and closed, by either of its faces.
+        enqueue_ops: one callable per worker, each of which makes an element and enqueues it, and is
+            called without arguments again and again. A coroutine function runs as a task; a plain
+            function runs on a thread of its own.
+        queue_closed_exception_types: exceptions that end a worker quietly: its input has ended.
+        close_op: closes the queue when the input has ended; ``queue.close()`` if ``None``.
+        cancel_op: closes the queue at a stop; ``queue.close(cancel_pending_enqueues=True)`` if
+        ``None``.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+    """
+
+    def __init__(
+        self,
+        queue: QueueFace[Any],
+        enqueue_ops: Iterable[EnqueueOp],
+        *,
+        queue_closed_exception_types: tuple[type[BaseException], ...] = (OutOfRangeError,),
+        close_op: Callable[[], object] | None = None,
+        cancel_op: Callable[[], object] | None = None,
+    ) -> None:
+        if not isinstance(queue, QueueFace):
+            raise InvalidArgumentError(f"queue: got {queue!r}; expected a queue of aioqueue")
+        ops: list[EnqueueOp] = [enqueue_ops] if callable(enqueue_ops) else list(enqueue_ops)
+        if not ops or not all(map(callable, ops)):
+            raise InvalidArgumentError(
+                f"enqueue_ops: got {enqueue_ops!r}; expected callables, one per worker"
+            )
+        types = queue_closed_exception_types
+        if not isinstance(types, tuple) or not all(
+            isinstance(kind, type) and issubclass(kind, BaseException) for kind in types
+        ):
+            raise InvalidArgumentError(
+                f"queue_closed_exception_types: got {types!r};"
+                " expected a tuple of exception classes"
+            )
+        for what, op in (("close_op", close_op), ("cancel_op", cancel_op)):
+            if op is not None and (not callable(op) or is_async(op)):
+                raise InvalidArgumentError(
+                    f"{what}: got {op!r}; expected a plain function without arguments, or None"
+                )
+        self.queue = queue
+        self.enqueue_ops = ops
+        self.queue_closed_exception_types = types
+        self.close_op = close_op
+        self.cancel_op = cancel_op
+        self.exceptions_raised: list[BaseException] = []
+        self._lock = threading.Lock()  # guards _run
+        self._run: Run | None = None
+
+    def __repr__(self) -> str:
+        state = "running" if self._run is not None else "idle"
+        kind = f"{type(self).__module__}.{type(self).__name__}"
+        return f"<{kind} of '{self.name}', {len(self.enqueue_ops)} workers, {state}>"
+
+    @property
+    def name(self) -> str:
+        """The name of its queue."""
+        return self.queue.name
+
+    def _begin(self, core: CoordinatorCore | None) -> Run:
+        """Begin a run.
+
+        Raises:
+            RuntimeError: the last one has not ended yet.
+        """
+        with self._lock:
+            if self._run is not None:
+                raise RuntimeError(
+                    f"the QueueRunner of '{self.name}' is running already; it may run again when"
+                    " all its workers have ended"
+                )
+            self.exceptions_raised = []
+            self._run = run = Run(self, core)
+        return run
+
+    def _ended(self, run: Run) -> None:
+        with self._lock:
+            if self._run is run:
+                self._run = None
+
+
+def _refuse_awaitable(plan: WorkerPlan, result: Awaitable[Any]) -> None:
+    if inspect.iscoroutine(result):
+        result.close()
+    raise TypeError(
+        f"enqueue op {_op_name(plan.op)!r} is a plain function but returned a"
+        f" {type(result).__name__}: make it a coroutine function (`async def`) to run it as a task,"
+        " or enqueue with"
+        " `queue.sync` to run it on a thread"
+    )

@@ -1,0 +1,185 @@
+"""What a coordinator joins: threads and tasks, seen alike."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from aioqueue.errors import InvalidArgumentError
+
+__all__ = ("OwnTask", "Worker", "as_worker", "when_all_ended")
+
+
+class Worker(Protocol):
+    """A task or thread that a coordinator waits for."""
+
+    reports_itself: bool
+    """Whether the coordinator has to ask it how it ended (`error`), when it has."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+
+    def is_alive(self) -> bool:
+        """Whether it has begun and not yet ended."""
+
+    def cancel(self) -> bool:
+        """Cancel it, if it can be; tell whether."""
+
+    def error(self) -> BaseException | None:
+        """What it raised, once it has ended."""
+
+    def when_ended(self, callback: Callable[[], object]) -> None:
+        """Call back when it has ended; now, if it has."""
+
+
+class _Thread:
+    """A thread: it cannot be cancelled, and it does not say how it ended."""
+
+    reports_itself = False
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self.thread = thread
+
+    @property
+    def name(self) -> str:
+        return self.thread.name
+
+    def is_alive(self) -> bool:
+        return self.thread.is_alive()
+
+    def cancel(self) -> bool:
+        return False
+
+    def error(self) -> BaseException | None:
+        return None
+
+    def when_ended(self, callback: Callable[[], object]) -> None:
+        when_all_ended([self], callback)
+
+
+class _Future:
+    """An asyncio task, or whatever else has the methods of a future."""
+
+    reports_itself = True
+
+    def __init__(self, future: Any) -> None:
+        self._future = future
+
+    @property
+    def name(self) -> str:
+        get_name = getattr(self._future, "get_name", None)
+        return str(get_name()) if get_name is not None else repr(self._future)
+
+    def is_alive(self) -> bool:
+        return not self._future.done()
+
+    def cancel(self) -> bool:
+        get_loop = getattr(self._future, "get_loop", None)
+        if get_loop is None:
+            return bool(self._future.cancel())
+        get_loop().call_soon_threadsafe(self._future.cancel)
+        return True
+
+    def error(self) -> BaseException | None:
+        error = None if self._future.cancelled() else self._future.exception()
+        return error if isinstance(error, BaseException) else None
+
+    def when_ended(self, callback: Callable[[], object]) -> None:
+        self._future.add_done_callback(lambda _: callback())
+
+
+class OwnTask:
+    """A task that the coordinator's own task group runs; it reports its failures by itself.
+
+    Args:
+        name: what reports call it.
+        cancel: what cancels it, called in any thread.
+    """
+
+    reports_itself = False
+
+    def __init__(self, name: str, cancel: Callable[[], object]) -> None:
+        self.name = name
+        self._cancel = cancel
+        self._lock = threading.Lock()  # guards all below
+        self._ended = False
+        self._callbacks: list[Callable[[], object]] = []
+
+    def is_alive(self) -> bool:
+        return not self._ended
+
+    def cancel(self) -> bool:
+        self._cancel()
+        return True
+
+    def error(self) -> BaseException | None:
+        return None
+
+    def when_ended(self, callback: Callable[[], object]) -> None:
+        with self._lock:
+            if not self._ended:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def ended(self) -> None:
+        """The task says that it is done."""
+        with self._lock:
+            self._ended = True
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+
+def as_worker(worker: Any) -> Worker:
+    """See a thread, a task or a future as a worker."""
+    if isinstance(worker, threading.Thread):
+        return _Thread(worker)
+    if isinstance(worker, OwnTask):
+        return worker
+    if all(hasattr(worker, name) for name in ("add_done_callback", "done", "cancel")):
+        return _Future(worker)
+    raise InvalidArgumentError(
+        f"worker: got {worker!r}; expected a threading.Thread, an asyncio.Task or another future"
+    )
+
+
+def when_all_ended(workers: Iterable[Worker], callback: Callable[[], object]) -> None:
+    """Call back once, from any thread, when all of the workers have ended; now, if they have.
+
+    Threads have no way to say that they have ended but `Thread.join`, so one daemon thread joins
+    them all, one after the other.
+    """
+    current = threading.current_thread()
+    threads: list[threading.Thread] = []
+    others: list[Worker] = []
+    for worker in workers:
+        if not isinstance(worker, _Thread):
+            others.append(worker)
+        elif worker.is_alive() and worker.thread is not current:
+            threads.append(worker.thread)
+    lock = threading.Lock()  # guards left
+    left = len(others) + bool(threads)
+
+    def one_ended() -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            is_last = left == 0
+        if is_last:
+            callback()
+
+    def join_threads() -> None:
+        for thread in threads:
+            thread.join()
+        one_ended()
+
+    if not left:
+        callback()
+        return
+    if threads:
+        threading.Thread(target=join_threads, name="aioqueue-join", daemon=True).start()
+    for worker in others:
+        worker.when_ended(one_ended)

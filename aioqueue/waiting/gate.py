@@ -1,0 +1,119 @@
+"""A gate that tasks of any loop and threads can wait at together, until someone opens it.
+
+What an event is in one world, for all of them at once. It waits with the same lanes as the queues
+do, so an opening costs one kick per lane, however many wait there, and nothing polls.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from time import perf_counter
+from typing import ClassVar
+
+from aioqueue.attempts import DONE, NEITHER, PENDING, WITHDRAWN, Attempt, Lane, Side
+from aioqueue.waiting.base import AsyncLane, tell
+from aioqueue.waiting.threads import ThreadLane
+
+__all__ = ("Gate",)
+
+
+class _Passage(Attempt):
+    """One caller waiting at the gate."""
+
+    __slots__ = ()
+    side: ClassVar[Side] = NEITHER
+
+
+class Gate:
+    """Closed at first; may be opened and shut again from any thread or task."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # guards all below; tells a finalizer that it interrupts us
+        self._is_open = False
+        self._waiting: dict[Attempt, None] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether callers pass without waiting."""
+        return self._is_open
+
+    def open(self) -> None:
+        """Let everybody pass: who waits now, and who comes later."""
+        tell(self._open)
+
+    def shut(self) -> None:
+        """Make callers that come from now on wait."""
+        with self._lock:
+            self._is_open = False
+
+    async def wait(self, lane: AsyncLane) -> None:
+        """Wait until the gate is open.
+
+        Args:
+            lane: the caller's.
+
+        Cancellation:
+            A cancelled call has changed nothing.
+        """
+        passage = _Passage()
+        lane.arm(passage)
+        if self._begin(passage, lane):
+            return
+        try:
+            await lane.wait(passage)
+        except BaseException:
+            tell(self.withdraw, passage)
+            raise
+
+    def wait_blocking(self, timeout: float | None = None) -> bool:
+        """Wait until the gate is open, or for some seconds; tell whether it is open."""
+        passage, lane = _Passage(), ThreadLane()
+        if self._begin(passage, lane):
+            return True
+        deadline = None if timeout is None else perf_counter() + timeout
+        try:
+            while passage.state is PENDING:
+                left = None if deadline is None else deadline - perf_counter()
+                if (left is not None and left <= 0) or not lane.wait(left):
+                    break
+        finally:
+            tell(self.withdraw, passage, if_pending=True)
+        return passage.state is DONE
+
+    # What lanes and `tell` ask of whatever attempts belong to, as of a machine.
+
+    def withdraw(
+        self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
+    ) -> Collection[Lane]:
+        """End the wait of a caller that was cancelled."""
+        with self._lock:
+            if attempt.state is PENDING:
+                del self._waiting[attempt]
+                attempt.state = WITHDRAWN
+        return ()
+
+    def is_entered_here(self) -> bool:
+        """Whether the calling thread holds the lock already."""
+        return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]
+
+    def _begin(self, passage: Attempt, lane: Lane) -> bool:
+        with self._lock:
+            if self._is_open:
+                return True
+            passage.host = self
+            passage.lane = lane
+            self._waiting[passage] = None
+        return False
+
+    def _open(self) -> Collection[Lane]:
+        lanes: dict[Lane, None] = {}
+        with self._lock:
+            self._is_open = True
+            for passage in self._waiting:
+                passage.state = DONE
+                assert passage.lane is not None
+                passage.lane.post(passage)
+                lanes[passage.lane] = None
+            self._waiting.clear()
+        return lanes
