@@ -156,27 +156,27 @@ class PutMany(Attempt):
 
 
 class Take(Attempt):
-    """Dequeue n rows; or, with ``up_to``, fewer when the queue is closed or in a hurry.
+    """Dequeue n rows as a batch; or, with ``up_to``, fewer when the queue is closed or in a hurry.
 
     Attributes:
         held: the rows it has.
+        single: whether it takes one row, as a row and not as a batch.
         hurried: whether its deadline has passed: it takes what is there, but at least one row.
     """
 
-    __slots__ = ("held", "hurried", "n", "up_to")
+    __slots__ = ("held", "hurried", "n", "single", "up_to")
     side = DEQUEUE
 
-    def __init__(self, n: int, *, up_to: bool = False, out: Columns | None = None) -> None:
+    def __init__(
+        self, n: int, *, up_to: bool = False, out: Columns | None = None, single: bool = False
+    ) -> None:
         self.state = PENDING
         self.error = self.lane = self.host = self.waiter = None
         self.n = n
         self.up_to = up_to
+        self.single = single
         self.hurried = False
         self.held = Held(out)
-
-    @property
-    def missing(self) -> int:
-        return self.n - self.held.count
 
 
 class UntilClosed(Attempt):

@@ -4,13 +4,13 @@ The left column is whose doing it is; the right column names the classes that ea
 so that the ``except`` clause which a program already has keeps working::
 
     AioQueueError
-    ├── InvalidArgumentError    the caller's argument is wrong     ValueError
-    ├── QueueFull               would have to wait for room        asyncio.QueueFull, queue.Full
-    ├── QueueEmpty              would have to wait for elements    asyncio.QueueEmpty, queue.Empty
-    ├── DeadlineExceededError   the caller's timeout has run out   TimeoutError
-    ├── OutOfRangeError         closed, and not enough is left     anyio.EndOfStream, *ShutDown
-    ├── QueueClosedError        closed, nothing can be put in     anyio.ClosedResourceError, *ShutDown
-    └── StillRunningError       workers outlived the grace period  RuntimeError
+    ├── InvalidArgumentError   the caller's argument is wrong   ValueError
+    ├── QueueFull              would have to wait for room      asyncio.QueueFull, queue.Full
+    ├── QueueEmpty             would have to wait for elements  asyncio.QueueEmpty, queue.Empty
+    ├── DeadlineExceededError  the caller's timeout has run out TimeoutError
+    ├── OutOfRangeError        closed, and not enough is left   anyio.EndOfStream, *ShutDown
+    ├── QueueClosedError       closed, nothing can be put in   anyio.ClosedResourceError, *ShutDown
+    └── StillRunningError      workers outlived their grace     RuntimeError
 
 ``*ShutDown`` stands for ``asyncio.QueueShutDown`` and ``queue.ShutDown``, which exist from
 Python 3.13 on.

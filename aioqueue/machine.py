@@ -50,7 +50,7 @@ itself, and still let go of the lock whenever Ctrl-C strikes.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from types import TracebackType
 from typing import Any, Final, Protocol
 
@@ -125,6 +125,7 @@ class Machine:
     """
 
     __slots__ = (
+        "_advance",
         "_beginning",
         "_capacity",
         "_cause",
@@ -183,6 +184,11 @@ class Machine:
             ENQUEUE: self._enqueues,
             DEQUEUE: self._dequeues,
             NEITHER: self._until_closed,
+        }
+        self._advance: dict[Side, Callable[[Any, dict[Lane, None]], bool]] = {
+            ENQUEUE: self._advance_enqueue,
+            DEQUEUE: self._advance_dequeue,
+            NEITHER: self._wait_is_over,
         }
         self._in_hands = 0  # rows that granted dequeues hold
         self._claimed = 0  # rows in the storage that belong to the first waiting dequeue
@@ -270,12 +276,20 @@ class Machine:
                 return ()
             attempt.host = self
             attempt.lane = lane
-            self._lines[attempt.side][attempt] = None
+            line = self._lines[attempt.side]
+            lanes: dict[Lane, None] = {}
             self._beginning = attempt
             try:
-                return self._flush()
+                is_stuck = bool(line) or not self._advance[attempt.side](attempt, lanes)
+                if is_stuck:
+                    line[attempt] = None
+                if is_stuck and not self._enqueues:
+                    self._set_bounds()  # nobody else can gain by an attempt that only waits
+                else:
+                    self._flush(lanes)
             finally:
                 self._beginning = None
+            return lanes
 
     def commit(self, attempt: Attempt, waited: float = 0.0) -> Collection[Lane]:
         """End an attempt whose owner has waited and now runs on.
@@ -410,52 +424,75 @@ class Machine:
 
     # How it moves. All of this runs under the lock.
 
-    def _flush(self) -> Collection[Lane]:
+    def _flush(self, lanes: dict[Lane, None] | None = None) -> Collection[Lane]:
         """Let attempts proceed until none can; return the lanes to kick."""
-        lanes: dict[Lane, None] = {}
-        moved = True
-        while moved:
-            moved = bool(self._enqueues) and self._run_enqueues(lanes)
-            if self._state is QueueState.CLOSING and not self._enqueues and not self._places:
+        lanes = {} if lanes is None else lanes
+        enqueues, dequeues = self._enqueues, self._dequeues
+        while True:
+            while enqueues and self._advance_enqueue(next(iter(enqueues)), lanes):
+                enqueues.popitem(last=False)
+            if self._state is QueueState.CLOSING and not enqueues and not self._places:
                 self._state = QueueState.CLOSED
-            if self._dequeues:
-                moved = self._run_dequeues(lanes) or moved
-            else:
+            claimed, moved = self._claimed, False
+            while dequeues and self._advance_dequeue(next(iter(dequeues)), lanes):
+                dequeues.popitem(last=False)
+                moved = True
+            if not enqueues or not (moved or self._claimed > claimed):
                 break
-        while self._until_closed and self._state is QueueState.CLOSED:
-            self._finish(self._until_closed.popitem(last=False)[0], DONE, lanes)
+        while self._until_closed and self._wait_is_over(next(iter(self._until_closed)), lanes):
+            self._until_closed.popitem(last=False)
         self._set_bounds()
         return lanes
 
-    def _run_enqueues(self, lanes: dict[Lane, None]) -> bool:
-        """Let enqueues proceed, from the head; tell whether anything has changed."""
-        moved = False
-        while self._enqueues:
-            attempt = next(iter(self._enqueues))
-            room = self._room()
-            if room < 1 or not self._is_its_turn(attempt):
-                break
-            moved = True
-            try:
-                if isinstance(attempt, PutMany):
-                    self._insert_rows(attempt, min(room, attempt.n - attempt.done))
-                    if attempt.done < attempt.n:
-                        continue
-                elif self._in_two_steps(attempt):
-                    del self._enqueues[attempt]
-                    self._places[attempt] = None
-                    self._finish(attempt, GRANTED, lanes)
-                    continue
-                else:
-                    self._insert(attempt.row)
-            except Exception as error:
-                # Out of memory, say. It is the owner's to hear of, whoever runs this.
-                del self._enqueues[attempt]
-                self._fail(attempt, error, lanes)
-                continue
-            del self._enqueues[attempt]
+    def _advance_enqueue(self, attempt: Put | PutMany, lanes: dict[Lane, None]) -> bool:
+        """Let the first enqueue in line proceed; tell whether it need not stand there any more."""
+        room = self._room()
+        if room < 1 or (self._places and not self._may_join_places(attempt)):
+            return False
+        try:
+            if isinstance(attempt, PutMany):
+                self._insert_rows(attempt, min(room, attempt.n - attempt.done))
+                if attempt.done < attempt.n:
+                    return False
+            elif self._in_two_steps(attempt):
+                self._places[attempt] = None
+                self._finish(attempt, GRANTED, lanes)
+                return True
+            else:
+                self._insert(attempt.row)
+        except Exception as error:
+            # Out of memory, say. It is the owner's to hear of, whoever runs this.
+            self._fail(attempt, error, lanes)
+        else:
             self._finish(attempt, DONE, lanes)
-        return moved
+        return True
+
+    def _advance_dequeue(self, attempt: Take, lanes: dict[Lane, None]) -> bool:
+        """Let the first dequeue in line proceed; tell whether it need not stand there any more."""
+        available = self._available()
+        missing = attempt.n - attempt.held.count
+        wanted: int | None
+        if available >= missing:
+            wanted = missing
+        elif self._state is QueueState.CLOSED:
+            wanted = self._last_rows(attempt)
+        elif attempt.hurried and available + attempt.held.count > 0:
+            wanted = max(available, 0)
+        else:
+            self._claim(available)
+            return False
+        claimed, self._claimed = self._claimed, 0
+        if wanted is None:
+            self._fail_out_of_range(attempt, claimed, lanes)
+        else:
+            self._grant_rows(attempt, wanted, lanes)
+        return True
+
+    def _wait_is_over(self, attempt: Attempt, lanes: dict[Lane, None]) -> bool:
+        if self._state is not QueueState.CLOSED:
+            return False
+        self._finish(attempt, DONE, lanes)
+        return True
 
     def _ends_at_once(self, attempt: Attempt) -> bool:
         """Whether an attempt that is about to begin would end without waiting."""
@@ -466,10 +503,8 @@ class Machine:
         closed = self._state is QueueState.CLOSED
         return closed or (isinstance(attempt, Take) and self._available() >= attempt.n)
 
-    def _is_its_turn(self, attempt: Put | PutMany) -> bool:
-        """Whether the first waiting enqueue may proceed, given the places that are outstanding."""
-        if not self._places:
-            return True
+    def _may_join_places(self, attempt: Put | PutMany) -> bool:
+        """Whether an enqueue may be granted a place while others have not used theirs yet."""
         first = next(iter(self._places))
         return (
             isinstance(attempt, Put) and self._in_two_steps(attempt) and attempt.lane is first.lane
@@ -483,39 +518,12 @@ class Machine:
         assert attempt is self._beginning or attempt.lane is not None
         return attempt is not self._beginning and attempt.lane.two_step  # type: ignore[union-attr]
 
-    def _run_dequeues(self, lanes: dict[Lane, None]) -> bool:
-        """Let dequeues proceed, from the head; tell whether anything has changed."""
-        moved = False
-        while self._dequeues:
-            attempt = next(iter(self._dequeues))
-            available = self._available()
-            wanted: int | None
-            if available >= attempt.missing:
-                wanted = attempt.missing
-            elif self._state is QueueState.CLOSED:
-                wanted = self._last_rows(attempt)
-            elif attempt.hurried and available + attempt.held.count > 0:
-                wanted = max(available, 0)
-            else:
-                return self._claim(attempt, available) or moved
-            moved = True
-            claimed = self._claimed
-            self._leave_line(attempt)
-            if wanted is None:
-                self._fail_out_of_range(attempt, claimed, lanes)
-            else:
-                self._grant_rows(attempt, wanted, lanes)
-        return moved
-
-    def _leave_line(self, attempt: Take) -> None:
-        """Take a waiting dequeue out of the line; what the first one had claimed is free again."""
-        if next(iter(self._dequeues)) is attempt:
-            self._claimed = 0
-        del self._dequeues[attempt]
-
     def _grant_rows(self, attempt: Take, wanted: int, lanes: dict[Lane, None]) -> None:
         try:
-            self.storage.hold(attempt.held, wanted)
+            if attempt.single:
+                self.storage.hold_one(attempt.held)
+            else:
+                self.storage.hold(attempt.held, wanted)
         except Exception as error:
             self.storage.restore(attempt.held)
             self._fail(attempt, error, lanes)
@@ -551,21 +559,19 @@ class Machine:
         error.__cause__ = self._cause
         self._fail(attempt, error, lanes)
 
-    def _claim(self, attempt: Take, available: int) -> bool:
-        """Set rows aside for the first waiting batch; tell whether there are more than before."""
-        if not self.storage.progressive or available <= self._claimed:
-            return False
-        self._claimed = available
-        if self.storage.eager:
-            self.storage.claim(available)
-        return True
+    def _claim(self, available: int) -> None:
+        """Set rows aside for the first waiting batch."""
+        if self.storage.progressive and available > self._claimed:
+            self._claimed = available
+            if self.storage.eager:
+                self.storage.claim(available)
 
     def _claims(self) -> int:
         """Rows in the storage that belong to the first waiting dequeue, as of now."""
         if not self._dequeues or not self.storage.progressive:
             return 0
-        missing = next(iter(self._dequeues)).missing
-        return max(0, min(self._available(), missing))
+        head = next(iter(self._dequeues))
+        return max(0, min(self._available(), head.n - head.held.count))
 
     def _claim_what_came(self) -> None:
         """Rows that came the quick way while a batch waited are that batch's."""
@@ -605,10 +611,10 @@ class Machine:
     def _forget(self, attempt: Attempt) -> None:
         """Take an attempt out of whichever line it stands in."""
         if attempt.state is PENDING:
-            if isinstance(attempt, Take):
-                self._leave_line(attempt)
-            else:
-                del self._lines[attempt.side][attempt]
+            line = self._lines[attempt.side]
+            if attempt.side is DEQUEUE and next(iter(line)) is attempt:
+                self._claimed = 0  # it was the first: what it had claimed is free again
+            del line[attempt]
         elif isinstance(attempt, Take):
             del self._granted[attempt]
             self._in_hands -= attempt.held.count
@@ -658,7 +664,7 @@ class Machine:
                 head = next(iter(self._dequeues))
                 # One row less than the head needs; none at all if it wants to see each.
                 waits_for_each = storage.eager or head.hurried
-                enough = 0 if waits_for_each else self._keep + head.missing - 1
+                enough = 0 if waits_for_each else self._keep + head.n - head.held.count - 1
                 quick_in = min(quick_in, enough)
         if not self._dequeues:
             quick_out = 0 if self._state is QueueState.CLOSED else self._keep

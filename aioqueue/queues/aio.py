@@ -120,9 +120,9 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
             await self._breathe()
         row = self._try_dequeue()
         if row is NOTHING:
-            take = Take(1)
+            take = Take(1, single=True)
             await self._complete(take)
-            row = self._core.storage.row(take.held)
+            row = take.held.single
         return row if self._from_row is None else self._from_row(row)
 
     async def dequeue_many(self, n: int, *, out: Any = None) -> Any:

@@ -120,9 +120,9 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
         """
         row = self._try_dequeue()
         if row is NOTHING:
-            take = Take(1)
+            take = Take(1, single=True)
             self._complete(take, "dequeue", timeout)
-            row = self._core.storage.row(take.held)
+            row = take.held.single
         return row if self._from_row is None else self._from_row(row)
 
     def dequeue_many(self, n: int, *, out: Any = None, timeout: float | None = None) -> Any:

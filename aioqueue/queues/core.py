@@ -242,13 +242,13 @@ class QueueFace(Generic[PeerT]):
         """
         row = self._try_dequeue()
         if row is NOTHING:
-            take = Take(1)
+            take = Take(1, single=True)
             if not self._at_once(take):
                 raise QueueEmpty(
                     f"{self._core.kind} '{self.name}' has no element to give,"
                     " or others wait for one"
                 )
-            row = self._core.storage.row(take.held)
+            row = take.held.single
         return row if self._from_row is None else self._from_row(row)
 
     def _at_once(self, attempt: Attempt) -> bool:

@@ -41,15 +41,17 @@ class Held:
         tickets: the rows' tickets, in the same order.
         count: how many rows.
         out: the caller's own arrays, which the chunks are then slices of.
+        single: the row, if it was taken as a row and not as a batch.
     """
 
-    __slots__ = ("chunks", "count", "out", "tickets")
+    __slots__ = ("chunks", "count", "out", "single", "tickets")
 
     def __init__(self, out: Columns | None = None) -> None:
         self.chunks: list[Columns] = []
         self.tickets: list[Any] = []
         self.count = 0
         self.out = out
+        self.single: Row = None
 
     def add(self, columns: Columns, tickets: Sequence[Any]) -> None:
         self.chunks.append(columns)
@@ -57,7 +59,7 @@ class Held:
         self.count += len(tickets)
 
     def clear(self) -> None:
-        self.chunks, self.tickets, self.count = [], [], 0
+        self.chunks, self.tickets, self.count, self.single = [], [], 0, None
 
     def target(self, n: int) -> Columns | None:
         """Where in the caller's arrays the next n rows belong."""
@@ -147,6 +149,17 @@ class Storage(ABC):
             held.add(columns, range(self._next_ticket, self._next_ticket + rest))
             self._next_ticket += rest
 
+    def hold_one(self, held: Held) -> None:
+        """Move the next row into a caller's hands, as a row. Needs one inside."""
+        if self.returned:
+            ticket, held.single = self.returned.pop(0)
+        else:
+            held.single = self.take()
+            ticket = self._next_ticket
+            self._next_ticket += 1
+        held.tickets.append(ticket)
+        held.count = 1
+
     def restore(self, held: Held) -> None:
         """Bring rows back from a caller's hands, to the front and in order."""
         self.returned += zip(held.tickets, self._rows(held), strict=True)
@@ -163,9 +176,7 @@ class Storage(ABC):
             return held.out
         return held.chunks[0] if len(held.chunks) == 1 else self.concatenate(held.chunks)
 
-    def row(self, held: Held) -> Row:
-        """The one row in a caller's hands. Called without the machine's lock."""
-        return self.split(held.chunks[0])[0]
-
     def _rows(self, held: Held) -> Iterable[Row]:
+        if held.count and not held.chunks:
+            return [held.single]
         return [row for chunk in held.chunks for row in self.split(chunk)]

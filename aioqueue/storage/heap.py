@@ -62,6 +62,12 @@ class HeapStorage(Storage):
         items = self._pop(n)
         held.add(self._fetch(items, held.target(n)), [arrival for _, arrival, _ in items])
 
+    def hold_one(self, held: Held) -> None:
+        arrival = self._items[0][1]
+        held.single = self.take()
+        held.tickets.append(arrival)
+        held.count = 1
+
     def restore(self, held: Held) -> None:
         for arrival, row in zip(held.tickets, self._rows(held), strict=True):
             heappush(self._items, (int(row[0]), arrival, self._shelf.place(row)))
