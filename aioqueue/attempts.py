@@ -90,9 +90,9 @@ class Host(Protocol):
 class Side(enum.Enum):
     """Which line an attempt stands in."""
 
-    ENQUEUE = "enqueue"
-    DEQUEUE = "dequeue"
-    NEITHER = "neither"
+    ENQUEUE = 0
+    DEQUEUE = 1
+    NEITHER = 2
 
 
 ENQUEUE: Final = Side.ENQUEUE

@@ -50,7 +50,7 @@ itself, and still let go of the lock whenever Ctrl-C strikes.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from types import TracebackType
 from typing import Any, Final, Protocol
 
@@ -60,7 +60,6 @@ from aioqueue.attempts import (
     ENQUEUE,
     FAILED,
     GRANTED,
-    NEITHER,
     PENDING,
     WITHDRAWN,
     Attempt,
@@ -69,7 +68,6 @@ from aioqueue.attempts import (
     Put,
     PutMany,
     QueueState,
-    Side,
     Statistics,
     Take,
     UntilClosed,
@@ -125,7 +123,7 @@ class Machine:
     """
 
     __slots__ = (
-        "_advance",
+        "_batch_waits",
         "_beginning",
         "_capacity",
         "_cause",
@@ -138,7 +136,6 @@ class Machine:
         "_granted",
         "_in_hands",
         "_keep",
-        "_lines",
         "_lock",
         "_places",
         "_put",
@@ -180,18 +177,9 @@ class Machine:
         # Granted, not yet committed. Places all belong to one lane, in the order of the grants.
         self._places: OrderedDict[Put, None] = OrderedDict()
         self._granted: OrderedDict[Take, None] = OrderedDict()
-        self._lines: dict[Side, OrderedDict[Any, None]] = {
-            ENQUEUE: self._enqueues,
-            DEQUEUE: self._dequeues,
-            NEITHER: self._until_closed,
-        }
-        self._advance: dict[Side, Callable[[Any, dict[Lane, None]], bool]] = {
-            ENQUEUE: self._advance_enqueue,
-            DEQUEUE: self._advance_dequeue,
-            NEITHER: self._wait_is_over,
-        }
         self._in_hands = 0  # rows that granted dequeues hold
         self._claimed = 0  # rows in the storage that belong to the first waiting dequeue
+        self._batch_waits = False  # whether the first waiting dequeue may have rows to claim
         self._beginning: Attempt | None = None  # the attempt whose owner is calling right now
         self._enqueued = 0
         self._enqueue_wait = 0.0
@@ -276,14 +264,14 @@ class Machine:
                 return ()
             attempt.host = self
             attempt.lane = lane
-            line = self._lines[attempt.side]
+            line = self._line(attempt)
             lanes: dict[Lane, None] = {}
             self._beginning = attempt
             try:
-                is_stuck = bool(line) or not self._advance[attempt.side](attempt, lanes)
+                is_stuck = bool(line) or not self._advance(attempt, lanes)
                 if is_stuck:
                     line[attempt] = None
-                if is_stuck and not self._enqueues:
+                if is_stuck and (isinstance(attempt, Put) or not self._enqueues):
                     self._set_bounds()  # nobody else can gain by an attempt that only waits
                 else:
                     self._flush(lanes)
@@ -303,8 +291,7 @@ class Machine:
             if attempt.state is not GRANTED:
                 return ()
             attempt.state = DONE
-            if attempt.side is DEQUEUE:
-                assert isinstance(attempt, Take)
+            if isinstance(attempt, Take):
                 del self._granted[attempt]
                 self._in_hands -= attempt.held.count
                 return ()
@@ -313,9 +300,10 @@ class Machine:
             del self._places[attempt]
             try:
                 self._insert(attempt.row)
-            finally:
-                lanes = self._flush()
-            return lanes
+            except Exception as error:
+                attempt.state = FAILED
+                attempt.error = error
+            return self._flush()
 
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
@@ -469,7 +457,10 @@ class Machine:
 
     def _advance_dequeue(self, attempt: Take, lanes: dict[Lane, None]) -> bool:
         """Let the first dequeue in line proceed; tell whether it need not stand there any more."""
-        available = self._available()
+        storage = self.storage
+        available = len(storage) + len(storage.returned)
+        if self._state is not QueueState.CLOSED:
+            available -= self._keep
         missing = attempt.n - attempt.held.count
         wanted: int | None
         if available >= missing:
@@ -487,6 +478,20 @@ class Machine:
         else:
             self._grant_rows(attempt, wanted, lanes)
         return True
+
+    def _advance(self, attempt: Any, lanes: dict[Lane, None]) -> bool:
+        """Let an attempt proceed that has no one in front of it."""
+        if attempt.side is DEQUEUE:
+            return self._advance_dequeue(attempt, lanes)
+        if attempt.side is ENQUEUE:
+            return self._advance_enqueue(attempt, lanes)
+        return self._wait_is_over(attempt, lanes)
+
+    def _line(self, attempt: Attempt) -> OrderedDict[Any, None]:
+        """Where an attempt waits for its turn."""
+        if attempt.side is DEQUEUE:
+            return self._dequeues
+        return self._enqueues if attempt.side is ENQUEUE else self._until_closed
 
     def _wait_is_over(self, attempt: Attempt, lanes: dict[Lane, None]) -> bool:
         if self._state is not QueueState.CLOSED:
@@ -515,8 +520,8 @@ class Machine:
 
         Not while the owner itself is calling: then grant and commit are one step.
         """
-        assert attempt is self._beginning or attempt.lane is not None
-        return attempt is not self._beginning and attempt.lane.two_step  # type: ignore[union-attr]
+        lane: Any = attempt.lane  # there is one: only the owner who is calling may have none
+        return attempt is not self._beginning and lane.two_step
 
     def _grant_rows(self, attempt: Take, wanted: int, lanes: dict[Lane, None]) -> None:
         try:
@@ -575,7 +580,7 @@ class Machine:
 
     def _claim_what_came(self) -> None:
         """Rows that came the quick way while a batch waited are that batch's."""
-        if self._dequeues:
+        if self._batch_waits:
             self._claimed = self._claims()
 
     def _gather(self) -> None:
@@ -611,7 +616,7 @@ class Machine:
     def _forget(self, attempt: Attempt) -> None:
         """Take an attempt out of whichever line it stands in."""
         if attempt.state is PENDING:
-            line = self._lines[attempt.side]
+            line = self._line(attempt)
             if attempt.side is DEQUEUE and next(iter(line)) is attempt:
                 self._claimed = 0  # it was the first: what it had claimed is free again
             del line[attempt]
@@ -655,13 +660,16 @@ class Machine:
         storage = self.storage
         quick_in: float = -1
         quick_out: float = _INFINITY
+        self._batch_waits = False
+        if self._dequeues:
+            head = next(iter(self._dequeues))
+            self._batch_waits = storage.progressive and not head.single
         if self._enqueues or storage.returned:
             self._quick_in, self._quick_out = quick_in, quick_out
             return
         if not self._places and self._state is QueueState.OPEN:
             quick_in = self._capacity
             if self._dequeues:
-                head = next(iter(self._dequeues))
                 # One row less than the head needs; none at all if it wants to see each.
                 waits_for_each = storage.eager or head.hurried
                 enough = 0 if waits_for_each else self._keep + head.n - head.held.count - 1

@@ -246,7 +246,6 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
         """Begin an attempt, wait until it ends, and commit it; or withdraw it."""
         machine = self._machine
         lane = self._lane = current_lane(self._lane)
-        lane.arm(attempt)
         lanes = machine.begin(attempt, lane)
         if lanes:
             deliver(lanes)

@@ -34,7 +34,7 @@ def current_lane(last: AsyncLane | None = None) -> AsyncLane:
     Raises:
         RuntimeError: no event loop is running in this thread.
     """
-    if _in_trio():
+    if "trio" in sys.modules and _in_trio():
         from aioqueue.waiting.trio import current_trio_lane
 
         return current_trio_lane()

@@ -14,13 +14,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 from aioqueue.attempts import Attempt
 
 __all__ = ("AsyncioLane", "current_asyncio_lane")
 
-_BUDGET = 128
+_BUDGET: Final = 128
+_WOKEN: Final = object()
 _here = threading.local()
 
 
@@ -60,16 +62,13 @@ class AsyncioLane:
     def is_current(self) -> bool:
         return asyncio._get_running_loop() is self._loop
 
-    def arm(self, attempt: Attempt) -> None:
-        attempt.waiter = self._loop.create_future()
-
-    async def wait(self, attempt: Attempt) -> None:
-        future: asyncio.Future[None] = attempt.waiter
-        if future.done():
+    def wait(self, attempt: Attempt) -> Awaitable[None]:
+        if attempt.waiter is _WOKEN:
             # Granted while it began. Those who were granted before it must run before it.
-            await asyncio.sleep(0)
-        else:
-            await future
+            return asyncio.sleep(0)
+        future: asyncio.Future[None] = self._loop.create_future()
+        attempt.waiter = future
+        return future
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Callable[[], object]:
         return self._loop.call_later(seconds, callback).cancel
@@ -86,8 +85,10 @@ class AsyncioLane:
     def _wake(self) -> None:
         posted = self._posted
         while posted:
-            future: asyncio.Future[None] = posted.popleft().waiter
-            if not future.done():  # it is when its task was cancelled
+            attempt = posted.popleft()
+            future, attempt.waiter = attempt.waiter, _WOKEN
+            # There is none yet if it was granted while it began; it is done if it was cancelled.
+            if future is not None and future is not _WOKEN and not future.done():
                 future.set_result(None)
 
     def _abandon(self) -> Iterable[Attempt]:

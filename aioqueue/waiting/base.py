@@ -10,7 +10,7 @@ foreign thread costs one crossing, however many callers it wakes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, cast
 
 from aioqueue.attempts import Attempt, Lane
@@ -38,11 +38,8 @@ class AsyncLane(KickableLane, Protocol):
     budget: int
     """How many elements a task may move without waiting before it must let others run."""
 
-    def arm(self, attempt: Attempt) -> None:
-        """Prepare to wait for an attempt that is about to begin."""
-
-    async def wait(self, attempt: Attempt) -> None:
-        """Sleep until the attempt is no longer pending."""
+    def wait(self, attempt: Attempt) -> Awaitable[None]:
+        """Sleep until the attempt is no longer pending; to be awaited at once."""
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Callable[[], object]:
         """Call back after some seconds; returns what cancels that."""
@@ -67,8 +64,9 @@ def deliver(lanes: Iterable[Lane]) -> None:
     A lane whose event loop has been closed loses nothing: its attempts are withdrawn, and what they
     had been granted serves the next in line.
     """
+    lane: Any  # a KickableLane: whoever begins an attempt passes one
     for lane in lanes:
-        for attempt in cast(KickableLane, lane).kick():
+        for attempt in lane.kick():
             _withdraw(attempt)
 
 

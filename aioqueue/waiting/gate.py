@@ -57,7 +57,6 @@ class Gate:
             A cancelled call has changed nothing.
         """
         passage = _Passage()
-        lane.arm(passage)
         if self._begin(passage, lane):
             return
         try:

@@ -55,9 +55,6 @@ class TrioLane:
     def is_current(self) -> bool:
         return trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is self._token
 
-    def arm(self, attempt: Attempt) -> None:
-        attempt.waiter = None
-
     async def wait(self, attempt: Attempt) -> None:
         if attempt.waiter is _WOKEN:
             await trio.lowlevel.cancel_shielded_checkpoint()
