@@ -27,7 +27,7 @@ from __future__ import annotations
 import asyncio
 import queue as stdlib_queue
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -55,6 +55,10 @@ else:
 
 class AioQueueError(Exception):
     """Base class of every error that aioqueue raises on its own behalf."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Attributes are set after the call, the cause among them, which pickle would leave out.
+        return type(self), self.args, {**self.__dict__, "__cause__": self.__cause__}
 
 
 class InvalidArgumentError(AioQueueError, ValueError):

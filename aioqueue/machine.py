@@ -50,7 +50,7 @@ itself, and still let go of the lock whenever Ctrl-C strikes.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from types import TracebackType
 from typing import Any, Final, Protocol
 
@@ -251,14 +251,13 @@ class Machine:
             attempt: a new one.
             lane: where its owner is going to wait; ``None`` if it cannot wait: what cannot be done
                 at once is then withdrawn, without having changed anything.
-
-        Raises:
-            QueueClosedError: it is an enqueue, and `close` has been called.
         """
         with self._lock:
             self._claim_what_came()
             if attempt.side is ENQUEUE and self._state is not QueueState.OPEN:
-                raise self._closed_error()
+                attempt.state = FAILED
+                attempt.error = self._closed_error()
+                return ()
             if lane is None and not self._ends_at_once(attempt):
                 attempt.state = WITHDRAWN
                 return ()
@@ -294,7 +293,9 @@ class Machine:
             if isinstance(attempt, Take):
                 del self._granted[attempt]
                 self._in_hands -= attempt.held.count
-                return ()
+                # Others may have waited for the last rows, in case they came back.
+                is_last = self._state is QueueState.CLOSED and not self._granted
+                return self._flush() if is_last and self._dequeues else ()
             assert isinstance(attempt, Put)
             self._claim_what_came()
             del self._places[attempt]
@@ -368,16 +369,17 @@ class Machine:
             lanes.update(dict.fromkeys(self._flush()))
             return lanes
 
-    def oldest_granted(self) -> Iterable[Attempt]:
-        """The attempts that have been granted longest without a commit, one of each kind.
-
-        Their owners are about to run, or their world has ended: the shell can tell.
-        """
-        if not self._places and not self._granted:
-            return ()  # a look without the lock: what is granted from now on is not the oldest
+    def attempts_in(self, lane: Lane) -> list[Attempt]:
+        """The attempts whose owners wait in a lane or have not run on yet, in no special order."""
         with self._lock:
-            firsts = [next(iter(line), None) for line in (self._places, self._granted)]
-            return [attempt for attempt in firsts if attempt is not None]
+            lines = (
+                self._places,
+                self._granted,
+                self._enqueues,
+                self._dequeues,
+                self._until_closed,
+            )
+            return [attempt for line in lines for attempt in line if attempt.lane is lane]
 
     # Looking at it.
 
@@ -465,7 +467,7 @@ class Machine:
         wanted: int | None
         if available >= missing:
             wanted = missing
-        elif self._state is QueueState.CLOSED:
+        elif self._state is QueueState.CLOSED and self._nothing_comes_back(attempt, available):
             wanted = self._last_rows(attempt)
         elif attempt.hurried and available + attempt.held.count > 0:
             wanted = max(available, 0)
@@ -505,7 +507,7 @@ class Machine:
             return not (self._enqueues or self._places) and self._room() >= attempt.n
         if isinstance(attempt, Take) and self._dequeues:
             return False
-        closed = self._state is QueueState.CLOSED
+        closed = self._state is QueueState.CLOSED and not self._granted
         return closed or (isinstance(attempt, Take) and self._available() >= attempt.n)
 
     def _may_join_places(self, attempt: Put | PutMany) -> bool:
@@ -539,6 +541,14 @@ class Machine:
             self._finish(attempt, GRANTED, lanes)
         else:
             self._finish(attempt, DONE, lanes)
+
+    def _nothing_comes_back(self, attempt: Take, available: int) -> bool:
+        """Whether a closed queue will not have more rows than now.
+
+        Rows in the hands of callers that may yet be cancelled could come back, and must not find
+        everybody gone.
+        """
+        return not self._granted or (attempt.up_to and available + attempt.held.count > 0)
 
     def _last_rows(self, attempt: Take) -> int | None:
         """How many more rows a dequeue gets from a closed queue with too few; None: it fails."""
@@ -617,9 +627,9 @@ class Machine:
         """Take an attempt out of whichever line it stands in."""
         if attempt.state is PENDING:
             line = self._line(attempt)
-            if attempt.side is DEQUEUE and next(iter(line)) is attempt:
+            if attempt.side is DEQUEUE and next(iter(line), None) is attempt:
                 self._claimed = 0  # it was the first: what it had claimed is free again
-            del line[attempt]
+            line.pop(attempt, None)  # it is not there yet if Ctrl-C struck while it began
         elif isinstance(attempt, Take):
             del self._granted[attempt]
             self._in_hands -= attempt.held.count

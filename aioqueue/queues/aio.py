@@ -17,7 +17,7 @@ from aioqueue.machine import NOTHING
 from aioqueue.queues import blocking
 from aioqueue.queues.core import QueueCore, QueueFace, checked_seconds
 from aioqueue.queues.kinds import FIFOKind, PaddingFIFOKind, PriorityKind, RandomShuffleKind
-from aioqueue.waiting import AsyncLane, current_lane, deliver, reap, tell
+from aioqueue.waiting import AsyncLane, current_lane, deliver, tell
 
 __all__ = (
     "AsyncBatches",
@@ -238,20 +238,23 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
 
     async def _breathe(self) -> None:
         """Let other tasks run, once in a while; in trio, each time."""
-        lane = self._lane = current_lane(self._lane)
+        lane = current_lane(self._lane)
         self._budget = lane.budget
         await lane.checkpoint()
 
     async def _complete(self, attempt: Attempt, max_wait: float | None = None) -> None:
         """Begin an attempt, wait until it ends, and commit it; or withdraw it."""
         machine = self._machine
-        lane = self._lane = current_lane(self._lane)
+        lane = current_lane(self._lane)
+        if lane is not self._lane:
+            self._lane = lane
+            self._core.remember(lane)
         lanes = machine.begin(attempt, lane)
         if lanes:
             deliver(lanes)
         if attempt.state is PENDING or attempt.state is GRANTED:
             self._budget = lane.budget
-            reap(machine)
+            self._core.reap()
             cancel_timer = None
             if max_wait is not None:
                 cancel_timer = lane.call_later(max_wait, lambda: deliver(machine.hurry(attempt)))

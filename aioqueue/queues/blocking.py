@@ -25,7 +25,7 @@ from aioqueue.errors import DeadlineExceededError, InvalidArgumentError, OutOfRa
 from aioqueue.machine import NOTHING
 from aioqueue.queues.core import QueueFace, checked_seconds
 from aioqueue.queues.kinds import FIFOKind, PaddingFIFOKind, PriorityKind, RandomShuffleKind
-from aioqueue.waiting import ThreadLane, deliver, in_event_loop, reap, tell
+from aioqueue.waiting import ThreadLane, deliver, in_event_loop, tell
 
 if TYPE_CHECKING:
     from aioqueue.queues import aio  # noqa: F401  # in the string subscripts at the end
@@ -75,6 +75,8 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
             InvalidArgumentError: wrong dtype, shape or components; the queue is unchanged.
             RuntimeError: it would have to wait on a thread whose event loop is running.
         """
+        if timeout is not None:
+            timeout = checked_seconds(timeout, "timeout")
         row = element if self._to_row is None else self._to_row(element)
         if not self._try_enqueue(row):
             self._complete(Put(row), "enqueue", timeout)
@@ -98,6 +100,8 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
             InvalidArgumentError: wrong dtype, shape or components; the queue is unchanged.
             RuntimeError: it would have to wait on a thread whose event loop is running.
         """
+        if timeout is not None:
+            timeout = checked_seconds(timeout, "timeout")
         columns, n = self._core.spec.columns(batch)
         if n and not self._machine.try_enqueue_many(columns, n, owned=not copy):
             self._complete(PutMany(columns, n, owned=not copy), "enqueue_many", timeout)
@@ -118,6 +122,8 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
             OutOfRangeError: the queue is closed and empty.
             RuntimeError: it would have to wait on a thread whose event loop is running.
         """
+        if timeout is not None:
+            timeout = checked_seconds(timeout, "timeout")
         row = self._try_dequeue()
         if row is NOTHING:
             take = Take(1, single=True)
@@ -148,6 +154,8 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
             InvalidArgumentError: n or ``out`` is wrong, or the queue was made without shapes.
             RuntimeError: it would have to wait on a thread whose event loop is running.
         """
+        if timeout is not None:
+            timeout = checked_seconds(timeout, "timeout")
         n, arrays = self._core.many(n, out)
         if n == 0:
             return self._core.empty_batch(arrays)
@@ -180,6 +188,8 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
             InvalidArgumentError: n or ``max_wait`` is wrong, or the queue was made without shapes.
             RuntimeError: it would have to wait on a thread whose event loop is running.
         """
+        if timeout is not None:
+            timeout = checked_seconds(timeout, "timeout")
         n = self._core.count(n)
         if max_wait is not None:
             max_wait = checked_seconds(max_wait, "max_wait")
@@ -205,6 +215,8 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
             DeadlineExceededError: (a `TimeoutError`) the timeout has run out.
             RuntimeError: it would have to wait on a thread whose event loop is running.
         """
+        if timeout is not None:
+            timeout = checked_seconds(timeout, "timeout")
         if self._machine.state is not QueueState.CLOSED:
             self._complete(UntilClosed(), "wait_closed", timeout)
 
@@ -241,8 +253,6 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
         max_wait: float | None = None,
     ) -> None:
         """Begin an attempt, wait until it ends, and commit it; or withdraw it."""
-        if timeout is not None:
-            timeout = checked_seconds(timeout, "timeout")
         if in_event_loop():
             if not self._at_once(attempt):
                 raise RuntimeError(
@@ -255,7 +265,7 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
             lane = ThreadLane()
             deliver(self._machine.begin(attempt, lane))
             if attempt.state is PENDING or attempt.state is GRANTED:
-                reap(self._machine)
+                self._core.reap()
                 self._wait(attempt, lane, began, method, timeout, max_wait)
                 deliver(self._machine.commit(attempt, perf_counter() - began))
         except BaseException as error:

@@ -18,7 +18,7 @@ from aioqueue.elements import Columns, Component, Spec
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull
 from aioqueue.machine import NOTHING, Machine, OwnedLock
 from aioqueue.storage import Storage
-from aioqueue.waiting import deliver, tell
+from aioqueue.waiting import AsyncLane, deliver, tell, withdraw_all
 
 __all__ = ("QueueCore", "QueueFace", "checked_capacity", "checked_count", "checked_seconds")
 
@@ -64,8 +64,26 @@ class QueueCore:
             kind=kind,
             name=self.name,
         )
+        self.lock = threading.Lock()  # guards faces and lanes
         self.faces: dict[str, Any] = {}  # world -> its face, made when first asked for
-        self.lock = threading.Lock()  # guards faces
+        self.lanes: dict[AsyncLane, None] = {}  # of the event loops whose tasks have waited here
+
+    def remember(self, lane: AsyncLane) -> None:
+        """Note an event loop whose tasks wait here."""
+        with self.lock:
+            self.lanes[lane] = None
+
+    def reap(self) -> None:
+        """Withdraw the attempts of tasks whose event loop was closed: they will never run again.
+
+        Whoever is about to wait does this first, so that nobody waits for what they have.
+        """
+        with self.lock:
+            dead = [lane for lane in self.lanes if lane.is_dead()]
+            for lane in dead:
+                del self.lanes[lane]
+        for lane in dead:
+            withdraw_all(self.machine.attempts_in(lane))
 
     def count(self, n: Any, what: str = "n") -> int:
         """Check how many rows a batch is to have.

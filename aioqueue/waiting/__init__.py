@@ -9,7 +9,7 @@ import asyncio
 import sys
 
 from aioqueue.waiting.aio import current_asyncio_lane
-from aioqueue.waiting.base import AsyncLane, deliver, reap, tell
+from aioqueue.waiting.base import AsyncLane, deliver, tell, withdraw_all
 from aioqueue.waiting.gate import Gate
 from aioqueue.waiting.threads import ThreadLane
 
@@ -20,8 +20,8 @@ __all__ = (
     "current_lane",
     "deliver",
     "in_event_loop",
-    "reap",
     "tell",
+    "withdraw_all",
 )
 
 

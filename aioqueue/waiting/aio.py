@@ -40,10 +40,11 @@ class AsyncioLane:
         self._is_scheduled = False
         self.post: Callable[[Attempt], None] = self._posted.append
 
-    def kick(self) -> Iterable[Attempt]:
+    def kick(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
         if asyncio._get_running_loop() is self._loop:
             self._wake()
-            return ()
+            if not from_anywhere:
+                return ()  # else the loop may be asleep, and must be told by what comes now
         with self._lock:
             if self._is_scheduled:
                 return ()

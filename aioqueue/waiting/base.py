@@ -10,22 +10,26 @@ foreign thread costs one crossing, however many callers it wakes.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from aioqueue.attempts import Attempt, Lane
-from aioqueue.machine import Machine
 
-__all__ = ("AsyncLane", "KickableLane", "deliver", "reap", "tell")
+__all__ = ("AsyncLane", "KickableLane", "deliver", "tell", "withdraw_all")
 
 
 class KickableLane(Lane, Protocol):
     """A lane as the shell knows it."""
 
-    def kick(self) -> Iterable[Attempt]:
+    def kick(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
         """Wake the owners of the attempts posted; return those whose world has ended.
 
         May be called from any thread, and more often than something was posted.
+
+        Args:
+            from_anywhere: it may come from a signal handler, which a sleeping event loop does not
+                notice, though it is of the same thread.
         """
 
     def is_dead(self) -> bool:
@@ -58,7 +62,7 @@ class Enterable(Protocol):
         """Whether the calling thread holds the lock already."""
 
 
-def deliver(lanes: Iterable[Lane]) -> None:
+def deliver(lanes: Iterable[Lane], *, from_anywhere: bool = False) -> None:
     """Kick lanes that the machine has named. Never call it with a machine's lock held.
 
     A lane whose event loop has been closed loses nothing: its attempts are withdrawn, and what they
@@ -66,8 +70,20 @@ def deliver(lanes: Iterable[Lane]) -> None:
     """
     lane: Any  # a KickableLane: whoever begins an attempt passes one
     for lane in lanes:
-        for attempt in lane.kick():
-            _withdraw(attempt)
+        abandoned = lane.kick(from_anywhere=from_anywhere) if from_anywhere else lane.kick()
+        if abandoned:
+            withdraw_all(abandoned)
+
+
+def withdraw_all(attempts: Iterable[Attempt]) -> None:
+    """Withdraw attempts whose owners will never run again, and deliver the wakes of that."""
+    waiting = deque(attempts)
+    while waiting:
+        attempt = waiting.popleft()
+        assert attempt.host is not None
+        lane: Any
+        for lane in attempt.host.withdraw(attempt):
+            waiting.extend(lane.kick())
 
 
 def tell(move: Callable[..., Iterable[Lane]], *arguments: Any, **options: Any) -> None:
@@ -85,23 +101,9 @@ def tell(move: Callable[..., Iterable[Lane]], *arguments: Any, **options: Any) -
     owner: Enterable = move.__self__  # type: ignore[attr-defined]
 
     def make() -> None:
-        deliver(move(*arguments, **options))
+        deliver(move(*arguments, **options), from_anywhere=True)
 
     if owner.is_entered_here():
         threading.Thread(target=make, name="aioqueue-deferred-move", daemon=True).start()
     else:
         make()
-
-
-def reap(machine: Machine) -> None:
-    """Withdraw what was granted to callers whose event loop was closed before they could run."""
-    for attempt in machine.oldest_granted():
-        if cast(KickableLane, attempt.lane).is_dead():
-            _withdraw(attempt)
-            reap(machine)
-            return
-
-
-def _withdraw(attempt: Attempt) -> None:
-    assert attempt.host is not None
-    deliver(attempt.host.withdraw(attempt))

@@ -28,7 +28,7 @@ class ThreadLane:
     def post(self, attempt: Attempt, /) -> None:
         """Nothing to note: there is only one attempt."""
 
-    def kick(self) -> Iterable[Attempt]:
+    def kick(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
         try:
             self._asleep.release()
         except RuntimeError:

@@ -36,8 +36,8 @@ class TrioLane:
         self._posted: deque[Attempt] = deque()
         self.post: Callable[[Attempt], None] = self._posted.append
 
-    def kick(self) -> Iterable[Attempt]:
-        if self.is_current():
+    def kick(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
+        if not from_anywhere and self.is_current():
             self._wake()
             return ()
         try:
