@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from time import monotonic
@@ -19,8 +20,8 @@ from aioqueue.coordination.core import (
     failure_group,
     is_cancellation,
 )
-from aioqueue.coordination.runs import RunnerFace, is_async
-from aioqueue.coordination.workers import OwnTask
+from aioqueue.coordination.runs import RUNNER_ARGUMENTS, RunnerFace, is_async, refuse_awaitable
+from aioqueue.coordination.workers import OwnTask, current_task
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.queues.core import checked_seconds
 from aioqueue.waiting import Gate, current_lane
@@ -127,7 +128,7 @@ class Coordinator(CoordinatorFace):
         self._hard_stop = Gate()
         self._group = anyio.create_task_group()
         await self._group.__aenter__()
-        self._group.start_soon(self._cancel_at_stop, name="aioqueue-coordinator")
+        self._group.start_soon(self._cancel_at_hard_stop, name="aioqueue-coordinator")
         return self
 
     async def __aexit__(
@@ -138,19 +139,22 @@ class Coordinator(CoordinatorFace):
     ) -> bool:
         assert self._group is not None
         is_failure = isinstance(error, Exception)
-        self._core.request_stop(error if is_failure else None, "the block of the coordinator")
+        self._core.stop(error if is_failure else None, "the block of the coordinator")
         failure: BaseException | None = None
         try:
             with anyio.CancelScope(shield=True):
                 await self.join(stop_grace_period=self._grace)
         except BaseException as raised:
             failure = raised
-        failure = await self._end_group() or failure
+        ended_by = await self._end_group()
+        if ended_by is not None and (failure is None or not is_cancellation(ended_by)):
+            failure = ended_by
         # As in asyncio.TaskGroup: failures win over a cancellation, but nothing over Ctrl-C.
         goes_on = error is not None and (failure is None or not is_cancellation(error))
         if goes_on and not is_failure:
             assert error is not None
-            error.__context__ = failure
+            if failure is not None:
+                error.__context__ = failure
             return False
         if failure is not None:
             raise failure from None
@@ -175,9 +179,12 @@ class Coordinator(CoordinatorFace):
         task = OwnTask(name, self._hard_stop.open)
         scope = anyio.CancelScope()
         if cancel_at_stop:
+            if not self._soft_scopes:
+                self._group.start_soon(self._cancel_at_stop, name="aioqueue-coordinator-stop")
             self._soft_scopes[scope] = None
 
         async def run() -> None:
+            task.task = current_task()
             try:
                 with scope:
                     await body()
@@ -190,8 +197,11 @@ class Coordinator(CoordinatorFace):
 
     async def _cancel_at_stop(self) -> None:
         await self._core.stopped.wait(current_lane())
-        for scope in list(self._soft_scopes):
+        scopes, self._soft_scopes = self._soft_scopes, {}  # the next one needs a new task
+        for scope in scopes:
             scope.cancel()
+
+    async def _cancel_at_hard_stop(self) -> None:
         await self._hard_stop.wait(current_lane())
         assert self._group is not None
         self._group.cancel_scope.cancel()
@@ -211,14 +221,15 @@ class QueueRunner(RunnerFace):
     first as the cause once no worker is left.
     """
 
-    __doc__ += f"\n{RunnerFace.__doc__}"
+    __doc__ = f"{inspect.cleandoc(__doc__)}\n\n{RUNNER_ARGUMENTS}"
 
     async def run(self) -> None:
         """Run all workers until they have ended, without a coordinator.
 
         Raises:
             ExceptionGroup: the failures in ``exceptions_raised``, each with a note naming its
-            worker. RuntimeError: it is running already.
+                worker.
+            RuntimeError: it is running already.
 
         Cancellation:
             Closes the queue with its pending enqueues cancelled, cancels the tasks, and waits for
@@ -294,7 +305,7 @@ class LooperTask:
                 if is_async(self._target):
                     await self._call()
                 else:
-                    self._call()
+                    refuse_awaitable(self.name, self._call())
                 next_call += self._interval or 0.0
                 with anyio.move_on_after(max(0.0, next_call - monotonic())):
                     await coordinator.wait_for_stop()

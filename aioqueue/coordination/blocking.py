@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextvars
 import importlib.util
+import inspect
 import threading
 from collections.abc import Callable, Iterable
 from time import monotonic
@@ -16,7 +18,7 @@ from aioqueue.coordination.core import (
     CoordinatorFace,
     checked_grace,
 )
-from aioqueue.coordination.runs import Run, RunnerFace, WorkerPlan
+from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace, WorkerPlan, is_async
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.queues.core import checked_seconds
 from aioqueue.waiting import Gate, current_lane, in_event_loop
@@ -53,12 +55,19 @@ class Coordinator(CoordinatorFace):
     def start(self, runner: QueueRunner) -> list[threading.Thread]:
         """Start the workers of a `QueueRunner` as daemon threads.
 
+        Args:
+            runner: what to start.
+
         Returns:
             The threads; `join` waits for them without being given them.
 
         Raises:
             RuntimeError: the runner is running already.
         """
+        if not isinstance(runner, QueueRunner):
+            raise InvalidArgumentError(
+                f"runner: got {runner!r}; expected an aioqueue.sync.QueueRunner"
+            )
         return runner.create_threads(coord=self, daemon=True, start=True)
 
     def wait_for_stop(self, timeout: float | None = None) -> bool:
@@ -113,7 +122,7 @@ class Coordinator(CoordinatorFace):
         traceback: TracebackType | None,
     ) -> bool:
         is_failure = isinstance(error, Exception)
-        self._core.request_stop(error if is_failure else None, "the block of the coordinator")
+        self._core.stop(error if is_failure else None, "the block of the coordinator")
         try:
             self.join(stop_grace_period=self._grace)
         except BaseException as failure:
@@ -137,7 +146,7 @@ class QueueRunner(RunnerFace):
     the cause once no worker is left.
     """
 
-    __doc__ += f"\n{RunnerFace.__doc__}"
+    __doc__ = f"{inspect.cleandoc(__doc__)}\n\n{RUNNER_ARGUMENTS}"
 
     def create_threads(
         self,
@@ -170,8 +179,8 @@ class QueueRunner(RunnerFace):
         if tasks:
             threads.append(
                 threading.Thread(
-                    target=_run_tasks,
-                    args=(run, tasks),
+                    target=contextvars.copy_context().run,
+                    args=(_run_tasks, run, tasks),
                     name=f"QueueRunnerThread-{self.name}-event-loop",
                     daemon=daemon,
                 )
@@ -235,6 +244,8 @@ class LooperThread(threading.Thread):
             raise InvalidArgumentError(f"coord: got {coord!r}; expected a Coordinator")
         if target is None and (args or kwargs):
             raise InvalidArgumentError("args, kwargs: got some without a target to call with them")
+        if target is not None and (not callable(target) or is_async(target)):
+            raise InvalidArgumentError(f"target: got {target!r}; expected a plain function or None")
         super().__init__(name=f"LooperThread-{getattr(target, '__name__', 'loop')}", daemon=True)
         self._coord = coord
         self._interval = timer_interval_secs
@@ -253,7 +264,15 @@ class LooperThread(threading.Thread):
         args: Iterable[Any] | None = None,
         kwargs: dict[str, Any] | None = None,
     ) -> LooperThread:
-        """Make a looper thread and start it."""
+        """Make a looper thread and start it.
+
+        Args:
+            coord: as for the class, and so are the others.
+            timer_interval_secs: seconds between two calls; ``None`` calls without a pause.
+            target: what is called.
+            args: what to call it with.
+            kwargs: the same, by name.
+        """
         looper = LooperThread(coord, timer_interval_secs, target, args, kwargs)
         looper.start()
         return looper

@@ -31,6 +31,7 @@ __all__ = (
     "CoordinatorCore",
     "CoordinatorFace",
     "checked_grace",
+    "current_worker_name",
     "failure_group",
     "is_cancellation",
     "is_caused_by_stopping",
@@ -53,6 +54,8 @@ def is_cancellation(error: BaseException) -> bool:
 
 def is_caused_by_stopping(error: BaseException) -> bool:
     """Whether an exception is what a stop itself makes workers raise."""
+    if isinstance(error, BaseExceptionGroup):  # a worker's own task group has wrapped it
+        return all(map(is_caused_by_stopping, error.exceptions))
     stops = (QueueClosedError, OutOfRangeError, concurrent.futures.CancelledError)
     return isinstance(error, stops) or is_cancellation(error)
 
@@ -85,7 +88,7 @@ class CoordinatorCore:
         self.clean_types = _checked_types(clean_stop_exception_types)
         self.stopped = Gate()
         self.joined = False
-        self._lock = threading.RLock()  # guards all below and joined
+        self.lock = threading.RLock()  # guards all below, joined and the faces
         self._stop_time = 0.0
         self._failures: list[BaseException] = []
         self._workers: dict[int, Worker] = {}  # by identity of what was registered
@@ -108,7 +111,13 @@ class CoordinatorCore:
         if error is not None and self.joined:
             # There is no join left that could report it.
             raise error
-        tell(self._stop, error, worker or current_worker_name())
+        self.stop(error, worker or current_worker_name())
+
+    def stop(self, error: BaseException | None, worker: str) -> None:
+        """Record a failure and stop, even after a join: the caller is going to join again."""
+        if error is not None and isinstance(error, self.clean_types):
+            error = None
+        tell(self._stop, error, worker)
 
     def report(self, error: BaseException, worker: str) -> None:
         """A worker's failure: recorded; or logged, if the join that could tell it is over."""
@@ -118,21 +127,20 @@ class CoordinatorCore:
             self.request_stop(error, worker)
 
     def clear_stop(self) -> None:
-        with self._lock:
+        with self.lock:
             self.joined = False
             self._failures = []
             self.stopped.shut()
 
     def register(self, worker: Any) -> None:
-        with self._lock:
-            known = as_worker(worker)
+        known = as_worker(worker)
+        with self.lock:
             self._workers.setdefault(id(worker), known)
-        if known.reports_itself:
-            known.when_ended(lambda: self._collect(known))
+        self._watch(known)
 
     def call_on_stop(self, callback: Callable[[], None]) -> None:
         """Call back at the stop, in the thread that requests it; now, if it was requested."""
-        with self._lock:
+        with self.lock:
             if not self.stopped.is_open:
                 self._on_stop[callback] = None
                 return
@@ -140,12 +148,12 @@ class CoordinatorCore:
 
     def forget_on_stop(self, callback: Callable[[], None]) -> None:
         """Do not call back any more."""
-        with self._lock:
+        with self.lock:
             self._on_stop.pop(callback, None)
 
     def failures(self) -> list[BaseException]:
         """What has been recorded so far, in the order of the reports."""
-        with self._lock:
+        with self.lock:
             return list(self._failures)
 
     def raise_failures(self) -> None:
@@ -158,9 +166,15 @@ class CoordinatorCore:
         self, workers: Iterable[Any] | None, grace: float, ignore_live: bool
     ) -> Generator[tuple[Gate, float | None], None, None]:
         """Decide what a join waits for: yields gates, and seconds to wait at most."""
-        with self._lock:
-            wanted = {id(worker): as_worker(worker) for worker in workers or ()} | self._workers
-        alive = [worker for worker in wanted.values() if worker.is_alive()]
+        if workers is not None and not isinstance(workers, Iterable):
+            raise InvalidArgumentError(f"workers: got {workers!r}; expected an iterable of workers")
+        given = {id(worker): as_worker(worker) for worker in workers or ()}
+        with self.lock:
+            fresh = [worker for key, worker in given.items() if key not in self._workers]
+            wanted = given | self._workers
+        for worker in fresh:
+            self._watch(worker)
+        alive = [w for w in wanted.values() if w.is_alive() and not w.is_current()]
         ended, changed = Gate(), Gate()
 
         def all_have_ended() -> None:
@@ -187,10 +201,10 @@ class CoordinatorCore:
 
     def is_entered_here(self) -> bool:
         """Whether the calling thread holds the lock already."""
-        return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]
+        return self.lock._is_owned()  # type: ignore[attr-defined,no-any-return]
 
     def _stop(self, error: BaseException | None, worker: str) -> tuple[()]:
-        with self._lock:
+        with self.lock:
             first = not self.stopped.is_open
             if error is not None and (first or not is_caused_by_stopping(error)):
                 self._record(error, worker)
@@ -199,7 +213,7 @@ class CoordinatorCore:
             self._stop_time = monotonic()
             callbacks = list(self._on_stop)
             self._on_stop.clear()
-        self.stopped.open()
+            self.stopped.open()  # within the lock: who calls `call_on_stop` now must see it
         for callback in callbacks:
             try:
                 callback()
@@ -208,11 +222,20 @@ class CoordinatorCore:
         return ()
 
     def _record(self, error: BaseException, worker: str) -> None:
+        if isinstance(error, BaseExceptionGroup) and all(map(self._is_known, error.exceptions)):
+            return  # what a join within the block has raised
         note = f"in worker {worker}"
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
-        if not any(error is known for known in self._failures):
+        if not self._is_known(error):
             self._failures.append(error)
+
+    def _is_known(self, error: BaseException) -> bool:
+        return any(error is known for known in self._failures)
+
+    def _watch(self, worker: Worker) -> None:
+        if worker.reports_itself:
+            worker.when_ended(lambda: self._collect(worker))
 
     def _collect(self, worker: Worker) -> None:
         """A registered task has ended: what it raised would be seen by no one else."""
@@ -221,7 +244,7 @@ class CoordinatorCore:
             self.report(error, worker.name)
 
     def _end_join(self, stragglers: list[Worker], ignore_live: bool) -> None:
-        with self._lock:
+        with self.lock:
             self.joined = True
             self._workers.clear()
             failures = list(self._failures)
@@ -259,12 +282,16 @@ class CoordinatorFace:
     ) -> None:
         self._core = CoordinatorCore(clean_stop_exception_types)
         self._grace = checked_grace(stop_grace_period)
+        self._peer: CoordinatorFace | None = None
 
     def _as(self, face_class: type[FaceT]) -> FaceT:
-        """Another face of the same coordinator."""
-        face = face_class.__new__(face_class)
-        face._core, face._grace = self._core, self._grace
-        return face
+        """The other face of the same coordinator, made when first asked for."""
+        with self._core.lock:
+            if self._peer is None:
+                face = self._peer = face_class.__new__(face_class)
+                face._core, face._grace, face._peer = self._core, self._grace, self
+        assert isinstance(self._peer, face_class)
+        return self._peer
 
     def __repr__(self) -> str:
         core = self._core

@@ -16,7 +16,7 @@ import contextvars
 import functools
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from aioqueue.coordination.core import CoordinatorCore, is_cancellation, is_caused_by_stopping
@@ -24,7 +24,15 @@ from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.queues import QueueFace
 from aioqueue.waiting import Gate
 
-__all__ = ("EnqueueOp", "Run", "RunnerFace", "WorkerPlan", "is_async")
+__all__ = (
+    "RUNNER_ARGUMENTS",
+    "EnqueueOp",
+    "Run",
+    "RunnerFace",
+    "WorkerPlan",
+    "is_async",
+    "refuse_awaitable",
+)
 
 EnqueueOp = Callable[[], Any]
 
@@ -72,7 +80,7 @@ class Run:
         ]
         self._runner = runner
         self._core = core
-        self._lock = threading.Lock()  # guards all below
+        self._lock = threading.RLock()  # guards all below; a signal handler may stop in a move
         self._left = len(self.plans)
         self._has_closed = False
         self._failure: BaseException | None = None  # the first one, or the one that came down to us
@@ -99,9 +107,7 @@ class Run:
         """The life of a worker on a thread."""
         try:
             while not self.should_stop():
-                result = plan.op()
-                if inspect.isawaitable(result):
-                    _refuse_awaitable(plan, result)
+                refuse_awaitable(f"enqueue op {_op_name(plan.op)!r}", plan.op())
         except BaseException as error:
             self.worker_ended(plan, error)
         else:
@@ -162,36 +168,42 @@ class Run:
                 return
             self._has_closed = True
         op = self._runner.cancel_op if cancel else self._runner.close_op
-        try:
-            if op is not None:
+        cause = self._failure
+        if cause is None and cancel and self._core is not None:
+            cause = next(iter(self._core.failures()), None)  # why everybody stops
+        if op is not None:
+            try:
                 op()
-            else:
-                self._runner.queue.close(cancel_pending_enqueues=cancel, cause=self._failure)
-        except Exception as error:
-            self._failed("that closes the queue", error)
+                return
+            except Exception as error:
+                cause = error
+                self._failed("that closes the queue", error)
+        self._runner.queue.close(cancel_pending_enqueues=cancel, cause=cause)
+
+
+RUNNER_ARGUMENTS = """\
+Args:
+    queue: the queue that is filled and closed, by either of its faces.
+    enqueue_ops: one callable per worker, each of which makes an element and enqueues it, and is
+        called without arguments again and again. A coroutine function runs as a task; a plain
+        function runs on a thread of its own.
+    queue_closed_exception_types: exceptions that end a worker quietly: its input has ended.
+    close_op: closes the queue when the input has ended; ``queue.close()`` if ``None``.
+    cancel_op: closes the queue at a stop; ``queue.close(cancel_pending_enqueues=True)``
+        if ``None``.
+
+Raises:
+    InvalidArgumentError: any argument is not as described.
+"""
 
 
 class RunnerFace:
-    """A queue runner as one world sees it: here, what it is made of.
-
-    Args:
-        queue: the queue that is filled and closed, by either of its faces.
-        enqueue_ops: one callable per worker, each of which makes an element and enqueues it, and is
-            called without arguments again and again. A coroutine function runs as a task; a plain
-            function runs on a thread of its own.
-        queue_closed_exception_types: exceptions that end a worker quietly: its input has ended.
-        close_op: closes the queue when the input has ended; ``queue.close()`` if ``None``.
-        cancel_op: closes the queue at a stop; ``queue.close(cancel_pending_enqueues=True)`` if
-        ``None``.
-
-    Raises:
-        InvalidArgumentError: any argument is not as described.
-    """
+    """A queue runner as one world sees it: here, what it is made of."""
 
     def __init__(
         self,
         queue: QueueFace[Any],
-        enqueue_ops: Iterable[EnqueueOp],
+        enqueue_ops: Iterable[EnqueueOp] | EnqueueOp,
         *,
         queue_closed_exception_types: tuple[type[BaseException], ...] = (OutOfRangeError,),
         close_op: Callable[[], object] | None = None,
@@ -199,7 +211,11 @@ class RunnerFace:
     ) -> None:
         if not isinstance(queue, QueueFace):
             raise InvalidArgumentError(f"queue: got {queue!r}; expected a queue of aioqueue")
-        ops: list[EnqueueOp] = [enqueue_ops] if callable(enqueue_ops) else list(enqueue_ops)
+        ops: list[EnqueueOp] = []
+        if callable(enqueue_ops):
+            ops = [enqueue_ops]
+        elif isinstance(enqueue_ops, Iterable):
+            ops = list(enqueue_ops)
         if not ops or not all(map(callable, ops)):
             raise InvalidArgumentError(
                 f"enqueue_ops: got {enqueue_ops!r}; expected callables, one per worker"
@@ -212,6 +228,12 @@ class RunnerFace:
                 f"queue_closed_exception_types: got {types!r};"
                 " expected a tuple of exception classes"
             )
+        for enqueue_op in ops:
+            if inspect.isgeneratorfunction(enqueue_op) or inspect.isasyncgenfunction(enqueue_op):
+                raise InvalidArgumentError(
+                    f"enqueue_ops: got the generator function {_op_name(enqueue_op)!r};"
+                    " expected a function that makes and enqueues one element per call"
+                )
         for what, op in (("close_op", close_op), ("cancel_op", cancel_op)):
             if op is not None and (not callable(op) or is_async(op)):
                 raise InvalidArgumentError(
@@ -258,11 +280,14 @@ class RunnerFace:
                 self._run = None
 
 
-def _refuse_awaitable(plan: WorkerPlan, result: Awaitable[Any]) -> None:
+def refuse_awaitable(what: str, result: object) -> None:
+    """Refuse what a plain function has returned if someone would have to await it."""
+    if not inspect.isawaitable(result):
+        return
     if inspect.iscoroutine(result):
         result.close()
     raise TypeError(
-        f"enqueue op {_op_name(plan.op)!r} is a plain function but returned a"
+        f"{what} is a plain function but returned a"
         f" {type(result).__name__}: make it a coroutine function (`async def`) to run it as a task,"
         " or enqueue with"
         " `queue.sync` to run it on a thread"

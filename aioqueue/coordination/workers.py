@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+import anyio
+
 from aioqueue.errors import InvalidArgumentError
 
-__all__ = ("OwnTask", "Worker", "as_worker", "when_all_ended")
+__all__ = ("OwnTask", "Worker", "as_worker", "current_task", "when_all_ended")
 
 
 class Worker(Protocol):
@@ -23,6 +26,9 @@ class Worker(Protocol):
 
     def is_alive(self) -> bool:
         """Whether it has begun and not yet ended."""
+
+    def is_current(self) -> bool:
+        """Whether it is the caller, who cannot wait for itself."""
 
     def cancel(self) -> bool:
         """Cancel it, if it can be; tell whether."""
@@ -49,6 +55,9 @@ class _Thread:
     def is_alive(self) -> bool:
         return self.thread.is_alive()
 
+    def is_current(self) -> bool:
+        return self.thread is threading.current_thread()
+
     def cancel(self) -> bool:
         return False
 
@@ -66,6 +75,8 @@ class _Future:
 
     def __init__(self, future: Any) -> None:
         self._future = future
+        get_loop = getattr(future, "get_loop", None)
+        self._loop: asyncio.AbstractEventLoop | None = None if get_loop is None else get_loop()
 
     @property
     def name(self) -> str:
@@ -73,21 +84,36 @@ class _Future:
         return str(get_name()) if get_name is not None else repr(self._future)
 
     def is_alive(self) -> bool:
-        return not self._future.done()
+        return not self._future.done() and (self._loop is None or not self._loop.is_closed())
+
+    def is_current(self) -> bool:
+        return asyncio._get_running_loop() is not None and asyncio.current_task() is self._future
 
     def cancel(self) -> bool:
-        get_loop = getattr(self._future, "get_loop", None)
-        if get_loop is None:
+        if self._loop is None:
             return bool(self._future.cancel())
-        get_loop().call_soon_threadsafe(self._future.cancel)
-        return True
+        return self._in_loop(self._future.cancel)
 
     def error(self) -> BaseException | None:
-        error = None if self._future.cancelled() else self._future.exception()
+        if not self._future.done() or self._future.cancelled():
+            return None
+        error = self._future.exception()
         return error if isinstance(error, BaseException) else None
 
     def when_ended(self, callback: Callable[[], object]) -> None:
-        self._future.add_done_callback(lambda _: callback())
+        if self._loop is None or asyncio._get_running_loop() is self._loop:
+            self._future.add_done_callback(lambda _: callback())
+        elif not self._in_loop(self._future.add_done_callback, lambda _: callback()):
+            callback()  # its loop is closed: it will never run again
+
+    def _in_loop(self, call: Callable[..., object], *arguments: Any) -> bool:
+        """Have the loop's own thread make a call, for no other may; tell whether it still can."""
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            return False
+        return True
 
 
 class OwnTask:
@@ -102,6 +128,7 @@ class OwnTask:
 
     def __init__(self, name: str, cancel: Callable[[], object]) -> None:
         self.name = name
+        self.task: object = None  # set by the task when it runs
         self._cancel = cancel
         self._lock = threading.Lock()  # guards all below
         self._ended = False
@@ -109,6 +136,9 @@ class OwnTask:
 
     def is_alive(self) -> bool:
         return not self._ended
+
+    def is_current(self) -> bool:
+        return self.task is not None and self.task == current_task()
 
     def cancel(self) -> bool:
         self._cancel()
@@ -131,6 +161,14 @@ class OwnTask:
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
+
+
+def current_task() -> object:
+    """What identifies the task that is running; ``None`` outside of tasks."""
+    try:
+        return anyio.get_current_task().id
+    except (RuntimeError, anyio.NoEventLoopError):
+        return None
 
 
 def as_worker(worker: Any) -> Worker:

@@ -28,12 +28,12 @@ class PaddedStorage(ObjectStorage):
 
     def finish(self, columns: Columns) -> Columns:
         return [
-            pad(component, [row[index] for row in columns])
+            _pad(component, [row[index] for row in columns])
             for index, component in enumerate(self._components)
         ]
 
 
-def pad(component: Component, values: list[Any]) -> np.ndarray[Any, Any]:
+def _pad(component: Component, values: list[Any]) -> np.ndarray[Any, Any]:
     """Stack values of one component, of shapes that differ where its shape says ``None``.
 
     Returns:

@@ -36,7 +36,8 @@ class AsyncioLane:
         self.budget = _BUDGET
         self._loop = loop
         self._posted: deque[Attempt] = deque()
-        self._lock = threading.Lock()  # guards _is_scheduled
+        # Guards _is_scheduled; re-entrant, since a signal handler may kick in the middle of a kick.
+        self._lock = threading.RLock()
         self._is_scheduled = False
         self.post: Callable[[Attempt], None] = self._posted.append
 

@@ -55,7 +55,7 @@ class AsyncLane(KickableLane, Protocol):
         """Let others run, and be cancelled if that was asked for."""
 
 
-class Enterable(Protocol):
+class _Enterable(Protocol):
     """Something with a lock that knows its owner."""
 
     def is_entered_here(self) -> bool:
@@ -98,7 +98,7 @@ def tell(move: Callable[..., Iterable[Lane]], *arguments: Any, **options: Any) -
         *arguments: what to call it with.
         **options: the same, by name.
     """
-    owner: Enterable = move.__self__  # type: ignore[attr-defined]
+    owner: _Enterable = move.__self__  # type: ignore[attr-defined]
 
     def make() -> None:
         deliver(move(*arguments, **options), from_anywhere=True)

@@ -58,6 +58,8 @@ class Gate:
         """
         passage = _Passage()
         if self._begin(passage, lane):
+            if not lane.budget:
+                await lane.checkpoint()  # as everything is in trio
             return
         try:
             await lane.wait(passage)

@@ -1,0 +1,42 @@
+"""The command: ``python -m tests.benchmarks [--quick] [--only NAME ...] [--no-write]``."""
+
+from __future__ import annotations
+
+import argparse
+
+from tests.benchmarks import batches, elements, pipelines, report, scaling
+from tests.benchmarks.harness import Comparison, Mode
+
+PARTS = {
+    "elements": elements.measure,
+    "batches": batches.measure,
+    "pipelines": pipelines.measure,
+    "scaling": scaling.measure,
+}
+
+
+def main() -> None:
+    """Measure, print as it goes, and write the report."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small counts: to see that it runs")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="some parts; writes no report")
+    parser.add_argument("--no-write", action="store_true", help="print only")
+    options = parser.parse_args()
+    mode = Mode(options.quick)
+    comparisons: list[Comparison] = []
+    for name in options.only or PARTS:
+        for c in PARTS[name](mode):
+            comparisons.append(c)
+            aim = f"{'>=' if c.row.at_least else '<='} {c.row.target:.2f}"
+            figures = ", ".join(f"{side} {figure}" for side, figure in c.figures.items())
+            print(
+                f"{c.row.number:>3}  {c.row.title} / {c.row.over}: {c.ratio:.2f}"
+                f" ({c.spread}; aim {aim}, {'met' if c.met else 'SHORT'})  {figures}",
+                flush=True,
+            )
+    if not (options.quick or options.only or options.no_write):
+        report.write(comparisons)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,303 @@
+"""Rows 9 to 12: whole pipelines, each peer in a process of its own, alternately.
+
+``python -m tests.benchmarks.pipelines WORKLOAD PEER COUNT`` runs one and prints its figures as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import aioqueue
+from tests.benchmarks.harness import Comparison, Mode, Row
+
+__all__ = ("measure",)
+
+BATCHES = {"tiny": 128, "jpeg": 32, "io": 32}
+COUNTS = {"tiny": 400_000, "jpeg": 1_600, "io": 40_000}
+IO_SECONDS = 0.005
+IO_WORKERS = 64
+
+# The workloads: how one example is made.
+
+_FEATURES = [np.full(4, i, dtype="float32") for i in range(1024)]
+
+
+def make_tiny(i: int) -> tuple[Any, int]:
+    """About 0.3 µs."""
+    return _FEATURES[i & 1023], i
+
+
+def jpeg_source() -> bytes:
+    import cv2
+
+    y, x = np.mgrid[0:427, 0:640]
+    noise = np.random.default_rng(0).integers(0, 60, (427, 640))
+    image = np.stack(((x + noise) % 256, (y + noise) % 256, (x + y) % 256), axis=-1)
+    return bytes(cv2.imencode(".jpg", image.astype("uint8"), [cv2.IMWRITE_JPEG_QUALITY, 90])[1])
+
+
+class MakeJpeg:
+    """Decode a 640x427 picture and resize it to 224x224; OpenCV releases the GIL."""
+
+    def __init__(self) -> None:
+        import cv2
+
+        cv2.setNumThreads(1)
+        self.cv2 = cv2
+        self.data = np.frombuffer(jpeg_source(), dtype="uint8")
+
+    def __call__(self, i: int) -> tuple[Any, int]:
+        image = self.cv2.imdecode(self.data, self.cv2.IMREAD_COLOR)
+        return self.cv2.resize(image, (224, 224)), i
+
+
+def maker(workload: str) -> Callable[[int], tuple[Any, int]]:
+    return make_tiny if workload == "tiny" else MakeJpeg()
+
+
+# The peers: async iterators over batches.
+
+
+async def by_aioqueue(workload: str, count: int) -> AsyncIterator[Any]:
+    batch = BATCHES[workload]
+    shape = (4,) if workload != "jpeg" else (224, 224, 3)
+    dtype = "uint8" if workload == "jpeg" else "float32"
+    queue = aioqueue.FIFOQueue(8 * batch, [dtype, "int64"], [shape, ()])
+    numbers = iter(range(count))
+    lock = threading.Lock()
+
+    def next_number() -> int:
+        with lock:
+            try:
+                return next(numbers)
+            except StopIteration:
+                raise aioqueue.OutOfRangeError("no more numbers") from None
+
+    ops: list[Callable[[], Any]]
+    if workload == "io":
+
+        async def fetch() -> None:
+            i = next_number()
+            await asyncio.sleep(IO_SECONDS)
+            await queue.enqueue((_FEATURES[i & 1023], i))
+
+        ops = [fetch] * IO_WORKERS
+    else:
+        make, enqueue = maker(workload), queue.sync.enqueue
+
+        def prepare() -> None:
+            enqueue(make(next_number()))
+
+        ops = [prepare] * (1 if workload == "tiny" else 2)
+    async with aioqueue.Coordinator() as coord:
+        coord.start(aioqueue.QueueRunner(queue, ops))
+        async for examples in queue.batches(batch):
+            yield examples
+
+
+async def by_limit(workload: str, count: int) -> AsyncIterator[Any]:
+    """The same function in two bare threads, nothing else."""
+    make = maker(workload)
+
+    def run(start: int) -> None:
+        for i in range(start, count, 2):
+            make(i)
+
+    await asyncio.gather(*(asyncio.to_thread(run, start) for start in range(2)))
+    for _ in range(count // BATCHES[workload]):
+        yield None
+
+
+async def by_torch(workload: str, count: int) -> AsyncIterator[Any]:
+    import torch
+
+    class Examples(torch.utils.data.Dataset[Any]):
+        make: Callable[[int], Any] | None = None
+
+        def __len__(self) -> int:
+            return count
+
+        def __getitem__(self, i: int) -> Any:
+            if self.make is None:
+                self.make = maker(workload)
+            return self.make(i)
+
+    loader = torch.utils.data.DataLoader(
+        Examples(), batch_size=BATCHES[workload], num_workers=2, prefetch_factor=4
+    )
+    iterator = iter(loader)
+    done = object()
+    while (batch := await asyncio.to_thread(next, iterator, done)) is not done:
+        yield batch
+
+
+def stack(examples: list[tuple[Any, int]]) -> tuple[Any, Any]:
+    return np.stack([x for x, _ in examples]), np.array([i for _, i in examples])
+
+
+async def by_spdl(workload: str, count: int) -> AsyncIterator[Any]:
+    from spdl.pipeline import PipelineBuilder
+
+    builder: Any = PipelineBuilder().add_source(range(count))
+    if workload == "io":
+
+        async def fetch(i: int) -> Any:
+            await asyncio.sleep(IO_SECONDS)
+            return _FEATURES[i & 1023], i
+
+        builder = builder.pipe(fetch, concurrency=IO_WORKERS)
+    else:
+        builder = builder.pipe(maker(workload), concurrency=2)
+    builder = builder.aggregate(BATCHES[workload]).pipe(stack).add_sink(4)
+    pipeline = builder.build(num_threads=2)
+    done = object()
+    with pipeline.auto_stop():
+        iterator = iter(pipeline)
+        while (batch := await asyncio.to_thread(next, iterator, done)) is not done:
+            yield batch
+
+
+async def by_grain(workload: str, count: int) -> AsyncIterator[Any]:
+    import grain
+
+    make = maker(workload)
+    dataset = (
+        grain.MapDataset.range(count)
+        .map(make)
+        .to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=128))
+        .batch(BATCHES[workload])
+    )
+    iterator = iter(dataset)
+    done = object()
+    while (batch := await asyncio.to_thread(next, iterator, done)) is not done:
+        yield batch
+
+
+PEERS: dict[str, tuple[str, Callable[[str, int], AsyncIterator[Any]]]] = {
+    "aioqueue": ("aioqueue", by_aioqueue),
+    "limit": ("numpy", by_limit),
+    "torch": ("torch", by_torch),
+    "spdl": ("spdl", by_spdl),
+    "grain": ("grain", by_grain),
+}
+
+
+async def consume(workload: str, peer: str, count: int) -> dict[str, float]:
+    start = perf_counter()
+    first = 0.0
+    batches = 0
+    async for _ in PEERS[peer][1](workload, count):
+        batches += 1
+        first = first or perf_counter() - start
+    seconds = perf_counter() - start
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return {
+        "rate": batches * BATCHES[workload] / seconds,
+        "first": first,
+        "cpu": sum(usage.ru_utime + usage.ru_stime for usage in usages) / count,
+        "memory": sum(usage.ru_maxrss for usage in usages) * 1024.0,
+    }
+
+
+def main(workload: str, peer: str, count: int) -> None:
+    """Run one pipeline in this process and print its figures."""
+    run = asyncio.run
+    if workload == "io" and importlib.util.find_spec("uvloop") is not None:
+        import uvloop
+
+        run = uvloop.run
+    print(json.dumps(run(consume(workload, peer, count))))
+
+
+def run_apart(workload: str, peer: str, count: int) -> dict[str, float]:
+    command = [sys.executable, "-m", "tests.benchmarks.pipelines", workload, peer, str(count)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    figures: dict[str, float] = json.loads(output.splitlines()[-1])
+    return figures
+
+
+def requirements(workload: str) -> list[tuple[str, str, float]]:
+    """Number, peer, and the ratio of the rates to reach."""
+    return {
+        "tiny": [("9", "spdl", 100.0), ("9", "torch", 5.0)],
+        "jpeg": [
+            ("10", "limit", 0.97),
+            ("10", "torch", 1.05),
+            ("10", "spdl", 1.6),
+            ("10", "grain", 1.0),
+        ],
+        "io": [("11", "ideal", 0.95)],
+    }[workload]
+
+
+def measure_workload(workload: str, mode: Mode) -> Iterator[Comparison]:
+    """All peers that are installed, alternately."""
+    count = COUNTS[workload] // (40 if mode.quick else 1)
+    wanted = [peer for _, peer, _ in requirements(workload)]
+    if workload != "jpeg" or importlib.util.find_spec("cv2") is not None:
+        names = ["aioqueue", *(p for p in [*wanted, "spdl"] if p in PEERS)]
+    else:
+        return
+    names = [p for p in dict.fromkeys(names) if importlib.util.find_spec(PEERS[p][0]) is not None]
+    slower = {"spdl": 40 if workload == "tiny" else 1, "torch": 4 if workload == "tiny" else 1}
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    for _ in range(max(1, mode.rounds // 2)):
+        for name in names:
+            runs[name].append(run_apart(workload, name, count // slower.get(name, 1)))
+    ours = runs["aioqueue"]
+    for number, peer, target in requirements(workload):
+        if peer == "ideal":
+            rates = [IO_WORKERS / IO_SECONDS] * len(ours)
+        elif peer in runs:
+            rates = [figures["rate"] for figures in runs[peer]]
+        else:
+            continue
+        row = Row(number, f"{workload}, batches of {BATCHES[workload]}", peer, target)
+        ratios = [mine["rate"] / other for mine, other in zip(ours, rates, strict=True)]
+        shown = {"aioqueue": statistics.median(mine["rate"] for mine in ours)}
+        shown[peer] = statistics.median(rates)
+        yield Comparison(row, ratios, {k: f"{v:,.0f} examples/s" for k, v in shown.items()})
+    yield from side_figures(workload, {k: v for k, v in runs.items() if k != "limit"})
+
+
+def side_figures(
+    workload: str, runs: dict[str, list[dict[str, float]]]
+) -> Iterator[Comparison]:
+    """Row 12: what else it costs, over the best peer."""
+    ways: dict[str, tuple[str, Callable[[float], str]]] = {
+        "first": ("time to the first batch", lambda v: f"{v * 1e3:.1f} ms"),
+        "cpu": ("CPU time per example", lambda v: f"{v * 1e6:.1f} µs"),
+        "memory": ("peak memory", lambda v: f"{v / 2**20:.0f} MiB"),
+    }
+    if len(runs) < 2:
+        return
+    for key, (title, show) in ways.items():
+        medians = {n: statistics.median(f[key] for f in figures) for n, figures in runs.items()}
+        best = min(value for name, value in medians.items() if name != "aioqueue")
+        yield Comparison(
+            Row("12", f"{workload}: {title}", "the best peer", 1.1, at_least=False),
+            [medians["aioqueue"] / best],
+            {name: show(value) for name, value in medians.items()},
+        )
+
+
+def measure(mode: Mode) -> Iterator[Comparison]:
+    """Rows 9 to 12."""
+    for workload in ("tiny", "jpeg", "io"):
+        yield from measure_workload(workload, mode)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

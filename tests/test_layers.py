@@ -1,0 +1,186 @@
+"""Imports point one way, the machine stays pure, and `import aioqueue` brings in nothing extra."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import aioqueue
+
+ROOT = Path(aioqueue.__file__).parent
+
+LAYERS = (
+    ("errors",),
+    ("elements",),
+    ("storage",),
+    ("attempts", "machine"),
+    ("waiting",),
+    ("queues",),
+    ("coordination",),
+    ("sync", ""),  # "" is the package itself
+)
+"""From the bottom to the top: a module imports from its own layer and from those below."""
+
+
+def module_name(path: Path) -> str:
+    parts = ("aioqueue", *path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def imports(path: Path, *, deferred: bool = True) -> Iterator[str]:
+    """The full names of what a file imports; those within functions too, if `deferred`."""
+    pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            assert node.module is not None
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in MODULES else node.module
+        elif deferred or not _is_deferred(node):
+            pending.extend(ast.iter_child_nodes(node))
+
+
+def _is_deferred(node: ast.AST) -> bool:
+    if isinstance(node, ast.If):
+        return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+
+
+def layer_of(module: str) -> int:
+    part = module.split(".")[1] if "." in module else ""
+    for height, parts in enumerate(LAYERS):
+        if part in parts:
+            return height
+    pytest.fail(f"{module} has no place in the list of layers: give it one")
+
+
+def outside(module: str) -> set[str]:
+    """The top-level packages that a module imports, ours and ``__future__`` left out."""
+    found = {name.split(".")[0] for name in imports(MODULES[module])}
+    return found - {"aioqueue", "__future__"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_one_way(module: str) -> None:
+    for imported in imports(MODULES[module]):
+        if imported.split(".")[0] == "aioqueue":
+            assert layer_of(imported) <= layer_of(module), f"{module} imports {imported}"
+
+
+def test_every_layer_is_there() -> None:
+    assert {layer_of(module) for module in MODULES} == set(range(len(LAYERS)))
+
+
+def test_attempts_know_nothing_of_the_machine() -> None:
+    assert "aioqueue.machine" not in set(imports(MODULES["aioqueue.attempts"]))
+
+
+def test_no_cycles() -> None:
+    """What a module needs in order to be imported never needs that module."""
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join((*path, module))
+        if module in done:
+            return
+        for imported in imports(MODULES[module], deferred=False):
+            # A package that re-exports a module which asks it for another one is no cycle.
+            if imported in MODULES and not module.startswith(f"{imported}."):
+                visit(imported, (*path, module))
+        done.add(module)
+
+    for module in MODULES:
+        visit(module, ())
+    assert done == set(MODULES)
+
+
+PURE = [
+    name
+    for name in MODULES
+    if name.split(".")[1:2] in (["elements"], ["storage"], ["attempts"], ["machine"])
+]
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_below_waiting_nothing_waits_or_reads_a_clock(module: str) -> None:
+    """Not even by way of another module: only `errors` may name other libraries' exceptions."""
+    forbidden = {"anyio", "asyncio", "concurrent", "queue", "threading", "time", "trio", "uvloop"}
+    assert outside(module).isdisjoint(forbidden)
+
+
+def test_the_machine_needs_only_plain_python() -> None:
+    assert outside("aioqueue.machine") <= {"collections", "types", "typing"}
+
+
+def test_errors_know_nothing_of_us() -> None:
+    assert not [name for name in imports(MODULES["aioqueue.errors"]) if name in MODULES]
+    assert outside("aioqueue.errors") <= {"anyio", "asyncio", "queue", "sys", "typing"}
+
+
+def test_anyio_and_asyncio_are_imported_only_where_they_have_a_place() -> None:
+    users = {module.split(".")[1] for module in MODULES if "anyio" in outside(module)}
+    assert users == {"errors", "coordination"}
+    users = {module.split(".")[1] for module in MODULES if "asyncio" in outside(module)}
+    assert users == {"errors", "waiting", "coordination"}
+
+
+def test_trio_is_imported_by_its_own_module_only() -> None:
+    assert [name for name in MODULES if "trio" in outside(name)] == ["aioqueue.waiting.trio"]
+
+
+def test_the_core_depends_on_numpy_and_anyio_alone() -> None:
+    third_party: set[str] = set()
+    for module in MODULES:
+        third_party |= outside(module) - sys.stdlib_module_names
+    assert third_party == {"numpy", "anyio", "trio"}  # trio: when a trio task waits
+
+
+def test_importing_brings_in_nothing_extra() -> None:
+    program = """
+import sys
+import aioqueue, aioqueue.sync
+extras = {"trio", "uvloop", "tqdm", "sklearn", "torch", "jax", "ray", "tensorflow", "pytest"}
+print(sorted(extras & set(sys.modules)), "numpy" in sys.modules)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT.parent,
+        timeout=50,
+    )
+    assert ran.stdout.strip() == "[] True", ran.stderr
+
+
+def test_every_module_can_be_the_first_one_imported() -> None:
+    """No module works only because another one happened to come before it."""
+    program = """
+import sys, importlib
+for name in sys.argv[1:]:
+    for loaded in [one for one in sys.modules if one.split(".")[0] == "aioqueue"]:
+        del sys.modules[loaded]
+    importlib.import_module(name)
+print("done")
+"""
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program, *MODULES],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT.parent,
+        timeout=50,
+    )
+    assert ran.stdout.strip() == "done", ran.stderr

@@ -1,0 +1,314 @@
+"""The public surface: what is exported, what it is called, and that it is all explained."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import textwrap
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import aioqueue
+from aioqueue import sync
+
+MODULES = [
+    importlib.import_module(name)
+    for name in (
+        "aioqueue",
+        *(info.name for info in pkgutil.walk_packages(aioqueue.__path__, "aioqueue.")),
+    )
+]
+FACES = (aioqueue, sync)
+
+
+def public_classes() -> list[type]:
+    found = {getattr(face, name): None for face in FACES for name in face.__all__}
+    return [thing for thing in found if isinstance(thing, type)]
+
+
+def is_ours(function: Any) -> bool:
+    return str(getattr(function, "__module__", "")).split(".")[0] == "aioqueue"
+
+
+def members(kind: type) -> Iterator[tuple[str, Any]]:
+    """The public methods and properties of a class that are ours, inherited ones included."""
+    for name, _ in inspect.getmembers(kind):
+        member = inspect.getattr_static(kind, name)
+        function = member.fget if isinstance(member, property) else member
+        function = getattr(function, "__func__", function)
+        if not name.startswith("_") and inspect.isfunction(function) and is_ours(function):
+            yield name, member
+
+
+def function_of(member: Any) -> Any:
+    if isinstance(member, property):
+        return member.fget
+    return getattr(member, "__func__", member)
+
+
+METHODS = [
+    pytest.param(
+        function_of(member),
+        isinstance(member, property),
+        id=f"{kind.__module__}.{kind.__name__}.{name}",
+    )
+    for kind in public_classes()
+    for name, member in members(kind)
+]
+
+
+def sections(documentation: str) -> dict[str, str]:
+    """The sections of a docstring in Google style, by name."""
+    found: dict[str, list[str]] = {"": []}
+    current = ""
+    for line in inspect.cleandoc(documentation).splitlines():
+        if line.endswith(":") and line[:-1].isalpha() and line[0].isupper():
+            current = line[:-1]
+            found[current] = []
+        else:
+            found[current].append(line)
+    return {name: "\n".join(lines) for name, lines in found.items()}
+
+
+def entries(section: str) -> list[str]:
+    """The names that an ``Args:`` or ``Raises:`` section explains."""
+    lines = textwrap.dedent(section).splitlines()
+    return [line.split(":")[0].strip(" *") for line in lines if line and not line.startswith(" ")]
+
+
+def raises_itself(function: Any) -> bool:
+    """Whether the body of a function has a ``raise`` of its own that is no re-raise."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
+    return any(isinstance(node, ast.Raise) and node.exc is not None for node in ast.walk(tree))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+class TestModules:
+    def test_explains_itself(self, module: ModuleType) -> None:
+        assert module.__doc__
+        assert module.__doc__.strip().splitlines()[0].endswith((".", ":"))
+
+    def test_all_is_a_tuple_of_what_is_there(self, module: ModuleType) -> None:
+        exported = module.__all__
+        assert isinstance(exported, tuple)
+        assert len(set(exported)) == len(exported)
+        assert not [name for name in exported if not hasattr(module, name)]
+        assert not [name for name in exported if name.startswith("_") and name != "__version__"]
+
+    def test_what_is_public_is_in_all(self, module: ModuleType) -> None:
+        """Classes and functions that are made here, and have a public name."""
+        source = inspect.getsource(module)
+        made = {
+            node.name
+            for node in ast.parse(source).body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+        assert {name for name in made if not name.startswith("_")} <= set(module.__all__)
+
+
+class TestNames:
+    def test_the_package(self) -> None:
+        assert aioqueue.__all__ == (
+            "AioQueueError",
+            "AsyncBatches",
+            "AsyncQueue",
+            "Coordinator",
+            "DeadlineExceededError",
+            "FIFOQueue",
+            "InvalidArgumentError",
+            "LooperTask",
+            "OutOfRangeError",
+            "PaddingFIFOQueue",
+            "PriorityQueue",
+            "QueueClosedError",
+            "QueueEmpty",
+            "QueueFull",
+            "QueueRunner",
+            "QueueState",
+            "RandomShuffleQueue",
+            "Statistics",
+            "StillRunningError",
+            "__version__",
+            "sync",
+        )
+
+    def test_the_thread_face(self) -> None:
+        assert sync.__all__ == (
+            "Batches",
+            "BlockingQueue",
+            "Coordinator",
+            "FIFOQueue",
+            "LooperThread",
+            "PaddingFIFOQueue",
+            "PriorityQueue",
+            "QueueRunner",
+            "RandomShuffleQueue",
+        )
+
+    @pytest.mark.parametrize("face", FACES, ids=lambda face: face.__name__)
+    def test_classes_know_their_public_path(self, face: ModuleType) -> None:
+        for name in face.__all__:
+            thing = getattr(face, name)
+            if isinstance(thing, type):
+                assert (thing.__module__, thing.__qualname__) == (face.__name__, name)
+
+    @pytest.mark.parametrize("face", FACES, ids=lambda face: face.__name__)
+    def test_star_import(self, face: ModuleType) -> None:
+        names: dict[str, Any] = {}
+        exec(f"from {face.__name__} import *", names)
+        assert set(names) - {"__builtins__"} == set(face.__all__)
+
+    def test_the_package_has_nothing_else_that_looks_public(self) -> None:
+        """Besides its modules, which Python puts there."""
+        found = {name for name in vars(aioqueue) if not name.startswith("_")}
+        others = found - set(aioqueue.__all__) - {"annotations"}
+        assert all(isinstance(getattr(aioqueue, name), ModuleType) for name in others)
+
+
+class TestDocumentation:
+    @pytest.mark.parametrize(
+        "kind", public_classes(), ids=lambda kind: f"{kind.__module__}.{kind.__name__}"
+    )
+    def test_classes(self, kind: type) -> None:
+        own = kind.__dict__.get("__doc__")
+        assert own, "no docstring of its own"
+        found = sections(own)
+        init = kind.__dict__.get("__init__") or getattr(kind, "__init__", None)
+        is_error = issubclass(kind, Exception)
+        if not inspect.isfunction(init) or not is_ours(init) or is_error:
+            return
+        if "Batches" in kind.__name__ or kind in (aioqueue.AsyncQueue, sync.BlockingQueue):
+            return  # made by us only
+        if kind is aioqueue.Statistics:
+            return
+        parameters = [name for name in inspect.signature(kind).parameters if name != "self"]
+        assert entries(found["Args"]) == parameters
+        assert "InvalidArgumentError" in entries(found["Raises"])
+
+    @pytest.mark.parametrize(("function", "is_property"), METHODS)
+    def test_methods(self, function: Any, is_property: bool) -> None:
+        documentation = function.__doc__
+        assert documentation, "no docstring"
+        found = sections(documentation)
+        assert found[""].strip(), "no summary"
+        parameters = [*inspect.signature(function).parameters.values()]
+        names = [one.name for one in parameters if one.name != "self"]
+        if names:
+            assert entries(found.get("Args", "")) == names
+        else:
+            assert "Args" not in found
+        if inspect.iscoroutinefunction(function):
+            assert found.get("Cancellation", "").strip(), "does not say what a cancelled call does"
+        if raises_itself(function) and not is_property:
+            assert found.get("Raises", "").strip(), "does not say what it raises"
+        if "timeout" in names and function.__name__ != "wait_for_stop":
+            assert "DeadlineExceededError" in entries(found["Raises"])
+
+    @pytest.mark.parametrize(("function", "is_property"), METHODS)
+    def test_raises_sections_name_one_exception_per_entry(
+        self, function: Any, is_property: bool
+    ) -> None:
+        for entry in entries(sections(function.__doc__).get("Raises", "")):
+            assert entry.isidentifier(), entry
+            assert entry == "BaseException" or entry.endswith(("Error", "Group", "Empty", "Full"))
+
+    def test_every_face_says_the_same_first(self) -> None:
+        """The two faces of a method differ in how they wait, not in what they do."""
+        for name in ("FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue"):
+            ours, theirs = getattr(aioqueue, name), getattr(sync, name)
+            assert ours.__doc__ == theirs.__doc__
+            common = dict(members(ours)).keys() & dict(members(theirs)).keys()
+            for method in common:
+                summaries = {
+                    function_of(dict(members(kind))[method]).__doc__.split("\n\n")[0]
+                    for kind in (ours, theirs)
+                }
+                assert len(summaries) == 1, method
+
+
+QUEUES = ("FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue")
+
+DIFFERENCES = {
+    "queue": (
+        {"sync", "__aiter__", "__anext__"},
+        {"aio", "__iter__", "__next__"},
+    ),
+    "Coordinator": (
+        {"sync", "__aenter__", "__aexit__"},
+        {"aio", "__enter__", "__exit__"},
+    ),
+    "QueueRunner": ({"run"}, {"create_threads"}),
+}
+"""What the async face has and the thread face has not, and the other way round."""
+
+
+def surface(kind: type) -> set[str]:
+    protocol = {"__len__", "__bool__", "__repr__", "__init__"}
+    protocol |= {"__iter__", "__next__", "__aiter__", "__anext__"}
+    protocol |= {"__enter__", "__exit__", "__aenter__", "__aexit__"}
+    dunders = {name for name in protocol if is_ours(getattr(kind, name, None))}
+    return {name for name, _ in members(kind)} | dunders
+
+
+class TestBothFaces:
+    @pytest.mark.parametrize("name", [*QUEUES, "Coordinator", "QueueRunner"])
+    def test_have_the_same_methods(self, name: str) -> None:
+        ours, theirs = surface(getattr(aioqueue, name)), surface(getattr(sync, name))
+        only_ours, only_theirs = DIFFERENCES["queue" if name in QUEUES else name]
+        assert ours - theirs == only_ours
+        assert theirs - ours == only_theirs
+
+    @pytest.mark.parametrize("name", [*QUEUES, "Coordinator"])
+    def test_take_the_same_arguments(self, name: str) -> None:
+        """But for ``timeout``, which the thread face takes wherever the async face waits."""
+        ours, theirs = getattr(aioqueue, name), getattr(sync, name)
+        assert inspect.signature(ours) == inspect.signature(theirs)
+        waits: list[str] = []
+        for method in surface(ours) & surface(theirs) - {"start", "__init__", "__repr__"}:
+            if isinstance(inspect.getattr_static(ours, method), property):
+                continue
+            our, their = getattr(ours, method), getattr(theirs, method)
+            parameters = dict(inspect.signature(their).parameters)
+            if inspect.iscoroutinefunction(our):
+                waits.append(method)
+                if method != "join":  # whose limit is the grace period
+                    assert parameters.pop("timeout").default is None
+            assert list(inspect.signature(our).parameters.values()) == [*parameters.values()] or (
+                method == "batches" and set(parameters) >= set(inspect.signature(our).parameters)
+            )
+        assert waits
+
+    @pytest.mark.parametrize("name", QUEUES)
+    def test_what_waits_is_awaited(self, name: str) -> None:
+        kind = getattr(aioqueue, name)
+        awaited = {
+            method for method, member in members(kind) if inspect.iscoroutinefunction(member)
+        }
+        assert awaited == {
+            "enqueue",
+            "enqueue_many",
+            "dequeue",
+            "dequeue_many",
+            "dequeue_up_to",
+            "wait_closed",
+        }
+        assert not [
+            method
+            for method, member in members(getattr(sync, name))
+            if inspect.iscoroutinefunction(member)
+        ]
+
+    def test_what_waits_is_awaited_of_a_coordinator(self) -> None:
+        kinds = (aioqueue.Coordinator, aioqueue.QueueRunner, aioqueue.LooperTask)
+        awaited = {
+            name
+            for kind in kinds
+            for name, member in members(kind)
+            if inspect.iscoroutinefunction(member)
+        }
+        assert awaited == {"join", "wait_for_stop", "run"}
