@@ -168,14 +168,20 @@ class Take(Attempt):
     side = DEQUEUE
 
     def __init__(
-        self, n: int, *, up_to: bool = False, out: Columns | None = None, single: bool = False
+        self,
+        n: int,
+        *,
+        up_to: bool = False,
+        out: Columns | None = None,
+        single: bool = False,
+        hurried: bool = False,
     ) -> None:
         self.state = PENDING
         self.error = self.lane = self.host = self.waiter = None
         self.n = n
         self.up_to = up_to
         self.single = single
-        self.hurried = False
+        self.hurried = hurried
         self.held = Held(out)
 
 

@@ -267,13 +267,12 @@ class Machine:
             lanes: dict[Lane, None] = {}
             self._beginning = attempt
             try:
-                is_stuck = bool(line) or not self._advance(attempt, lanes)
-                if is_stuck:
+                if line or not self._advance(attempt, lanes):
                     line[attempt] = None
-                if is_stuck and (isinstance(attempt, Put) or not self._enqueues):
-                    self._set_bounds()  # nobody else can gain by an attempt that only waits
-                else:
-                    self._flush(lanes)
+                    if not self._may_help_others(attempt):
+                        self._set_bounds()
+                        return ()
+                self._flush(lanes)
             finally:
                 self._beginning = None
             return lanes
@@ -489,6 +488,12 @@ class Machine:
             return self._advance_enqueue(attempt, lanes)
         return self._wait_is_over(attempt, lanes)
 
+    def _may_help_others(self, attempt: Any) -> bool:
+        """Whether others may proceed since an attempt has begun to wait: batches take early."""
+        if attempt.side is DEQUEUE:
+            return bool(self._enqueues) and not attempt.single
+        return attempt.side is ENQUEUE and attempt.n > 1
+
     def _line(self, attempt: Attempt) -> OrderedDict[Any, None]:
         """Where an attempt waits for its turn."""
         if attempt.side is DEQUEUE:
@@ -508,7 +513,9 @@ class Machine:
         if isinstance(attempt, Take) and self._dequeues:
             return False
         closed = self._state is QueueState.CLOSED and not self._granted
-        return closed or (isinstance(attempt, Take) and self._available() >= attempt.n)
+        if not isinstance(attempt, Take):
+            return closed
+        return closed or self._available() >= (1 if attempt.hurried else attempt.n)
 
     def _may_join_places(self, attempt: Put | PutMany) -> bool:
         """Whether an enqueue may be granted a place while others have not used theirs yet."""

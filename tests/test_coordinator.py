@@ -322,7 +322,7 @@ class TestSignals:
         error = ValueError()
         before = signal.signal(signal.SIGUSR1, lambda *_: coord.request_stop(error))
         try:
-            with coord._core._lock:
+            with coord._core.lock:
                 signal.raise_signal(signal.SIGUSR1)
                 assert not coord.should_stop()  # it cannot be done here, and we are still alive
         finally:

@@ -92,12 +92,13 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
             InvalidArgumentError: wrong dtype, shape or components; the queue is unchanged.
 
         Cancellation:
-            A cancelled call has put in the first k rows; a note on the exception tells k.
+            A cancelled call has put in the first k rows; a note on the exception tells k (no note:
+            it had put in none).
         """
         columns, n = self._core.spec.columns(batch)
         self._budget -= n
         if self._budget < 0:
-            await self._breathe()
+            await self._breathe(n)
         if n and not self._machine.try_enqueue_many(columns, n, owned=not copy):
             await self._complete(PutMany(columns, n, owned=not copy))
 
@@ -153,7 +154,7 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
             return self._core.empty_batch(arrays)
         self._budget -= n
         if self._budget < 0:
-            await self._breathe()
+            await self._breathe(n)
         columns = self._machine.try_dequeue_many(n, arrays)
         if columns is not None:
             return self._core.spec.batch(self._core.storage.finish(columns))
@@ -188,12 +189,12 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
             return self._core.empty_batch()
         self._budget -= n
         if self._budget < 0:
-            await self._breathe()
+            await self._breathe(n)
         columns = self._machine.try_dequeue_many(n)
         if columns is not None:
             return self._core.spec.batch(self._core.storage.finish(columns))
-        take = Take(n, up_to=True)
-        await self._complete(take, max_wait)
+        take = Take(n, up_to=True, hurried=max_wait == 0)
+        await self._complete(take, max_wait or None)
         return self._core.taken(take)
 
     async def wait_closed(self) -> None:
@@ -236,11 +237,11 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
             raise InvalidArgumentError("n: got 0; expected an int >= 1")
         return AsyncBatches(self, n, drop_remainder)
 
-    async def _breathe(self) -> None:
+    async def _breathe(self, n: int = 1) -> None:
         """Let other tasks run, once in a while; in trio, each time."""
         lane = current_lane(self._lane)
-        self._budget = lane.budget
-        await lane.checkpoint()
+        self._budget = lane.allowance()
+        await lane.pause(n)
 
     async def _complete(self, attempt: Attempt, max_wait: float | None = None) -> None:
         """Begin an attempt, wait until it ends, and commit it; or withdraw it."""
@@ -253,8 +254,9 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
         if lanes:
             deliver(lanes)
         if attempt.state is PENDING or attempt.state is GRANTED:
-            self._budget = lane.budget
-            self._core.reap()
+            self._budget = lane.allowance()
+            if len(self._core.lanes) > 1:  # our own loop is not dead
+                self._core.reap()
             cancel_timer = None
             if max_wait is not None:
                 cancel_timer = lane.call_later(max_wait, lambda: deliver(machine.hurry(attempt)))

@@ -198,8 +198,8 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
         columns = self._machine.try_dequeue_many(n)
         if columns is not None:
             return self._core.spec.batch(self._core.storage.finish(columns))
-        take = Take(n, up_to=True)
-        self._complete(take, "dequeue_up_to", timeout, max_wait)
+        take = Take(n, up_to=True, hurried=max_wait == 0)
+        self._complete(take, "dequeue_up_to", timeout, max_wait or None)
         return self._core.taken(take)
 
     def wait_closed(self, *, timeout: float | None = None) -> None:
@@ -255,6 +255,8 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
         """Begin an attempt, wait until it ends, and commit it; or withdraw it."""
         if in_event_loop():
             if not self._at_once(attempt):
+                if timeout == 0:
+                    raise self._timed_out(attempt, method, timeout)
                 raise RuntimeError(
                     f"{method} would have to wait, and this thread's event loop is running:"
                     f" use `await queue.aio.{method}(...)` here"
@@ -268,9 +270,11 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
                 self._core.reap()
                 self._wait(attempt, lane, began, method, timeout, max_wait)
                 deliver(self._machine.commit(attempt, perf_counter() - began))
+        except DeadlineExceededError:
+            raise  # withdrawn already, under the lock that decided so
         except BaseException as error:
-            tell(self._machine.withdraw, attempt)
-            if isinstance(attempt, PutMany) and not hasattr(error, "enqueued"):
+            tell(self._machine.withdraw, attempt, perf_counter() - began)
+            if isinstance(attempt, PutMany):
                 error.add_note(f"enqueue_many: {attempt.done} of {attempt.n} rows are in the queue")
             raise
         if attempt.error is not None:
@@ -299,16 +303,19 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
             if timeout is not None and waited >= timeout:
                 deliver(self._machine.withdraw(attempt, waited, if_pending=True))
                 if attempt.state is AttemptState.WITHDRAWN:
-                    done = attempt.done if isinstance(attempt, PutMany) else 0
-                    raise DeadlineExceededError(
-                        f"{method} on {self._core.kind} '{self.name}' has waited its timeout of"
-                        f" {timeout:g} s" + (f"; {done} of its rows are in" if done else ""),
-                        enqueued=done,
-                    )
+                    raise self._timed_out(attempt, method, timeout)
             elif max_wait is not None and waited >= max_wait:
                 max_wait = None
                 assert isinstance(attempt, Take)
                 deliver(self._machine.hurry(attempt))
+
+    def _timed_out(self, attempt: Attempt, method: str, timeout: float) -> DeadlineExceededError:
+        done = attempt.done if isinstance(attempt, PutMany) else 0
+        return DeadlineExceededError(
+            f"{method} on {self._core.kind} '{self.name}' has waited its timeout of {timeout:g} s"
+            + (f"; {done} of its rows are in" if done else ""),
+            enqueued=done,
+        )
 
 
 class Batches:

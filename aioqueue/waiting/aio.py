@@ -12,6 +12,7 @@ posts.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
@@ -29,11 +30,11 @@ _here = threading.local()
 class AsyncioLane:
     """Where the tasks of one event loop wait."""
 
-    __slots__ = ("_is_scheduled", "_lock", "_loop", "_posted", "budget", "post", "two_step")
+    __slots__ = ("_is_scheduled", "_left", "_lock", "_loop", "_posted", "post", "two_step")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.two_step = True
-        self.budget = _BUDGET
+        self._left = _BUDGET  # elements until the next pause; used in the loop's thread only
         self._loop = loop
         self._posted: deque[Attempt] = deque()
         # Guards _is_scheduled; re-entrant, since a signal handler may kick in the middle of a kick.
@@ -75,8 +76,15 @@ class AsyncioLane:
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Callable[[], object]:
         return self._loop.call_later(seconds, callback).cancel
 
-    async def checkpoint(self) -> None:
-        await asyncio.sleep(0)
+    def allowance(self) -> int:
+        # Where trio might call next, which must pause each time, each call has to ask.
+        return 0 if "trio" in sys.modules else _BUDGET
+
+    async def pause(self, n: int) -> None:
+        self._left -= n
+        if self._left <= 0 or "trio" not in sys.modules:
+            self._left = _BUDGET
+            await asyncio.sleep(0)
 
     def _wake_scheduled(self) -> None:
         # The flag falls first: whatever is posted from now on is scheduled anew.

@@ -39,8 +39,15 @@ class KickableLane(Lane, Protocol):
 class AsyncLane(KickableLane, Protocol):
     """A lane whose callers are tasks. Its methods are called in its own thread only."""
 
-    budget: int
-    """How many elements a task may move without waiting before it must let others run."""
+    def allowance(self) -> int:
+        """How many elements tasks may now move without waiting before one must `pause`."""
+
+    async def pause(self, n: int) -> None:
+        """Let others run, and be cancelled if that was asked for; once in a while, or always.
+
+        Args:
+            n: how many elements are about to be moved.
+        """
 
     def wait(self, attempt: Attempt) -> Awaitable[None]:
         """Sleep until the attempt is no longer pending; to be awaited at once."""
@@ -50,9 +57,6 @@ class AsyncLane(KickableLane, Protocol):
 
     def is_current(self) -> bool:
         """Whether the task that is running belongs to this lane."""
-
-    async def checkpoint(self) -> None:
-        """Let others run, and be cancelled if that was asked for."""
 
 
 class _Enterable(Protocol):

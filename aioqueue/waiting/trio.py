@@ -26,11 +26,10 @@ _here = threading.local()
 class TrioLane:
     """Where the tasks of one trio run wait."""
 
-    __slots__ = ("_is_over", "_posted", "_token", "budget", "post", "two_step")
+    __slots__ = ("_is_over", "_posted", "_token", "post", "two_step")
 
     def __init__(self, token: trio.lowlevel.TrioToken) -> None:
         self.two_step = False
-        self.budget = 0  # every operation of trio is a checkpoint
         self._token = token
         self._is_over = False
         self._posted: deque[Attempt] = deque()
@@ -81,7 +80,10 @@ class TrioLane:
         trio.lowlevel.spawn_system_task(timer)
         return scope.cancel
 
-    async def checkpoint(self) -> None:
+    def allowance(self) -> int:
+        return 0  # every operation of trio is a checkpoint
+
+    async def pause(self, n: int) -> None:
         await trio.lowlevel.checkpoint()
 
     def _wake(self) -> None:

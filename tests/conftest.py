@@ -1,0 +1,43 @@
+"""Fixtures for all tests; `worlds` explains how one test runs in four worlds."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+
+import pytest
+
+from tests.worlds import KINDS, TASK_WORLDS, WORLDS, Kind, TaskWorld, World
+
+
+@pytest.fixture(params=WORLDS, ids=lambda world: world.name)
+def world(request: pytest.FixtureRequest) -> World:
+    """Each of the four worlds in turn."""
+    made: World = request.param()
+    return made
+
+
+@pytest.fixture(params=TASK_WORLDS, ids=lambda world: world.name)
+def task_world(request: pytest.FixtureRequest) -> TaskWorld:
+    """Each of the worlds in which an operation can be cancelled from outside."""
+    made: TaskWorld = request.param()
+    return made
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """Each of the four kinds of queue in turn."""
+    made: Kind = request.param
+    return made
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a coroutine function that asks for a world in that world."""
+    worlds = [value for value in pyfuncitem.funcargs.values() if isinstance(value, World)]
+    if not worlds or not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+    worlds[0].run(partial(pyfuncitem.obj, **arguments))
+    return True

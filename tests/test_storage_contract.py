@@ -1,0 +1,583 @@
+"""One contract, which every storage keeps: see `aioqueue.storage.base`.
+
+A row here has three components: a number (by which heaps order it), two floats, and a token that
+can be watched dying. Rows go in by rising number, so that all but the shuffle buffer let them out
+as they came; what is said about order is said relative to the order in which rows first leave.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aioqueue.elements import Columns, Component, ElementSpec, ObjectSpec, Row
+from aioqueue.storage import (
+    HeapStorage,
+    Held,
+    ObjectShelf,
+    ObjectStorage,
+    PaddedStorage,
+    RingStorage,
+    ShuffleStorage,
+    Storage,
+    TypedShelf,
+    fifo_storage,
+    shelf_for,
+)
+
+COMPONENTS = (
+    Component("number", "int64", ()),
+    Component("floats", "float32", (2,)),
+    Component("token", object, ()),
+)
+RAGGED = (COMPONENTS[0], Component("floats", "float32", (None,)), COMPONENTS[2])
+SEED = (1, 2)
+
+
+class Token:
+    """Something that a weak reference can watch."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A storage, and what its rows look like.
+
+    Attributes:
+        typed: whether rows are written to arrays; else they are kept as they are.
+        in_order: whether rows leave by rising number.
+    """
+
+    name: str
+    make: Callable[[int | None], Storage]
+    typed: bool
+    in_order: bool = True
+
+    def row(self, number: int) -> Row:
+        return (number, np.full(2, number, np.float32), Token())
+
+    def columns(self, *numbers: int) -> Columns:
+        rows = [self.row(number) for number in numbers]
+        if not self.typed:
+            return rows
+        tokens = np.empty(len(rows), object)
+        tokens[:] = [row[2] for row in rows]
+        floats = np.array([row[1] for row in rows], np.float32).reshape(-1, 2)
+        return [np.array(numbers, np.int64), floats, tokens]
+
+    def numbers(self, columns: Columns) -> list[int]:
+        """Which rows these are; checks that the components of each belong together."""
+        rows = list(zip(*columns, strict=True)) if self.typed else columns
+        return [number_of(row) for row in rows]
+
+    def outputs(self, n: int) -> Columns | None:
+        if not self.typed:
+            return None
+        return [np.zeros(n, np.int64), np.zeros((n, 2), np.float32), np.empty(n, object)]
+
+
+def number_of(row: Row) -> int:
+    number, floats, token = row
+    assert floats.tolist() == [number, number]
+    assert isinstance(token, Token)
+    return int(number)
+
+
+KINDS = [
+    Kind("objects", lambda capacity: ObjectStorage(), typed=False),
+    Kind("padded", lambda capacity: PaddedStorage(RAGGED), typed=False),
+    Kind("ring", lambda capacity: RingStorage(COMPONENTS, capacity), typed=True),
+    Kind(
+        "shuffle-typed",
+        lambda capacity: ShuffleStorage(TypedShelf(COMPONENTS, capacity), SEED),
+        typed=True,
+        in_order=False,
+    ),
+    Kind(
+        "shuffle-objects",
+        lambda capacity: ShuffleStorage(ObjectShelf(), SEED),
+        typed=False,
+        in_order=False,
+    ),
+    Kind(
+        "heap-typed",
+        lambda capacity: HeapStorage(TypedShelf(COMPONENTS, capacity), typed=True),
+        typed=True,
+    ),
+    Kind("heap-objects", lambda capacity: HeapStorage(ObjectShelf(), typed=False), typed=False),
+]
+TYPED = [kind for kind in KINDS if kind.typed]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    return found
+
+
+@pytest.fixture(params=TYPED, ids=lambda kind: kind.name)
+def typed(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    return found
+
+
+@pytest.fixture(params=[4, None], ids=["bounded", "unbounded"])
+def capacity(request: pytest.FixtureRequest) -> int | None:
+    found: int | None = request.param
+    return found
+
+
+@pytest.fixture(params=[False, True], ids=["copied", "owned"])
+def owned(request: pytest.FixtureRequest) -> bool:
+    found: bool = request.param
+    return found
+
+
+def filled(kind: Kind, n: int, capacity: int | None = None) -> Storage:
+    storage = kind.make(capacity)
+    for number in range(n):
+        storage.put(kind.row(number))
+    return storage
+
+
+def held(storage: Storage, n: int, out: Columns | None = None) -> Held:
+    hands = Held(out)
+    storage.hold(hands, n)
+    assert hands.count == n
+    return hands
+
+
+def in_hands(kind: Kind, storage: Storage, hands: Held) -> list[int]:
+    return kind.numbers(storage.columns(hands))
+
+
+def leaving(kind: Kind, storage: Storage) -> list[int]:
+    """Everything inside, in the order in which it leaves."""
+    return in_hands(kind, storage, held(storage, storage.size))
+
+
+# In and out.
+
+
+def test_single_rows_leave_whole_and_in_order(kind: Kind, capacity: int | None) -> None:
+    storage = filled(kind, 4, capacity)
+    assert (len(storage), storage.size) == (4, 4)
+    numbers = [number_of(storage.take()) for _ in range(4)]
+    assert sorted(numbers) == [0, 1, 2, 3]
+    assert not kind.in_order or numbers == [0, 1, 2, 3]
+    assert len(storage) == 0
+
+
+def test_a_batch_is_what_single_rows_would_have_been(kind: Kind, capacity: int | None) -> None:
+    one, other = filled(kind, 4, capacity), filled(kind, 4, capacity)
+    numbers = kind.numbers(one.pull(3))
+    assert numbers == [number_of(other.take()) for _ in range(3)]
+    assert number_of(one.take()) == number_of(other.take())
+
+
+def test_slices_of_a_batch_go_in(kind: Kind, capacity: int | None, owned: bool) -> None:
+    storage = kind.make(capacity)
+    columns = kind.columns(0, 1, 2, 3, 4, 5)
+    storage.put_many(columns, 1, 3, owned)
+    assert len(storage) == 2
+    storage.put_many(columns, 3, 5, owned)
+    assert sorted(leaving(kind, storage)) == [1, 2, 3, 4]
+    storage.put_many(columns, 0, 6, owned)
+    assert sorted(leaving(kind, storage)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_rows_batches_and_handed_over_batches_keep_their_order(kind: Kind) -> None:
+    storage = kind.make(None)
+    storage.put(kind.row(0))
+    storage.put_many(kind.columns(1, 2, 3), 0, 3, True)
+    storage.put(kind.row(4))
+    storage.put_many(kind.columns(5, 6), 0, 2, False)
+    storage.put_many(kind.columns(7, 8), 0, 2, True)
+    assert len(storage) == 9
+    numbers = [number_of(storage.take()), number_of(storage.take())]
+    numbers += kind.numbers(storage.pull(1)) + kind.numbers(storage.pull(4))
+    storage.put(kind.row(9))
+    numbers += kind.numbers(storage.pull(3))
+    assert sorted(numbers) == list(range(10))
+    assert not kind.in_order or numbers == list(range(10))
+
+
+def test_room_is_used_again_and_again(kind: Kind, capacity: int | None, owned: bool) -> None:
+    """Round and round a ring, with batches that wrap around; on and off a shelf."""
+    storage = kind.make(capacity)
+    came: list[int] = []
+    for number in range(0, 60, 3):
+        storage.put(kind.row(number))
+        storage.put_many(kind.columns(number + 1, number + 2), 0, 2, owned and number % 2 == 0)
+        came += kind.numbers(storage.pull(2))
+        came.append(number_of(storage.take()))
+        if number % 4 == 0:
+            # One row stays inside, so that the next round begins elsewhere.
+            storage.put(kind.row(number))
+            storage.put(kind.row(number))
+            assert kind.numbers(storage.pull(1)) == [number]
+            came.append(-number_of(storage.take()))
+    assert sorted(row for row in came if row > 0) == list(range(1, 60))
+    assert len(storage) == 0
+
+
+def test_a_ring_that_never_runs_empty_wraps_around() -> None:
+    kind = KINDS[2]
+    storage = filled(kind, 3, 4)
+    came = []
+    for number in range(3, 30, 2):
+        came.append(number_of(storage.take()))
+        storage.put_many(kind.columns(number, number + 1), 0, 2, False)
+        came += kind.numbers(storage.pull(1))
+    assert came == list(range(len(came)))
+    assert len(storage) == 3
+
+
+def test_it_grows(kind: Kind, owned: bool) -> None:
+    storage = filled(kind, 3)
+    assert number_of(storage.take()) in {0, 1, 2}
+    storage.put_many(kind.columns(*range(3, 103)), 0, 100, owned)
+    for number in range(103, 300):
+        storage.put(kind.row(number))
+    assert len(storage) == 299
+    numbers = leaving(kind, storage)
+    assert len(set(numbers)) == 299
+    assert not kind.in_order or numbers == list(range(1, 300))
+
+
+def test_it_holds_more_than_the_capacity_when_it_must(kind: Kind) -> None:
+    """The rows that a withdrawn batch had claimed may overfill it, and places given meanwhile."""
+    storage = filled(kind, 4, 4)
+    storage.put(kind.row(4))
+    storage.put_many(kind.columns(5, 6), 0, 2, False)
+    assert sorted(leaving(kind, storage)) == list(range(7))
+
+
+# Hands.
+
+
+def test_what_is_held_is_out(kind: Kind, capacity: int | None) -> None:
+    twin, storage = filled(kind, 4, capacity), filled(kind, 4, capacity)
+    hands = held(storage, 3)
+    assert storage.size == 1
+    assert in_hands(kind, storage, hands) == kind.numbers(twin.pull(3))
+
+
+def test_one_row_in_hands_is_a_row(kind: Kind) -> None:
+    twin, storage = filled(kind, 3), filled(kind, 3)
+    hands = Held()
+    storage.hold_one(hands)
+    assert (hands.count, storage.size) == (1, 2)
+    first = number_of(hands.single)
+    assert first == number_of(twin.take())
+    storage.restore(hands)
+    assert (hands.count, hands.single, storage.size) == (0, None, 3)
+    storage.hold_one(hands)
+    assert number_of(hands.single) == first
+
+
+def test_a_single_row_and_a_batch_come_back_in_order(kind: Kind) -> None:
+    storage = filled(kind, 4)
+    single = Held()
+    storage.hold_one(single)
+    first = number_of(single.single)
+    batch = held(storage, 2)
+    order = [first, *in_hands(kind, storage, batch)]
+    storage.restore(batch)
+    storage.restore(single)
+    assert leaving(kind, storage)[:3] == order
+
+
+def test_rows_come_in_several_chunks(kind: Kind) -> None:
+    storage, twin = filled(kind, 5), filled(kind, 5)
+    hands = held(storage, 2)
+    storage.hold(hands, 1)
+    storage.hold(hands, 2)
+    assert hands.count == 5
+    assert in_hands(kind, storage, hands) == kind.numbers(twin.pull(5))
+
+
+def test_no_rows_make_an_empty_batch(kind: Kind) -> None:
+    storage = kind.make(None)
+    empty = storage.concatenate([])
+    assert kind.numbers(empty) == []
+    if kind.typed:
+        assert [column.shape for column in empty] == [(0,), (0, 2), (0,)]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (0, 2, 1)])
+def test_rows_come_back_in_the_order_in_which_they_left(
+    kind: Kind, capacity: int | None, order: tuple[int, ...]
+) -> None:
+    storage = filled(kind, 4, capacity)
+    hands = [held(storage, 1), held(storage, 2), held(storage, 1)]
+    left = [number for h in hands for number in in_hands(kind, storage, h)]
+    for index in order:
+        storage.restore(hands[index])
+    assert storage.size == 4
+    assert all(h.count == 0 for h in hands)
+    assert leaving(kind, storage) == left
+
+
+def test_rows_that_are_back_leave_before_the_others_once_more(kind: Kind) -> None:
+    storage = filled(kind, 4)
+    hands = held(storage, 2)
+    left = in_hands(kind, storage, hands)
+    storage.restore(hands)
+    storage.put(kind.row(4))
+    first = held(storage, 1)
+    assert in_hands(kind, storage, first) == left[:1]
+    mixed = held(storage, 3)
+    assert in_hands(kind, storage, mixed)[0] == left[1]
+    storage.restore(mixed)
+    storage.restore(first)
+    numbers = leaving(kind, storage)
+    assert numbers[:2] == left
+    assert sorted(numbers) == [0, 1, 2, 3, 4]
+
+
+def test_what_is_released_is_inside_again(kind: Kind) -> None:
+    storage = filled(kind, 4)
+    hands = held(storage, 3)
+    left = in_hands(kind, storage, hands)
+    storage.release(hands)
+    assert (hands.count, storage.size) == (0, 4)
+    numbers = leaving(kind, storage)
+    assert sorted(numbers) == [0, 1, 2, 3]
+    assert not kind.in_order or numbers[:3] == left
+
+
+def test_a_claim_settles_what_leaves_next(kind: Kind) -> None:
+    storage = filled(kind, 4)
+    if not storage.eager:
+        with pytest.raises(NotImplementedError):
+            storage.claim(1)
+        return
+    twin = filled(kind, 4)
+    twin.claim(2)
+    claimed = kind.numbers(twin.pull(2))
+    storage.claim(1)
+    storage.claim(2)
+    storage.put(kind.row(4))
+    assert storage.size == 5
+    assert kind.numbers(storage.pull(2)) == claimed
+    assert sorted(leaving(kind, storage) + claimed) == [0, 1, 2, 3, 4]
+
+
+# The caller's own arrays.
+
+
+def test_a_batch_is_written_to_given_arrays(typed: Kind, owned: bool) -> None:
+    storage, twin = typed.make(None), typed.make(None)
+    for each in (storage, twin):
+        each.put(typed.row(0))
+        each.put_many(typed.columns(1, 2, 3), 0, 3, owned)
+    out = typed.outputs(4)
+    assert out is not None
+    assert storage.pull(4, out) is out
+    assert typed.numbers(out) == typed.numbers(twin.pull(4))
+
+
+def test_chunks_are_written_one_after_the_other(typed: Kind) -> None:
+    storage = filled(typed, 5)
+    back = held(storage, 2)
+    left = in_hands(typed, storage, back)
+    storage.restore(back)
+    out = typed.outputs(5)
+    assert out is not None
+    hands = held(storage, 3, out)
+    storage.hold(hands, 2)
+    assert storage.columns(hands) is out
+    numbers = typed.numbers(out)
+    assert numbers[:2] == left
+    assert sorted(numbers) == [0, 1, 2, 3, 4]
+    storage.restore(hands)
+    # What came back no longer depends on the arrays.
+    for array in out:
+        array[:] = 0
+    assert leaving(typed, storage) == numbers
+
+
+# Privacy.
+
+
+def test_what_went_in_can_be_changed_afterwards(typed: Kind) -> None:
+    storage = typed.make(None)
+    row, columns = typed.row(0), typed.columns(1, 2)
+    storage.put(row)
+    storage.put_many(columns, 0, 2, False)
+    row[1][:] = 99
+    columns[0][:] = 99
+    columns[1][:] = 99
+    assert sorted(leaving(typed, storage)) == [0, 1, 2]
+
+
+def test_what_came_out_can_be_changed(typed: Kind, owned: bool) -> None:
+    storage = typed.make(None)
+    storage.put(typed.row(0))
+    storage.put_many(typed.columns(1, 2, 3, 4), 0, 4, owned)
+    for array in storage.pull(2)[:2]:
+        assert array.flags.writeable
+        array[:] = 99
+    storage.take()[1][:] = 99
+    assert len(leaving(typed, storage)) == 2
+
+
+def test_rows_that_are_split_share_no_memory_with_the_batch(typed: Kind) -> None:
+    storage = typed.make(None)
+    columns = typed.columns(1, 2)
+    rows = storage.split(columns)
+    columns[1][:] = 99
+    assert [number_of(row) for row in rows] == [1, 2]
+    stacked = storage.stack(rows)
+    rows[0][1][:] = 99
+    assert typed.numbers(stacked) == [1, 2]
+
+
+def test_plain_rows_are_kept_as_they_are(kind: Kind) -> None:
+    if kind.typed:
+        assert kind.make(None).stack([kind.row(1)])[0].dtype == np.int64
+        return
+    storage = kind.make(None)
+    row = kind.row(1)
+    storage.put(row)
+    assert storage.take() is row
+    storage.put_many([row], 0, 1, False)
+    assert storage.pull(1)[0] is row
+
+
+@pytest.mark.parametrize("way", ["take", "pull", "hold", "hold_one", "restore"])
+def test_what_has_left_is_not_kept_alive(
+    kind: Kind, capacity: int | None, owned: bool, way: str
+) -> None:
+    storage = kind.make(capacity)
+    row = kind.row(0)
+    watch = weakref.ref(row[2])
+    storage.put(row)
+    columns = kind.columns(1, 2, 3)
+    watches = [watch, *map(weakref.ref, (kind_token(kind, columns, i) for i in range(3)))]
+    storage.put_many(columns, 0, 3, owned)
+    del row, columns
+    if way == "take":
+        for _ in range(4):
+            storage.take()
+    elif way == "pull":
+        storage.pull(4)
+    elif way == "hold_one":
+        for _ in range(4):
+            storage.hold_one(Held())
+    else:
+        hands = held(storage, 4)
+        if way == "restore":
+            storage.restore(hands)
+            hands = held(storage, 4)
+        del hands
+    gc.collect()
+    assert storage.size == 0
+    assert [watch() for watch in watches] == [None] * 4
+
+
+def kind_token(kind: Kind, columns: Columns, index: int) -> Token:
+    token: Token = columns[2][index] if kind.typed else columns[index][2]
+    return token
+
+
+# Failures.
+
+
+def test_a_row_that_does_not_fit_changes_nothing(typed: Kind, capacity: int | None) -> None:
+    storage = filled(typed, 2, capacity)
+    with pytest.raises(ValueError, match="broadcast"):
+        storage.put((2, np.zeros(3, np.float32), Token()))
+    assert storage.size == 2
+    storage.put(typed.row(2))
+    assert sorted(leaving(typed, storage)) == [0, 1, 2]
+
+
+def test_a_batch_that_does_not_fit_changes_nothing(typed: Kind, capacity: int | None) -> None:
+    storage = filled(typed, 2, capacity)
+    numbers, _, tokens = typed.columns(2, 3)
+    with pytest.raises(ValueError, match="broadcast"):
+        storage.put_many([numbers, np.zeros((2, 3), np.float32), tokens], 0, 2, False)
+    assert storage.size == 2
+    storage.put_many(typed.columns(2, 3), 0, 2, False)
+    assert sorted(leaving(typed, storage)) == [0, 1, 2, 3]
+
+
+def test_arrays_that_do_not_fit_leave_every_row(typed: Kind) -> None:
+    storage = filled(typed, 4)
+    numbers, _, tokens = typed.columns(0, 0, 0)
+    for wrong in (np.zeros((3, 5), np.float32), np.zeros((2, 2), np.float32)):
+        with pytest.raises(ValueError, match=r"broadcast|does not match"):
+            storage.pull(3, [numbers, wrong, tokens])
+        assert storage.size == 4
+    assert sorted(leaving(typed, storage)) == [0, 1, 2, 3]
+
+
+def test_a_handed_over_batch_that_cannot_be_cast_loses_no_row(typed: Kind) -> None:
+    """A float64 beyond float32 may be refused by NumPy, if it was told so, when it leaves."""
+    storage = filled(typed, 2)
+    numbers, _, tokens = typed.columns(2, 3)
+    storage.put_many([numbers, np.full((2, 2), 1e300), tokens], 0, 2, True)
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        storage.pull(4)
+    assert storage.size == 4
+    with np.errstate(over="ignore"):
+        columns = storage.pull(4)
+    assert sorted(columns[0].tolist()) == [0, 1, 2, 3]
+
+
+# What suits which elements.
+
+
+@pytest.mark.parametrize(
+    ("spec", "fifo", "shelf"),
+    [
+        (ObjectSpec(), ObjectStorage, ObjectShelf),
+        (ElementSpec(["int32"], [(2,)]), RingStorage, TypedShelf),
+        (ElementSpec(["int32"], [(None,)], ragged=True), PaddedStorage, ObjectShelf),
+        (ElementSpec(["int32"], [(2,)], ragged=True), RingStorage, TypedShelf),
+        (ElementSpec(["int32"]), ObjectStorage, ObjectShelf),
+    ],
+)
+def test_the_storage_suits_the_elements(spec: Any, fifo: type, shelf: type) -> None:
+    assert type(fifo_storage(spec, 3)) is fifo
+    assert type(shelf_for(spec, 3)) is shelf
+
+
+# Padding.
+
+
+def test_batches_are_padded_to_their_largest_row() -> None:
+    storage = PaddedStorage(RAGGED)
+    for number, floats in ((1, [1.0]), (2, []), (3, [2.0, 3.0])):
+        storage.put((number, np.array(floats, np.float32), None))
+    numbers, padded, tokens = storage.finish(storage.pull(3))
+    assert (numbers.dtype, numbers.tolist()) == (np.int64, [1, 2, 3])
+    assert (padded.dtype, padded.tolist()) == (np.float32, [[1, 0], [0, 0], [2, 3]])
+    assert tokens.tolist() == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill"), [("int8", 0), ("bool", False), (str, ""), (bytes, b""), ("float64", 0.0)]
+)
+def test_padding_is_empty(dtype: Any, fill: Any) -> None:
+    component = Component("0", dtype, (None, 2))
+    value = np.zeros((1, 2), component.dtype)
+    value[:] = fill
+    storage = PaddedStorage((component,))
+    empty = np.zeros((3, 2), component.dtype)[:0]
+    (batch,) = storage.finish([(value,), (empty,)])
+    assert batch.shape == (2, 1, 2)
+    assert batch[1].tolist() == [[fill, fill]]
+    assert batch.dtype == component.dtype
+
+
+def test_no_rows_are_padded_to_nothing() -> None:
+    (batch,) = PaddedStorage((Component("0", "int8", (None, 3)),)).finish([])
+    assert batch.shape == (0, 0, 3)

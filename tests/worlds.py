@@ -1,0 +1,482 @@
+"""The four worlds in which one body of tests runs: asyncio, uvloop, trio and threads.
+
+A test is written once, as a coroutine function that takes a `world`. `World.run` brings that world
+to life around it. In three of the worlds a queue is the async face itself. In the fourth it is the
+thread face behind `AwaitedQueue`, whose waiting methods are *spelled* like the async ones but block
+the calling thread; its coroutines never suspend, so `drive` runs them, and "beside" means: in
+another thread.
+
+Nothing here sleeps to synchronise. `World.begin` starts an operation and returns when it stands in
+line; `World.until` waits for a state. Whatever a test leaves behind is ended when its world is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from types import MethodType
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import pytest
+import trio
+import uvloop
+
+from aioqueue.errors import OutOfRangeError
+from aioqueue.queues import aio, blocking
+
+__all__ = (
+    "KINDS",
+    "TASK_WORLDS",
+    "WORLDS",
+    "AsyncioWorld",
+    "AwaitedQueue",
+    "CancelledError",
+    "Kind",
+    "Operation",
+    "TaskOperation",
+    "TaskWorld",
+    "ThreadWorld",
+    "TrioWorld",
+    "UvloopWorld",
+    "World",
+    "drive",
+    "spin_until",
+    "waiting",
+)
+
+AnyQueue = aio.AsyncQueue[Any]
+QueueT = TypeVar("QueueT", bound=AnyQueue)
+Body = Callable[[], Coroutine[Any, Any, Any]]
+Method = Callable[..., Coroutine[Any, Any, Any]]
+
+PATIENCE = 5.0
+"""Seconds after which a state that was waited for is taken never to come."""
+
+
+class CancelledError(Exception):
+    """What `Operation.result` raises for an operation that was cancelled, in every world."""
+
+
+class Operation(ABC):
+    """An operation that runs beside the test."""
+
+    @property
+    @abstractmethod
+    def done(self) -> bool:
+        """Whether it has ended, in whatever way."""
+
+    @abstractmethod
+    async def result(self) -> Any:
+        """Wait until it ends; return what it returned, or raise what it raised."""
+
+
+class TaskOperation(Operation):
+    """An operation that is a task, and so can be cancelled from outside."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Ask for its cancellation; whether that comes in time is told by `result`."""
+
+    async def was_cancelled(self) -> bool:
+        """Wait until it ends; tell whether by cancellation. What else it raised is raised here."""
+        try:
+            await self.result()
+        except CancelledError:
+            return True
+        return False
+
+
+class World(ABC):
+    """A place where operations can wait.
+
+    Queues are made by the methods named after them, and closed when the test has ended.
+    """
+
+    name: str
+
+    def __init__(self) -> None:
+        self._queues: list[AnyQueue] = []
+
+    @abstractmethod
+    def run(self, body: Body) -> None:
+        """Bring this world to life, run a test in it, and end all that the test has left."""
+
+    @abstractmethod
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Let others run until the condition holds."""
+
+    @abstractmethod
+    def spawn(self, method: Method, *arguments: Any, **options: Any) -> Operation:
+        """Start an operation beside the test."""
+
+    async def begin(self, method: Method, *arguments: Any, **options: Any) -> Operation:
+        """Start an operation of a queue, and return when it stands in line (or has ended)."""
+        before = waiting(cast(MethodType, method).__self__)
+        operation = self.spawn(method, *arguments, **options)
+        await self.in_line(operation, method, before)
+        return operation
+
+    async def in_line(self, operation: Operation, method: Method, before: int = 0) -> None:
+        """Wait until more operations than before wait, of the queue whose method this is."""
+        queue = cast(MethodType, method).__self__
+        await self.until(lambda: operation.done or waiting(queue) > before)
+
+    def fifo(self, *arguments: Any, **options: Any) -> aio.FIFOQueue:
+        return self._made(aio.FIFOQueue(*arguments, **options))
+
+    def shuffle(self, *arguments: Any, **options: Any) -> aio.RandomShuffleQueue:
+        return self._made(aio.RandomShuffleQueue(*arguments, **options))
+
+    def padding(self, *arguments: Any, **options: Any) -> aio.PaddingFIFOQueue:
+        return self._made(aio.PaddingFIFOQueue(*arguments, **options))
+
+    def priority(self, *arguments: Any, **options: Any) -> aio.PriorityQueue:
+        return self._made(aio.PriorityQueue(*arguments, **options))
+
+    def close_all(self) -> None:
+        for queue in self._queues:
+            queue.close(cancel_pending_enqueues=True)
+
+    def _made(self, queue: QueueT) -> QueueT:
+        self._queues.append(queue)
+        return queue
+
+
+class TaskWorld(World):
+    """A world of tasks."""
+
+    @abstractmethod
+    def spawn(self, method: Method, *arguments: Any, **options: Any) -> TaskOperation: ...
+
+    async def begin(self, method: Method, *arguments: Any, **options: Any) -> TaskOperation:
+        operation = await super().begin(method, *arguments, **options)
+        assert isinstance(operation, TaskOperation)
+        return operation
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        deadline = perf_counter() + PATIENCE
+        while not condition():
+            assert perf_counter() < deadline, "the state that was waited for never came"
+            await self.tick()
+
+    @abstractmethod
+    async def tick(self) -> None:
+        """Let every task that can run now run once."""
+
+    @abstractmethod
+    async def within(self, seconds: float, method: Method, *arguments: Any) -> Any:
+        """Call and await with a deadline, as users of this world would; raises `CancelledError`."""
+
+
+class AsyncioWorld(TaskWorld):
+    """The stock event loop, in debug mode."""
+
+    name = "asyncio"
+    debug = True
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+
+    def run(self, body: Body) -> None:
+        with asyncio.Runner(debug=self.debug, loop_factory=self.loop_factory) as runner:
+            try:
+                runner.run(body())
+            finally:
+                self.close_all()
+
+    def spawn(self, method: Method, *arguments: Any, **options: Any) -> TaskOperation:
+        return _AsyncioOperation(asyncio.create_task(method(*arguments, **options)))
+
+    async def tick(self) -> None:
+        await asyncio.sleep(0)
+
+    async def within(self, seconds: float, method: Method, *arguments: Any) -> Any:
+        try:
+            async with asyncio.timeout(seconds):
+                return await method(*arguments)
+        except TimeoutError:
+            raise CancelledError from None
+
+
+class UvloopWorld(AsyncioWorld):
+    """The event loop that people use in production."""
+
+    name = "uvloop"
+    debug = False
+    loop_factory = staticmethod(uvloop.new_event_loop)
+
+
+class _AsyncioOperation(TaskOperation):
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.task = task
+
+    @property
+    def done(self) -> bool:
+        return self.task.done()
+
+    async def result(self) -> Any:
+        await asyncio.wait([self.task])
+        if self.task.cancelled():
+            raise CancelledError
+        return self.task.result()
+
+    def cancel(self) -> None:
+        self.task.cancel()
+
+
+class TrioWorld(TaskWorld):
+    """trio, where every operation is a checkpoint and cancellation is a scope."""
+
+    name = "trio"
+    _nursery: trio.Nursery
+
+    def run(self, body: Body) -> None:
+        async def main() -> None:
+            test = _TrioOperation()
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                await test.run(body)
+                self.close_all()
+                nursery.cancel_scope.cancel()
+            await test.result()
+
+        trio.run(main)
+
+    def spawn(self, method: Method, *arguments: Any, **options: Any) -> TaskOperation:
+        operation = _TrioOperation()
+        self._nursery.start_soon(operation.run, partial(method, *arguments, **options))
+        return operation
+
+    async def tick(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def within(self, seconds: float, method: Method, *arguments: Any) -> Any:
+        with trio.move_on_after(seconds):
+            return await method(*arguments)
+        raise CancelledError
+
+
+class _TrioOperation(TaskOperation):
+    def __init__(self) -> None:
+        self._scope = trio.CancelScope()
+        self._ended = trio.Event()
+        self._returned: Any = None
+        self._raised: BaseException | None = None
+
+    async def run(self, call: Body) -> None:
+        try:
+            with self._scope:
+                self._returned = await call()
+        except Exception as error:
+            self._raised = error
+        finally:
+            self._ended.set()
+
+    @property
+    def done(self) -> bool:
+        return self._ended.is_set()
+
+    async def result(self) -> Any:
+        await self._ended.wait()
+        if self._scope.cancelled_caught:
+            raise CancelledError
+        if self._raised is not None:
+            raise self._raised
+        return self._returned
+
+    def cancel(self) -> None:
+        self._scope.cancel()
+
+
+class ThreadWorld(World):
+    """Threads: the test runs in one that is not the main thread, every operation in one more."""
+
+    name = "threads"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._operations: list[_ThreadOperation] = []
+
+    def run(self, body: Body) -> None:
+        test = _ThreadOperation(body)
+        try:
+            drive(test.result())
+        finally:
+            self.close_all()
+            for operation in self._operations:
+                operation.thread.join(PATIENCE)
+                assert operation.done, "an operation outlived its queue"
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        spin_until(condition)
+
+    def spawn(self, method: Method, *arguments: Any, **options: Any) -> Operation:
+        operation = _ThreadOperation(partial(method, *arguments, **options))
+        self._operations.append(operation)
+        return operation
+
+    def _made(self, queue: QueueT) -> QueueT:
+        self._queues.append(queue)
+        return cast(QueueT, AwaitedQueue(queue.sync))
+
+
+class _ThreadOperation(Operation):
+    def __init__(self, call: Body) -> None:
+        self._call = call
+        self._returned: Any = None
+        self._raised: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._returned = drive(self._call())
+        except BaseException as error:
+            self._raised = error
+
+    @property
+    def done(self) -> bool:
+        return not self.thread.is_alive()
+
+    async def result(self) -> Any:
+        self.thread.join(6 * PATIENCE)
+        assert self.done, "the operation never ended"
+        if self._raised is not None:
+            raise self._raised
+        return self._returned
+
+
+class AwaitedQueue:
+    """The thread face of a queue; its waiting methods block, but are spelled with ``await``."""
+
+    def __init__(self, face: blocking.BlockingQueue[Any]) -> None:
+        self.face = face
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.face, name)
+
+    def __len__(self) -> int:
+        return len(self.face)
+
+    def __bool__(self) -> bool:
+        return bool(self.face)
+
+    def __repr__(self) -> str:
+        return repr(self.face)
+
+    async def enqueue(self, *arguments: Any, **options: Any) -> None:
+        self.face.enqueue(*arguments, **options)
+
+    async def enqueue_many(self, *arguments: Any, **options: Any) -> None:
+        self.face.enqueue_many(*arguments, **options)
+
+    async def dequeue(self, **options: Any) -> Any:
+        return self.face.dequeue(**options)
+
+    async def dequeue_many(self, *arguments: Any, **options: Any) -> Any:
+        return self.face.dequeue_many(*arguments, **options)
+
+    async def dequeue_up_to(self, *arguments: Any, **options: Any) -> Any:
+        return self.face.dequeue_up_to(*arguments, **options)
+
+    async def wait_closed(self, **options: Any) -> None:
+        self.face.wait_closed(**options)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        for element in self.face:
+            yield element
+
+    def batches(self, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
+        iterator = self.face.batches(*arguments, **options)  # refuses wrong arguments here and now
+
+        async def batches() -> AsyncIterator[Any]:
+            for batch in iterator:
+                yield batch
+
+        return batches()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of the four queues, as a queue of whole numbers: the same tests fit all of them."""
+
+    name: str
+    ordered: bool = True
+    """Whether numbers that go in ascending come out ascending."""
+
+    def make(self, world: World, capacity: int | None = 100) -> AnyQueue:
+        if self.name == "fifo":
+            return world.fifo(capacity, "int64", ())
+        if self.name == "shuffle":
+            return world.shuffle(capacity, 0, "int64", (), seed=1)
+        if self.name == "padding":
+            return world.padding(capacity, "int64", [(None,)])
+        assert self.name == "priority"
+        return world.priority(capacity, "int64", [()])
+
+    def element(self, number: int) -> Any:
+        return {"padding": [number], "priority": (number, number)}.get(self.name, number)
+
+    def batch(self, numbers: Iterable[int]) -> Any:
+        column = np.array(list(numbers), "int64")
+        return {"padding": column[:, None], "priority": (column, column)}.get(self.name, column)
+
+    def number(self, element: Any) -> int:
+        if self.name == "priority":
+            assert element[0] == element[1]
+            return int(element[0])
+        return int(np.ravel(element)[0])
+
+    def numbers(self, batch: Any) -> list[int]:
+        if self.name == "priority":
+            assert np.array_equal(*batch)
+            return [int(number) for number in batch[0]]
+        return [int(number) for number in np.ravel(batch)]
+
+    def in_order(self, numbers: Iterable[int]) -> list[int]:
+        """The numbers as they are; ascending, where the queue does not keep an order."""
+        return list(numbers) if self.ordered else sorted(numbers)
+
+    async def drain(self, queue: AnyQueue) -> list[int]:
+        """Close the queue and take out all that is left, as `in_order` would have it."""
+        queue.close()
+        numbers = []
+        while True:
+            try:
+                numbers.append(self.number(await queue.dequeue()))
+            except OutOfRangeError:
+                return self.in_order(numbers)
+
+
+def drive(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine that never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    coroutine.close()
+    pytest.fail("in the world of threads nothing suspends: it blocks")
+
+
+def spin_until(condition: Callable[[], object]) -> None:
+    """Let other threads run until the condition holds."""
+    deadline = perf_counter() + PATIENCE
+    breath = threading.Event()
+    while not condition():
+        assert perf_counter() < deadline, "the state that was waited for never came"
+        breath.wait(0.0005)
+
+
+def waiting(queue: Any) -> int:
+    """How many enqueues and dequeues stand in line."""
+    statistics = queue.statistics()
+    return int(statistics.waiting_enqueues + statistics.waiting_dequeues)
+
+
+KINDS = (Kind("fifo"), Kind("shuffle", ordered=False), Kind("padding"), Kind("priority"))
+TASK_WORLDS: tuple[type[TaskWorld], ...] = (AsyncioWorld, UvloopWorld, TrioWorld)
+WORLDS: tuple[type[World], ...] = (*TASK_WORLDS, ThreadWorld)
