@@ -90,7 +90,7 @@ class Component:
         self.fixed = shape is not None and None not in shape
         try:
             self.dtype: np.dtype[Any] = np.dtype(dtype)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise InvalidArgumentError(
                 f"dtypes: got {dtype!r} for component {label}; expected what numpy.dtype accepts"
             ) from error
@@ -212,10 +212,17 @@ class Component:
         if _is_python(value):
             if array.size == 0:
                 return array.astype(self.dtype)
-            if array.dtype.kind in "iu" and self.dtype.kind in "iu":
-                self._check_range(array, value)
-                return array
+            if self.dtype.kind in "iu":
+                ints = array if array.dtype.kind in "iu" else self._large_ints(value)
+                if ints is not None:
+                    self._check_range(ints, value)
+                    return ints.astype(self.dtype)
         raise self._refused(value, f"of dtype {array.dtype}")
+
+    def _large_ints(self, value: Any) -> NDArray[Any] | None:
+        """Python ints that NumPy has made floats of, because no one dtype of its ints holds all."""
+        ints = np.array(value, dtype=object)
+        return ints if all(type(item) is int for item in ints.flat) else None
 
     def _may_cast(self, dtype: np.dtype[Any]) -> bool:
         known = self._castable.get(dtype)
@@ -232,7 +239,10 @@ class Component:
     def _object_array(self, value: Any, scalar: bool, rows: bool) -> NDArray[Any]:
         """Python values as an object array, each stored as it is and never taken apart."""
         if not scalar:
-            array = np.array(value, dtype=object)
+            try:
+                array = np.array(value, dtype=object)
+            except ValueError as error:
+                raise self._refused(value, f"which NumPy cannot convert: {error}") from error
             if isinstance(value, np.ndarray) and value.dtype.kind in "US":
                 array = np.array(value.tolist(), dtype=object)
         elif not rows:

@@ -9,7 +9,7 @@ import numpy as np
 
 from aioqueue.elements import Columns, Component, Row
 
-__all__ = ("allocate", "concatenate", "first_slots", "grow", "split", "stack")
+__all__ = ("allocate", "as_dtypes", "concatenate", "first_slots", "grow", "split", "stack")
 
 _EAGER_BYTES: Final = 2**30
 """Arrays up to this size are reserved whole: memory that is not touched costs nothing."""
@@ -26,6 +26,14 @@ def _fixed(component: Component) -> tuple[int, ...]:
     assert component.fixed
     assert component.shape is not None
     return component.shape  # type: ignore[return-value]  # no None in it
+
+
+def as_dtypes(components: tuple[Component, ...], columns: Columns) -> Columns:
+    """Columns of exactly the components' dtypes: cast here, and not when they leave, if need be."""
+    return [
+        np.asarray(column, dtype=component.dtype)
+        for component, column in zip(components, columns, strict=True)
+    ]
 
 
 def first_slots(components: tuple[Component, ...], capacity: int | None) -> int:

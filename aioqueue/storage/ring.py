@@ -21,7 +21,15 @@ from collections.abc import Sequence
 
 from aioqueue.elements import Columns, Component, Row
 from aioqueue.storage.base import Storage
-from aioqueue.storage.columns import allocate, concatenate, first_slots, grow, split, stack
+from aioqueue.storage.columns import (
+    allocate,
+    as_dtypes,
+    concatenate,
+    first_slots,
+    grow,
+    split,
+    stack,
+)
 
 __all__ = ("RingStorage",)
 
@@ -77,7 +85,8 @@ class RingStorage(Storage):
     def put_many(self, columns: Columns, start: int, stop: int, owned: bool) -> None:
         n = stop - start
         if owned:
-            self._segments.append(_Segment(self._count - self._before, columns, start, stop))
+            exact = as_dtypes(self._components, columns)
+            self._segments.append(_Segment(self._count - self._before, exact, start, stop))
             self._before = self._count
             self._handed += n
             return

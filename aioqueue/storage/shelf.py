@@ -14,7 +14,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from aioqueue.elements import Columns, Component, Row
-from aioqueue.storage.columns import allocate, concatenate, first_slots, grow, split, stack
+from aioqueue.storage.columns import (
+    allocate,
+    as_dtypes,
+    concatenate,
+    first_slots,
+    grow,
+    split,
+    stack,
+)
 
 __all__ = ("ObjectShelf", "Shelf", "TypedShelf")
 
@@ -112,8 +120,9 @@ class TypedShelf:
 
     def place_many(self, columns: Columns, start: int, stop: int, owned: bool) -> Sequence[Entry]:
         if owned:
+            exact = as_dtypes(self._components, columns)
             self._handed += stop - start
-            return [_HandedRow(columns, index) for index in range(start, stop)]
+            return [_HandedRow(exact, index) for index in range(start, stop)]
         n = stop - start
         if len(self._free) < n:
             self._grow(n - len(self._free))
