@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 from functools import partial
 
@@ -9,10 +10,27 @@ import pytest
 
 from tests.worlds import KINDS, TASK_WORLDS, WORLDS, Kind, TaskWorld, World
 
+LOOPS = ("trio", "uvloop")
+MISSING = [name for name in LOOPS if importlib.util.find_spec(name) is None]
+# These play the event loops off against each other, so they need all of them.
+NEED_ALL_LOOPS = [
+    f"test_{name}.py" for name in ("cancellation", "coordinator", "loopers", "threads")
+]
+collect_ignore = NEED_ALL_LOOPS if MISSING else []
+
+
+def pytest_report_header() -> str:
+    """Say which tests are left out, and why."""
+    if not MISSING:
+        return "event loops: asyncio, trio, uvloop"
+    return f"without {', '.join(MISSING)}: not run: {', '.join(NEED_ALL_LOOPS)}"
+
 
 @pytest.fixture(params=WORLDS, ids=lambda world: world.name)
 def world(request: pytest.FixtureRequest) -> World:
     """Each of the four worlds in turn."""
+    if request.param.missing():
+        pytest.skip(request.param.missing())
     made: World = request.param()
     return made
 
@@ -20,6 +38,8 @@ def world(request: pytest.FixtureRequest) -> World:
 @pytest.fixture(params=TASK_WORLDS, ids=lambda world: world.name)
 def task_world(request: pytest.FixtureRequest) -> TaskWorld:
     """Each of the worlds in which an operation can be cancelled from outside."""
+    if request.param.missing():
+        pytest.skip(request.param.missing())
     made: TaskWorld = request.param()
     return made
 

@@ -13,6 +13,7 @@ line; `World.until` waits for a state. Whatever a test leaves behind is ended wh
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
@@ -20,15 +21,19 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from types import MethodType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import pytest
-import trio
-import uvloop
 
 from aioqueue.errors import OutOfRangeError
 from aioqueue.queues import aio, blocking
+
+# A world whose package is missing is skipped, with that as the reason (see `World.missing`).
+if TYPE_CHECKING or importlib.util.find_spec("trio") is not None:
+    import trio
+if TYPE_CHECKING or importlib.util.find_spec("uvloop") is not None:
+    import uvloop
 
 __all__ = (
     "KINDS",
@@ -99,6 +104,15 @@ class World(ABC):
     """
 
     name: str
+    package: str | None = None
+    """What has to be installed for it."""
+
+    @classmethod
+    def missing(cls) -> str:
+        """Why it cannot be run here; empty if it can."""
+        if cls.package is None or importlib.util.find_spec(cls.package) is not None:
+            return ""
+        return f"{cls.package} is not installed"
 
     def __init__(self) -> None:
         self._queues: list[AnyQueue] = []
@@ -179,10 +193,14 @@ class AsyncioWorld(TaskWorld):
 
     name = "asyncio"
     debug = True
-    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+
+    @staticmethod
+    def new_loop() -> asyncio.AbstractEventLoop:
+        """A new event loop of this kind."""
+        return asyncio.new_event_loop()
 
     def run(self, body: Body) -> None:
-        with asyncio.Runner(debug=self.debug, loop_factory=self.loop_factory) as runner:
+        with asyncio.Runner(debug=self.debug, loop_factory=self.new_loop) as runner:
             try:
                 runner.run(body())
             finally:
@@ -206,8 +224,12 @@ class UvloopWorld(AsyncioWorld):
     """The event loop that people use in production."""
 
     name = "uvloop"
+    package = "uvloop"
     debug = False
-    loop_factory = staticmethod(uvloop.new_event_loop)
+
+    @staticmethod
+    def new_loop() -> asyncio.AbstractEventLoop:
+        return uvloop.new_event_loop()
 
 
 class _AsyncioOperation(TaskOperation):
@@ -232,6 +254,7 @@ class TrioWorld(TaskWorld):
     """trio, where every operation is a checkpoint and cancellation is a scope."""
 
     name = "trio"
+    package = "trio"
     _nursery: trio.Nursery
 
     def run(self, body: Body) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -83,6 +84,12 @@ class TensorFlowQueue:
         self.put(*self.components)
         self.get()
 
+    def per_batch(self, n: int) -> float:
+        return per_pair(self.step, n)
+
+    def per_row(self, n: int) -> float:
+        return self.per_batch(n) / len(self.components[0])
+
 
 class Images:
     """Batches of images through a queue of aioqueue, and the copy that is the limit.
@@ -114,18 +121,10 @@ class Images:
         self.index = (self.index + 1) % len(self.batches)
         return self.batches[self.index], self.out[self.index]
 
-    def copied(self, n: int) -> float:
+    def through(self, n: int, *, copy: bool) -> float:
         def step() -> None:
             batch, out = self.next()
-            self.queue.enqueue_many(batch)
-            self.queue.dequeue_many(IMAGES, out=out)
-
-        return per_pair(step, n)
-
-    def handed_over(self, n: int) -> float:
-        def step() -> None:
-            batch, out = self.next()
-            self.queue.enqueue_many(batch, copy=False)
+            self.queue.enqueue_many(batch, copy=copy)
             self.queue.dequeue_many(IMAGES, out=out)
 
         return per_pair(step, n)
@@ -151,11 +150,12 @@ def small_rows(mode: Mode) -> Iterator[Comparison]:
         return
     n = mode.scaled(3000)
     for number, kind, target in (("5", "FIFO", 15), ("6", "RandomShuffle", 8)):
-        theirs = TensorFlowQueue(kind, 1024, 512 if kind != "FIFO" else 0, list(small_batch()))
+        keep = 0 if kind == "FIFO" else 512
+        theirs = TensorFlowQueue(kind, 1024, keep, list(small_batch()))
         yield compare(
             Row(number, f"{kind}, 128 rows in and out", "TensorFlow", target),
-            lambda kind=kind: ours(kind, n),  # type: ignore[misc]
-            lambda theirs=theirs: per_pair(theirs.step, n // 3) / ROWS,  # type: ignore[misc]
+            partial(ours, kind, n),
+            partial(theirs.per_row, n // 3),
             mode,
             names=("aioqueue", "TensorFlow"),
             show=rows_per_second,
@@ -163,32 +163,43 @@ def small_rows(mode: Mode) -> Iterator[Comparison]:
 
 
 def image_rows(mode: Mode) -> Iterator[Comparison]:
+    aims = [
+        ("7", "FIFO", True, 0.45, 1.3),
+        ("7", "FIFO", False, 0.9, 2.0),
+        ("8", "RandomShuffle", True, 0.4, 1.3),
+        ("8", "RandomShuffle", False, 0.8, 2.0),
+    ]
+    for number, kind, copy, of_limit, over_tensorflow in aims:
+        yield from images_through(number, kind, copy, of_limit, over_tensorflow, mode)
+
+
+def images_through(
+    number: str, kind: str, copy: bool, of_limit: float, over_tensorflow: float, mode: Mode
+) -> Iterator[Comparison]:
     n = 4 if mode.quick else 100
-    targets = {"FIFO": ("7", 0.45, 0.9, 1.3), "RandomShuffle": ("8", 0.4, 0.8, 1.3)}
-    for kind, (number, copied, handed, _) in targets.items():
-        for how, target in (("copied in and out", copied), ("handed over", handed)):
-            is_copy = how == "copied in and out"
-            images = Images(kind, mode)
-            images.fill(copy=is_copy)
-            yield compare(
-                Row(number, f"{kind}, 32 images, {how}", "one np.copyto", target),
-                lambda m=images.copied if is_copy else images.handed_over: m(n),  # type: ignore[misc]
-                lambda m=images.limit: m(n),  # type: ignore[misc]
-                mode,
-                names=("aioqueue", "np.copyto"),
-                show=images_per_second,
-            )
-            if has_tensorflow():
-                keep = images.capacity - 2 * IMAGES if kind != "FIFO" else 0
-                theirs = TensorFlowQueue(kind, images.capacity, keep, [images.batches[0]])
-                yield compare(
-                    Row("8", f"{kind}, 32 images, {how}", "TensorFlow", 1.3 if is_copy else 2),
-                    lambda m=images.copied if is_copy else images.handed_over: m(n),  # type: ignore[misc]
-                    lambda theirs=theirs: per_pair(theirs.step, n // 2),  # type: ignore[misc]
-                    mode,
-                    names=("aioqueue", "TensorFlow"),
-                    show=images_per_second,
-                )
+    how = "copied in and out" if copy else "handed over"
+    images = Images(kind, mode)
+    images.fill(copy=copy)
+    ours = partial(images.through, n, copy=copy)
+    yield compare(
+        Row(number, f"{kind}, 32 images, {how}", "one np.copyto", of_limit),
+        ours,
+        partial(images.limit, n),
+        mode,
+        names=("aioqueue", "np.copyto"),
+        show=images_per_second,
+    )
+    if has_tensorflow():
+        keep = 0 if kind == "FIFO" else images.capacity - 2 * IMAGES
+        theirs = TensorFlowQueue(kind, images.capacity, keep, [images.batches[0]])
+        yield compare(
+            Row("8", f"{kind}, 32 images, {how}", "TensorFlow", over_tensorflow),
+            ours,
+            partial(theirs.per_batch, n // 2),
+            mode,
+            names=("aioqueue", "TensorFlow"),
+            show=images_per_second,
+        )
 
 
 def measure(mode: Mode) -> Iterator[Comparison]:

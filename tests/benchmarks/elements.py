@@ -158,7 +158,9 @@ def measure(mode: Mode) -> Iterator[Comparison]:
         names=("aioqueue", "queue.Queue"),
     )
     yield compare(
-        Row("4", "thread to coroutine, dequeue_many(100), capacity 1000", "culsans, single gets", 12),
+        Row(
+            "4", "thread to coroutine, dequeue_many(100), capacity 1000", "culsans, single gets", 12
+        ),
         lambda: ours_across_in_batches(n),
         lambda: culsans_across(few, 1000),
         mode,

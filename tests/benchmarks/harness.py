@@ -1,7 +1,7 @@
 """Comparing: both sides alternately, several rounds, the median of the ratios.
 
-The machine may be shared and noisy, so a time alone says little. Every round runs each side once, one
-after the other, and yields one ratio; a comparison reports the median ratio and its spread.
+The machine may be shared and noisy, so a time alone says little. Every round runs each side once,
+one after the other, and yields one ratio; a comparison reports the median ratio and its spread.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def compare(
     show: Callable[[float], str] = lambda seconds: f"{seconds * 1e6:.2f} µs",
     note: str = "",
 ) -> Comparison:
-    """Measure two sides that each return seconds per unit of work; the ratio is theirs over ours."""
+    """Measure two sides that return seconds per unit of work; the ratio is theirs over ours."""
     times: Mapping[str, list[float]] = {name: [] for name in names}
     ours(), theirs()  # warm up both
     for _ in range(mode.rounds):

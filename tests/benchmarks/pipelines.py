@@ -1,6 +1,7 @@
 """Rows 9 to 12: whole pipelines, each peer in a process of its own, alternately.
 
-``python -m tests.benchmarks.pipelines WORKLOAD PEER COUNT`` runs one and prints its figures as JSON.
+``python -m tests.benchmarks.pipelines WORKLOAD PEER COUNT`` runs one and prints its figures as
+JSON.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ async def by_limit(workload: str, count: int) -> AsyncIterator[Any]:
 async def by_torch(workload: str, count: int) -> AsyncIterator[Any]:
     import torch
 
-    class Examples(torch.utils.data.Dataset[Any]):
+    class Examples:
         make: Callable[[int], Any] | None = None
 
         def __len__(self) -> int:
@@ -134,8 +135,9 @@ async def by_torch(workload: str, count: int) -> AsyncIterator[Any]:
                 self.make = maker(workload)
             return self.make(i)
 
+    examples: Any = Examples()
     loader = torch.utils.data.DataLoader(
-        Examples(), batch_size=BATCHES[workload], num_workers=2, prefetch_factor=4
+        examples, batch_size=BATCHES[workload], num_workers=2, prefetch_factor=4
     )
     iterator = iter(loader)
     done = object()
@@ -272,9 +274,7 @@ def measure_workload(workload: str, mode: Mode) -> Iterator[Comparison]:
     yield from side_figures(workload, {k: v for k, v in runs.items() if k != "limit"})
 
 
-def side_figures(
-    workload: str, runs: dict[str, list[dict[str, float]]]
-) -> Iterator[Comparison]:
+def side_figures(workload: str, runs: dict[str, list[dict[str, float]]]) -> Iterator[Comparison]:
     """Row 12: what else it costs, over the best peer."""
     ways: dict[str, tuple[str, Callable[[float], str]]] = {
         "first": ("time to the first batch", lambda v: f"{v * 1e3:.1f} ms"),

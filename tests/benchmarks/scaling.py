@@ -7,6 +7,7 @@ import statistics
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -170,8 +171,8 @@ def measure(mode: Mode) -> Iterator[Comparison]:
     for kind in ("FIFO", "RandomShuffle"):
         yield compare(
             Row("13", f"{kind}, per element, capacity {large:,}", "capacity 10", 1 / 1.2),
-            lambda kind=kind: per_element(large, kind, n),  # type: ignore[misc]
-            lambda kind=kind: per_element(10, kind, n),  # type: ignore[misc]
+            partial(per_element, large, kind, n),
+            partial(per_element, 10, kind, n),
             mode,
             names=(f"capacity {large:,}", "capacity 10"),
         )
@@ -195,7 +196,13 @@ def measure(mode: Mode) -> Iterator[Comparison]:
     for what, at in (("median", 0.5), ("p99", 0.99)):
         pairs = [[float(np.quantile(side, at)) for side in pair] for pair in latencies]
         yield as_one(
-            Row("15", f"wake, thread to coroutine, {what}", "a future set by call_soon_threadsafe", 1.3, False),
+            Row(
+                "15",
+                f"wake, thread to coroutine, {what}",
+                "a future set by call_soon_threadsafe",
+                1.3,
+                False,
+            ),
             [ours / bare for ours, bare in pairs],
             {
                 name: f"{statistics.median(pair[side] for pair in pairs) * 1e6:.0f} µs"

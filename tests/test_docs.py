@@ -1,0 +1,120 @@
+"""The documentation does what it says: every Python block in it runs.
+
+The blocks of one page are one program, in order: a later block may use what an earlier one made. A
+block with ``<!-- fragment -->`` on the line before it is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MAX_FRAGMENTS = 3
+
+
+def fenced(page: Path, language: str) -> list[tuple[int, list[str], bool]]:
+    """The blocks of a page: number of the first line, lines, and whether it is a fragment."""
+    blocks = []
+    lines = page.read_text(encoding="utf-8").splitlines()
+    start = None
+    for index, line in enumerate(lines):
+        if start is None and line == f"```{language}":
+            start = index + 1
+        elif start is not None and line == "```":
+            fragment = start >= 2 and lines[start - 2] == "<!-- fragment -->"
+            blocks.append((start, lines[start:index], fragment))
+            start = None
+    assert start is None, f"{page.name}:{start}: a block has no end"
+    return blocks
+
+
+def program(page: Path) -> str:
+    """The blocks of a page as one program, whose line numbers are those of the page."""
+    lines: list[str] = []
+    for start, block, fragment in fenced(page, "python"):
+        if not fragment:
+            lines += [""] * (start - len(lines)) + block
+    return "\n".join(lines) + "\n"
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if program(page).strip()], ids=name_of)
+def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    script = tmp_path / f"{page.stem}.py"
+    script.write_text(program(page), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-X", "utf8", str(script)],
+        cwd=ROOT,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+def environment() -> dict[str, str]:
+    """Ours, with this checkout importable also where the package is not installed."""
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def test_fragments_are_few() -> None:
+    fragments = [
+        f"{name_of(page)}:{start}"
+        for page in PAGES
+        for start, _, fragment in fenced(page, "python")
+        if fragment
+    ]
+    assert len(fragments) <= MAX_FRAGMENTS, fragments
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_between_pages_have_a_target(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text)
+    local = [target for target in targets if "://" not in target]
+    missing = [target for target in local if not (page.parent / target).exists()]
+    assert not missing
+
+
+COMMANDS = [
+    "pip install '.[examples]' && python examples/train_digits.py",
+    "pip install '.[test]' && pytest",
+]
+
+
+def test_the_readme_has_two_commands_and_ci_no_copy_of_them() -> None:
+    lines = [line for _, block, _ in fenced(ROOT / "README.md", "bash") for line in block]
+    assert lines == COMMANDS
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "README.md" in script
+    assert not any(command in script for command in COMMANDS)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the script needs bash")
+def test_ci_runs_the_commands_of_the_readme() -> None:
+    printed = subprocess.run(
+        ["bash", str(ROOT / ".ci" / "run"), "--commands"],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=True,
+    )
+    assert printed.stdout.splitlines() == COMMANDS
