@@ -187,7 +187,9 @@ Args:
     enqueue_ops: one callable per worker, each of which makes an element and enqueues it, and is
         called without arguments again and again. A coroutine function runs as a task; a plain
         function runs on a thread of its own.
-    queue_closed_exception_types: exceptions that end a worker quietly: its input has ended.
+    queue_closed_exception_types: exceptions that end a worker quietly: its input has ended. Add
+        ``StopIteration`` for plain functions that call `next`; out of a coroutine function
+        Python lets it come as a `RuntimeError`, so raise `OutOfRangeError` there.
     close_op: closes the queue when the input has ended; ``queue.close()`` if ``None``.
     cancel_op: closes the queue at a stop; ``queue.close(cancel_pending_enqueues=True)``
         if ``None``.
