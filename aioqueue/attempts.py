@@ -15,12 +15,15 @@ from aioqueue.elements import Columns, Row
 from aioqueue.storage.base import Held
 
 __all__ = (
+    "CLOSED",
+    "CLOSING",
     "DEQUEUE",
     "DONE",
     "ENQUEUE",
     "FAILED",
     "GRANTED",
     "NEITHER",
+    "OPEN",
     "PENDING",
     "WITHDRAWN",
     "Attempt",
@@ -48,6 +51,12 @@ class QueueState(enum.Enum):
 
     CLOSED = "closed"
     """Nothing more will come in; what is inside can still be taken out."""
+
+
+# Members by name of their own: in CPython 3.11 a look-up in an enum costs as much as a lock.
+OPEN: Final = QueueState.OPEN
+CLOSING: Final = QueueState.CLOSING
+CLOSED: Final = QueueState.CLOSED
 
 
 class AttemptState(enum.Enum):

@@ -55,11 +55,14 @@ from types import TracebackType
 from typing import Any, Final, Protocol
 
 from aioqueue.attempts import (
+    CLOSED,
+    CLOSING,
     DEQUEUE,
     DONE,
     ENQUEUE,
     FAILED,
     GRANTED,
+    OPEN,
     PENDING,
     WITHDRAWN,
     Attempt,
@@ -167,7 +170,7 @@ class Machine:
         self._take = storage.take
         self._capacity: float = _INFINITY if capacity is None else capacity
         self._keep = keep
-        self._state = QueueState.OPEN
+        self._state = OPEN
         self._cause: BaseException | None = None
         # Waiting attempts by side, first come first; ordered dicts give the head and any withdrawal
         # in constant time.
@@ -254,7 +257,7 @@ class Machine:
         """
         with self._lock:
             self._claim_what_came()
-            if attempt.side is ENQUEUE and self._state is not QueueState.OPEN:
+            if attempt.side is ENQUEUE and self._state is not OPEN:
                 attempt.state = FAILED
                 attempt.error = self._closed_error()
                 return ()
@@ -269,10 +272,11 @@ class Machine:
             try:
                 if line or not self._advance(attempt, lanes):
                     line[attempt] = None
-                    if not self._may_help_others(attempt):
-                        self._set_bounds()
-                        return ()
-                self._flush(lanes)
+                    if self._may_help_others(attempt):
+                        self._flush(lanes)
+                elif self._enqueues or self._dequeues or self._state is not OPEN:
+                    self._flush(lanes)
+                self._set_bounds()
             finally:
                 self._beginning = None
             return lanes
@@ -293,8 +297,8 @@ class Machine:
                 del self._granted[attempt]
                 self._in_hands -= attempt.held.count
                 # Others may have waited for the last rows, in case they came back.
-                is_last = self._state is QueueState.CLOSED and not self._granted
-                return self._flush() if is_last and self._dequeues else ()
+                is_last = self._state is CLOSED and not self._granted
+                return self._settle() if is_last and self._dequeues else ()
             assert isinstance(attempt, Put)
             self._claim_what_came()
             del self._places[attempt]
@@ -303,7 +307,7 @@ class Machine:
             except Exception as error:
                 attempt.state = FAILED
                 attempt.error = error
-            return self._flush()
+            return self._settle()
 
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
@@ -330,7 +334,7 @@ class Machine:
             attempt.state = WITHDRAWN
             if isinstance(attempt, Take) and attempt.held.count:
                 self.storage.restore(attempt.held)
-            return self._flush()
+            return self._settle()
 
     def hurry(self, attempt: Attempt) -> Collection[Lane]:
         """The deadline of a `Take` with ``up_to`` has passed: let it have what is there.
@@ -343,7 +347,7 @@ class Machine:
             assert isinstance(attempt, Take)
             self._claim_what_came()
             attempt.hurried = True
-            return self._flush()
+            return self._settle()
 
     def close(
         self, *, cancel_pending_enqueues: bool = False, cause: BaseException | None = None
@@ -358,14 +362,15 @@ class Machine:
             self._claim_what_came()
             if self._cause is None:
                 self._cause = cause
-            if self._state is QueueState.OPEN:
-                self._state = QueueState.CLOSING
+            if self._state is OPEN:
+                self._state = CLOSING
             lanes: dict[Lane, None] = {}
             if cancel_pending_enqueues:
                 for attempt in [*self._places, *self._enqueues]:
                     self._forget(attempt)
                     self._fail(attempt, self._closed_error(attempt), lanes)
-            lanes.update(dict.fromkeys(self._flush()))
+            self._flush(lanes)
+            self._set_bounds()
             return lanes
 
     def attempts_in(self, lane: Lane) -> list[Attempt]:
@@ -413,15 +418,14 @@ class Machine:
 
     # How it moves. All of this runs under the lock.
 
-    def _flush(self, lanes: dict[Lane, None] | None = None) -> Collection[Lane]:
-        """Let attempts proceed until none can; return the lanes to kick."""
-        lanes = {} if lanes is None else lanes
+    def _flush(self, lanes: dict[Lane, None]) -> None:
+        """Let attempts proceed until none can; add the lanes to kick."""
         enqueues, dequeues = self._enqueues, self._dequeues
         while True:
             while enqueues and self._advance_enqueue(next(iter(enqueues)), lanes):
                 enqueues.popitem(last=False)
-            if self._state is QueueState.CLOSING and not enqueues and not self._places:
-                self._state = QueueState.CLOSED
+            if self._state is CLOSING and not enqueues and not self._places:
+                self._state = CLOSED
             claimed, moved = self._claimed, False
             while dequeues and self._advance_dequeue(next(iter(dequeues)), lanes):
                 dequeues.popitem(last=False)
@@ -430,6 +434,11 @@ class Machine:
                 break
         while self._until_closed and self._wait_is_over(next(iter(self._until_closed)), lanes):
             self._until_closed.popitem(last=False)
+
+    def _settle(self) -> Collection[Lane]:
+        """After a change: let attempts proceed and set the bounds; return the lanes to kick."""
+        lanes: dict[Lane, None] = {}
+        self._flush(lanes)
         self._set_bounds()
         return lanes
 
@@ -458,26 +467,39 @@ class Machine:
 
     def _advance_dequeue(self, attempt: Take, lanes: dict[Lane, None]) -> bool:
         """Let the first dequeue in line proceed; tell whether it need not stand there any more."""
-        storage = self.storage
+        storage, held = self.storage, attempt.held
+        is_closed = self._state is CLOSED
         available = len(storage) + len(storage.returned)
-        if self._state is not QueueState.CLOSED:
+        if not is_closed:
             available -= self._keep
-        missing = attempt.n - attempt.held.count
-        wanted: int | None
-        if available >= missing:
-            wanted = missing
-        elif self._state is QueueState.CLOSED and self._nothing_comes_back(attempt, available):
-            wanted = self._last_rows(attempt)
-        elif attempt.hurried and available + attempt.held.count > 0:
-            wanted = max(available, 0)
-        else:
-            self._claim(available)
-            return False
+        wanted: int | None = attempt.n - held.count
+        if available < attempt.n - held.count:
+            if is_closed and self._nothing_comes_back(attempt, available):
+                wanted = self._last_rows(attempt)
+            elif attempt.hurried and available + held.count > 0:
+                wanted = max(available, 0)
+            else:
+                self._claim(available)
+                return False
         claimed, self._claimed = self._claimed, 0
         if wanted is None:
             self._fail_out_of_range(attempt, claimed, lanes)
+            return True
+        try:
+            if attempt.single:
+                storage.hold_one(held)
+            else:
+                storage.hold(held, wanted)
+        except Exception as error:
+            storage.restore(held)
+            self._fail(attempt, error, lanes)
+            return True
+        if self._in_two_steps(attempt):
+            self._granted[attempt] = None
+            self._in_hands += held.count
+            self._finish(attempt, GRANTED, lanes)
         else:
-            self._grant_rows(attempt, wanted, lanes)
+            self._finish(attempt, DONE, lanes)
         return True
 
     def _advance(self, attempt: Any, lanes: dict[Lane, None]) -> bool:
@@ -501,7 +523,7 @@ class Machine:
         return self._enqueues if attempt.side is ENQUEUE else self._until_closed
 
     def _wait_is_over(self, attempt: Attempt, lanes: dict[Lane, None]) -> bool:
-        if self._state is not QueueState.CLOSED:
+        if self._state is not CLOSED:
             return False
         self._finish(attempt, DONE, lanes)
         return True
@@ -512,7 +534,7 @@ class Machine:
             return not (self._enqueues or self._places) and self._room() >= attempt.n
         if isinstance(attempt, Take) and self._dequeues:
             return False
-        closed = self._state is QueueState.CLOSED and not self._granted
+        closed = self._state is CLOSED and not self._granted
         if not isinstance(attempt, Take):
             return closed
         return closed or self._available() >= (1 if attempt.hurried else attempt.n)
@@ -531,23 +553,6 @@ class Machine:
         """
         lane: Any = attempt.lane  # there is one: only the owner who is calling may have none
         return attempt is not self._beginning and lane.two_step
-
-    def _grant_rows(self, attempt: Take, wanted: int, lanes: dict[Lane, None]) -> None:
-        try:
-            if attempt.single:
-                self.storage.hold_one(attempt.held)
-            else:
-                self.storage.hold(attempt.held, wanted)
-        except Exception as error:
-            self.storage.restore(attempt.held)
-            self._fail(attempt, error, lanes)
-            return
-        if self._in_two_steps(attempt):
-            self._granted[attempt] = None
-            self._in_hands += attempt.held.count
-            self._finish(attempt, GRANTED, lanes)
-        else:
-            self._finish(attempt, DONE, lanes)
 
     def _nothing_comes_back(self, attempt: Take, available: int) -> bool:
         """Whether a closed queue will not have more rows than now.
@@ -628,7 +633,7 @@ class Machine:
     def _available(self) -> int:
         """How many rows may go out now, those that are claimed included."""
         inside = len(self.storage) + len(self.storage.returned)
-        return inside - (0 if self._state is QueueState.CLOSED else self._keep)
+        return inside - (0 if self._state is CLOSED else self._keep)
 
     def _forget(self, attempt: Attempt) -> None:
         """Take an attempt out of whichever line it stands in."""
@@ -684,7 +689,7 @@ class Machine:
         if self._enqueues or storage.returned:
             self._quick_in, self._quick_out = quick_in, quick_out
             return
-        if not self._places and self._state is QueueState.OPEN:
+        if not self._places and self._state is OPEN:
             quick_in = self._capacity
             if self._dequeues:
                 # One row less than the head needs; none at all if it wants to see each.
@@ -692,5 +697,5 @@ class Machine:
                 enough = 0 if waits_for_each else self._keep + head.n - head.held.count - 1
                 quick_in = min(quick_in, enough)
         if not self._dequeues:
-            quick_out = 0 if self._state is QueueState.CLOSED else self._keep
+            quick_out = 0 if self._state is CLOSED else self._keep
         self._quick_in, self._quick_out = quick_in, quick_out

@@ -514,7 +514,10 @@ class TestSignals:
         def interrupt() -> None:
             spin_until(lambda: queue.statistics().waiting_dequeues == 1)
             spin_until(lambda: sys._current_frames()[main_thread].f_code.co_name in IDLE)
-            signal.pthread_kill(main_thread, signal.SIGUSR1)
+            # One that comes just before the loop falls asleep is handled when it wakes: try again.
+            spin_until(
+                lambda: signal.pthread_kill(main_thread, signal.SIGUSR1) or queue.is_closed()
+            )
 
         async def main() -> bool:
             crowd = Crowd()

@@ -265,11 +265,20 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
         began = perf_counter()
         try:
             lane = ThreadLane()
-            deliver(self._machine.begin(attempt, lane))
+            lanes = self._machine.begin(attempt, lane)
+            if lanes:
+                deliver(lanes)
             if attempt.state is PENDING or attempt.state is GRANTED:
-                self._core.reap()
-                self._wait(attempt, lane, began, method, timeout, max_wait)
-                deliver(self._machine.commit(attempt, perf_counter() - began))
+                if self._core.lanes:
+                    self._core.reap()
+                if timeout is None and max_wait is None:
+                    while attempt.is_pending:
+                        lane.wait(None)
+                else:
+                    self._wait(attempt, lane, began, method, timeout, max_wait)
+                lanes = self._machine.commit(attempt, perf_counter() - began)
+                if lanes:
+                    deliver(lanes)
         except DeadlineExceededError:
             raise  # withdrawn already, under the lock that decided so
         except BaseException as error:
@@ -289,7 +298,7 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
         timeout: float | None,
         max_wait: float | None,
     ) -> None:
-        """Sleep until the attempt is no longer pending.
+        """Sleep until the attempt is no longer pending, or a limit has been reached.
 
         Raises:
             DeadlineExceededError: the timeout has run out; the attempt is withdrawn.

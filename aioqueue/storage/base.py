@@ -47,19 +47,19 @@ class Held:
     __slots__ = ("chunks", "count", "out", "single", "tickets")
 
     def __init__(self, out: Columns | None = None) -> None:
-        self.chunks: list[Columns] = []
-        self.tickets: list[Any] = []
+        self.chunks: Sequence[Columns] = ()
+        self.tickets: Sequence[Any] = ()
         self.count = 0
         self.out = out
         self.single: Row = None
 
     def add(self, columns: Columns, tickets: Sequence[Any]) -> None:
-        self.chunks.append(columns)
-        self.tickets.extend(tickets)
+        self.chunks = [*self.chunks, columns]
+        self.tickets = [*self.tickets, *tickets] if self.tickets else tickets
         self.count += len(tickets)
 
     def clear(self) -> None:
-        self.chunks, self.tickets, self.count, self.single = [], [], 0, None
+        self.chunks, self.tickets, self.count, self.single = (), (), 0, None
 
     def target(self, n: int) -> Columns | None:
         """Where in the caller's arrays the next n rows belong."""
@@ -157,7 +157,7 @@ class Storage(ABC):
             held.single = self.take()
             ticket = self._next_ticket
             self._next_ticket += 1
-        held.tickets.append(ticket)
+        held.tickets = (ticket,)
         held.count = 1
 
     def restore(self, held: Held) -> None:
@@ -174,7 +174,7 @@ class Storage(ABC):
         """The rows in a caller's hands as columns. Called without the machine's lock."""
         if held.out is not None:
             return held.out
-        return held.chunks[0] if len(held.chunks) == 1 else self.concatenate(held.chunks)
+        return held.chunks[0] if len(held.chunks) == 1 else self.concatenate(list(held.chunks))
 
     def _rows(self, held: Held) -> Iterable[Row]:
         if held.count and not held.chunks:

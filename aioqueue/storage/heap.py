@@ -65,7 +65,7 @@ class HeapStorage(Storage):
     def hold_one(self, held: Held) -> None:
         arrival = self._items[0][1]
         held.single = self.take()
-        held.tickets.append(arrival)
+        held.tickets = (arrival,)
         held.count = 1
 
     def restore(self, held: Held) -> None:

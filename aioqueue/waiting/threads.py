@@ -7,6 +7,7 @@ The main thread is the exception: Ctrl-C can raise in it between the two, so the
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable
 
@@ -15,13 +16,25 @@ from aioqueue.attempts import Attempt
 __all__ = ("ThreadLane",)
 
 
+_main_ident = threading.main_thread().ident
+
+
+def _note_main_thread() -> None:
+    global _main_ident
+    _main_ident = threading.main_thread().ident
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_main_thread)  # whoever forks is the main thread there
+
+
 class ThreadLane:
     """Where one thread waits for one attempt."""
 
     __slots__ = ("_asleep", "two_step")
 
     def __init__(self) -> None:
-        self.two_step = threading.current_thread() is threading.main_thread()
+        self.two_step = threading.get_ident() == _main_ident
         self._asleep = threading.Lock()
         self._asleep.acquire()
 
