@@ -511,13 +511,15 @@ class TestSignals:
         main_thread = threading.main_thread().ident
         assert main_thread is not None
 
+        def closed_by_signal() -> bool:
+            signal.pthread_kill(main_thread, signal.SIGUSR1)
+            return queue.is_closed()
+
         def interrupt() -> None:
             spin_until(lambda: queue.statistics().waiting_dequeues == 1)
             spin_until(lambda: sys._current_frames()[main_thread].f_code.co_name in IDLE)
             # One that comes just before the loop falls asleep is handled when it wakes: try again.
-            spin_until(
-                lambda: signal.pthread_kill(main_thread, signal.SIGUSR1) or queue.is_closed()
-            )
+            spin_until(closed_by_signal)
 
         async def main() -> bool:
             crowd = Crowd()
