@@ -1,0 +1,1001 @@
+"""Every order of events that a machine can meet, tried one by one against a naive model.
+
+A *world* is a machine with a few producers and consumers, each of which makes a few operations,
+one after the other. `explore` walks, breadth first, through all states that the world can reach
+by these events, in any order:
+
+* a caller begins an operation, of any kind: by the quick way (``try_*``) and, if that is
+  refused, with an attempt, exactly as both faces of a queue do;
+* a caller whose attempt has ended or was granted runs on and commits it. The callers of a
+  *two-step* lane (asyncio) run on in the order in which their attempts were posted; those of a
+  *one-step* lane (threads, trio) in any order;
+* a caller in flight is withdrawn: while it waits, after it was granted, and after it has ended
+  without having run on;
+* the deadline of a waiting ``take_up_to`` passes;
+* the queue is closed, plainly or with its pending enqueues cancelled.
+
+After every event the machine is compared with `Model`, which is written as the rules are told
+(plain lists; a waiting batch simply takes its rows; no claims, no bounds, no tickets): the
+state of every attempt, the rows in every hand and in the storage, in order, what was posted and
+which lanes are to be kicked, errors and statistics. Since the model lets everything proceed
+that may, an attempt left waiting that could proceed is found too. Two things that cost speed
+and break no rule are the machine's affair, and the model follows it: when a waiting batch's
+rows move from the storage into its hands, and when an enqueue is given a place beside others of
+its lane. The guarantees are asserted once more on what was observed, without relying on how the
+model moves: no row lost or repeated, rows in order, batches contiguous, capacity respected.
+
+**What counts as one state.** Rows are renamed by the order in which they went in; callers of
+one lane with as many operations left are interchangeable; what was delivered, the totals of the
+statistics and tickets are left out, since the machine decides nothing by them. All else that
+the machine keeps is in the key, its claims and bounds included. Keys are kept as 128-bit
+digests.
+
+**What bounds it.** Worlds are finite: every caller makes ``operations`` operations, of one row
+or two. Withdrawals and closes are also bounded, to so many in one path (``withdrawals``,
+``closes``); as many as there are operations is as good as no bound. Closing a closed queue
+again, and plainly closing a closing one, are not tried: they change nothing (`test_machine`
+shows it). Everything else within the stated size is tried, in every order.
+
+Run it by hand, for one number of callers, all kinds of lanes and all capacities up to one::
+
+    python -m tests.explorer --producers 3 --consumers 3 --operations 1 --capacity 3
+    python -m tests.explorer --producers 3 --consumers 3 --operations 2 --capacity 3
+
+The first ends within minutes; the second is for a machine with hours and tens of gigabytes, and
+``--seconds`` lets it stop early and say so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import marshal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from operator import attrgetter
+from typing import Any, Final
+
+from aioqueue.attempts import (
+    Attempt,
+    AttemptState,
+    Lane,
+    Put,
+    PutMany,
+    QueueState,
+    Take,
+    UntilClosed,
+)
+from aioqueue.errors import OutOfRangeError, QueueClosedError
+from aioqueue.machine import NOTHING, Machine
+from aioqueue.storage import ObjectStorage
+
+__all__ = (
+    "EagerStorage",
+    "FakeLock",
+    "Result",
+    "Setting",
+    "ViolationError",
+    "WholeStorage",
+    "explore",
+)
+
+Event = tuple[Any, ...]
+Path = tuple[Any, ...]
+"""The path before its last event, and that event: so paths share what they have in common."""
+State = AttemptState
+
+PENDING: Final = State.PENDING
+GRANTED: Final = State.GRANTED
+DONE: Final = State.DONE
+FAILED: Final = State.FAILED
+WITHDRAWN: Final = State.WITHDRAWN
+_STATES: Final = {state: index for index, state in enumerate(State)}
+_PHASES: Final = {state: index for index, state in enumerate(QueueState)}
+
+PUTS: Final = ("put", "put_many")
+TAKES: Final = ("take", "take_many", "take_up_to")
+NOWAIT: Final = ("put_nowait", "take_nowait")
+_KINDS: Final = (*PUTS, *TAKES, *NOWAIT, "until_closed")
+_SIZES: Final = dict.fromkeys(("put_many", "take_many", "take_up_to"), 2)
+
+
+class ViolationError(AssertionError):
+    """The machine and the rules disagree; the message tells the events that lead there."""
+
+
+class FakeLock:
+    """A lock for one thread, which costs nothing and knows whether it is held."""
+
+    __slots__ = ("depth",)
+
+    def __init__(self) -> None:
+        self.depth = 0
+
+    def acquire(self) -> bool:
+        self.depth += 1
+        return True
+
+    def release(self) -> None:
+        self.depth -= 1
+
+    def _is_owned(self) -> bool:
+        return self.depth > 0
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *args: object) -> None:
+        self.depth -= 1
+
+
+class EagerStorage(ObjectStorage):
+    """First in, first out, but told of every row that comes, as a shuffle buffer is."""
+
+    eager = True
+
+    def claim(self, n: int) -> None:
+        if n > self.size:
+            raise ViolationError(f"claimed {n} rows of {self.size}")
+
+
+class WholeStorage(ObjectStorage):
+    """First in, first out, but a batch may not take rows early, as from a heap."""
+
+    progressive = False
+
+
+STORAGES: Final = {"fifo": ObjectStorage, "eager": EagerStorage, "whole": WholeStorage}
+
+
+class FakeLane:
+    """Where callers wait: it notes what was posted."""
+
+    __slots__ = ("fresh", "letter", "line", "two_step")
+
+    def __init__(self, letter: str) -> None:
+        self.letter = letter
+        self.two_step = letter.isupper()
+        self.fresh: list[Attempt] = []  # posted by the event that is running
+        self.line: list[Op] = []  # owners that are to run on, in the order of the posts
+
+    def post(self, attempt: Attempt, /) -> None:
+        self.fresh.append(attempt)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One world, and how far it is explored.
+
+    Attributes:
+        producers: one letter per producer, the lane it waits in: a capital for a two-step lane, a
+            small letter for a one-step lane.
+        consumers: the same for consumers.
+        operations: how many operations each caller makes.
+        capacity: of the queue.
+        keep: ``min_after_dequeue``.
+        storage: a key of `STORAGES`.
+        puts: the kinds of operation a producer chooses from.
+        takes: the same for consumers.
+        withdrawals: how many there are in one path, at most.
+        closes: the same for closes.
+        machine: the class to explore; another one only to see that mistakes are found.
+    """
+
+    producers: str
+    consumers: str
+    operations: int = 2
+    capacity: int | None = 1
+    keep: int = 0
+    storage: str = "fifo"
+    puts: tuple[str, ...] = PUTS
+    takes: tuple[str, ...] = TAKES
+    withdrawals: int = 2
+    closes: int = 2
+    machine: type[Machine] = Machine
+
+    def __str__(self) -> str:
+        return (
+            f"producers {self.producers}, consumers {self.consumers}, operations {self.operations},"
+            f" capacity {self.capacity}, keep {self.keep}, {self.storage},"
+            f" withdrawals {self.withdrawals}, closes {self.closes}"
+        )
+
+
+class Op:
+    """One operation in flight: what the model thinks of it, and the machine's attempt beside it."""
+
+    __slots__ = (
+        "attempt",
+        "caller",
+        "done",
+        "error",
+        "held",
+        "hurried",
+        "in_hands",
+        "kind",
+        "lane",
+        "n",
+        "rows",
+        "state",
+        "two_step",
+    )
+
+    def __init__(self, kind: str, caller: Caller, rows: list[int]) -> None:
+        self.kind = kind
+        self.caller = caller
+        self.lane = caller.lane.letter
+        self.two_step = caller.lane.two_step
+        self.n = _SIZES.get(kind, 1)
+        self.rows = rows  # to put in
+        self.done = 0  # how many of them are in
+        self.held: list[int] = []  # taken
+        self.in_hands = 0  # how many of those the machine has moved out of its storage already
+        self.hurried = False
+        self.state = PENDING
+        self.error: tuple[Any, ...] | None = None
+        self.attempt: Any = None
+
+
+class Caller:
+    """One producer or consumer."""
+
+    __slots__ = ("kinds", "lane", "left", "op")
+
+    def __init__(self, lane: FakeLane, kinds: tuple[str, ...], left: int) -> None:
+        self.lane = lane
+        self.kinds = kinds
+        self.left = left  # operations it has still to begin
+        self.op: Op | None = None
+
+
+class Model:
+    """The rules, told with plain lists."""
+
+    __slots__ = (
+        "back",
+        "came_back",
+        "capacity",
+        "dequeues",
+        "enqueues",
+        "entered",
+        "granted",
+        "inside",
+        "keep",
+        "phase",
+        "places",
+        "posted",
+        "progressive",
+        "until",
+    )
+
+    def __init__(self, capacity: int | None, keep: int, progressive: bool) -> None:
+        self.capacity = capacity
+        self.keep = keep
+        self.progressive = progressive
+        self.phase = QueueState.OPEN
+        self.inside: list[int] = []  # rows in line
+        self.entered: list[int] = []  # all rows that ever went in, in order
+        self.back: set[int] = set()  # rows that ever came back
+        self.came_back = 0  # how many did in the event that is running
+        self.enqueues: list[Op] = []
+        self.dequeues: list[Op] = []
+        self.until: list[Op] = []
+        self.places: list[Op] = []  # granted enqueues
+        self.granted: list[Op] = []  # granted dequeues
+        self.posted: list[Op] = []
+
+    # What happens.
+
+    def begin(self, op: Op, can_wait: bool) -> None:
+        """An operation begins; where it cannot wait and would have to, it is withdrawn."""
+        if op.rows and self.phase is not QueueState.OPEN:
+            op.state, op.error = FAILED, ("closed", 0)
+            return
+        line = self.enqueues if op.rows else self.dequeues
+        if op.kind == "until_closed":
+            line = self.until
+        if not can_wait and not self._at_once(op, line):
+            op.state = WITHDRAWN
+            return
+        line.append(op)
+        self.settle(op)
+
+    def commit(self, op: Op) -> None:
+        """Its owner runs on."""
+        if op.state is GRANTED:
+            op.state = DONE
+            if op.rows:
+                self.places.remove(op)
+                self._enter(op)
+            else:
+                self.granted.remove(op)
+            self.settle()
+
+    def withdraw(self, op: Op) -> None:
+        """Its owner is cancelled."""
+        was_done = op.state is DONE
+        if op.state is FAILED or (was_done and not op.held):
+            return
+        op.state = WITHDRAWN
+        for line in (self.enqueues, self.places, self.dequeues, self.granted, self.until):
+            if op in line:
+                line.remove(op)
+        self._put_back(op)
+        self.settle()
+
+    def hurry(self, op: Op) -> None:
+        """Its deadline passes."""
+        op.hurried = True
+        self.settle()
+
+    def close(self, cancel: bool) -> None:
+        """Nothing more may begin to go in."""
+        if self.phase is QueueState.OPEN:
+            self.phase = QueueState.CLOSING
+        if cancel:
+            for op in self.places + self.enqueues:
+                self._end(op, FAILED, None, ("closed", op.done))
+            self.places.clear()
+            self.enqueues.clear()
+        self.settle()
+
+    # What follows from it.
+
+    def settle(self, calling: Op | None = None) -> None:
+        """Let everything proceed that may: enqueues first, then dequeues, until nothing moves."""
+        moved = True
+        while moved:
+            moved = False
+            while self.enqueues and self._move_enqueue(self.enqueues[0], calling):
+                moved = True
+            if self.phase is QueueState.CLOSING and not self.enqueues and not self.places:
+                self.phase = QueueState.CLOSED
+            while self.dequeues and self._move_dequeue(self.dequeues[0], calling):
+                moved = True
+        if self.phase is QueueState.CLOSED:
+            for op in self.until:
+                self._end(op, DONE, calling)
+            self.until.clear()
+
+    def _move_enqueue(self, op: Op, calling: Op | None) -> bool:
+        if self.capacity is not None and len(self.inside) + len(self.places) >= self.capacity:
+            return False
+        if op.kind != "put_many" and op is not calling and op.two_step:
+            # That callers of the lane which has places out may be given more of them at once is for
+            # speed alone; when that happens is the machine's affair. They get theirs at the latest
+            # when no places are out any more.
+            if self.places and (self.places[0].lane != op.lane or op.attempt.state is PENDING):
+                return False
+            self.places.append(self.enqueues.pop(0))
+            self._end(op, GRANTED, calling)
+            return True
+        if self.places:
+            return False  # rows enter in the order of the grants
+        self._enter(op)
+        if op.done == op.n:
+            del self.enqueues[0]
+            self._end(op, DONE, calling)
+        return True
+
+    def _move_dequeue(self, op: Op, calling: Op | None) -> bool:
+        closed = self.phase is QueueState.CLOSED
+        available = max(0, len(self.inside) - (0 if closed else self.keep))
+        missing = op.n - len(op.held)
+        some_will_do = op.kind == "take_up_to" and bool(op.held + self.inside)
+        if available >= missing:
+            self._take(op, missing)
+        elif closed and self.granted and not some_will_do:
+            # What others have been granted may yet come back, and is the last there will be.
+            if self.progressive:
+                self._take(op, available)
+            return self.progressive and available > 0
+        elif closed and not some_will_do:
+            del self.dequeues[0]
+            held = len(op.held)
+            self._put_back(op)
+            self._end(op, FAILED, calling, ("out of range", op.n, len(self.inside), held))
+            return True
+        elif closed or (op.hurried and len(op.held) + available > 0):
+            self._take(op, available)
+        else:
+            if self.progressive:
+                self._take(op, available)
+            return self.progressive and available > 0
+        del self.dequeues[0]
+        if op.two_step and op is not calling:
+            self.granted.append(op)
+            self._end(op, GRANTED, calling)
+        else:
+            self._end(op, DONE, calling)
+        return True
+
+    def _at_once(self, op: Op, line: list[Op]) -> bool:
+        if op.rows:
+            room = self.capacity is None or len(self.inside) < self.capacity
+            return room and not line and not self.places
+        keep = 0 if self.phase is QueueState.CLOSED else self.keep
+        enough = len(self.inside) - keep >= op.n
+        ended = self.phase is QueueState.CLOSED and not self.granted
+        return not line and (enough or ended)
+
+    def _enter(self, op: Op) -> None:
+        row = op.rows[op.done]
+        op.done += 1
+        self.inside.append(row)
+        self.entered.append(row)
+
+    def _take(self, op: Op, n: int) -> None:
+        op.held += self.inside[:n]
+        del self.inside[:n]
+
+    def _put_back(self, op: Op) -> None:
+        """What it held is first in line again; so a batch that waits has the first rows again.
+
+        Except those that the machine has already moved into the batch's hands because its storage
+        was full: they stay there.
+        """
+        if not op.held:
+            return
+        rows, op.held = op.held, []
+        self.back.update(rows)
+        self.came_back += len(rows)
+        self.inside += rows
+        head = self.dequeues[0] if self.dequeues else None
+        loose = head.held[head.in_hands :] if head else []
+        self.inside += loose
+        self.inside.sort(key=self.entered.index)
+        if head:
+            del head.held[head.in_hands :]
+            self._take(head, len(loose))
+
+    def _end(
+        self, op: Op, state: State, calling: Op | None, error: tuple[Any, ...] | None = None
+    ) -> None:
+        op.state, op.error = state, error
+        if op is not calling:
+            self.posted.append(op)
+
+
+class World:
+    """A machine, its callers, and the model beside it."""
+
+    __slots__ = (
+        "began",
+        "callers",
+        "closes",
+        "delivered",
+        "lanes",
+        "machine",
+        "model",
+        "setting",
+        "storage",
+        "withdrawals",
+    )
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.storage = STORAGES[setting.storage]()
+        self.machine = setting.machine(
+            self.storage, FakeLock(), capacity=setting.capacity, keep=setting.keep
+        )
+        self.model = Model(setting.capacity, setting.keep, self.storage.progressive)
+        self.lanes = {
+            letter: FakeLane(letter) for letter in sorted({*setting.producers, *setting.consumers})
+        }
+        sides = ((setting.producers, setting.puts), (setting.consumers, setting.takes))
+        self.callers = [
+            Caller(self.lanes[letter], kinds, setting.operations)
+            for letters, kinds in sides
+            for letter in letters
+        ]
+        self.withdrawals = setting.withdrawals
+        self.closes = setting.closes
+        self.began = 0  # rows that were made so far
+        self.delivered: list[int] = []
+
+    # What can happen.
+
+    def events(self) -> Iterator[Event]:
+        """All that can happen now; one of several interchangeable callers stands for them."""
+        seen = set()
+        for index, caller in enumerate(self.callers):
+            op = caller.op
+            if op is None:
+                alike = (caller.lane.letter, caller.left, caller.kinds)
+                if caller.left and alike not in seen:
+                    seen.add(alike)
+                    for kind in caller.kinds:
+                        yield "begin", index, kind
+                continue
+            if op.state is not PENDING and (not op.two_step or caller.lane.line[0] is op):
+                yield "resume", index
+            if self.withdrawals:
+                yield "withdraw", index
+            if op.kind == "take_up_to" and op.state is PENDING and not op.hurried:
+                yield "hurry", index
+        if self.closes and self.model.phase is not QueueState.CLOSED:
+            if self.model.phase is QueueState.OPEN:
+                yield "close", False
+            yield "close", True
+
+    def apply(self, event: Event) -> None:
+        """Make an event happen to the machine and to the model, and compare them."""
+        for lane in self.lanes.values():
+            lane.fresh.clear()
+        self.model.posted.clear()
+        self.model.came_back = 0
+        before = self.machine.size + len(self.model.places)
+        kicks = getattr(self, "_" + event[0])(*event[1:])
+        self._check(kicks, before)
+
+    def _begin(self, index: int, kind: str) -> Collection[Lane]:
+        caller = self.callers[index]
+        caller.left -= 1
+        rows: list[int] = []
+        if kind in PUTS or kind == "put_nowait":
+            rows = list(range(self.began, self.began + _SIZES.get(kind, 1)))
+            self.began += len(rows)
+        op = Op(kind, caller, rows)
+        can_wait = not kind.endswith("_nowait")
+        got = self._try(op)
+        if got is not None:
+            self.model.begin(op, can_wait)
+            _expect(op.state is DONE, "the quick way went where it had to wait", op)
+            _expect(not self.model.posted, "the quick way passed by others", op)
+            _expect(got == op.held, "the quick way took other rows", op, got)
+            self._deliver(got)
+            return ()
+        attempt = op.attempt = _attempt(op)
+        kicks = self.machine.begin(attempt, caller.lane if can_wait else None)
+        self.model.begin(op, can_wait)
+        _expect(attempt.state is op.state, "began otherwise", op, attempt.state)
+        if op.state is PENDING:
+            caller.op = op
+        elif op.state is DONE:
+            self._deliver(self._rows(attempt), op)
+        elif op.state is FAILED:
+            _check_error(op)
+        return kicks
+
+    def _try(self, op: Op) -> list[int] | None:
+        """The quick way: what it took, or None if it was refused."""
+        machine = self.machine
+        if op.rows:
+            if op.n == 1:
+                return [] if machine.try_enqueue(op.rows[0]) else None
+            return [] if machine.try_enqueue_many(list(op.rows), op.n) else None
+        if op.kind == "until_closed":
+            return None
+        if op.n == 1:
+            row = machine.try_dequeue()
+            return None if row is NOTHING else [row]
+        return machine.try_dequeue_many(op.n)
+
+    def _resume(self, index: int) -> Collection[Lane]:
+        caller = self.callers[index]
+        op = caller.op
+        assert op is not None
+        kicks = self.machine.commit(op.attempt)
+        self.model.commit(op)
+        if op.state is FAILED:
+            _check_error(op)
+        else:
+            self._deliver(self._rows(op.attempt), op)
+        self._leave(caller, op)
+        return kicks
+
+    def _withdraw(self, index: int) -> Collection[Lane]:
+        caller = self.callers[index]
+        op = caller.op
+        assert op is not None
+        self.withdrawals -= 1
+        # A timeout in a thread withdraws what still waits; an exception there whatever there is.
+        only_pending = op.state is PENDING and not op.two_step
+        kicks = self.machine.withdraw(op.attempt, if_pending=only_pending)
+        self.model.withdraw(op)
+        _expect(op.attempt.state is op.state, "withdrawn otherwise", op, op.attempt.state)
+        _expect(not self._rows(op.attempt), "withdrawn with rows in its hands", op)
+        self._leave(caller, op)
+        return kicks
+
+    def _hurry(self, index: int) -> Collection[Lane]:
+        op = self.callers[index].op
+        assert op is not None
+        kicks = self.machine.hurry(op.attempt)
+        self.model.hurry(op)
+        return kicks
+
+    def _close(self, cancel: bool) -> Collection[Lane]:
+        self.closes -= 1
+        kicks = self.machine.close(cancel_pending_enqueues=cancel)
+        self.model.close(cancel)
+        return kicks
+
+    def _leave(self, caller: Caller, op: Op) -> None:
+        caller.op = None
+        if op in caller.lane.line:
+            caller.lane.line.remove(op)
+
+    def _rows(self, attempt: Attempt) -> list[int]:
+        if not isinstance(attempt, Take) or not attempt.held.count:
+            return []
+        if attempt.single:
+            return [attempt.held.single]
+        return list(self.storage.columns(attempt.held))
+
+    def _deliver(self, rows: list[int], op: Op | None = None) -> None:
+        if op is not None:
+            _expect(rows == op.held, "delivered other rows", op, rows)
+        for row in rows:
+            _expect(row not in self.delivered, "delivered twice", row)
+        self.delivered += rows
+
+    # What must be so.
+
+    def _check(self, kicks: Collection[Lane], before: int) -> None:
+        model, machine, storage = self.model, self.machine, self.storage
+        _expect(not machine.is_entered_here(), "the lock is still held")
+        _expect(machine.state is model.phase, "another state", machine.state, model.phase)
+        posted: dict[str, list[Attempt]] = {letter: [] for letter in self.lanes}
+        for op in model.posted:
+            posted[op.lane].append(op.attempt)
+            line = op.caller.lane.line
+            if op not in line:  # a place that is cancelled by a close is posted twice
+                line.append(op)
+        for letter, lane in self.lanes.items():
+            _expect(lane.fresh == posted[letter], "posted otherwise", lane.fresh, posted[letter])
+            _expect((lane in kicks) == bool(lane.fresh), "kicked otherwise", letter)
+        held: list[int] = []
+        for caller in self.callers:
+            if caller.op is not None:
+                self._check_op(caller.op)
+                held += caller.op.held
+        head = model.dequeues[0] if model.dequeues else None
+        aside = head.held[head.in_hands :] if head else []
+        stored = [row for _, row in storage.returned] + list(storage)
+        _expect(stored == aside + model.inside, "stored otherwise", stored, aside, model.inside)
+        self._check_guarantees(stored, held, head, before)
+        self._check_statistics(len(held))
+
+    def _check_op(self, op: Op) -> None:
+        attempt = op.attempt
+        _expect(attempt.state is op.state, "in another state", op, attempt.state, op.state)
+        if isinstance(attempt, Take):
+            hands = self._rows(attempt)
+            if op.state is PENDING:
+                # How many rows are in its hands already is the machine's affair; which, is not.
+                op.in_hands = len(hands)
+                _expect(hands == op.held[: len(hands)], "holds other rows", op, hands)
+            else:
+                _expect(hands == op.held, "was given other rows", op, hands)
+        elif isinstance(attempt, PutMany):
+            _expect(attempt.done == op.done, "has put in otherwise", op, attempt.done)
+        if op.state is FAILED:
+            _check_error(op)
+
+    def _check_guarantees(
+        self, stored: list[int], held: list[int], head: Op | None, before: int
+    ) -> None:
+        """The promises, once more, without relying on how the model moves."""
+        model = self.model
+        aside = head.held[head.in_hands :] if head else []
+        rest = held[:]
+        for row in aside:
+            rest.remove(row)
+        everywhere = sorted(stored + rest + self.delivered)
+        _expect(everywhere == sorted(model.entered), "lost or repeated", everywhere, model.entered)
+        if self.setting.capacity is not None:
+            # Only rows that come back may push it above the capacity; then nothing goes in.
+            inside = self.machine.size + len(model.places)
+            most = max(self.setting.capacity, before + model.came_back)
+            _expect(inside <= most, "above the capacity", inside)
+            most = max(self.setting.capacity, inside)
+            _expect(len(self.storage) <= most, "the storage overflows", len(self.storage))
+        if not model.back:
+            # As long as nothing came back, what is out is exactly what went in first.
+            first = model.entered[: len(model.entered) - len(stored)]
+            _expect(sorted(self.delivered + rest) == sorted(first), "out of order", first)
+        waiting = model.enqueues[0] if model.enqueues else None
+        if waiting is not None and 0 < waiting.done < waiting.n:
+            last = model.entered[-waiting.done :]
+            _expect(last == waiting.rows[: waiting.done], "a batch was split", waiting)
+
+    def _check_statistics(self, held: int) -> None:
+        model = self.model
+        counts = self.machine.statistics()
+        # A dequeue that was done in one step counts as made, though its owner has not run on yet.
+        made = sum(len(c.op.held) for c in self.callers if c.op is not None and c.op.state is DONE)
+        expected = (
+            len(model.inside),
+            self.setting.capacity,
+            len(model.entered),
+            len(self.delivered) + made,
+            len(model.enqueues),
+            len(model.dequeues),
+        )
+        found = (
+            counts.size,
+            counts.capacity,
+            counts.enqueued,
+            counts.dequeued,
+            counts.waiting_enqueues,
+            counts.waiting_dequeues,
+        )
+        _expect(found == expected, "counted otherwise", found, expected)
+        _expect(self.machine.size == len(model.inside), "another size")
+        _expect(counts.enqueued == counts.size + held + len(self.delivered), "adds up otherwise")
+
+    def digest(self) -> bytes:
+        """What tells one state from another; see the module's docstring."""
+        machine, model, storage = self.machine, self.model, self.storage
+        back = [row for _, row in storage.returned]
+        rows = [*back, *storage]
+        for caller in self.callers:
+            if caller.op is not None:
+                rows += self._rows(caller.op.attempt)
+        rows.sort(key=model.entered.index)
+        rank = {row: index for index, row in enumerate(rows)}
+
+        def describe(op: Op) -> tuple[Any, ...]:
+            if op.state is FAILED or (op.state is DONE and not op.held):
+                # It has only to run on; what it was no longer matters.
+                return (ord(op.lane), op.caller.left, bool(op.rows), -1)
+            return (
+                ord(op.lane),
+                op.caller.left,
+                _KINDS.index(op.kind),
+                _STATES[op.state],
+                op.done,
+                op.hurried,
+                *[rank[row] for row in self._rows(op.attempt)],
+            )
+
+        free = []
+        idle = []
+        for caller in self.callers:
+            if caller.op is None:
+                idle.append((ord(caller.lane.letter), caller.left, _KINDS.index(caller.kinds[0])))
+            elif caller.op.state is not PENDING and not caller.op.two_step:
+                free.append(describe(caller.op))
+        key = (
+            _PHASES[machine.state],
+            machine._claimed,
+            machine._quick_in,
+            machine._quick_out,
+            [rank[row] for row in back],
+            len(storage),
+            [describe(op) for op in model.enqueues],
+            [describe(op) for op in model.dequeues],
+            [describe(op) for op in model.until],
+            [[describe(op) for op in lane.line] for lane in self.lanes.values() if lane.two_step],
+            sorted(free),
+            sorted(idle),
+            self.withdrawals,
+            self.closes,
+        )
+        # Version 2 writes equal values as equal bytes; later ones note shared objects.
+        return blake2b(marshal.dumps(key, 2), digest_size=16).digest()
+
+    # Going back to a state: everything that moves is saved and put back in place, which is some
+    # twenty times quicker than a deep copy.
+
+    def save(self) -> Saved:
+        moving: list[Any] = [self, self.machine, self.storage, self.model, *self.lanes.values()]
+        for caller in self.callers:
+            moving.append(caller)
+            if caller.op is not None:
+                moving += (caller.op, caller.op.attempt)
+                if isinstance(caller.op.attempt, Take):
+                    moving.append(caller.op.attempt.held)
+        values = []
+        containers = []
+        for thing in moving:
+            read, write = _fields(type(thing))
+            found = read(thing)
+            values.append((write, thing, found))
+            inside = [thing, *found] if isinstance(thing, deque) else found
+            containers += [_content(value) for value in inside if isinstance(value, _CONTAINERS)]
+        return values, containers
+
+    @staticmethod
+    def restore(saved: Saved) -> None:
+        values, containers = saved
+        for write, thing, found in values:
+            write(thing, found)
+        for container, fill, content in containers:
+            container.clear()
+            if content:
+                fill(content)
+
+
+Saved = tuple[list[tuple[Any, Any, Any]], list[tuple[Any, Any, Any]]]
+
+_CONTAINERS: Final = (list, deque, dict, set)
+
+
+def _content(container: Any) -> tuple[Any, Any, Any]:
+    """A container, what fills it, and with what."""
+    if isinstance(container, list | deque):
+        return container, container.extend, list(container)
+    return container, container.update, container.copy()
+
+
+def _fields(kind: type) -> tuple[Callable[[Any], Any], Callable[[Any, Any], None]]:
+    """What reads all fields of an object at once, and what writes them back."""
+    if kind in _known_fields:
+        return _known_fields[kind]
+    names = [name for base in kind.__mro__ for name in base.__dict__.get("__slots__", ())]
+    if issubclass(kind, ObjectStorage):
+        names += vars(kind())  # no slots, but every object has the same fields
+    # Compiled, since this is what exploring spends most of its time with.
+    scope: dict[str, Any] = {}
+    targets = ", ".join(f"thing.{name}" for name in names)
+    exec(f"def write(thing, values):\n ({targets},) = values", scope)
+    _known_fields[kind] = attrgetter(*names), scope["write"]
+    return _known_fields[kind]
+
+
+_known_fields: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] = {}
+
+
+def _attempt(op: Op) -> Attempt:
+    if op.kind == "until_closed":
+        return UntilClosed()
+    if op.rows:
+        return Put(op.rows[0]) if op.n == 1 else PutMany(list(op.rows), op.n)
+    return Take(op.n, up_to=op.kind == "take_up_to", single=op.n == 1)
+
+
+def _check_error(op: Op) -> None:
+    error = op.attempt.error
+    found: tuple[Any, ...]
+    if isinstance(error, QueueClosedError):
+        found = ("closed", error.enqueued)
+    else:
+        _expect(isinstance(error, OutOfRangeError), "another error", error)
+        found = ("out of range", error.requested, error.remaining, error.held)
+    _expect(found == op.error, "another error", found, op.error)
+
+
+def _expect(so: bool, problem: str, *what: Any) -> None:
+    if not so:
+        shown = [f"{w.kind} on {w.lane}, {w.state.value}" if isinstance(w, Op) else w for w in what]
+        raise ViolationError(f"{problem}: {', '.join(map(str, shown))}")
+
+
+@dataclass
+class Result:
+    """How much was explored."""
+
+    states: int = 1
+    transitions: int = 0
+    depth: int = 0
+    finished: bool = True
+    kinds: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.states} states, {self.transitions} transitions, depth {self.depth}" + (
+            "" if self.finished else ", NOT finished"
+        )
+
+
+def explore(setting: Setting, *, deadline: float | None = None, progress: bool = False) -> Result:
+    """Visit every state that a world can reach.
+
+    Args:
+        setting: the world.
+        deadline: when to give up, on `time.monotonic`'s clock; then the result is not ``finished``.
+        progress: print each depth as it is done.
+
+    Raises:
+        ViolationError: the machine and the rules disagree, or the machine raised something.
+    """
+    world = World(setting)
+    result = Result(kinds=dict.fromkeys(("begin", "resume", "withdraw", "hurry", "close"), 0))
+    visited = {world.digest()}
+    frontier: list[tuple[Saved, Path]] = [(world.save(), ())]
+    while frontier:
+        deeper: list[tuple[Saved, Path]] = []
+        frontier.reverse()
+        while frontier:
+            saved, path = frontier.pop()
+            world.restore(saved)
+            if deadline is not None and time.monotonic() > deadline:
+                result.finished = False
+                return result
+            for event in list(world.events()):
+                world.restore(saved)
+                try:
+                    world.apply(event)
+                except Exception as error:
+                    raise ViolationError(f"{error}\n{setting}\n{_told((path, event))}") from error
+                result.transitions += 1
+                result.kinds[event[0]] += 1
+                digest = world.digest()
+                if digest not in visited:
+                    visited.add(digest)
+                    deeper.append((world.save(), (path, event)))
+        result.states = len(visited)
+        if deeper:
+            result.depth += 1
+            if progress:
+                print(f"  depth {result.depth}: {result.states} states", flush=True)
+        frontier = deeper
+    return result
+
+
+def _told(path: Path) -> str:
+    events: list[Event] = []
+    while path:
+        path, event = path
+        events.append(event)
+    return "\n".join(map(str, reversed(events)))
+
+
+def lanes_of(name: str, producers: int, consumers: int) -> tuple[str, str]:
+    """The lanes of so many callers: everybody in one loop, in two loops, in threads, or mixed."""
+    letters = {
+        "one-loop": "A",
+        "two-loops": "AB",
+        "threads": "t",
+        "mixed": "AtB",
+    }[name]
+    cycle = itertools.cycle(letters)
+    return "".join(itertools.islice(cycle, producers)), "".join(
+        itertools.islice(itertools.cycle(letters), consumers)
+    )
+
+
+WORLDS: Final = ("one-loop", "two-loops", "threads", "mixed")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Explore one size of world, with all lanes and all capacities asked for."""
+    parser = argparse.ArgumentParser(prog="python -m tests.explorer", description=main.__doc__)
+    parser.add_argument("--producers", type=int, default=2)
+    parser.add_argument("--consumers", type=int, default=2)
+    parser.add_argument("--operations", type=int, default=2, help="of each caller")
+    parser.add_argument("--capacity", type=int, default=3, help="all from 1 to this one")
+    parser.add_argument("--keep", type=int, nargs="*", default=[0], help="min_after_dequeue")
+    parser.add_argument("--lanes", nargs="*", choices=WORLDS, default=list(WORLDS))
+    parser.add_argument("--storage", choices=sorted(STORAGES), default="fifo")
+    parser.add_argument("--withdrawals", type=int, default=2, help="in one path, at most")
+    parser.add_argument("--closes", type=int, default=1, help="in one path, at most")
+    parser.add_argument("--seconds", type=float, help="give up after this time")
+    given = parser.parse_args(arguments)
+    deadline = None if given.seconds is None else time.monotonic() + given.seconds
+    began = time.monotonic()
+    states = transitions = 0
+    finished = True
+    for lanes, capacity, keep in itertools.product(
+        given.lanes, range(1, given.capacity + 1), given.keep
+    ):
+        if keep >= capacity:
+            continue
+        producers, consumers = lanes_of(lanes, given.producers, given.consumers)
+        setting = Setting(
+            producers,
+            consumers,
+            given.operations,
+            capacity,
+            keep,
+            given.storage,
+            withdrawals=given.withdrawals,
+            closes=given.closes,
+        )
+        print(setting, flush=True)
+        result = explore(setting, deadline=deadline, progress=True)
+        print(f"  {result}, {time.monotonic() - began:.0f} s so far", flush=True)
+        states += result.states
+        transitions += result.transitions
+        finished &= result.finished
+    print(f"all: {states} states, {transitions} transitions, {'' if finished else 'NOT '}finished")
+    return 0 if finished else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""The machine in every state that a few callers can bring it to; see `tests.explorer`.
+
+These worlds are small enough for every run of the suite. Larger ones are a command away::
+
+    python -m tests.explorer --producers 3 --consumers 3 --operations 1 --capacity 3
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from aioqueue.attempts import Attempt, AttemptState, Lane, Put, PutMany, Take
+from aioqueue.machine import Machine
+from tests.explorer import (
+    NOWAIT,
+    PUTS,
+    TAKES,
+    Event,
+    Setting,
+    ViolationError,
+    World,
+    explore,
+    main,
+)
+
+ANY_NUMBER = 99
+
+WORLDS = [
+    # One caller on each side, two operations each, withdrawn and closed as often as can be.
+    (Setting("A", "A", 2, 1, withdrawals=ANY_NUMBER), 750),
+    (Setting("A", "B", 2, 1, withdrawals=ANY_NUMBER), 760),
+    (Setting("A", "A", 2, 2, withdrawals=ANY_NUMBER), 430),
+    (Setting("A", "t", 2, 3, withdrawals=ANY_NUMBER), 340),
+    (Setting("t", "A", 2, 1, withdrawals=ANY_NUMBER), 630),
+    (Setting("t", "t", 2, None, withdrawals=ANY_NUMBER), 250),
+    # Two on each side: in one loop, in two, in threads, and in a loop and a thread.
+    (Setting("AA", "AA", 1, 1), 1440),
+    (Setting("AB", "AB", 1, 2, withdrawals=1, closes=1), 1490),
+    (Setting("tt", "tt", 1, 1), 1130),
+    (Setting("At", "At", 1, 1, withdrawals=1, closes=1), 2520),
+    # Producers that wait for each other: three of them before one consumer.
+    (Setting("AAB", "A", 1, 1, withdrawals=1, closes=1, takes=("take", "take_many")), 1060),
+    (Setting("AA", "A", 2, 1, withdrawals=1, closes=1, takes=("take_up_to",)), 2250),
+    # With rows that have to stay inside, and storages of the other two temperaments.
+    (Setting("A", "AA", 1, 2, keep=1), 170),
+    (Setting("A", "tA", 1, 2, keep=1, storage="eager"), 270),
+    (Setting("A", "A", 2, 2, keep=1, storage="eager"), 430),
+    (Setting("A", "AB", 1, 2, storage="whole"), 290),
+    # Callers that cannot wait, and those that wait for the end.
+    (Setting("A", "A", 2, 1, puts=(*PUTS, NOWAIT[0]), takes=(*TAKES, NOWAIT[1])), 750),
+    (Setting("AA", "At", 1, 1, takes=("take", "until_closed")), 1020),
+]
+
+
+@pytest.mark.parametrize(("setting", "least"), WORLDS, ids=lambda value: str(value))
+def test_no_order_of_events_breaks_a_rule(setting: Setting, least: int) -> None:
+    """The least number of states keeps the exploration from shrinking unnoticed."""
+    result = explore(setting)
+    print(f"\n{setting}: {result}")
+    assert result.finished
+    assert result.states >= least
+    assert all(result.kinds[kind] for kind in ("begin", "resume", "withdraw", "close"))
+
+
+class OvertakesPlaces(Machine):
+    def _may_join_places(self, attempt: Put | PutMany) -> bool:
+        return True
+
+
+class CommitsEarly(Machine):
+    def _finish(self, attempt: Attempt, state: AttemptState, lanes: dict[Lane, None]) -> None:
+        super()._finish(attempt, state, lanes)
+        if attempt in self._places:
+            super().commit(attempt)
+
+
+class ForgetsWhatCame(Machine):
+    def _claim_what_came(self) -> None:
+        pass
+
+
+class LeavesTheQuickWayOpen(Machine):
+    def _set_bounds(self) -> None:
+        super()._set_bounds()
+        self._quick_in = self._capacity
+
+
+class KicksNoOne(Machine):
+    def _finish(self, attempt: Attempt, state: AttemptState, lanes: dict[Lane, None]) -> None:
+        super()._finish(attempt, state, lanes)
+        lanes.clear()
+
+
+class GivesUpTooEarly(Machine):
+    def _last_rows(self, attempt: Take) -> int | None:
+        return super()._last_rows(attempt) if attempt.held.count else None
+
+
+class LosesWhatWasHeld(Machine):
+    def _forget(self, attempt: Attempt) -> None:
+        super()._forget(attempt)
+        if isinstance(attempt, Take):
+            attempt.held.clear()
+
+
+@pytest.mark.parametrize(
+    ("machine", "producers", "capacity"),
+    [
+        (OvertakesPlaces, "AAB", 2),
+        (CommitsEarly, "AAA", 1),
+        (ForgetsWhatCame, "AB", 2),
+        (LeavesTheQuickWayOpen, "AB", 1),
+        (KicksNoOne, "AB", 1),
+        (GivesUpTooEarly, "AB", 1),
+        (LosesWhatWasHeld, "AB", 1),
+    ],
+)
+def test_mistakes_are_found(machine: type[Machine], producers: str, capacity: int) -> None:
+    setting = Setting(producers, "A", 1, capacity, withdrawals=1, closes=1, machine=machine)
+    with pytest.raises(ViolationError, match="begin"):
+        explore(setting)
+
+
+def test_going_back_to_a_state_brings_all_of_it_back() -> None:
+    world = World(Setting("AA", "A", 2, 1))
+    before: list[Event] = [("begin", 0, "put_many"), ("begin", 1, "put"), ("begin", 2, "take_many")]
+    for event in before:
+        world.apply(event)
+    saved, digest = world.save(), world.digest()
+    after: list[Event] = [("close", True), ("resume", 0), ("withdraw", 1), ("begin", 2, "take")]
+    for event in after:
+        world.apply(event)
+    assert world.digest() != digest
+    world.restore(saved)
+    assert world.digest() == digest
+    for event in after:
+        world.apply(event)
+
+
+def test_the_command_tells_what_it_explored(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = "--producers 1 --consumers 1 --operations 1 --capacity 1 --lanes threads"
+    assert main(arguments.split()) == 0
+    assert "states" in capsys.readouterr().out
+    assert main([*arguments.split(), "--seconds", "-1"]) == 1
+    assert "NOT finished" in capsys.readouterr().out
