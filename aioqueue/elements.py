@@ -16,6 +16,7 @@ are judged by value: ``5`` fits a ``uint8`` component and ``300`` does not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -81,7 +82,18 @@ class Component:
         shape: its dimensions, ``None`` for one that varies; or ``None`` for any shape at all.
     """
 
-    __slots__ = ("_castable", "_high", "_low", "dtype", "fixed", "label", "scalar", "shape", "text")
+    __slots__ = (
+        "_castable",
+        "_high",
+        "_is_float",
+        "_low",
+        "dtype",
+        "fixed",
+        "label",
+        "scalar",
+        "shape",
+        "text",
+    )
 
     def __init__(self, label: str, dtype: Any, shape: Shape | None) -> None:
         self.label = label
@@ -89,6 +101,8 @@ class Component:
         self.scalar = shape == ()
         self.fixed = shape is not None and None not in shape
         try:
+            if dtype is None:
+                raise TypeError("None is no dtype")  # NumPy would take it for float64
             self.dtype: np.dtype[Any] = np.dtype(dtype)
         except (TypeError, ValueError) as error:
             raise InvalidArgumentError(
@@ -100,7 +114,8 @@ class Component:
             self.text = str if self.dtype.kind == "U" else bytes
             self.dtype = np.dtype(object)
         self._castable: dict[np.dtype[Any], bool] = {self.dtype: True}
-        self._low, self._high = _int_bounds(self.dtype)
+        self._is_float = self.dtype.kind in "fc"
+        self._low, self._high = _bounds(self.dtype)
 
     def __repr__(self) -> str:
         return f"{self.type_name}{self.shape_name}"
@@ -108,7 +123,9 @@ class Component:
     @property
     def type_name(self) -> str:
         """The dtype, as users write it."""
-        return self.text.__name__ if self.text else self.dtype.name
+        if self.text:
+            return self.text.__name__
+        return self.dtype.str.lstrip("<>|=") if self.dtype.kind in "US" else self.dtype.name
 
     @property
     def shape_name(self) -> str:
@@ -131,7 +148,10 @@ class Component:
             if kind is int:
                 if self._low <= value <= self._high:
                     return value
-            elif (kind is float and self.dtype.kind in "fc") or kind is self.text:
+            elif kind is float:
+                if self._is_float and (self._low <= value <= self._high or not isfinite(value)):
+                    return value
+            elif kind is self.text:
                 return value
         if self.scalar and self.dtype.kind == "O" and not self.text:
             return value
@@ -146,8 +166,10 @@ class Component:
         converted = self.convert(value)
         if self.dtype.kind == "O" and self.scalar:
             return converted
+        if self.dtype.kind == "O" and self.shape is None and not self.text:
+            return value  # any Python value, an array among them, is kept as it is
         copy = np.array(converted, dtype=self.dtype)
-        return copy[()] if self.scalar else copy
+        return copy[()] if copy.ndim == 0 else copy
 
     def column(self, values: Any) -> NDArray[Any]:
         """Check the rows of a batch; return them as an array of shape ``(n, *shape)``.
@@ -158,6 +180,8 @@ class Component:
         """
         if type(values) is np.ndarray and values.dtype is self.dtype and not self.text:
             array = values
+        elif isinstance(values, list | tuple) and not values:
+            array = np.empty((0, *(size or 0 for size in self.shape or ())), self.dtype)
         else:
             array = self._array(values, self.shape == (), rows=True)
         if array.ndim == 0:
@@ -194,7 +218,7 @@ class Component:
 
     def _array(self, value: Any, scalar: bool, *, rows: bool = False) -> NDArray[Any]:
         """The value as an array of this dtype, or of one that may be cast to it."""
-        if isinstance(value, np.ma.MaskedArray):
+        if _is_masked(value):
             raise InvalidArgumentError(
                 f"component {self.label}: got a masked array; expected one without a mask,"
                 " such as value.filled(0)"
@@ -206,7 +230,7 @@ class Component:
         except Exception as error:
             raise self._refused(value, f"which NumPy cannot convert: {error}") from error
         if array.dtype is self.dtype or self._may_cast(array.dtype):
-            if array.dtype.kind in "iu" and self.dtype.kind in "iu" and _is_python(value):
+            if array.dtype.kind in "iuf" and self.dtype.kind in "iuf" and _is_python(value):
                 self._check_range(array, value)
             return array
         if _is_python(value):
@@ -228,12 +252,17 @@ class Component:
         known = self._castable.get(dtype)
         if known is None:
             # Under same_kind NumPy would silently cut strings to length, which loses data.
-            rule: Any = "safe" if self.dtype.kind in "USV" else "same_kind"
-            known = self._castable[dtype] = bool(np.can_cast(dtype, self.dtype, rule))
+            is_text = self.dtype.kind in "USV"
+            rule: Any = "safe" if is_text else "same_kind"
+            fits = bool(np.can_cast(dtype, self.dtype, rule))
+            # Nor are numbers made strings of.
+            known = self._castable[dtype] = fits and not (is_text and dtype.kind != self.dtype.kind)
         return known
 
     def _check_range(self, array: NDArray[Any], value: Any) -> None:
-        if array.size and not (self._low <= int(array.min()) and int(array.max()) <= self._high):
+        if array.dtype.kind == "f":
+            array = array[np.isfinite(array)]  # what is not finite is so in any dtype
+        if array.size and not (self._low <= array.min() and array.max() <= self._high):
             raise self._refused(value, f"outside {self._low} to {self._high}")
 
     def _object_array(self, value: Any, scalar: bool, rows: bool) -> NDArray[Any]:
@@ -512,14 +541,20 @@ def _ragged_column(component: Component, values: Any) -> Any:
     return component.column(values)
 
 
+def _is_masked(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_is_masked, value))
+    return isinstance(value, np.ma.MaskedArray)
+
+
 def _fits(shape: tuple[int, ...], wanted: Shape) -> bool:
     return len(shape) == len(wanted) and all(
         size is None or size == given for given, size in zip(shape, wanted, strict=True)
     )
 
 
-def _int_bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """Which Python ints a component takes; none at all, where it holds no numbers."""
+def _bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Which Python numbers a component takes; none at all, where it holds none."""
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return int(info.min), int(info.max)

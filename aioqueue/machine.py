@@ -272,7 +272,11 @@ class Machine:
             try:
                 if line or not self._advance(attempt, lanes):
                     line[attempt] = None
-                    if self._may_help_others(attempt):
+                    if self._places:
+                        # It may be given a place beside others of its lane. They must resume
+                        # before it, so it cannot be done while it begins, but only granted.
+                        self._beginning = None
+                    if self._may_proceed(attempt):
                         self._flush(lanes)
                 elif self._enqueues or self._dequeues or self._state is not OPEN:
                     self._flush(lanes)
@@ -333,6 +337,7 @@ class Machine:
                 return ()
             attempt.state = WITHDRAWN
             if isinstance(attempt, Take) and attempt.held.count:
+                self._take_back_from_head()
                 self.storage.restore(attempt.held)
             return self._settle()
 
@@ -510,11 +515,14 @@ class Machine:
             return self._advance_enqueue(attempt, lanes)
         return self._wait_is_over(attempt, lanes)
 
-    def _may_help_others(self, attempt: Any) -> bool:
-        """Whether others may proceed since an attempt has begun to wait: batches take early."""
+    def _may_proceed(self, attempt: Any) -> bool:
+        """Whether anyone may proceed since an attempt has begun to wait.
+
+        A batch takes and gives early, and an enqueue may join the places of its lane.
+        """
         if attempt.side is DEQUEUE:
             return bool(self._enqueues) and not attempt.single
-        return attempt.side is ENQUEUE and attempt.n > 1
+        return attempt.side is ENQUEUE and (attempt.n > 1 or bool(self._places))
 
     def _line(self, attempt: Attempt) -> OrderedDict[Any, None]:
         """Where an attempt waits for its turn."""
@@ -532,12 +540,14 @@ class Machine:
         """Whether an attempt that is about to begin would end without waiting."""
         if isinstance(attempt, Put | PutMany):
             return not (self._enqueues or self._places) and self._room() >= attempt.n
-        if isinstance(attempt, Take) and self._dequeues:
-            return False
-        closed = self._state is CLOSED and not self._granted
         if not isinstance(attempt, Take):
-            return closed
-        return closed or self._available() >= (1 if attempt.hurried else attempt.n)
+            return self._state is CLOSED
+        if self._dequeues:
+            return False
+        available = self._available()
+        if self._state is CLOSED and self._nothing_comes_back(attempt, available):
+            return True
+        return available >= (1 if attempt.hurried else attempt.n)
 
     def _may_join_places(self, attempt: Put | PutMany) -> bool:
         """Whether an enqueue may be granted a place while others have not used theirs yet."""
@@ -610,6 +620,16 @@ class Machine:
         head = next(iter(self._dequeues))
         claimed, self._claimed = self._claimed, 0
         self.storage.hold(head.held, claimed)
+
+    def _take_back_from_head(self) -> None:
+        """Bring back what the first waiting batch has in its hands: earlier rows are coming back.
+
+        Its rows are claimed again, and the batch begins with the earlier ones.
+        """
+        head = next(iter(self._dequeues), None)
+        if head is not None and head.held.count:
+            self._claimed += head.held.count
+            self.storage.restore(head.held)
 
     def _insert(self, row: Row) -> None:
         if self._claimed and len(self.storage) + 1 > self._capacity:
