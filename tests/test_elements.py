@@ -522,3 +522,43 @@ def test_objects_with_priorities() -> None:
 def test_priorities_that_are_none(element: Any, problem: str) -> None:
     with refused(problem):
         PriorityObjectSpec().row(element)
+
+
+def test_elements_of_any_shape_come_out_as_they_went_in() -> None:
+    number = ElementSpec([int]).row(5)[0]
+    assert isinstance(number, np.integer)
+    assert number == 5
+    value = {"a": 1}
+    assert ElementSpec([object]).row(value)[0] is value
+
+
+def test_a_batch_of_no_rows_fits_any_shape() -> None:
+    assert ElementSpec("float32", [(2,)]).columns([])[1] == 0
+
+
+def test_none_is_no_dtype() -> None:
+    with refused("dtypes: got None for component 0"):
+        ElementSpec([None])
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("float32", 1e300), ("float16", 70000.0)])
+def test_numbers_that_would_become_infinite_are_refused(dtype: str, value: float) -> None:
+    for shape, given in (((), value), ((2,), [1.0, value])):
+        with refused("component 0: got"):
+            component(dtype, shape).convert(given)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_what_is_infinite_already_is_taken(value: float) -> None:
+    assert np.isfinite(component("float16").convert(value)) == np.isfinite(value)
+    assert not np.isfinite(component("float16", (2,)).convert([1.0, value])[1])
+
+
+def test_masks_within_a_list_are_refused() -> None:
+    with refused("masked array"):
+        component("float32", (2, 2)).convert([np.ma.masked_array([1, 2.0], [False, True])] * 2)
+
+
+def test_numbers_are_not_made_strings_of() -> None:
+    with refused("expected U30"):
+        component("U30").convert(5)

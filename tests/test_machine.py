@@ -847,3 +847,43 @@ def test_a_batch_in_arrays_larger_than_the_capacity() -> None:
     machine.begin(PutMany([np.arange(5)], 5), Lane())
     assert machine.storage.columns(take.held)[0].tolist() == [0, 1, 2]
     assert machine.size == 2
+
+
+# What the explorer and its readers have found.
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 4])
+def test_an_earlier_row_that_comes_back_goes_before_those_a_batch_holds(capacity: int) -> None:
+    machine, lane = machine_of(capacity=capacity), Lane()
+    first, batch = begun(machine, Take(1), lane), begun(machine, Take(3), lane)
+    for number in range(3):  # at a small capacity, some must move into the batch's hands
+        machine.begin(PutMany([number], 1), lane)
+    assert first.state is GRANTED
+    machine.withdraw(first)
+    assert rows_of(machine, batch) == [0, 1, 2]
+
+
+def test_an_enqueue_joins_the_places_of_its_lane_at_once() -> None:
+    machine, lane = machine_of(1, 2, capacity=2), Lane()
+    first = begun(machine, Put(3), lane)
+    machine.begin(Take(2), Lane())
+    second = Put(4)
+    machine.begin(second, lane)
+    assert (first.state, second.state) == (GRANTED, GRANTED)
+    assert lane.posted == [first, second]  # so that they resume in this order
+    other = begun(machine, Put(5), Lane())
+    machine.commit(first)
+    machine.commit(second)
+    assert drained(machine)[:2] == [3, 4]
+    assert other.state is GRANTED
+
+
+def test_who_cannot_wait_gets_the_last_rows_while_others_hold_some() -> None:
+    machine = machine_of()
+    begun(machine, Take(1), Lane())
+    machine.begin(PutMany([1, 2], 2), Lane())
+    machine.close()
+    take = Take(3, up_to=True)
+    machine.begin(take, None)
+    assert take.state is DONE
+    assert rows_of(machine, take) == [2]
