@@ -35,6 +35,7 @@ Columns = list[Any]
 Shape = tuple[int | None, ...]
 
 _INT64 = np.iinfo(np.int64)
+_ndarray = np.ndarray
 
 
 class Spec(Protocol):
@@ -141,7 +142,7 @@ class Component:
             InvalidArgumentError: its dtype or its shape is wrong.
         """
         kind = type(value)
-        if kind is np.ndarray:
+        if kind is _ndarray:
             if value.dtype is self.dtype and value.shape == self.shape and not self.text:
                 return value
         elif self.scalar:
@@ -329,6 +330,8 @@ class ElementSpec:
 
     __slots__ = (
         "_single",
+        "_takes",
+        "_tuple_length",
         "batchable",
         "components",
         "names",
@@ -356,6 +359,8 @@ class ElementSpec:
         self.rows_private = not all(component.fixed for component in self.components)
         self._single = self.components[0] if len(listed) == 1 and not self.names else None
         self.rows_are_elements = (False, self._single is None and not self.names)
+        self._tuple_length = -1 if self.names else len(listed)
+        self._takes = [c.private if self.rows_private else c.convert for c in self.components]
 
     def __repr__(self) -> str:
         return ", ".join(
@@ -365,13 +370,13 @@ class ElementSpec:
 
     def row(self, element: Any) -> Row:
         if self._single is not None:
-            if self.rows_private:
-                return (self._single.private(element),)
-            return (self._single.convert(element),)
-        values = self._values(element, "element")
-        if self.rows_private:
-            return tuple([c.private(v) for c, v in zip(self.components, values, strict=True)])
-        return tuple([c.convert(v) for c, v in zip(self.components, values, strict=True)])
+            return (self._takes[0](element),)
+        if type(element) is tuple and len(element) == self._tuple_length:
+            values: Sequence[Any] = element
+        else:
+            values = self._values(element, "element")
+        # Not strict: the values have been counted, and this is done for every element.
+        return tuple([take(value) for take, value in zip(self._takes, values)])  # noqa: B905
 
     def columns(self, batch: Any) -> tuple[Columns, int]:
         values = [batch] if self._single is not None else self._values(batch, "batch")

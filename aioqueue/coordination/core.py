@@ -40,6 +40,8 @@ __all__ = (
 DEFAULT_GRACE: Final = 120.0
 """Seconds that workers have to end after a stop."""
 
+_STOPS: Final = (QueueClosedError, OutOfRangeError, concurrent.futures.CancelledError)
+
 FaceT = TypeVar("FaceT", bound="CoordinatorFace")
 
 _log = logging.getLogger("aioqueue")
@@ -56,8 +58,7 @@ def is_caused_by_stopping(error: BaseException) -> bool:
     """Whether an exception is what a stop itself makes workers raise."""
     if isinstance(error, BaseExceptionGroup):  # a worker's own task group has wrapped it
         return all(map(is_caused_by_stopping, error.exceptions))
-    stops = (QueueClosedError, OutOfRangeError, concurrent.futures.CancelledError)
-    return isinstance(error, stops) or is_cancellation(error)
+    return isinstance(error, _STOPS) or is_cancellation(error)
 
 
 def failure_group(failures: list[BaseException]) -> BaseExceptionGroup[BaseException]:

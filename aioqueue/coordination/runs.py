@@ -127,9 +127,7 @@ class Run:
 
     def worker_ended(self, plan: WorkerPlan, error: BaseException | None) -> None:
         """A worker has ended, by an exception or because it was told to stop."""
-        stopped = error is None or is_cancellation(error) or isinstance(error, GeneratorExit)
-        if not stopped:
-            assert error is not None
+        if error is not None and not self._is_told_to_stop(error):
             if isinstance(error, self._runner.queue_closed_exception_types):
                 self._remember(error.__cause__)
             else:
@@ -141,11 +139,17 @@ class Run:
         if is_last:
             self._end()
 
+    def _is_told_to_stop(self, error: BaseException) -> bool:
+        """Whether a worker has ended because it was stopped, cancelled or forgotten."""
+        if self.stopped.is_open and is_caused_by_stopping(error):
+            return True
+        return is_cancellation(error) or isinstance(error, GeneratorExit)
+
     def _failed(self, name: str, error: BaseException) -> None:
         if self._core is not None:
             self._core.report(error, name)
             self.cancel()  # has been called already, unless that came too late to stop anything
-        elif not (self.stopped.is_open and is_caused_by_stopping(error)):
+        else:
             error.add_note(f"in worker {name}")
             self._runner.exceptions_raised.append(error)
 

