@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,17 +11,13 @@ from typing import Any
 import numpy as np
 
 from aioqueue import sync
-from tests.benchmarks.harness import Comparison, Mode, Row, compare
+from tests.benchmarks.harness import Comparison, Mode, Row, compare, installed
 
-__all__ = ("has_tensorflow", "measure")
+__all__ = ("measure",)
 
 ROWS = 128
 IMAGE = (224, 224, 3)
 IMAGES = 32
-
-
-def has_tensorflow() -> bool:
-    return importlib.util.find_spec("tensorflow") is not None
 
 
 def small_batch() -> tuple[Any, Any]:
@@ -146,7 +141,7 @@ def images_per_second(seconds: float) -> str:
 
 
 def small_rows(mode: Mode) -> Iterator[Comparison]:
-    if not has_tensorflow():
+    if not installed("tensorflow"):
         return
     n = mode.scaled(3000)
     for number, kind, target in (("5", "FIFO", 15), ("6", "RandomShuffle", 8)):
@@ -189,7 +184,7 @@ def images_through(
         names=("aioqueue", "np.copyto"),
         show=images_per_second,
     )
-    if has_tensorflow():
+    if installed("tensorflow"):
         keep = 0 if kind == "FIFO" else images.capacity - 2 * IMAGES
         theirs = TensorFlowQueue(kind, images.capacity, keep, [images.batches[0]])
         yield compare(

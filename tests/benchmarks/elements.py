@@ -6,12 +6,13 @@ import asyncio
 import queue as stdlib_queue
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import aioqueue
 from aioqueue import sync
-from tests.benchmarks.harness import Comparison, Mode, Row, compare
+from tests.benchmarks.harness import Comparison, Mode, Row, compare, installed
 
 __all__ = ("measure",)
 
@@ -126,43 +127,28 @@ def stdlib_between_threads(n: int) -> float:
 
 
 def measure(mode: Mode) -> Iterator[Comparison]:
-    """Rows 1 to 4."""
+    """Rows 1 to 4, over the peers that are installed."""
     n = mode.scaled(50_000)
     few = mode.scaled(10_000)
-    yield compare(
-        Row("1", "same loop, object queue", "asyncio.Queue", 1.15),
-        lambda: ours_in_one_loop(n),
-        lambda: asyncio_in_one_loop(n),
-        mode,
-        names=("aioqueue", "asyncio.Queue"),
-    )
-    yield compare(
-        Row("2", "thread to coroutine", "culsans", 4),
-        lambda: ours_across(n),
-        lambda: culsans_across(few),
-        mode,
-        names=("aioqueue", "culsans"),
-    )
-    yield compare(
-        Row("2", "thread to coroutine", "janus", 6),
-        lambda: ours_across(n),
-        lambda: janus_across(few),
-        mode,
-        names=("aioqueue", "janus"),
-    )
-    yield compare(
-        Row("3", "thread to thread", "queue.Queue", 2.5),
-        lambda: ours_between_threads(n),
-        lambda: stdlib_between_threads(n),
-        mode,
-        names=("aioqueue", "queue.Queue"),
-    )
-    yield compare(
-        Row(
-            "4", "thread to coroutine, dequeue_many(100), capacity 1000", "culsans, single gets", 12
+    rows = [
+        (Row("1", "same loop, object queue", "asyncio.Queue", 1.15), ours_in_one_loop, "asyncio"),
+        (Row("2", "thread to coroutine", "culsans", 4), ours_across, "culsans"),
+        (Row("2", "thread to coroutine", "janus", 6), ours_across, "janus"),
+        (Row("3", "thread to thread", "queue.Queue", 2.5), ours_between_threads, "queue"),
+        (
+            Row("4", "thread to coroutine, dequeue_many(100) of 1000", "culsans, single gets", 12),
+            ours_across_in_batches,
+            "culsans",
         ),
-        lambda: ours_across_in_batches(n),
-        lambda: culsans_across(few, 1000),
-        mode,
-        names=("aioqueue", "culsans"),
-    )
+    ]
+    peers: dict[str, Callable[[], float]] = {
+        "asyncio.Queue": lambda: asyncio_in_one_loop(n),
+        "culsans": lambda: culsans_across(few),
+        "janus": lambda: janus_across(few),
+        "queue.Queue": lambda: stdlib_between_threads(n),
+        "culsans, single gets": lambda: culsans_across(few, 1000),
+    }
+    for row, ours, package in rows:
+        if installed(package):
+            names = ("aioqueue", row.over.split(",")[0])
+            yield compare(row, partial(ours, n), peers[row.over], mode, names=names)

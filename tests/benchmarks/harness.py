@@ -7,11 +7,17 @@ one after the other, and yields one ratio; a comparison reports the median ratio
 from __future__ import annotations
 
 import gc
+import importlib.util
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ("Comparison", "Mode", "Row", "compare")
+__all__ = ("Comparison", "Mode", "Row", "compare", "installed")
+
+
+def installed(package: str) -> bool:
+    """Whether a peer is there; rows of those that are not are left out."""
+    return importlib.util.find_spec(package) is not None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ JSON.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import resource
 import statistics
@@ -21,12 +20,12 @@ from typing import Any
 import numpy as np
 
 import aioqueue
-from tests.benchmarks.harness import Comparison, Mode, Row
+from tests.benchmarks.harness import Comparison, Mode, Row, installed
 
 __all__ = ("measure",)
 
 BATCHES = {"tiny": 128, "jpeg": 32, "io": 32}
-COUNTS = {"tiny": 400_000, "jpeg": 1_600, "io": 40_000}
+COUNTS = {"tiny": 400_000, "jpeg": 3_200, "io": 40_000}
 IO_SECONDS = 0.005
 IO_WORKERS = 64
 
@@ -216,7 +215,7 @@ async def consume(workload: str, peer: str, count: int) -> dict[str, float]:
 def main(workload: str, peer: str, count: int) -> None:
     """Run one pipeline in this process and print its figures."""
     run = asyncio.run
-    if workload == "io" and importlib.util.find_spec("uvloop") is not None:
+    if workload == "io" and installed("uvloop"):
         import uvloop
 
         run = uvloop.run
@@ -246,13 +245,12 @@ def requirements(workload: str) -> list[tuple[str, str, float]]:
 
 def measure_workload(workload: str, mode: Mode) -> Iterator[Comparison]:
     """All peers that are installed, alternately."""
-    count = COUNTS[workload] // (40 if mode.quick else 1)
+    count = COUNTS[workload] // (50 if mode.quick else 1)
     wanted = [peer for _, peer, _ in requirements(workload)]
-    if workload != "jpeg" or importlib.util.find_spec("cv2") is not None:
-        names = ["aioqueue", *(p for p in [*wanted, "spdl"] if p in PEERS)]
-    else:
+    if workload == "jpeg" and not installed("cv2"):
         return
-    names = [p for p in dict.fromkeys(names) if importlib.util.find_spec(PEERS[p][0]) is not None]
+    names = ["aioqueue", *(p for p in [*wanted, "spdl"] if p in PEERS)]
+    names = [name for name in dict.fromkeys(names) if installed(PEERS[name][0])]
     slower = {"spdl": 40 if workload == "tiny" else 1, "torch": 4 if workload == "tiny" else 1}
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for _ in range(max(1, mode.rounds // 2)):

@@ -1,0 +1,43 @@
+"""The benchmark suite works: its quick mode measures every part. No time is asserted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.benchmarks import batches, elements, pipelines, report, scaling
+from tests.benchmarks.harness import Comparison, Mode, Row
+
+PARTS = [
+    (elements.measure, {"1", "3"}),
+    (batches.measure, {"7", "8"}),
+    (scaling.measure, {"13", "14", "15", "16"}),
+    (pipelines.measure, {"11"}),
+]
+
+
+@pytest.mark.parametrize(("measure", "numbers"), PARTS)
+def test_a_part_measures_its_rows(
+    measure: Callable[[Mode], Iterator[Comparison]], numbers: set[str]
+) -> None:
+    comparisons = list(measure(Mode(quick=True)))
+    assert numbers <= {comparison.row.number for comparison in comparisons}
+    for comparison in comparisons:
+        assert comparison.ratio > 0
+        assert comparison.figures
+
+
+def test_the_page_tells_what_fell_short() -> None:
+    reached = Comparison(Row("1", "one thing", "a peer", 2.0), [2.5], {"aioqueue": "1 µs"})
+    missed = Comparison(Row("2", "another", "a limit", 0.9), [0.5, 0.7, 0.6], {"limit": "9 µs"})
+    page = report.render([reached, missed])
+    assert "| 1 | one thing | a peer | **2.50** | 2.50 to 2.50 | ≥ 2.00 | met |" in page
+    assert "| 2 | another | a limit | **0.60** | 0.50 to 0.70 | ≥ 0.90 | **short** |" in page
+    assert "1 of 2 rows meet their aim" in page
+
+
+def test_a_bound_is_met_from_below() -> None:
+    row = Row("14", "memory", "the bound", 1.0, at_least=False)
+    assert Comparison(row, [0.9]).met
+    assert not Comparison(row, [1.1]).met
