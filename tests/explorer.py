@@ -18,10 +18,7 @@ After every event the machine is compared with `Model`, which is written as the 
 (plain lists; a waiting batch simply takes its rows; no claims, no bounds, no tickets): the
 state of every attempt, the rows in every hand and in the storage, in order, what was posted and
 which lanes are to be kicked, errors and statistics. Since the model lets everything proceed
-that may, an attempt left waiting that could proceed is found too. Two things that cost speed
-and break no rule are the machine's affair, and the model follows it: when a waiting batch's
-rows move from the storage into its hands, and when an enqueue is given a place beside others of
-its lane. The guarantees are asserted once more on what was observed, without relying on how the
+that may, an attempt left waiting that could proceed is found too. The guarantees are asserted once more on what was observed, without relying on how the
 model moves: no row lost or repeated, rows in order, batches contiguous, capacity respected.
 
 **What counts as one state.** Rows are renamed by the order in which they went in; callers of
@@ -364,14 +361,12 @@ class Model:
     def _move_enqueue(self, op: Op, calling: Op | None) -> bool:
         if self.capacity is not None and len(self.inside) + len(self.places) >= self.capacity:
             return False
-        if op.kind != "put_many" and op is not calling and op.two_step:
-            # That callers of the lane which has places out may be given more of them at once is for
-            # speed alone; when that happens is the machine's affair. They get theirs at the latest
-            # when no places are out any more.
-            if self.places and (self.places[0].lane != op.lane or op.attempt.state is PENDING):
-                return False
+        two_step = op.two_step and op.kind != "put_many"
+        # It may join the places of its own lane, whose owners resume before it.
+        joins = two_step and bool(self.places) and self.places[0].lane == op.lane
+        if joins or (two_step and op is not calling and not self.places):
             self.places.append(self.enqueues.pop(0))
-            self._end(op, GRANTED, calling)
+            self._end(op, GRANTED, None)
             return True
         if self.places:
             return False  # rows enter in the order of the grants
@@ -419,7 +414,8 @@ class Model:
             return room and not line and not self.places
         keep = 0 if self.phase is QueueState.CLOSED else self.keep
         enough = len(self.inside) - keep >= op.n
-        ended = self.phase is QueueState.CLOSED and not self.granted
+        some_will_do = op.kind == "take_up_to" and bool(self.inside)
+        ended = self.phase is QueueState.CLOSED and (not self.granted or some_will_do)
         return not line and (enough or ended)
 
     def _enter(self, op: Op) -> None:
@@ -433,11 +429,7 @@ class Model:
         del self.inside[:n]
 
     def _put_back(self, op: Op) -> None:
-        """What it held is first in line again; so a batch that waits has the first rows again.
-
-        Except those that the machine has already moved into the batch's hands because its storage
-        was full: they stay there.
-        """
+        """What it held is first in line again; so a batch that waits has the first rows again."""
         if not op.held:
             return
         rows, op.held = op.held, []
@@ -445,12 +437,13 @@ class Model:
         self.came_back += len(rows)
         self.inside += rows
         head = self.dequeues[0] if self.dequeues else None
-        loose = head.held[head.in_hands :] if head else []
-        self.inside += loose
+        count = len(head.held) if head else 0
+        if head:
+            self.inside += head.held
+            head.held = []
         self.inside.sort(key=self.entered.index)
         if head:
-            del head.held[head.in_hands :]
-            self._take(head, len(loose))
+            self._take(head, count)
 
     def _end(
         self, op: Op, state: State, calling: Op | None, error: tuple[Any, ...] | None = None
