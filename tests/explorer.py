@@ -18,8 +18,9 @@ After every event the machine is compared with `Model`, which is written as the 
 (plain lists; a waiting batch simply takes its rows; no claims, no bounds, no tickets): the
 state of every attempt, the rows in every hand and in the storage, in order, what was posted and
 which lanes are to be kicked, errors and statistics. Since the model lets everything proceed
-that may, an attempt left waiting that could proceed is found too. The guarantees are asserted once more on what was observed, without relying on how the
-model moves: no row lost or repeated, rows in order, batches contiguous, capacity respected.
+that may, an attempt left waiting that could proceed is found too. The guarantees are asserted
+once more on what was observed, without relying on how the model moves: no row lost or repeated,
+rows in order, batches contiguous, capacity respected.
 
 **What counts as one state.** Rows are renamed by the order in which they went in; callers of
 one lane with as many operations left are interchangeable; what was delivered, the totals of the

@@ -178,6 +178,7 @@ def noted_rows(error: BaseException | None, n: int) -> int:
     if not notes:
         return 0  # it was cancelled before it began
     (told,) = re.findall(rf"enqueue_many: (\d+) of {n} rows are in the queue", "\n".join(notes))
+    assert getattr(error, "enqueued", None) == int(told)
     return int(told)
 
 
@@ -876,6 +877,14 @@ class TestDeadLoops:
         queue.enqueue_nowait(0)
         dead.die()
         assert queue.sync.dequeue(timeout=PATIENCE) == 0
+
+    def test_who_does_not_wait_finds_what_the_dead_had(self, new_loop: NewLoop) -> None:
+        queue = aio.FIFOQueue(9)
+        dead = DeadLoop(new_loop)
+        dead.begin(queue.dequeue_many(5))
+        dead.die()
+        queue.enqueue_nowait(0)
+        assert queue.dequeue_nowait() == 0
 
     def test_wait_closed(self, new_loop: NewLoop) -> None:
         queue = aio.FIFOQueue(9)

@@ -9,6 +9,7 @@ import logging
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -1262,7 +1263,7 @@ class TestBlock:
 
         group = await group_of(block())
         assert same(group.exceptions, [failure, ours])
-        assert notes(ours) == ["in worker the block of the coordinator"]
+        assert notes(ours) == ["in the block of the coordinator"]
 
     async def test_an_exception_alone(self, world: World, make: Make) -> None:
         coord = make()
@@ -1677,3 +1678,53 @@ class TestLeaks:
             assert len(gate._waiting) == 0
 
         asyncio.run(body())
+
+
+class TestUsedUp:
+    """A coordinator that has been joined would stop every worker at once, unnoticed."""
+
+    async def test_a_block_of_tasks(self, task_world: TaskWorld) -> None:
+        coord = aioqueue.Coordinator()
+        async with coord:
+            pass
+        with pytest.raises(RuntimeError, match=r"joined: call clear_stop\(\)"):
+            async with coord:
+                pytest.fail("it was entered")
+        coord.clear_stop()
+        async with coord:
+            assert not coord.should_stop()
+
+    def test_a_block_of_threads(self) -> None:
+        coord = sync.Coordinator()
+        with coord:
+            pass
+        with pytest.raises(RuntimeError, match="joined"), coord:
+            pytest.fail("it was entered")
+        coord.clear_stop()
+        with coord:
+            assert not coord.should_stop()
+
+
+@pytest.mark.asyncio
+async def test_a_task_that_will_not_be_cancelled_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(core_module, "_CLEANUP", 0.0)
+    let_go = asyncio.Event()
+
+    async def stubborn() -> None:
+        while not let_go.is_set():
+            with suppress(asyncio.CancelledError):
+                await let_go.wait()
+
+    coord = aioqueue.Coordinator()
+    task = asyncio.create_task(stubborn(), name="stubborn")
+    coord.register(task)
+    coord.request_stop()
+    with pytest.raises(ExceptionGroup) as caught:
+        await coord.join(stop_grace_period=0.0)
+    (error,) = caught.value.exceptions
+    assert isinstance(error, StillRunningError)
+    assert error.workers == ("stubborn",)
+    let_go.set()
+    await task

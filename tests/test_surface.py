@@ -235,12 +235,12 @@ QUEUES = ("FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue"
 
 DIFFERENCES = {
     "queue": (
-        {"sync", "__aiter__", "__anext__"},
-        {"aio", "__iter__", "__next__"},
+        {"__aiter__", "__anext__"},
+        {"__iter__", "__next__"},
     ),
     "Coordinator": (
-        {"sync", "__aenter__", "__aexit__"},
-        {"aio", "__enter__", "__exit__"},
+        {"__aenter__", "__aexit__"},
+        {"__enter__", "__exit__"},
     ),
     "QueueRunner": ({"run"}, {"create_threads"}),
 }

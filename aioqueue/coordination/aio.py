@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup
 from aioqueue.coordination import blocking
 from aioqueue.coordination.core import (
     DEFAULT_GRACE,
+    THE_BLOCK,
     CoordinatorFace,
     checked_grace,
     failure_group,
@@ -58,6 +59,14 @@ class Coordinator(CoordinatorFace):
     _hard_stop: Gate
 
     @property
+    def aio(self) -> Coordinator:
+        """The async face of the same coordinator, for coroutines.
+
+        That is this face itself, so code can be given either face and ask for the one it needs.
+        """
+        return self
+
+    @property
     def sync(self) -> blocking.Coordinator:
         """The blocking face of the same coordinator, for threads."""
         return self._as(blocking.Coordinator)
@@ -65,13 +74,15 @@ class Coordinator(CoordinatorFace):
     def start(self, worker: Startable) -> None:
         """Start the workers of a `QueueRunner`, or a `LooperTask`, within the coordinator's block.
 
-        Task workers are cancelled at a stop; thread workers end after the call that they are in.
+        At a stop, the tasks of a `QueueRunner` are cancelled; its threads, and a `LooperTask`, end
+        after the call that they are in.
 
         Args:
             worker: what to start.
 
         Raises:
             RuntimeError: outside of ``async with``, or the runner is running already.
+            InvalidArgumentError: it is neither.
         """
         if self._group is None:
             raise RuntimeError(
@@ -110,8 +121,8 @@ class Coordinator(CoordinatorFace):
 
         Raises:
             ExceptionGroup: all failures recorded, in the order reported, each with a note that
-                names its worker; among them a `StillRunningError` that names the threads still
-                running.
+                names its worker; among them a `StillRunningError` that names the workers still
+                running. (A `BaseExceptionGroup`, if a worker raised `SystemExit` or the like.)
             InvalidArgumentError: any argument is not as described.
 
         Cancellation:
@@ -125,6 +136,7 @@ class Coordinator(CoordinatorFace):
     async def __aenter__(self) -> Coordinator:
         if self._group is not None:
             raise RuntimeError("this coordinator's block has been entered already")
+        self._enter()
         self._soft_scopes = {}
         self._hard_stop = Gate()
         self._group = anyio.create_task_group()
@@ -140,7 +152,7 @@ class Coordinator(CoordinatorFace):
     ) -> bool:
         assert self._group is not None
         is_failure = isinstance(error, Exception)
-        self._core.stop(error if is_failure else None, "the block of the coordinator")
+        self._core.stop(error if is_failure else None, THE_BLOCK)
         failure: BaseException | None = None
         try:
             with anyio.CancelScope(shield=True):

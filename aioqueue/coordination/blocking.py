@@ -15,6 +15,7 @@ import anyio
 
 from aioqueue.coordination.core import (
     DEFAULT_GRACE,
+    THE_BLOCK,
     CoordinatorFace,
     checked_grace,
 )
@@ -46,6 +47,14 @@ class Coordinator(CoordinatorFace):
     """
 
     @property
+    def sync(self) -> Coordinator:
+        """The blocking face of the same coordinator, for threads.
+
+        That is this face itself, so code can be given either face and ask for the one it needs.
+        """
+        return self
+
+    @property
     def aio(self) -> aio.Coordinator:
         """The async face of the same coordinator, for coroutines."""
         from aioqueue.coordination import aio
@@ -63,6 +72,7 @@ class Coordinator(CoordinatorFace):
 
         Raises:
             RuntimeError: the runner is running already.
+            InvalidArgumentError: it is no `aioqueue.sync.QueueRunner`.
         """
         if not isinstance(runner, QueueRunner):
             raise InvalidArgumentError(
@@ -80,6 +90,7 @@ class Coordinator(CoordinatorFace):
             Whether a stop was requested.
 
         Raises:
+            InvalidArgumentError: the timeout is no number of seconds.
             RuntimeError: it would have to wait on a thread whose event loop is running.
         """
         if timeout is not None:
@@ -103,8 +114,8 @@ class Coordinator(CoordinatorFace):
 
         Raises:
             ExceptionGroup: all failures recorded, in the order reported, each with a note that
-                names its worker; among them a `StillRunningError` that names the threads still
-                running.
+                names its worker; among them a `StillRunningError` that names the workers still
+                running. (A `BaseExceptionGroup`, if a worker raised `SystemExit` or the like.)
             InvalidArgumentError: any argument is not as described.
             RuntimeError: it would have to wait on a thread whose event loop is running.
         """
@@ -113,6 +124,7 @@ class Coordinator(CoordinatorFace):
             _wait(gate, seconds, "join")
 
     def __enter__(self) -> Coordinator:
+        self._enter()
         return self
 
     def __exit__(
@@ -122,7 +134,7 @@ class Coordinator(CoordinatorFace):
         traceback: TracebackType | None,
     ) -> bool:
         is_failure = isinstance(error, Exception)
-        self._core.stop(error if is_failure else None, "the block of the coordinator")
+        self._core.stop(error if is_failure else None, THE_BLOCK)
         try:
             self.join(stop_grace_period=self._grace)
         except BaseException as failure:
@@ -161,7 +173,8 @@ class QueueRunner(RunnerFace):
             sess: not used; there so that scripts written for TensorFlow 1 can pass it.
             coord: told of failures, and asked when to stop; its join waits for the threads.
             daemon: whether the interpreter may end while they run.
-            start: whether to start them; else that is the caller's to do.
+            start: whether to start them; else that is the caller's to do: threads that are never
+                started keep the runner running, so that it cannot make others.
 
         Returns:
             One thread per enqueue op that is a plain function, and one for all that are coroutine
@@ -272,6 +285,9 @@ class LooperThread(threading.Thread):
             target: what is called.
             args: what to call it with.
             kwargs: the same, by name.
+
+        Raises:
+            InvalidArgumentError: any argument is not as described.
         """
         looper = LooperThread(coord, timer_interval_secs, target, args, kwargs)
         looper.start()

@@ -28,6 +28,7 @@ from aioqueue.waiting import Gate, tell
 
 __all__ = (
     "DEFAULT_GRACE",
+    "THE_BLOCK",
     "CoordinatorCore",
     "CoordinatorFace",
     "checked_grace",
@@ -40,9 +41,15 @@ __all__ = (
 DEFAULT_GRACE: Final = 120.0
 """Seconds that workers have to end after a stop."""
 
+THE_BLOCK: Final = "the block of the coordinator"
+"""Where a failure has come from that no worker has raised."""
+
 _STOPS: Final = (QueueClosedError, OutOfRangeError, concurrent.futures.CancelledError)
 
 FaceT = TypeVar("FaceT", bound="CoordinatorFace")
+
+_CLEANUP: Final = 10.0
+"""Seconds that cancelled tasks have at least, for what they do when they are cancelled."""
 
 _log = logging.getLogger("aioqueue")
 
@@ -196,7 +203,7 @@ class CoordinatorCore:
             cancelled = [worker for worker in alive if worker.cancel()]
             tasks_ended = Gate()
             when_all_ended(cancelled, tasks_ended.open)
-            yield tasks_ended, None
+            yield tasks_ended, max(grace, _CLEANUP)
             stragglers = [worker for worker in alive if worker.is_alive()]
         self._end_join(stragglers, ignore_live)
 
@@ -225,7 +232,7 @@ class CoordinatorCore:
     def _record(self, error: BaseException, worker: str) -> None:
         if isinstance(error, BaseExceptionGroup) and all(map(self._is_known, error.exceptions)):
             return  # what a join within the block has raised
-        note = f"in worker {worker}"
+        note = f"in {worker}" if worker == THE_BLOCK else f"in worker {worker}"
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
         if not self._is_known(error):
@@ -284,6 +291,18 @@ class CoordinatorFace:
         self._core = CoordinatorCore(clean_stop_exception_types)
         self._grace = checked_grace(stop_grace_period)
         self._peer: CoordinatorFace | None = None
+
+    def _enter(self) -> None:
+        """Refuse to begin a block in which every worker would stop at once, unnoticed.
+
+        Raises:
+            RuntimeError: a stop was requested before, and not cleared.
+        """
+        if self._core.joined:
+            raise RuntimeError(
+                "this coordinator has been joined: call clear_stop() to use it again, or make a"
+                " new one"
+            )
 
     def _as(self, face_class: type[FaceT]) -> FaceT:
         """The other face of the same coordinator, made when first asked for."""

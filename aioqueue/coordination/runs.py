@@ -84,8 +84,6 @@ class Run:
         self._left = len(self.plans)
         self._has_closed = False
         self._failure: BaseException | None = None  # the first one, or the one that came down to us
-        if core is not None:
-            core.call_on_stop(self.cancel)
 
     def should_stop(self) -> bool:
         """Whether workers are to end before their next call."""
@@ -278,6 +276,8 @@ class RunnerFace:
                 )
             self.exceptions_raised = []
             self._run = run = Run(self, core)
+        if core is not None:
+            core.call_on_stop(run.cancel)  # which happens now, if it was stopped already
         return run
 
     def _ended(self, run: Run) -> None:

@@ -9,13 +9,13 @@ runs dry still lets other tasks run, and can be cancelled. In trio every operati
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from aioqueue.attempts import GRANTED, PENDING, Attempt, Put, PutMany, QueueState, Take, UntilClosed
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.machine import NOTHING
 from aioqueue.queues import blocking
-from aioqueue.queues.core import QueueCore, QueueFace, checked_seconds
+from aioqueue.queues.core import QueueCore, QueueFace, checked_seconds, note_rows
 from aioqueue.queues.kinds import FIFOKind, PaddingFIFOKind, PriorityKind, RandomShuffleKind
 from aioqueue.waiting import AsyncLane, current_lane, deliver, tell
 
@@ -50,6 +50,14 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
         self._lane: AsyncLane | None = None  # of the last caller that had to ask
 
     @property
+    def aio(self) -> Self:
+        """The async face of the same queue, for coroutines.
+
+        That is this face itself, so code can be given either face and ask for the one it needs.
+        """
+        return self
+
+    @property
     def sync(self) -> PeerT:
         """The blocking face of the same queue, for threads."""
         return self._peer("sync")
@@ -60,7 +68,8 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
         Args:
             element: a value for one component (shape and dtype as declared, cast under NumPy's
                 ``same_kind`` rule); a tuple of them for several; a dict for named ones; any object
-                in a queue of objects. It is copied.
+                in a queue of objects, which keeps a reference to it. Arrays of typed elements are
+                copied by the time that the call returns: leave them alone while it waits.
 
         Raises:
             QueueClosedError: `close` has been called.
@@ -79,7 +88,8 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
     async def enqueue_many(self, batch: Any, *, copy: bool = True) -> None:
         """Put the rows of a batch in, one after another, waiting whenever the queue is full.
 
-        The rows stay together: no other enqueue comes between them. No rows are put in at once.
+        The rows stay together: no other enqueue comes between them. A batch of no rows returns at
+        once, always.
 
         Args:
             batch: per component an array of shape ``(n, *shape)``: alone for one component, in a
@@ -92,12 +102,12 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
             InvalidArgumentError: wrong dtype, shape or components; the queue is unchanged.
 
         Cancellation:
-            A cancelled call has put in the first k rows; a note on the exception tells k (no note:
-            it had put in none).
+            A cancelled call has put in the first k rows; ``enqueued`` on the exception, and a
+            note, tell k (neither: it had put in none).
         """
         columns, n = self._core.spec.columns(batch)
         self._budget -= n
-        if self._budget < 0:
+        if self._budget < 0 or n == 0:
             await self._breathe(n)
         if n and not self._machine.try_enqueue_many(columns, n, owned=not copy):
             await self._complete(PutMany(columns, n, owned=not copy))
@@ -151,6 +161,7 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
         """
         n, arrays = self._core.many(n, out)
         if n == 0:
+            await self._breathe(0)
             return self._core.empty_batch(arrays)
         self._budget -= n
         if self._budget < 0:
@@ -162,7 +173,7 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
         await self._complete(take)
         return self._core.taken(take)
 
-    async def dequeue_up_to(self, n: int, *, max_wait: float | None = None) -> Any:
+    async def dequeue_up_to(self, n: int, max_wait: float | None = None) -> Any:
         """Take n elements out as one batch, or fewer where waiting for more is of no use.
 
         Args:
@@ -186,6 +197,7 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
         if max_wait is not None:
             max_wait = checked_seconds(max_wait, "max_wait")
         if n == 0:
+            await self._breathe(0)
             return self._core.empty_batch()
         self._budget -= n
         if self._budget < 0:
@@ -206,7 +218,9 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
         Cancellation:
             A cancelled call has changed nothing.
         """
-        if self._machine.state is not QueueState.CLOSED:
+        if self._machine.state is QueueState.CLOSED:
+            await self._breathe(0)
+        else:
             await self._complete(UntilClosed())
 
     def __aiter__(self) -> AsyncQueue[PeerT]:
@@ -265,7 +279,7 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
                 await lane.wait(attempt)
             except BaseException as error:
                 tell(machine.withdraw, attempt, perf_counter() - began)
-                _note_rows(attempt, error)
+                note_rows(attempt, error)
                 raise
             finally:
                 if cancel_timer is not None:
@@ -275,12 +289,6 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
                 deliver(lanes)
         if attempt.error is not None:
             raise attempt.error
-
-
-def _note_rows(attempt: Attempt, error: BaseException) -> None:
-    """Say on a cancellation, which is not ours to give attributes, how much of a batch is in."""
-    if isinstance(attempt, PutMany):
-        error.add_note(f"enqueue_many: {attempt.done} of {attempt.n} rows are in the queue")
 
 
 class AsyncBatches:

@@ -8,7 +8,7 @@ have to wake it.
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from aioqueue.attempts import (
     GRANTED,
@@ -23,7 +23,7 @@ from aioqueue.attempts import (
 )
 from aioqueue.errors import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
 from aioqueue.machine import NOTHING
-from aioqueue.queues.core import QueueFace, checked_seconds
+from aioqueue.queues.core import QueueFace, checked_seconds, note_rows
 from aioqueue.queues.kinds import FIFOKind, PaddingFIFOKind, PriorityKind, RandomShuffleKind
 from aioqueue.waiting import ThreadLane, deliver, in_event_loop, tell
 
@@ -56,6 +56,14 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
     _world = "sync"
 
     @property
+    def sync(self) -> Self:
+        """The blocking face of the same queue, for threads.
+
+        That is this face itself, so code can be given either face and ask for the one it needs.
+        """
+        return self
+
+    @property
     def aio(self) -> PeerT:
         """The async face of the same queue, for coroutines."""
         return self._peer("aio")
@@ -66,7 +74,8 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
         Args:
             element: a value for one component (shape and dtype as declared, cast under NumPy's
                 ``same_kind`` rule); a tuple of them for several; a dict for named ones; any object
-                in a queue of objects. It is copied.
+                in a queue of objects, which keeps a reference to it. Arrays of typed elements are
+                copied by the time that the call returns: leave them alone while it waits.
             timeout: seconds to wait at most; ``None`` waits for ever.
 
         Raises:
@@ -84,7 +93,8 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
     def enqueue_many(self, batch: Any, *, copy: bool = True, timeout: float | None = None) -> None:
         """Put the rows of a batch in, one after another, waiting whenever the queue is full.
 
-        The rows stay together: no other enqueue comes between them. No rows are put in at once.
+        The rows stay together: no other enqueue comes between them. A batch of no rows returns at
+        once, always.
 
         Args:
             batch: per component an array of shape ``(n, *shape)``: alone for one component, in a
@@ -167,7 +177,7 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
         return self._core.taken(take)
 
     def dequeue_up_to(
-        self, n: int, *, max_wait: float | None = None, timeout: float | None = None
+        self, n: int, max_wait: float | None = None, *, timeout: float | None = None
     ) -> Any:
         """Take n elements out as one batch, or fewer where waiting for more is of no use.
 
@@ -283,8 +293,7 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
             raise  # withdrawn already, under the lock that decided so
         except BaseException as error:
             tell(self._machine.withdraw, attempt, perf_counter() - began)
-            if isinstance(attempt, PutMany):
-                error.add_note(f"enqueue_many: {attempt.done} of {attempt.n} rows are in the queue")
+            note_rows(attempt, error)
             raise
         if attempt.error is not None:
             raise attempt.error

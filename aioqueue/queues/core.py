@@ -9,18 +9,26 @@ from __future__ import annotations
 
 import itertools
 import threading
+from contextlib import suppress
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
-from aioqueue.attempts import Attempt, AttemptState, Put, QueueState, Statistics, Take
+from aioqueue.attempts import Attempt, AttemptState, Put, PutMany, QueueState, Statistics, Take
 from aioqueue.elements import Columns, Component, Spec
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull
 from aioqueue.machine import NOTHING, Machine, OwnedLock
 from aioqueue.storage import Storage
 from aioqueue.waiting import AsyncLane, deliver, tell, withdraw_all
 
-__all__ = ("QueueCore", "QueueFace", "checked_capacity", "checked_count", "checked_seconds")
+__all__ = (
+    "QueueCore",
+    "QueueFace",
+    "checked_capacity",
+    "checked_count",
+    "checked_seconds",
+    "note_rows",
+)
 
 _numbers = itertools.count(1)
 PeerT = TypeVar("PeerT")
@@ -271,6 +279,8 @@ class QueueFace(Generic[PeerT]):
 
     def _at_once(self, attempt: Attempt) -> bool:
         """Make an attempt that may not wait; tell whether it was made."""
+        if self._core.lanes:
+            self._core.reap()
         deliver(self._machine.begin(attempt, None))
         if attempt.error is not None:
             raise attempt.error
@@ -291,6 +301,14 @@ class QueueFace(Generic[PeerT]):
 def _shape(component: Component) -> tuple[int | None, ...]:
     assert component.shape is not None
     return component.shape
+
+
+def note_rows(attempt: Attempt, error: BaseException) -> None:
+    """Say on an interruption, which is not our own exception, how much of a batch is in."""
+    if isinstance(attempt, PutMany):
+        with suppress(AttributeError):  # if its class has no room for it
+            error.enqueued = attempt.done  # type: ignore[attr-defined]
+        error.add_note(f"enqueue_many: {attempt.done} of {attempt.n} rows are in the queue")
 
 
 def checked_capacity(capacity: Any) -> int | None:
