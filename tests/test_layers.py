@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -167,6 +168,8 @@ print(sorted(extras & set(sys.modules)), "numpy" in sys.modules)
 
 def test_every_module_can_be_the_first_one_imported() -> None:
     """No module works only because another one happened to come before it."""
+    has_trio = importlib.util.find_spec("trio") is not None
+    importable = [name for name in MODULES if has_trio or name != "aioqueue.waiting.trio"]
     program = """
 import sys, importlib
 for name in sys.argv[1:]:
@@ -176,7 +179,7 @@ for name in sys.argv[1:]:
 print("done")
 """
     ran = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program, *MODULES],
+        [sys.executable, "-W", "error", "-c", program, *importable],
         capture_output=True,
         text=True,
         check=False,

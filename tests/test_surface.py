@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import textwrap
@@ -16,12 +17,12 @@ import pytest
 import aioqueue
 from aioqueue import sync
 
+NEED_EXTRAS = {"aioqueue.waiting.trio": "trio"}
+NAMES = ["aioqueue", *(i.name for i in pkgutil.walk_packages(aioqueue.__path__, "aioqueue."))]
 MODULES = [
     importlib.import_module(name)
-    for name in (
-        "aioqueue",
-        *(info.name for info in pkgutil.walk_packages(aioqueue.__path__, "aioqueue.")),
-    )
+    for name in NAMES
+    if name not in NEED_EXTRAS or importlib.util.find_spec(NEED_EXTRAS[name]) is not None
 ]
 FACES = (aioqueue, sync)
 
