@@ -137,7 +137,6 @@ class Machine:
         "_enqueued",
         "_enqueues",
         "_granted",
-        "_in_hands",
         "_keep",
         "_lock",
         "_places",
@@ -180,7 +179,6 @@ class Machine:
         # Granted, not yet committed. Places all belong to one lane, in the order of the grants.
         self._places: OrderedDict[Put, None] = OrderedDict()
         self._granted: OrderedDict[Take, None] = OrderedDict()
-        self._in_hands = 0  # rows that granted dequeues hold
         self._claimed = 0  # rows in the storage that belong to the first waiting dequeue
         self._batch_waits = False  # whether the first waiting dequeue may have rows to claim
         self._beginning: Attempt | None = None  # the attempt whose owner is calling right now
@@ -296,18 +294,19 @@ class Machine:
             self._count_wait(attempt, waited)
             if attempt.state is not GRANTED:
                 return ()
-            attempt.state = DONE
+            # The state comes last: should Ctrl-C strike in between, it is withdrawn as granted.
             if isinstance(attempt, Take):
-                del self._granted[attempt]
-                self._in_hands -= attempt.held.count
+                self._granted.pop(attempt, None)
+                attempt.state = DONE
                 # Others may have waited for the last rows, in case they came back.
                 is_last = self._state is CLOSED and not self._granted
                 return self._settle() if is_last and self._dequeues else ()
             assert isinstance(attempt, Put)
             self._claim_what_came()
-            del self._places[attempt]
+            self._places.pop(attempt, None)
             try:
                 self._insert(attempt.row)
+                attempt.state = DONE
             except Exception as error:
                 attempt.state = FAILED
                 attempt.error = error
@@ -409,7 +408,8 @@ class Machine:
         with self._lock:
             inside = self.storage.size - self._claims()
             head = next(iter(self._dequeues), None)
-            held = self._in_hands + self._claims() + (head.held.count if head else 0)
+            held = self._claims() + (head.held.count if head else 0)
+            held += sum(attempt.held.count for attempt in self._granted)
             return Statistics(
                 size=inside,
                 capacity=None if self._capacity == _INFINITY else int(self._capacity),
@@ -449,6 +449,8 @@ class Machine:
 
     def _advance_enqueue(self, attempt: Put | PutMany, lanes: dict[Lane, None]) -> bool:
         """Let the first enqueue in line proceed; tell whether it need not stand there any more."""
+        if attempt.state is not PENDING:
+            return True  # Ctrl-C struck before it could leave the line
         room = self._room()
         if room < 1 or (self._places and not self._may_join_places(attempt)):
             return False
@@ -472,6 +474,8 @@ class Machine:
 
     def _advance_dequeue(self, attempt: Take, lanes: dict[Lane, None]) -> bool:
         """Let the first dequeue in line proceed; tell whether it need not stand there any more."""
+        if attempt.state is not PENDING:
+            return True  # Ctrl-C struck before it could leave the line
         storage, held = self.storage, attempt.held
         is_closed = self._state is CLOSED
         available = len(storage) + len(storage.returned)
@@ -492,7 +496,8 @@ class Machine:
             return True
         try:
             if attempt.single:
-                storage.hold_one(held)
+                if not held.count:  # else Ctrl-C struck when it had its row
+                    storage.hold_one(held)
             else:
                 storage.hold(held, wanted)
         except Exception as error:
@@ -501,7 +506,6 @@ class Machine:
             return True
         if self._in_two_steps(attempt):
             self._granted[attempt] = None
-            self._in_hands += held.count
             self._finish(attempt, GRANTED, lanes)
         else:
             self._finish(attempt, DONE, lanes)
@@ -663,11 +667,10 @@ class Machine:
                 self._claimed = 0  # it was the first: what it had claimed is free again
             line.pop(attempt, None)  # it is not there yet if Ctrl-C struck while it began
         elif isinstance(attempt, Take):
-            del self._granted[attempt]
-            self._in_hands -= attempt.held.count
+            self._granted.pop(attempt, None)
         else:
             assert isinstance(attempt, Put)
-            del self._places[attempt]
+            self._places.pop(attempt, None)
 
     def _finish(self, attempt: Attempt, state: AttemptState, lanes: dict[Lane, None]) -> None:
         """Record what has become of an attempt, and tell its lane unless its owner is calling."""

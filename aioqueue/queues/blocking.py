@@ -273,8 +273,10 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
                 )
             return
         began = perf_counter()
+        lane = ThreadLane()
+        sleepers = self._core.sleepers
         try:
-            lane = ThreadLane()
+            sleepers[lane] = None
             lanes = self._machine.begin(attempt, lane)
             if lanes:
                 deliver(lanes)
@@ -293,8 +295,11 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
             raise  # withdrawn already, under the lock that decided so
         except BaseException as error:
             tell(self._machine.withdraw, attempt, perf_counter() - began)
+            self._core.rouse()
             note_rows(attempt, error)
             raise
+        finally:
+            sleepers.pop(lane, None)
         if attempt.error is not None:
             raise attempt.error
 

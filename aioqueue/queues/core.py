@@ -19,7 +19,7 @@ from aioqueue.elements import Columns, Component, Spec
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull
 from aioqueue.machine import NOTHING, Machine, OwnedLock
 from aioqueue.storage import Storage
-from aioqueue.waiting import AsyncLane, deliver, tell, withdraw_all
+from aioqueue.waiting import AsyncLane, ThreadLane, deliver, tell, withdraw_all
 
 __all__ = (
     "QueueCore",
@@ -75,11 +75,20 @@ class QueueCore:
         self.lock = threading.Lock()  # guards faces and lanes
         self.faces: dict[str, Any] = {}  # world -> its face, made when first asked for
         self.lanes: dict[AsyncLane, None] = {}  # of the event loops whose tasks have waited here
+        self.sleepers: dict[ThreadLane, None] = {}  # of the threads that wait now
 
     def remember(self, lane: AsyncLane) -> None:
         """Note an event loop whose tasks wait here."""
         with self.lock:
             self.lanes[lane] = None
+
+    def rouse(self) -> None:
+        """Wake everybody: those who need not wake go back to sleep.
+
+        Ctrl-C may have struck between a move of the machine and the wakes that it had named.
+        """
+        for lane in [*self.lanes, *self.sleepers]:
+            deliver([lane], from_anywhere=True)
 
     def reap(self) -> None:
         """Withdraw the attempts of tasks whose event loop was closed: they will never run again.
@@ -281,7 +290,11 @@ class QueueFace(Generic[PeerT]):
         """Make an attempt that may not wait; tell whether it was made."""
         if self._core.lanes:
             self._core.reap()
-        deliver(self._machine.begin(attempt, None))
+        try:
+            deliver(self._machine.begin(attempt, None))
+        except BaseException:
+            self._core.rouse()
+            raise
         if attempt.error is not None:
             raise attempt.error
         return attempt.state is not AttemptState.WITHDRAWN
