@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Final
 
 from aioqueue.elements import Columns, Row
-from aioqueue.storage.base import Held, Storage
-from aioqueue.storage.shelf import Entry, Shelf
+from aioqueue.storage.base import Held
+from aioqueue.storage.shelf import Entry, Shelf, ShelvedStorage
 
 __all__ = ("HeapStorage",)
 
@@ -17,7 +17,7 @@ _Item = tuple[int, int, Entry]
 _PRIORITY: Final = itemgetter(0)
 
 
-class HeapStorage(Storage):
+class HeapStorage(ShelvedStorage):
     """Rows by priority, which is the first component of each.
 
     A row that comes back takes its old place among its equals: its ticket is its number of arrival.
@@ -31,8 +31,7 @@ class HeapStorage(Storage):
     progressive = False
 
     def __init__(self, shelf: Shelf, *, typed: bool) -> None:
-        super().__init__()
-        self._shelf = shelf
+        super().__init__(shelf)
         self._typed = typed
         self._items: list[_Item] = []
         self._arrivals = 0
@@ -72,15 +71,6 @@ class HeapStorage(Storage):
         for arrival, row in zip(held.tickets, self._rows(held), strict=True):
             heappush(self._items, (int(row[0]), arrival, self._shelf.place(row)))
         held.clear()
-
-    def stack(self, rows: Sequence[Row], into: Columns | None = None) -> Columns:
-        return self._shelf.stack(rows, into)
-
-    def split(self, columns: Columns) -> list[Row]:
-        return self._shelf.split(columns)
-
-    def concatenate(self, chunks: list[Columns]) -> Columns:
-        return self._shelf.concatenate(chunks)
 
     def _push(self, priorities: Iterable[int], entries: Iterable[Entry]) -> None:
         for priority, entry in zip(priorities, entries, strict=True):

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from aioqueue.elements import Columns, Component, Row
+from aioqueue.storage.base import Storage
 from aioqueue.storage.columns import (
     allocate,
     as_dtypes,
@@ -24,7 +25,7 @@ from aioqueue.storage.columns import (
     stack,
 )
 
-__all__ = ("ObjectShelf", "Shelf", "TypedShelf")
+__all__ = ("ObjectShelf", "Shelf", "ShelvedStorage", "TypedShelf")
 
 Entry = Any
 
@@ -192,6 +193,27 @@ class TypedShelf:
             larger[: self._slots] = column
         self._free[:0] = range(slots - 1, self._slots - 1, -1)
         self._columns, self._slots = columns, slots
+
+
+class ShelvedStorage(Storage):
+    """What storages have in common whose rows rest on a shelf.
+
+    Args:
+        shelf: where the rows rest.
+    """
+
+    def __init__(self, shelf: Shelf) -> None:
+        super().__init__()
+        self._shelf = shelf
+
+    def stack(self, rows: Sequence[Row], into: Columns | None = None) -> Columns:
+        return self._shelf.stack(rows, into)
+
+    def split(self, columns: Columns) -> list[Row]:
+        return self._shelf.split(columns)
+
+    def concatenate(self, chunks: list[Columns]) -> Columns:
+        return self._shelf.concatenate(chunks)
 
 
 def _scatter(column: Any, slots: list[int], values: Any) -> None:

@@ -11,17 +11,15 @@ they cost no copy; a batch that is cancelled leaves them there, first in line.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from aioqueue.elements import Columns, Row
-from aioqueue.storage.base import Held, Storage
+from aioqueue.storage.base import Held
 from aioqueue.storage.philox import PhiloxWords, Seed
-from aioqueue.storage.shelf import Entry, Shelf
+from aioqueue.storage.shelf import Entry, Shelf, ShelvedStorage
 
 __all__ = ("ShuffleStorage",)
 
 
-class ShuffleStorage(Storage):
+class ShuffleStorage(ShelvedStorage):
     """Rows that leave in random order, each drawn uniformly from what is inside.
 
     Args:
@@ -32,8 +30,7 @@ class ShuffleStorage(Storage):
     eager = True
 
     def __init__(self, shelf: Shelf, seed: Seed) -> None:
-        super().__init__()
-        self._shelf = shelf
+        super().__init__(shelf)
         self._words = PhiloxWords(seed)
         self._order: list[Entry] = []
         self._drawn: list[Entry] = []
@@ -74,15 +71,6 @@ class ShuffleStorage(Storage):
             rows = list(self._rows(held))
             self._order.extend(map(self._shelf.place, reversed(rows)))
             held.clear()
-
-    def stack(self, rows: Sequence[Row], into: Columns | None = None) -> Columns:
-        return self._shelf.stack(rows, into)
-
-    def split(self, columns: Columns) -> list[Row]:
-        return self._shelf.split(columns)
-
-    def concatenate(self, chunks: list[Columns]) -> Columns:
-        return self._shelf.concatenate(chunks)
 
     def _draw(self, n: int) -> None:
         order, drawn = self._order, self._drawn
