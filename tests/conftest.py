@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import inspect
 from functools import partial
+from typing import TypeVar
 
 import pytest
 
 from tests.worlds import KINDS, TASK_WORLDS, WORLDS, Kind, TaskWorld, World
 
+WorldT = TypeVar("WorldT", bound=World)
 LOOPS = ("trio", "uvloop")
 MISSING = [name for name in LOOPS if importlib.util.find_spec(name) is None]
 # These play the event loops off against each other, so they need all of them.
@@ -26,29 +28,32 @@ def pytest_report_header() -> str:
     return f"without {', '.join(MISSING)}: not run: {', '.join(NEED_ALL_LOOPS)}"
 
 
+def made(kind: type[WorldT]) -> WorldT:
+    """A world of a kind; skips the test where what it needs is not installed."""
+    if kind.missing():
+        pytest.skip(kind.missing())
+    return kind()
+
+
 @pytest.fixture(params=WORLDS, ids=lambda world: world.name)
 def world(request: pytest.FixtureRequest) -> World:
     """Each of the four worlds in turn."""
-    if request.param.missing():
-        pytest.skip(request.param.missing())
-    made: World = request.param()
-    return made
+    kind_of_world: type[World] = request.param
+    return made(kind_of_world)
 
 
 @pytest.fixture(params=TASK_WORLDS, ids=lambda world: world.name)
 def task_world(request: pytest.FixtureRequest) -> TaskWorld:
     """Each of the worlds in which an operation can be cancelled from outside."""
-    if request.param.missing():
-        pytest.skip(request.param.missing())
-    made: TaskWorld = request.param()
-    return made
+    kind_of_world: type[TaskWorld] = request.param
+    return made(kind_of_world)
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
 def kind(request: pytest.FixtureRequest) -> Kind:
     """Each of the four kinds of queue in turn."""
-    made: Kind = request.param
-    return made
+    kind_of_queue: Kind = request.param
+    return kind_of_queue
 
 
 @pytest.hookimpl(tryfirst=True)

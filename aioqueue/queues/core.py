@@ -75,7 +75,8 @@ class QueueCore:
         self.lock = threading.Lock()  # guards faces and lanes
         self.faces: dict[str, Any] = {}  # world -> its face, made when first asked for
         self.lanes: dict[AsyncLane, None] = {}  # of the event loops whose tasks have waited here
-        self.sleepers: dict[ThreadLane, None] = {}  # of the threads that wait now
+        # Of the threads that wait now. Only ever set, popped and listed, each of which is atomic.
+        self.sleepers: dict[ThreadLane, None] = {}
 
     def remember(self, lane: AsyncLane) -> None:
         """Note an event loop whose tasks wait here."""
@@ -87,8 +88,9 @@ class QueueCore:
 
         Ctrl-C may have struck between a move of the machine and the wakes that it had named.
         """
-        for lane in [*self.lanes, *self.sleepers]:
-            deliver([lane], from_anywhere=True)
+        with self.lock:
+            lanes = list(self.lanes)
+        deliver([*lanes, *list(self.sleepers)], from_anywhere=True)
 
     def reap(self) -> None:
         """Withdraw the attempts of tasks whose event loop was closed: they will never run again.
@@ -102,7 +104,7 @@ class QueueCore:
         for lane in dead:
             withdraw_all(self.machine.attempts_in(lane))
 
-    def count(self, n: Any, what: str = "n") -> int:
+    def count(self, n: Any) -> int:
         """Check how many rows a batch is to have.
 
         Raises:
@@ -113,10 +115,10 @@ class QueueCore:
                 f"{self.kind} '{self.name}' was made without shapes;"
                 " batches can only be taken from a queue whose elements have shapes"
             )
-        rows = checked_count(n, what)
+        rows = checked_count(n, "n")
         if not self.storage.progressive and self.capacity is not None and rows > self.capacity:
             raise InvalidArgumentError(
-                f"{what}: got {rows}; expected at most {self.capacity}, the capacity: a {self.kind}"
+                f"n: got {rows}; expected at most {self.capacity}, the capacity: a {self.kind}"
                 " cannot give elements to a batch before all of them are there"
             )
         return rows
@@ -335,7 +337,7 @@ def checked_capacity(capacity: Any) -> int | None:
     return int(capacity)
 
 
-def checked_count(n: Any, what: str = "n") -> int:
+def checked_count(n: Any, what: str) -> int:
     """Check a number of elements: an int >= 0."""
     if not _is_int(n) or n < 0:
         raise InvalidArgumentError(f"{what}: got {n!r}; expected an int >= 0")

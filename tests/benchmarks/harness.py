@@ -56,7 +56,6 @@ class Comparison:
     """One per round: how many times better than the other side, or the share of a limit reached."""
     figures: dict[str, str] = field(default_factory=dict)
     """Absolute figures by side, for reading."""
-    note: str = ""
 
     @property
     def ratio(self) -> float:
@@ -79,7 +78,6 @@ def compare(
     *,
     names: tuple[str, str],
     show: Callable[[float], str] = lambda seconds: f"{seconds * 1e6:.2f} µs",
-    note: str = "",
 ) -> Comparison:
     """Measure two sides that return seconds per unit of work; the ratio is theirs over ours."""
     times: Mapping[str, list[float]] = {name: [] for name in names}
@@ -91,4 +89,4 @@ def compare(
     mine, other = (times[name] for name in names)
     ratios = [b / a for a, b in zip(mine, other, strict=True)]
     figures = {name: show(statistics.median(values)) for name, values in times.items()}
-    return Comparison(row, ratios, figures, note)
+    return Comparison(row, ratios, figures)
