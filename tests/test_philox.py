@@ -11,8 +11,8 @@ import pytest
 
 from aioqueue.elements import Component
 from aioqueue.errors import InvalidArgumentError
+from aioqueue.philox import DEFAULT_GRAPH_SEED, philox_blocks, resolve_seed
 from aioqueue.storage import Held, ObjectShelf, PhiloxWords, Shelf, ShuffleStorage, TypedShelf
-from aioqueue.storage.philox import DEFAULT_GRAPH_SEED, philox_blocks, resolve_seed
 
 ONES = 0xFFFFFFFF
 

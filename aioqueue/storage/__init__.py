@@ -6,11 +6,11 @@ One discipline per file, one protocol (`base`), one contract test-suite for all 
 from __future__ import annotations
 
 from aioqueue.elements import ElementSpec, Spec
+from aioqueue.philox import PhiloxWords, Seed
 from aioqueue.storage.base import Held, Storage
 from aioqueue.storage.heap import HeapStorage
 from aioqueue.storage.objects import ObjectStorage
 from aioqueue.storage.padded import PaddedStorage
-from aioqueue.storage.philox import PhiloxWords, Seed
 from aioqueue.storage.ring import RingStorage
 from aioqueue.storage.shelf import ObjectShelf, Shelf, TypedShelf
 from aioqueue.storage.shuffle import ShuffleStorage

@@ -12,8 +12,8 @@ they cost no copy; a batch that is cancelled leaves them there, first in line.
 from __future__ import annotations
 
 from aioqueue.elements import Columns, Row
+from aioqueue.philox import PhiloxWords, Seed
 from aioqueue.storage.base import Held
-from aioqueue.storage.philox import PhiloxWords, Seed
 from aioqueue.storage.shelf import Entry, Shelf, ShelvedStorage
 
 __all__ = ("ShuffleStorage",)

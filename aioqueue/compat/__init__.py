@@ -1,0 +1,5 @@
+"""Other systems' names for aioqueue."""
+
+from __future__ import annotations
+
+__all__ = ()

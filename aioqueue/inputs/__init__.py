@@ -1,0 +1,5 @@
+"""The input pipeline: sources, readers, prepared examples, batches."""
+
+from __future__ import annotations
+
+__all__ = ()
