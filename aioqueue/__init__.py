@@ -13,6 +13,7 @@ from aioqueue.attempts import QueueState, Statistics
 from aioqueue.coordination.aio import Coordinator, LooperTask, QueueRunner
 from aioqueue.errors import (
     AioQueueError,
+    CancelledError,
     DeadlineExceededError,
     InvalidArgumentError,
     OutOfRangeError,
@@ -34,6 +35,7 @@ __all__ = (
     "AioQueueError",
     "AsyncBatches",
     "AsyncQueue",
+    "CancelledError",
     "Coordinator",
     "DeadlineExceededError",
     "FIFOQueue",

@@ -136,6 +136,11 @@ class Attempt:
         """Whether it still waits to be granted."""
         return self.state is PENDING
 
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether its wait was ended before it was granted, or what it was granted taken back."""
+        return self.state is WITHDRAWN
+
 
 class Put(Attempt):
     """Enqueue one row."""

@@ -8,6 +8,7 @@ so that the ``except`` clause which a program already has keeps working::
     ├── QueueFull              would have to wait for room      asyncio.QueueFull, queue.Full
     ├── QueueEmpty             would have to wait for elements  asyncio.QueueEmpty, queue.Empty
     ├── DeadlineExceededError  the caller's timeout has run out TimeoutError
+    ├── CancelledError         its CancelScope was cancelled    concurrent.futures.CancelledError
     ├── OutOfRangeError        closed, and not enough is left   anyio.EndOfStream, *ShutDown
     ├── QueueClosedError       closed, nothing can be put in   anyio.ClosedResourceError, *ShutDown
     └── StillRunningError      workers outlived their grace     RuntimeError
@@ -25,6 +26,7 @@ Every error survives pickling, attributes included, so that it can cross a proce
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import queue as stdlib_queue
 import sys
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,7 @@ import anyio
 
 __all__ = (
     "AioQueueError",
+    "CancelledError",
     "DeadlineExceededError",
     "InvalidArgumentError",
     "OutOfRangeError",
@@ -78,6 +81,20 @@ class QueueEmpty(AioQueueError, asyncio.QueueEmpty, stdlib_queue.Empty):  # noqa
 
 class DeadlineExceededError(AioQueueError, TimeoutError):
     """The ``timeout=`` of a blocking call has run out; what it had begun is undone.
+
+    Attributes:
+        enqueued: how many rows an interrupted `enqueue_many` has put in (0 for any other call).
+    """
+
+    def __init__(self, message: str = "", *, enqueued: int = 0) -> None:
+        super().__init__(message)
+        self.enqueued = enqueued
+
+
+class CancelledError(AioQueueError, concurrent.futures.CancelledError):
+    """The `CancelScope` around a blocking call was cancelled; what it had begun is undone.
+
+    It has nothing to do with how asyncio cancels a task: it is an ordinary exception.
 
     Attributes:
         enqueued: how many rows an interrupted `enqueue_many` has put in (0 for any other call).

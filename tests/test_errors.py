@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import pickle
 import queue as stdlib_queue
 import sys
@@ -14,6 +15,7 @@ import pytest
 from aioqueue import errors
 from aioqueue.errors import (
     AioQueueError,
+    CancelledError,
     DeadlineExceededError,
     InvalidArgumentError,
     OutOfRangeError,
@@ -28,6 +30,7 @@ ALSO: dict[type[AioQueueError], tuple[type[Exception], ...]] = {
     InvalidArgumentError: (ValueError,),
     QueueFull: (asyncio.QueueFull, stdlib_queue.Full),
     QueueEmpty: (asyncio.QueueEmpty, stdlib_queue.Empty),
+    CancelledError: (concurrent.futures.CancelledError,),
     DeadlineExceededError: (TimeoutError, asyncio.TimeoutError, OSError),
     OutOfRangeError: (anyio.EndOfStream,),
     QueueClosedError: (anyio.ClosedResourceError,),
@@ -41,6 +44,7 @@ EXAMPLES: list[AioQueueError] = [
     QueueFull("full"),
     QueueEmpty("empty"),
     DeadlineExceededError("late", enqueued=3),
+    CancelledError("cancelled", enqueued=2),
     OutOfRangeError("over", queue="images", requested=5, remaining=2, held=1),
     QueueClosedError("closed", queue="images", enqueued=4),
     StillRunningError("alive", workers=("a", "b")),

@@ -130,7 +130,7 @@ def test_the_machine_needs_only_plain_python() -> None:
 
 def test_errors_know_nothing_of_us() -> None:
     assert not [name for name in imports(MODULES["aioqueue.errors"]) if name in MODULES]
-    assert outside("aioqueue.errors") <= {"anyio", "asyncio", "queue", "sys", "typing"}
+    assert outside("aioqueue.errors") <= {"anyio", "asyncio", "concurrent", "queue", "sys", "typing"}
 
 
 def test_anyio_and_asyncio_are_imported_only_where_they_have_a_place() -> None:

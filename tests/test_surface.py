@@ -118,6 +118,7 @@ class TestNames:
             "AioQueueError",
             "AsyncBatches",
             "AsyncQueue",
+            "CancelledError",
             "Coordinator",
             "DeadlineExceededError",
             "FIFOQueue",
@@ -142,6 +143,7 @@ class TestNames:
         assert sync.__all__ == (
             "Batches",
             "BlockingQueue",
+            "CancelScope",
             "Coordinator",
             "FIFOQueue",
             "LooperThread",

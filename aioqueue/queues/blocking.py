@@ -14,18 +14,31 @@ from aioqueue.attempts import (
     GRANTED,
     PENDING,
     Attempt,
-    AttemptState,
     Put,
     PutMany,
     QueueState,
     Take,
     UntilClosed,
 )
-from aioqueue.errors import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
+from aioqueue.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    OutOfRangeError,
+)
 from aioqueue.machine import NOTHING
 from aioqueue.queues.core import QueueFace, checked_seconds, note_rows
 from aioqueue.queues.kinds import FIFOKind, PaddingFIFOKind, PriorityKind, RandomShuffleKind
-from aioqueue.waiting import ThreadLane, deliver, in_event_loop, tell
+from aioqueue.waiting import (
+    ThreadLane,
+    current_scopes,
+    deliver,
+    in_event_loop,
+    least_left,
+    tell,
+    unwatch,
+    watch,
+)
 
 if TYPE_CHECKING:
     from aioqueue.queues import aio  # noqa: F401  # in the string subscripts at the end
@@ -274,6 +287,7 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
             return
         began = perf_counter()
         lane = ThreadLane()
+        scopes = current_scopes()
         sleepers = self._core.sleepers
         try:
             sleepers[lane] = None
@@ -283,15 +297,20 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
             if attempt.state is PENDING or attempt.state is GRANTED:
                 if self._core.lanes:
                     self._core.reap()
+                if scopes:
+                    timeout = least_left(scopes, timeout)
+                    watch(scopes, attempt, began)
                 if timeout is None and max_wait is None:
                     while attempt.is_pending:
                         lane.wait(None)
                 else:
                     self._wait(attempt, lane, began, method, timeout, max_wait)
+                if attempt.is_withdrawn:
+                    raise self._was_cancelled(attempt, method)
                 lanes = self._machine.commit(attempt, perf_counter() - began)
                 if lanes:
                     deliver(lanes)
-        except DeadlineExceededError:
+        except (DeadlineExceededError, CancelledError):
             raise  # withdrawn already, under the lock that decided so
         except BaseException as error:
             tell(self._machine.withdraw, attempt, perf_counter() - began)
@@ -300,6 +319,8 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
             raise
         finally:
             sleepers.pop(lane, None)
+            if scopes:
+                unwatch(scopes, attempt)
         if attempt.error is not None:
             raise attempt.error
 
@@ -325,17 +346,25 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
             waited = perf_counter() - began
             if timeout is not None and waited >= timeout:
                 deliver(self._machine.withdraw(attempt, waited, if_pending=True))
-                if attempt.state is AttemptState.WITHDRAWN:
+                if attempt.is_withdrawn:
                     raise self._timed_out(attempt, method, timeout)
             elif max_wait is not None and waited >= max_wait:
                 max_wait = None
                 assert isinstance(attempt, Take)
                 deliver(self._machine.hurry(attempt))
 
+    def _was_cancelled(self, attempt: Attempt, method: str) -> CancelledError:
+        done = attempt.done if isinstance(attempt, PutMany) else 0
+        return CancelledError(
+            f"{method} on {self._core.kind} '{self.name}' was cancelled by its CancelScope"
+            + (f"; {done} of its rows are in" if done else ""),
+            enqueued=done,
+        )
+
     def _timed_out(self, attempt: Attempt, method: str, timeout: float) -> DeadlineExceededError:
         done = attempt.done if isinstance(attempt, PutMany) else 0
         return DeadlineExceededError(
-            f"{method} on {self._core.kind} '{self.name}' has waited its timeout of {timeout:g} s"
+            f"{method} on {self._core.kind} '{self.name}' has waited its timeout of {timeout:.4g} s"
             + (f"; {done} of its rows are in" if done else ""),
             enqueued=done,
         )

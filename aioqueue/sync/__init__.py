@@ -15,10 +15,12 @@ from aioqueue.queues.blocking import (
     PriorityQueue,
     RandomShuffleQueue,
 )
+from aioqueue.waiting import CancelScope
 
 __all__ = (
     "Batches",
     "BlockingQueue",
+    "CancelScope",
     "Coordinator",
     "FIFOQueue",
     "LooperThread",

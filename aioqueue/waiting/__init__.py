@@ -11,16 +11,22 @@ import sys
 from aioqueue.waiting.aio import current_asyncio_lane
 from aioqueue.waiting.base import AsyncLane, deliver, tell, withdraw_all
 from aioqueue.waiting.gate import Gate
+from aioqueue.waiting.scopes import CancelScope, current_scopes, least_left, unwatch, watch
 from aioqueue.waiting.threads import ThreadLane
 
 __all__ = (
     "AsyncLane",
+    "CancelScope",
     "Gate",
     "ThreadLane",
     "current_lane",
+    "current_scopes",
     "deliver",
     "in_event_loop",
+    "least_left",
     "tell",
+    "unwatch",
+    "watch",
     "withdraw_all",
 )
 

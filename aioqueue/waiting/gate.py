@@ -12,7 +12,9 @@ from time import perf_counter
 from typing import ClassVar
 
 from aioqueue.attempts import DONE, NEITHER, PENDING, WITHDRAWN, Attempt, Lane, Side
+from aioqueue.errors import CancelledError, DeadlineExceededError
 from aioqueue.waiting.base import AsyncLane, tell
+from aioqueue.waiting.scopes import current_scopes, least_left, unwatch, watch
 from aioqueue.waiting.threads import ThreadLane
 
 __all__ = ("Gate",)
@@ -67,18 +69,32 @@ class Gate:
             raise
 
     def wait_blocking(self, timeout: float | None = None) -> bool:
-        """Wait until the gate is open, or for some seconds; tell whether it is open."""
+        """Wait until the gate is open, or for some seconds; tell whether it is open.
+
+        Raises:
+            CancelledError: a `CancelScope` around the call was cancelled.
+            DeadlineExceededError: the deadline of such a scope came before the timeout.
+        """
         passage, lane = _Passage(), ThreadLane()
         if self._begin(passage, lane):
             return True
-        deadline = None if timeout is None else perf_counter() + timeout
+        began = perf_counter()
+        deadline = None if timeout is None else began + timeout
+        scopes = current_scopes()
         try:
+            watch(scopes, passage, began)
             while passage.state is PENDING:
                 left = None if deadline is None else deadline - perf_counter()
-                if (left is not None and left <= 0) or not lane.wait(left):
+                least = least_left(scopes, left) if scopes else left
+                if (least is not None and least <= 0) or not lane.wait(least):
                     break
+            if passage.state is WITHDRAWN:
+                raise CancelledError("the wait was cancelled by its CancelScope")
         finally:
             tell(self.withdraw, passage, if_pending=True)
+            unwatch(scopes, passage)
+        if passage.state is not DONE and (deadline is None or perf_counter() < deadline):
+            raise DeadlineExceededError("the deadline of the CancelScope has passed")
         return passage.state is DONE
 
     # What lanes and `tell` ask of whatever attempts belong to, as of a machine.

@@ -1,0 +1,162 @@
+"""Ending blocking calls from outside: what a cancel scope is in anyio and trio, for threads.
+
+A blocked thread cannot be cancelled as a task can. But what it waits for can be withdrawn, under
+the lock of the queue, so that either the call has happened or nothing has.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Self
+
+from aioqueue.attempts import Attempt, Lane
+from aioqueue.errors import InvalidArgumentError
+from aioqueue.waiting.base import tell
+
+__all__ = ("CancelScope", "current_scopes", "least_left", "unwatch", "watch")
+
+
+class _Scopes(threading.local):
+    """The scopes that the calling thread is in, outermost first."""
+
+    entered: tuple[CancelScope, ...] = ()
+
+
+_scopes = _Scopes()
+
+
+def current_scopes() -> tuple[CancelScope, ...]:
+    """The scopes that the calling thread is in, outermost first."""
+    return _scopes.entered
+
+
+def least_left(scopes: Iterable[CancelScope], timeout: float | None) -> float | None:
+    """The seconds until the first of some deadlines; ``None`` if there is none."""
+    limits = [scope.deadline - perf_counter() for scope in scopes if scope.deadline is not None]
+    if timeout is not None:
+        limits.append(timeout)
+    return max(0.0, min(limits)) if limits else None
+
+
+class _Watched:
+    """An attempt that a thread waits for in a scope, as `tell` wants it."""
+
+    __slots__ = ("attempt", "began")
+
+    def __init__(self, attempt: Attempt, began: float) -> None:
+        self.attempt = attempt
+        self.began = began
+
+    def is_entered_here(self) -> bool:
+        host: Any = self.attempt.host
+        return bool(host.is_entered_here())
+
+    def end(self) -> Iterable[Lane]:
+        """Withdraw it, unless it has ended; returns who is to be woken, its owner among them."""
+        attempt = self.attempt
+        assert attempt.host is not None
+        assert attempt.lane is not None
+        waited = perf_counter() - self.began
+        return (*attempt.host.withdraw(attempt, waited, if_pending=True), attempt.lane)
+
+
+class CancelScope:
+    """Blocking calls made within ``with scope:`` can be cancelled from any thread.
+
+    A call that waits when `cancel` is called, or would have to wait afterwards, raises
+    `CancelledError`, and it did not happen: a dequeue leaves every element in the queue, first in
+    line; an `enqueue` has put nothing in; an `enqueue_many` has put in a prefix, which the
+    exception tells. A call that need not wait is not affected.
+
+    Scopes nest. One scope may be entered by several threads, and again after it was left; a thread
+    that is started within it is not in it.
+
+    Args:
+        timeout: seconds from now after which calls that wait raise `DeadlineExceededError`, all of
+            them together; ``None`` for no limit.
+
+    Raises:
+        InvalidArgumentError: the timeout is no number of seconds.
+    """
+
+    def __init__(self, timeout: float | None = None) -> None:
+        if timeout is not None and (
+            isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0
+        ):
+            raise InvalidArgumentError(
+                f"timeout: got {timeout!r}; expected a number of seconds >= 0, or None"
+            )
+        self._deadline = None if timeout is None else perf_counter() + timeout
+        self._lock = threading.RLock()  # guards all below; a signal handler may cancel
+        self._cancelled = False
+        self._watched: dict[Attempt, _Watched] = {}
+
+    def __repr__(self) -> str:
+        state = "cancelled" if self._cancelled else f"{len(self._watched)} calls waiting"
+        return f"<{type(self).__module__}.{type(self).__name__}, {state}>"
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether `cancel` has been called."""
+        return self._cancelled
+
+    @property
+    def deadline(self) -> float | None:
+        """When its time is up, on the clock of `time.perf_counter`; ``None`` for no limit."""
+        return self._deadline
+
+    def cancel(self) -> None:
+        """Cancel the calls that wait within the scope, and those that will have to.
+
+        Returns at once; may be called from any thread, task or signal handler, and more than once.
+        """
+        with self._lock:
+            self._cancelled = True
+            watched = list(self._watched.values())
+        for one in watched:
+            tell(one.end)
+
+    def __enter__(self) -> Self:
+        _scopes.entered = (*_scopes.entered, self)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        entered = list(_scopes.entered)
+        # From the innermost outwards: the same scope may have been entered twice.
+        for place in range(len(entered) - 1, -1, -1):
+            if entered[place] is self:
+                del entered[place]
+                break
+        _scopes.entered = tuple(entered)
+
+
+def watch(scopes: Iterable[CancelScope], attempt: Attempt, began: float) -> None:
+    """A call begins to wait: end it when one of its scopes is cancelled, or now if one was.
+
+    Args:
+        scopes: those that the calling thread is in.
+        attempt: what it waits for; it has begun.
+        began: when, on the clock of `time.perf_counter`.
+    """
+    for scope in scopes:
+        watched = _Watched(attempt, began)
+        with scope._lock:
+            scope._watched[attempt] = watched
+            cancelled = scope._cancelled  # after it is in: a signal handler may come in between
+        if cancelled:
+            tell(watched.end)
+
+
+def unwatch(scopes: Iterable[CancelScope], attempt: Attempt) -> None:
+    """The call has ended."""
+    for scope in scopes:
+        with scope._lock:
+            scope._watched.pop(attempt, None)
