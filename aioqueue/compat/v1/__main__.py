@@ -1,0 +1,137 @@
+"""Run an unmodified TensorFlow 1 script: ``python -m aioqueue.compat.v1 script.py [args]``.
+
+Within that process ``import tensorflow as tf`` gives `aioqueue.compat.v1`, and so do
+``tensorflow.compat.v1`` and the modules below ``tensorflow.python`` that scripts with queues import
+from. The script sees what it would see under ``python script.py``: ``sys.argv``, ``sys.path``,
+``__main__``, tracebacks that begin with its own first line, and the exit status.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import io
+import os
+import runpy
+import sys
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aioqueue.compat.v1.shim import install
+
+__all__ = ("main", "run_module", "run_script")
+
+USAGE = """\
+usage: python -m aioqueue.compat.v1 script.py [args ...]
+       python -m aioqueue.compat.v1 -m module [args ...]
+
+Runs a TensorFlow 1 script on aioqueue: `import tensorflow as tf` in it, or in what it
+imports, gives aioqueue.compat.v1. TensorFlow itself is neither needed nor imported.
+
+  script.py    the script; it sees the arguments after it in sys.argv
+  -m module    run a module by name, as `python -m` does
+  -h, --help   this text
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what the command line asks for.
+
+    Args:
+        arguments: the command line without the program: the script, then its own arguments.
+
+    Returns:
+        The exit status, if the script did not choose one itself by `SystemExit`.
+    """
+    first = arguments[0] if arguments else None
+    if first in ("-h", "--help"):
+        sys.stdout.write(USAGE)
+        return 0
+    wants_module = first == "-m"
+    if first is None or (wants_module and len(arguments) < 2) or _is_unknown_option(first):
+        sys.stderr.write(USAGE)
+        return 2
+    install()
+    if wants_module:
+        return run_module(arguments[1], arguments[2:])
+    return run_script(first, arguments[1:])
+
+
+def run_script(path: str, arguments: Sequence[str]) -> int:
+    """Run a file as ``python path arguments`` would.
+
+    Args:
+        path: the script.
+        arguments: what it finds in ``sys.argv[1:]``.
+
+    Returns:
+        0, or 2 if the file cannot be read.
+    """
+    try:
+        with io.open_code(os.path.abspath(path)) as file:
+            source = file.read()
+    except OSError as error:
+        reason = f"[Errno {error.errno}] {error.strerror}"
+        sys.stderr.write(f"{sys.executable}: can't open file {path!r}: {reason}\n")
+        return 2
+    module = types.ModuleType("__main__")
+    module.__file__ = path
+    module.__dict__["__builtins__"] = __builtins__
+    module.__dict__["__cached__"] = None
+    module.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    sys.modules["__main__"] = module
+    sys.argv[:] = [path, *arguments]
+    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    _run(lambda: exec(compile(source, path, "exec", dont_inherit=True), module.__dict__))
+    return 0
+
+
+def run_module(name: str, arguments: Sequence[str]) -> int:
+    """Run a module as ``python -m name arguments`` would.
+
+    Args:
+        name: full name of a module, or of a package with a ``__main__``.
+        arguments: what it finds in ``sys.argv[1:]``.
+
+    Returns:
+        0.
+    """
+    sys.argv[:] = [name, *arguments]
+    _run(lambda: runpy.run_module(name, run_name="__main__", alter_sys=True))
+    return 0
+
+
+def _is_unknown_option(argument: str) -> bool:
+    return argument.startswith("-") and argument != "-m"
+
+
+def _run(program: Callable[[], Any]) -> None:
+    """Run a program; if it fails, the traceback that Python prints begins in the program."""
+    try:
+        program()
+    except SystemExit:
+        raise
+    except BaseException as error:
+        theirs = error.__traceback__
+        while theirs is not None and _is_ours(theirs):
+            theirs = theirs.tb_next
+        print_error = sys.excepthook  # that of the program, if it has set one
+
+        def hook(
+            kind: type[BaseException], value: BaseException, trace: types.TracebackType | None
+        ) -> None:
+            trace = theirs if value is error else trace
+            print_error(kind, value.with_traceback(trace), trace)
+
+        sys.excepthook = hook
+        raise
+
+
+def _is_ours(trace: types.TracebackType) -> bool:
+    """Whether a frame is one of those between the interpreter and the program."""
+    names = (__file__, runpy.__file__, "<frozen runpy>")
+    return trace.tb_frame.f_code.co_filename in names
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,209 @@
+"""Names that are not there: an error that says why, what to use instead, and what is near.
+
+The namespaces of the compat layer end with ``__getattr__ = names_of(__name__)``. Asking one of
+them for a name that it lacks raises `AbsentNameError`, an `AttributeError`, so that ``hasattr`` and
+``getattr`` with a default work as on any module.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+__all__ = ("REASONS", "AbsentNameError", "explain", "names_of", "reason_of")
+
+PACKAGE = "aioqueue.compat.v1"
+
+TRAINING = (
+    "gradients and optimisers belong to your framework: run the training step between two"
+    " session runs, or within one in a tf.py_func"
+)
+LAYERS = (
+    "layers and models belong to your framework: give it the arrays that Session.run returns,"
+    " or call it in a tf.py_func"
+)
+CHECKPOINTS = (
+    "checkpoints are out of scope: fetch variables with Session.run and save the arrays with"
+    " numpy.savez"
+)
+SUMMARIES = (
+    "summaries are out of scope: queue.statistics() of aioqueue's own queues has the fill level,"
+    " and tensorboardX or your framework writes event files"
+)
+IMAGES = "image ops are out of scope: decode in a tf.py_func, with Pillow or OpenCV"
+LOOPS = "loops within a graph are out of scope: loop in Python around Session.run"
+DEVICES = "everything runs on NumPy in this process; tf.device is accepted and has no effect"
+EAGER = "ops are deferred here: build them, then run them with tf.Session"
+ESTIMATORS = "estimators are out of scope: loop over tf.train.MonitoredSession instead"
+LMDB = "it would need the package lmdb: read the database in a tf.py_func"
+DATASETS = (
+    "tf.data goes as far as scripts with queues use it: from_tensor_slices, from_tensors, range,"
+    " from_generator, zip, map, batch, shuffle, repeat, take, skip, prefetch"
+)
+
+REASONS: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "AggregationMethod",
+            "GradientTape",
+            "clip_by_global_norm",
+            "custom_gradient",
+            "gradients",
+            "hessians",
+            "stop_gradient",
+            "train.AdadeltaOptimizer",
+            "train.AdagradOptimizer",
+            "train.AdamOptimizer",
+            "train.ExponentialMovingAverage",
+            "train.FtrlOptimizer",
+            "train.GradientDescentOptimizer",
+            "train.MomentumOptimizer",
+            "train.Optimizer",
+            "train.RMSPropOptimizer",
+            "train.SyncReplicasOptimizer",
+            "train.exponential_decay",
+            "train.piecewise_constant",
+            "train.polynomial_decay",
+        ),
+        TRAINING,
+    ),
+    **dict.fromkeys(
+        (
+            "contrib.layers",
+            "contrib.learn",
+            "contrib.rnn",
+            "contrib.slim",
+            "keras",
+            "layers",
+            "losses",
+            "metrics",
+            "nn",
+        ),
+        LAYERS,
+    ),
+    **dict.fromkeys(
+        (
+            "saved_model",
+            "train.Checkpoint",
+            "train.CheckpointSaverHook",
+            "train.Saver",
+            "train.checkpoint_exists",
+            "train.get_checkpoint_state",
+            "train.import_meta_graph",
+            "train.export_meta_graph",
+            "train.latest_checkpoint",
+            "train.write_graph",
+        ),
+        CHECKPOINTS,
+    ),
+    **dict.fromkeys(
+        ("Summary", "summary", "train.SummarySaverHook", "train.SummaryWriter"), SUMMARIES
+    ),
+    **dict.fromkeys(("image",), IMAGES),
+    **dict.fromkeys(("map_fn", "scan", "while_loop"), LOOPS),
+    **dict.fromkeys(("config", "distribute", "tpu", "train.replica_device_setter"), DEVICES),
+    **dict.fromkeys(("contrib.eager", "enable_eager_execution", "enable_v2_behavior"), EAGER),
+    **dict.fromkeys(("estimator", "train.Supervisor", "train.NanTensorHook"), ESTIMATORS),
+    **dict.fromkeys(("LMDBReader",), LMDB),
+    **dict.fromkeys(("contrib.data", "data.experimental"), DATASETS),
+}
+"""Why a name, or all below it, is absent; names as after ``tf.``."""
+
+
+class AbsentNameError(AttributeError, NotImplementedError):
+    """TensorFlow 1 had this name, or seems to be thought to, and this module has not."""
+
+
+def names_of(module: str, deferred: Mapping[str, str] | None = None) -> Callable[[str], Any]:
+    """Make the ``__getattr__`` of a namespace.
+
+    Args:
+        module: full name of the namespace, its ``__name__``.
+        deferred: names that are imported when they are asked for, because they need an extra,
+            each with the module that has it.
+
+    Returns:
+        A function that imports a deferred name, and explains any other.
+    """
+    sources = dict(deferred or {})
+
+    def __getattr__(name: str) -> Any:  # noqa: N807  # the name that tracebacks know it by
+        if name in sources:
+            return getattr(importlib.import_module(sources[name]), name)
+        if name.startswith("__"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        raise AbsentNameError(explain(_path(module, name)))
+
+    return __getattr__
+
+
+def explain(path: str) -> str:
+    """Say that a name is not there, why, and which names are near.
+
+    Args:
+        path: the name as after ``tf.``: ``"train.Saver"``.
+
+    Returns:
+        Some sentences, without a full stop at the end.
+    """
+    parts = [f"tf.{path} is not in {PACKAGE}"]
+    reason = reason_of(path)
+    if reason is not None:
+        parts[0] += f": {reason}"
+    near = list(_near(path))
+    if near:
+        parts.append(f"Near it: {', '.join(near)}")
+    elif reason is None:
+        parts.append("It has the queues of TensorFlow 1 and what scripts with queues need")
+    return ". ".join(parts)
+
+
+def reason_of(path: str) -> str | None:
+    """Why a name is absent; ``None`` if nobody has thought of it.
+
+    Args:
+        path: the name as after ``tf.``.
+    """
+    while path:
+        if path in REASONS:
+            return REASONS[path]
+        path = path.rpartition(".")[0]
+    return None
+
+
+def _path(module: str, name: str) -> str:
+    return f"{module.removeprefix(PACKAGE)}.{name}".lstrip(".")
+
+
+def _near(path: str) -> Iterator[str]:
+    """Names that may be meant: the same one in another namespace, then similar ones in its own."""
+    space, _, name = path.rpartition(".")
+    spaces = dict(_namespaces())
+    same = [
+        f"tf.{_join(other, found)}"
+        for other, names in spaces.items()
+        for found in names
+        if found.lower() == name.lower() and _join(other, found) != path
+    ]
+    yield from same
+    if space in spaces and len(name) > 2:
+        for found in difflib.get_close_matches(name, spaces[space], n=3, cutoff=0.7):
+            if f"tf.{_join(space, found)}" not in same:
+                yield f"tf.{_join(space, found)}"
+
+
+def _namespaces() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The public namespaces that are loaded, as ``("train", ("Coordinator", ...))``."""
+    package = sys.modules[PACKAGE]
+    yield "", package.__all__
+    for name in package.__all__:
+        namespace = sys.modules.get(f"{PACKAGE}.{name}")
+        if namespace is not None:
+            yield name, namespace.__all__
+
+
+def _join(space: str, name: str) -> str:
+    return f"{space}.{name}" if space else name

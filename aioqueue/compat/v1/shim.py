@@ -1,0 +1,139 @@
+"""``import tensorflow`` gives `aioqueue.compat.v1`, in this process, once `install` was called.
+
+A finder at the front of ``sys.meta_path`` answers for ``tensorflow`` and everything below it, so
+that TensorFlow is not imported even where it is installed. What TensorFlow has and this package
+has not raises `ImportError` with an explanation, not the one of a missing module.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from aioqueue.compat.v1.absent import PACKAGE, AbsentNameError, explain
+
+__all__ = ("TensorFlowFinder", "install")
+
+ROOT = "tensorflow"
+
+PRIVATE_MODULES: dict[str, str] = {
+    "client.session": "",
+    "data.ops.dataset_ops": "data",
+    "framework.constant_op": "",
+    "framework.dtypes": "",
+    "framework.errors": "errors",
+    "framework.errors_impl": "errors",
+    "framework.ops": "",
+    "framework.random_seed": "",
+    "framework.tensor_shape": "",
+    "lib.io.python_io": "python_io",
+    "lib.io.tf_record": "python_io",
+    "ops.array_ops": "",
+    "ops.control_flow_ops": "",
+    "ops.data_flow_ops": "",
+    "ops.io_ops": "",
+    "ops.math_ops": "",
+    "ops.parsing_ops": "",
+    "ops.random_ops": "",
+    "ops.script_ops": "",
+    "ops.state_ops": "",
+    "ops.string_ops": "",
+    "ops.variables": "",
+    "platform.app": "app",
+    "platform.flags": "flags",
+    "platform.gfile": "gfile",
+    "platform.tf_logging": "logging",
+    "training.basic_session_run_hooks": "train",
+    "training.coordinator": "train",
+    "training.input": "train",
+    "training.monitored_session": "train",
+    "training.queue_runner": "train",
+    "training.queue_runner_impl": "train",
+    "training.session_run_hook": "train",
+    "training.training": "train",
+    "util.compat": "compat",
+}
+"""Modules below ``tensorflow.python`` that scripts import from: the namespace that has the names."""
+
+
+def install() -> None:
+    """Let ``import tensorflow`` give this package from now on. Calling it again changes nothing."""
+    if not any(isinstance(finder, TensorFlowFinder) for finder in sys.meta_path):
+        for name in [name for name in sys.modules if _below(name) is not None]:
+            del sys.modules[name]
+        sys.meta_path.insert(0, TensorFlowFinder())
+
+
+class TensorFlowFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds and loads ``tensorflow`` and its modules, and explains those that are not there."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Answer for every name that begins with ``tensorflow``."""
+        below = _below(fullname)
+        if below is None:
+            return None
+        if _source(below) is None:
+            raise ModuleNotFoundError(explain(below), name=f"{PACKAGE}.{below}")
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        """Make a module that has the names of the namespace that it stands for."""
+        return _Alias(spec.name, _source(_below(spec.name) or ""))
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is left to run."""
+
+
+class _Alias(ModuleType):
+    """A module of another name with the attributes of a namespace, looked up when asked for.
+
+    The namespace itself keeps its own name and spec, which the import system would replace.
+    """
+
+    def __init__(self, name: str, source: ModuleType | None) -> None:
+        super().__init__(name, None if source is None else source.__doc__)
+        self.__dict__["_source"] = source
+        if source is not None:
+            self.__dict__["__all__"] = source.__all__
+
+    def __getattr__(self, name: str) -> Any:
+        source = self.__dict__["_source"]
+        if source is None or name == "__wrapped__":
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return getattr(source, name)
+
+    def __dir__(self) -> list[str]:
+        return dir(self.__dict__["_source"])
+
+
+def _below(fullname: str) -> str | None:
+    """What comes after ``tensorflow.``; empty for itself; None if it is another package."""
+    if fullname == ROOT:
+        return ""
+    return fullname.removeprefix(f"{ROOT}.") if fullname.startswith(f"{ROOT}.") else None
+
+
+def _source(below: str) -> ModuleType | None:
+    """The namespace that a module stands for; None if there is none."""
+    if below.startswith("compat.v1"):
+        below = below.removeprefix("compat.v1").lstrip(".")
+    if below == "python" or any(f"python.{name}.".startswith(f"{below}.") for name in PRIVATE_MODULES):
+        private = PRIVATE_MODULES.get(below.removeprefix("python").lstrip("."), "")
+        return importlib.import_module(f"{PACKAGE}.{private}".rstrip("."))
+    found: Any = importlib.import_module(PACKAGE)
+    for part in filter(None, below.split(".")):
+        try:
+            found = getattr(found, part)
+        except AbsentNameError:
+            return None
+    return found if isinstance(found, ModuleType) else None
