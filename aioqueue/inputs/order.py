@@ -1,0 +1,116 @@
+"""In which order a source goes through its items: any part of any epoch's shuffle, on its own.
+
+Two ways to shuffle, chosen by the length alone. Both depend on nothing but (seed, epoch, length),
+and are exact integer arithmetic, so the order is the same on every platform.
+
+Up to `LONGEST_TABLE` items, the forward Fisher-Yates shuffle: every order is equally likely, up to
+the bias of a 32-bit word taken modulo the length. Words come from Philox as they did in
+TensorFlow 1, so the order is that of its input producers with the same seed. It needs a table of 8
+bytes per item.
+
+Above, no table: a bijection is computed for each place by itself. It is a generalised Feistel
+network on two digits with cycle walking (Black and Rogaway, "Ciphers with arbitrary finite
+domains", CT-RSA 2002, method 3), whose round function is the finaliser of SplitMix64 (Steele, Lea
+and Flood, OOPSLA 2014). Far fewer orders are possible than there are permutations, but no pattern
+is left to see, and a trillion items take no memory.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from math import isqrt
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aioqueue.philox import philox_blocks, resolve_seed
+
+__all__ = ("LONGEST_TABLE", "feistel", "indices")
+
+LONGEST_TABLE: Final = 2**22
+"""The most items that are shuffled by means of a table (of 32 MiB then)."""
+
+_CHUNK: Final = 4096
+_BLOCKS: Final = _CHUNK // 4
+_ROUNDS: Final = 8
+_MIX: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_SHIFTS: Final = (np.uint64(30), np.uint64(27), np.uint64(31))
+
+
+def indices(n: int, seed: int | None, epoch: int, shard: tuple[int, int]) -> Iterator[int]:
+    """The indices that one shard goes through in one epoch, in order.
+
+    Args:
+        n: how many items there are, in all shards together.
+        seed: what they are shuffled with; ``None`` leaves them in order.
+        epoch: number of the epoch, from 0.
+        shard: (index, count): every count-th place of the common order, from place index on.
+    """
+    if seed is None:
+        return iter(range(shard[0], n, shard[1]))
+    if n <= LONGEST_TABLE:
+        return _from_table(n, seed, epoch, shard)
+    return _computed(n, seed, epoch, shard)
+
+
+def _from_table(n: int, seed: int, epoch: int, shard: tuple[int, int]) -> Iterator[int]:
+    index, count = shard
+    key, upper = resolve_seed(seed)
+    first = epoch * -(-(n - 1) // 4)  # where TensorFlow 1's generator stood after earlier epochs
+    table = array("q", np.arange(n, dtype=np.int64).tobytes())
+    for start in range(0, n, _CHUNK):
+        stop = min(start + _CHUNK, n)
+        words = philox_blocks(key, upper, first + start // 4, _BLOCKS)[: stop - start]
+        places = np.arange(start, stop)
+        # What stands at a place is settled once that place has been swapped with a later one.
+        swaps: list[int] = (places + words % (n - places)).tolist()
+        for place, other in enumerate(swaps, start):
+            table[place], table[other] = table[other], table[place]
+        yield from table[start + (index - start) % count : stop : count]
+
+
+def _computed(n: int, seed: int, epoch: int, shard: tuple[int, int]) -> Iterator[int]:
+    index, count = shard
+    keys = philox_blocks(*resolve_seed(seed), epoch * _ROUNDS, _ROUNDS).view(np.uint64)[:_ROUNDS]
+    for start in range(index, n, count * _CHUNK):
+        places = np.arange(start, min(start + count * _CHUNK, n), count, dtype=np.uint64)
+        yield from feistel(places, n, keys).tolist()
+
+
+def feistel(places: NDArray[np.uint64], n: int, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Where each place goes in a permutation of ``range(n)``.
+
+    Args:
+        places: numbers below n.
+        n: how many places there are, 1 to 2**63 - 1.
+        keys: one word for each round, of which there is an even number; they choose the
+            permutation.
+    """
+    low = isqrt(n - 1) + 1
+    high = -(-n // low)  # low * high is n or little more: walking is short
+    moved = _network(places, low, high, keys)
+    while (outside := moved >= n).any():
+        # A walk along a cycle comes back inside, as it began inside.
+        moved[outside] = _network(moved[outside], low, high, keys)
+    return moved
+
+
+def _network(
+    values: NDArray[np.uint64], low: int, high: int, keys: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """One pass through the network, a permutation of ``range(low * high)``."""
+    sizes: Any = np.uint64(low), np.uint64(high)
+    right, left = values // sizes[0], values % sizes[0]
+    for number, key in enumerate(keys):
+        left, right = right, (left + _mixed(right + key)) % sizes[number % 2]
+    joined: NDArray[np.uint64] = left + sizes[0] * right
+    return joined
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of SplitMix64, less its lowest bit: adding to it cannot overflow."""
+    values = (values ^ (values >> _SHIFTS[0])) * _MIX[0]
+    values = (values ^ (values >> _SHIFTS[1])) * _MIX[1]
+    return (values ^ (values >> _SHIFTS[2])) >> np.uint64(1)

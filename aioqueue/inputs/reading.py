@@ -1,0 +1,122 @@
+"""Reading ahead: what would block an event loop is iterated on a thread of its own.
+
+The thread puts what it reads into a queue of objects, which bounds how far ahead it may be; the
+task takes everything that is there each time it comes. So the price of a crossing between the two
+is shared by many items while the reader is ahead, and no item waits for a second one while it is
+not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Awaitable, Generator
+from typing import Generic, TypeVar
+
+from aioqueue import FIFOQueue, OutOfRangeError, QueueClosedError, sync
+
+__all__ = ("ReadAhead",)
+
+T = TypeVar("T")
+
+
+class ReadAhead(Generic[T]):
+    """An async iterator over what a thread reads ahead. For tasks of one event loop.
+
+    The thread starts with the first item that is asked for. It ends, and closes its files, when
+    everything has been read, when reading fails, after `aclose`, and when the iterator is dropped
+    (as by ``break``): at once if it waits for room, else after the call that it is in.
+
+    A cancelled ``__anext__`` loses nothing: iteration can go on after it.
+
+    Args:
+        bursts: what is read, in lists of one item or more, handed over as they come.
+        ahead: how many items the thread may be ahead, >= 1.
+        name: what the thread is named after.
+    """
+
+    __slots__ = ("__weakref__", "_reading")
+
+    def __init__(self, bursts: Generator[list[T], None, None], *, ahead: int, name: str) -> None:
+        self._reading = _Reading(bursts, ahead, name)
+
+    def __aiter__(self) -> ReadAhead[T]:
+        return self
+
+    def __anext__(self) -> Awaitable[T]:
+        # Not a coroutine of this object's own: a traceback through it would keep the object, and
+        # so the thread, for as long as somebody keeps the exception.
+        return self._reading.next()
+
+    async def aclose(self) -> None:
+        """Stop reading; iteration is over."""
+        self._reading.close()
+
+    def __del__(self) -> None:
+        self._reading.close()
+
+
+class _Reading(Generic[T]):
+    """One run of a thread, and what has come from it but has not been handed out."""
+
+    __slots__ = ("_ahead", "_bursts", "_items", "_name", "_over", "_queue", "_started")
+
+    def __init__(self, bursts: Generator[list[T], None, None], ahead: int, name: str) -> None:
+        self._bursts = bursts
+        self._ahead = ahead
+        self._name = name
+        self._queue = FIFOQueue(ahead, name=name)
+        self._items: deque[T] = deque()
+        self._started = False
+        self._over = False
+
+    async def next(self) -> T:
+        while not self._items:
+            # Several tasks may wait here: each adds what it was given to what is there.
+            self._items.extend(await self._more())
+        return self._items.popleft()
+
+    async def _more(self) -> list[T]:
+        if self._over:
+            raise StopAsyncIteration
+        if not self._started:
+            self._started = True
+            threading.Thread(
+                target=_read,
+                args=(self._bursts, self._queue.sync),
+                name=f"aioqueue-read-{self._name}",
+                daemon=True,
+            ).start()
+        try:
+            items: list[T] = await self._queue.dequeue_up_to(self._ahead, max_wait=0)
+        except OutOfRangeError as end:
+            failure = end.__cause__
+        else:
+            return items
+        # Failed or not, it is over; a failure is raised once, as from a generator.
+        was_over, self._over = self._over, True
+        if failure is None or was_over:
+            raise StopAsyncIteration
+        raise failure
+
+    def close(self) -> None:
+        self._over = True
+        self._items.clear()
+        self._queue.close(cancel_pending_enqueues=True)
+
+
+def _read(bursts: Generator[list[T], None, None], queue: sync.FIFOQueue) -> None:
+    """What the thread does."""
+    failure: BaseException | None = None
+    try:
+        for burst in bursts:
+            try:
+                queue.enqueue_many(burst)
+            except QueueClosedError:  # nobody wants it any more
+                break
+    except BaseException as error:
+        failure = error
+    try:
+        bursts.close()  # before the reader is told that all is over: files are closed by then
+    finally:
+        queue.close(cause=failure)
