@@ -228,9 +228,14 @@ class Machine:
     def try_dequeue_many(self, n: int, out: Columns | None = None) -> Columns | None:
         """Take n rows out, if that concerns no one else; else return None."""
         with self._lock:
-            if len(self.storage) - n >= self._quick_out:
+            # What may yet fail to be finished is taken by an attempt, from which it can go back.
+            if len(self.storage) - n >= self._quick_out and not self.storage.finishes:
                 return self.storage.pull(n, out)
         return None
+
+    def guard_with(self, lock: OwnedLock) -> None:
+        """Use another lock from now on, where no one else can be in the middle of a move."""
+        self._lock = lock
 
     def is_entered_here(self) -> bool:
         """Whether the calling thread is in the middle of a move already.

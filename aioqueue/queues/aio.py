@@ -168,7 +168,7 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
             await self._breathe(n)
         columns = self._machine.try_dequeue_many(n, arrays)
         if columns is not None:
-            return self._core.spec.batch(self._core.storage.finish(columns))
+            return self._core.spec.batch(columns)
         take = Take(n, out=arrays)
         await self._complete(take)
         return self._core.taken(take)
@@ -204,7 +204,7 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
             await self._breathe(n)
         columns = self._machine.try_dequeue_many(n)
         if columns is not None:
-            return self._core.spec.batch(self._core.storage.finish(columns))
+            return self._core.spec.batch(columns)
         take = Take(n, up_to=True, hurried=max_wait == 0)
         await self._complete(take, max_wait or None)
         return self._core.taken(take)

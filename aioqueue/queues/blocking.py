@@ -184,7 +184,7 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
             return self._core.empty_batch(arrays)
         columns = self._machine.try_dequeue_many(n, arrays)
         if columns is not None:
-            return self._core.spec.batch(self._core.storage.finish(columns))
+            return self._core.spec.batch(columns)
         take = Take(n, out=arrays)
         self._complete(take, "dequeue_many", timeout)
         return self._core.taken(take)
@@ -220,7 +220,7 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
             return self._core.empty_batch()
         columns = self._machine.try_dequeue_many(n)
         if columns is not None:
-            return self._core.spec.batch(self._core.storage.finish(columns))
+            return self._core.spec.batch(columns)
         take = Take(n, up_to=True, hurried=max_wait == 0)
         self._complete(take, "dequeue_up_to", timeout, max_wait or None)
         return self._core.taken(take)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 from contextlib import suppress
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from aioqueue.attempts import Attempt, AttemptState, Put, PutMany, QueueState, S
 from aioqueue.elements import Columns, Component, Spec
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull
 from aioqueue.machine import NOTHING, Machine, OwnedLock
+from aioqueue.queues.forks import refuse_in_forks
 from aioqueue.storage import Storage
 from aioqueue.waiting import AsyncLane, ThreadLane, deliver, tell, withdraw_all
 
@@ -77,6 +78,7 @@ class QueueCore:
         self.lanes: dict[AsyncLane, None] = {}  # of the event loops whose tasks have waited here
         # Of the threads that wait now. Only ever set, popped and listed, each of which is atomic.
         self.sleepers: dict[ThreadLane, None] = {}
+        refuse_in_forks(self)
 
     def remember(self, lane: AsyncLane) -> None:
         """Note an event loop whose tasks wait here."""
@@ -135,8 +137,15 @@ class QueueCore:
         return self.spec.batch(self.storage.finish(self.storage.concatenate([])))
 
     def taken(self, attempt: Take) -> Any:
-        """The batch that a dequeue which has ended gives to its caller."""
-        return self.spec.batch(self.storage.finish(self.storage.columns(attempt.held)))
+        """The batch that a dequeue which has ended gives to its caller.
+
+        If it cannot be made, for want of memory perhaps, its rows go back.
+        """
+        try:
+            return self.spec.batch(self.storage.finish(self.storage.columns(attempt.held)))
+        except BaseException:
+            tell(self.machine.withdraw, attempt)
+            raise
 
 
 class QueueFace(Generic[PeerT]):
@@ -163,13 +172,27 @@ class QueueFace(Generic[PeerT]):
 
     def __repr__(self) -> str:
         core = self._core
-        size = self._machine.size
+        try:
+            size = self._machine.size
+        except RuntimeError:  # see `forks`
+            return f"<{type(self).__module__}.{core.kind} '{core.name}' of another process>"
         bound = "unbounded" if core.capacity is None else f"{size}/{core.capacity}"
         inside = bound if core.capacity is not None else f"{size} elements, unbounded"
         state = self._machine.state
         suffix = "" if state is QueueState.OPEN else f", {state.value}"
         return (
             f"<{type(self).__module__}.{core.kind} '{core.name}' [{core.spec!r}] {inside}{suffix}>"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            f"{self._core.kind} '{self.name}' cannot be pickled or copied: a queue lives in one"
+            " process. Send elements between processes, not queues"
         )
 
     def __len__(self) -> int:

@@ -77,6 +77,9 @@ class Storage(ABC):
     eager: ClassVar[bool] = False
     """Whether a row must be claimed at the moment it comes, because the choice depends on it."""
 
+    finishes: ClassVar[bool] = False
+    """Whether `finish` has work to do, which may fail: then batches must be able to go back."""
+
     def __init__(self) -> None:
         self.returned: list[tuple[Any, Row]] = []
         self._next_ticket = 0

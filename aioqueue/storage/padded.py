@@ -22,6 +22,8 @@ class PaddedStorage(ObjectStorage):
         components: the components of a row.
     """
 
+    finishes = True
+
     def __init__(self, components: tuple[Component, ...]) -> None:
         super().__init__()
         self._components = components
