@@ -1,0 +1,329 @@
+"""Values to tensors: `constant` and `convert_to_tensor`.
+
+Python numbers become float32 and int32 (int64 if they need it), text becomes ``bytes``, and NumPy
+values keep their type. Where a dtype is asked for, Python values must be of its kind, while NumPy
+values are cast without a word: TensorFlow 1's rules.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from aioqueue.compat.v1.core import dtypes
+from aioqueue.compat.v1.core.dtypes import DType, as_dtype, dtype_of_value
+from aioqueue.compat.v1.core.graph import Operation, Tensor, get_default_graph, op
+from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
+
+__all__ = (
+    "as_bytes",
+    "as_value",
+    "constant",
+    "constant_value",
+    "convert_to_tensor",
+    "freeze",
+    "plain_value",
+    "register_tensor_conversion_function",
+)
+
+Converter = Callable[..., Any]
+
+
+def as_bytes(text: str | bytes) -> bytes:
+    """A string as TensorFlow holds it: text in UTF-8."""
+    return text.encode() if isinstance(text, str) else text
+
+
+def plain_value(array: Any) -> Any:
+    """What a user sees of an array: itself, or for rank 0 a NumPy scalar or ``bytes``."""
+    return array[()] if isinstance(array, np.ndarray) and array.ndim == 0 else array
+
+
+def freeze(value: Any) -> Any:
+    """The value, read-only if it is an array, through a view: for what outlives a step.
+
+    A fetch gives such arrays out as copies.
+    """
+    if isinstance(value, np.ndarray) and value.flags.writeable:
+        value = value.view()
+        value.flags.writeable = False
+    return value
+
+
+def as_value(value: Any, dtype: DType | None = None, *, check: bool = True) -> Any:
+    """A Python or NumPy value as kernels get them: array, NumPy scalar, or ``bytes``.
+
+    Args:
+        value: anything that NumPy makes an array of.
+        dtype: the type to make it; None for the one that the value suggests.
+        check: whether Python values must be of the dtype's kind.
+
+    Raises:
+        TypeError: the value is not of the dtype's kind.
+        ValueError: it is None, or its rows differ in length.
+    """
+    return plain_value(_as_array(value, dtype, check))
+
+
+def _as_array(value: Any, dtype: DType | None, check: bool) -> np.ndarray[Any, Any]:
+    if value is None:
+        raise ValueError("None values not supported.")
+    if isinstance(value, np.ndarray | np.generic):
+        given = np.asarray(value)
+        if dtype is not None and dtype is not dtypes.string and given.dtype.kind not in "OSU":
+            return given.astype(dtype.numpy, copy=False)
+        if dtype is None and given.dtype.kind not in "OSU":
+            dtype_of_value(given)  # raises for types that TensorFlow had not
+            return given
+    elif dtype is not None and check:
+        _check_kind(value, dtype)
+    if dtype is None:
+        return _suggested(value)
+    if dtype is dtypes.string:
+        return _as_strings(np.asarray(value, dtype=object))
+    return np.asarray(value, dtype=dtype.numpy)
+
+
+def _suggested(value: Any) -> np.ndarray[Any, Any]:
+    """A Python value (or NumPy strings) as the array that TensorFlow would make of it."""
+    array = np.asarray(value)
+    if array.dtype.kind in "SU":
+        return _as_strings(np.asarray(value, dtype=object))
+    if array.dtype.kind == "O":
+        if not all(isinstance(one, str | bytes) for one in array.flat):
+            raise TypeError(
+                f"Failed to convert elements of {value!r} to Tensor: expected numbers, strings, "
+                "lists of them, or NumPy arrays"
+            )
+        return _as_strings(array)
+    if array.dtype == np.float64:
+        return array.astype(np.float32)
+    if array.dtype == np.int64:
+        smaller = array.astype(np.int32)
+        return smaller if np.array_equal(smaller, array) else array
+    dtype_of_value(array)
+    return array
+
+
+def _as_strings(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    result = np.empty(array.shape, dtype=object)
+    for index, one in enumerate(array.flat):
+        if not isinstance(one, str | bytes):
+            raise TypeError(f"Expected string, but got {one} of type '{type(one).__name__}'.")
+        result.flat[index] = as_bytes(one)
+    return result
+
+
+def _is_real(one: Any) -> bool:
+    return isinstance(one, numbers.Real | np.floating | np.integer | np.bool_)
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "i": lambda one: isinstance(one, numbers.Integral | np.bool_),
+    "u": lambda one: isinstance(one, numbers.Integral | np.bool_),
+    "f": _is_real,
+    "c": lambda one: isinstance(one, numbers.Complex) or _is_real(one),
+    "b": lambda one: isinstance(one, bool | np.bool_),
+    "O": lambda one: isinstance(one, str | bytes),
+}
+
+
+def _check_kind(value: Any, dtype: DType) -> None:
+    """Raise TypeError for the first Python value that `dtype` cannot hold."""
+    if isinstance(value, list | tuple):
+        for one in value:
+            _check_kind(one, dtype)
+    elif value is None:
+        raise ValueError("None values not supported.")
+    elif hasattr(value, "__array__") and not isinstance(value, np.generic):
+        return
+    elif not _KINDS[dtype.numpy.kind](value) and not isinstance(value, np.ndarray):
+        # np.asarray may still know it (an array-like of another library), Python values not.
+        raise TypeError(f"Expected {dtype.name}, but got {value} of type '{type(value).__name__}'.")
+
+
+def constant(
+    value: Any,
+    dtype: Any = None,
+    shape: Any = None,
+    name: str = "Const",
+    verify_shape: bool = False,
+) -> Tensor:
+    """A tensor that always has this value.
+
+    Args:
+        value: a number, a string, an array, or nested lists of them.
+        dtype: the type to make it; None for the one that the value suggests.
+        shape: the shape to give it; if `value` has too few elements the last one is repeated.
+        name: of the operation.
+        verify_shape: whether `value` must have `shape` already.
+
+    Raises:
+        TypeError: the value is not of the dtype's kind, or is a tensor.
+        ValueError: it has too many elements, or is None.
+    """
+    if isinstance(value, Tensor | Operation):
+        raise TypeError("Expected any non-tensor type, but got a tensor instead.")
+    array = _as_array(value, None if dtype is None else as_dtype(dtype), check=True)
+    if isinstance(value, np.ndarray) and array.base is None and array is value:
+        array = array.copy()  # the caller's to change
+    elif isinstance(value, np.ndarray):
+        array = np.array(array)
+    if shape is not None:
+        array = _filled(array, as_shape(shape), verify_shape)
+    return _constant_op(array, dtype_of_value(array), name)
+
+
+def _filled(array: np.ndarray[Any, Any], shape: TensorShape, verify: bool) -> Any:
+    dims = [int(one) for one in shape.as_list() if one is not None]
+    if len(dims) != len(shape):
+        raise ValueError(f"Shape {shape} is not fully defined")
+    if verify and dims != list(array.shape):
+        raise TypeError(f"Expected Tensor's shape: {tuple(dims)}, got {array.shape}.")
+    wanted = int(np.prod(dims, dtype=np.int64))
+    if array.size > wanted:
+        raise ValueError(
+            f"Too many elements provided. Takes at most {wanted:d}, but got {array.size:d}."
+        )
+    if array.size == wanted:
+        return array.reshape(dims)
+    flat = np.empty(wanted, array.dtype)
+    flat[: array.size] = array.flat
+    if array.size == 0:
+        raise ValueError(f"Cannot fill shape {shape} from a value with no elements.")
+    flat[array.size :] = array.flat[array.size - 1]
+    return flat.reshape(dims)
+
+
+def _constant_op(array: np.ndarray[Any, Any], dtype: DType, name: str) -> Tensor:
+    value = plain_value(freeze(array))
+
+    def kernel(step: Any) -> Any:
+        return value
+
+    made = get_default_graph().create_op(
+        "Const",
+        (),
+        [(dtype, TensorShape(array.shape))],
+        kernel,
+        name=name,
+        attrs={"value": value, "dtype": dtype},
+    )
+    return made.outputs[0]
+
+
+def constant_value(tensor: Any) -> Any:
+    """The value of a constant tensor; None for any other.
+
+    ``tf.get_static_value``. Also the size of what a static shape tells.
+    """
+    if isinstance(tensor, Tensor) and tensor.op.type == "Const":
+        return tensor.op.attrs["value"]
+    return None
+
+
+# Conversion.
+
+_converters: list[tuple[int, tuple[type, ...], Converter]] = []
+
+
+def register_tensor_conversion_function(
+    base_type: type | tuple[type, ...], conversion_func: Converter, priority: int = 100
+) -> None:
+    """Let `convert_to_tensor` take objects of another type.
+
+    Args:
+        base_type: the type, or several.
+        conversion_func: ``conversion_func(value, dtype=None, name=None, as_ref=False)``, which
+            returns a tensor, or ``NotImplemented`` to leave it to the next one.
+        priority: smaller ones are asked first; those of equal priority in order of registration.
+
+    Raises:
+        TypeError: the arguments are not types and a function.
+    """
+    types = base_type if isinstance(base_type, tuple) else (base_type,)
+    if not types or not all(isinstance(one, type) for one in types):
+        raise TypeError("base_type must be a type or a tuple of types.")
+    if not callable(conversion_func):
+        raise TypeError("conversion_func must be callable.")
+    _converters.append((priority, types, conversion_func))
+    _converters.sort(key=lambda entry: entry[0])
+
+
+def convert_to_tensor(
+    value: Any, dtype: Any = None, name: str | None = None, preferred_dtype: Any = None
+) -> Tensor:
+    """A tensor for `value`: itself if it is one, else whatever stands for it, else a constant.
+
+    Args:
+        value: a tensor, a variable, a Python or NumPy value, or nested lists of all of them.
+        dtype: the type that it must have.
+        name: of the operation, if one is made.
+        preferred_dtype: the type to give it if that is possible and `dtype` is None.
+
+    Raises:
+        TypeError: a Python value is not of the dtype's kind.
+        ValueError: a tensor has another dtype.
+    """
+    wanted = None if dtype is None else as_dtype(dtype)
+    if isinstance(value, Tensor):
+        return _checked(value, wanted)
+    if wanted is None and preferred_dtype is not None:
+        try:
+            return convert_to_tensor(value, preferred_dtype, name)
+        except (TypeError, ValueError):
+            pass  # preferred, not required
+    for _, types, converter in _converters:
+        if isinstance(value, types):
+            made = converter(value, dtype=wanted, name=name, as_ref=False)
+            if made is not NotImplemented:
+                return _checked(made, wanted)
+    if isinstance(value, list | tuple) and _has_tensors(value):
+        return _packed(value, wanted, name)
+    return constant(value, wanted, name=name or "Const")
+
+
+def _checked(tensor: Tensor, dtype: DType | None) -> Tensor:
+    if dtype is not None and tensor.dtype is not dtype:
+        raise ValueError(
+            f"Tensor conversion requested dtype {dtype.name} for Tensor with dtype "
+            f"{tensor.dtype.name}: {tensor!r}"
+        )
+    return tensor
+
+
+def _has_tensors(value: Sequence[Any]) -> bool:
+    kinds: tuple[type, ...] = (Tensor, *(kind for _, types, _ in _converters for kind in types))
+    return any(
+        _has_tensors(one) if isinstance(one, list | tuple) else isinstance(one, kinds)
+        for one in value
+    )
+
+
+def _first_dtype(value: Any) -> DType | None:
+    """The dtype of the first tensor, or of what stands for one, in nested lists."""
+    if isinstance(value, list | tuple):
+        return next(filter(None, map(_first_dtype, value)), None)
+    return getattr(value, "dtype", None) if _has_tensors((value,)) else None
+
+
+def _packed(value: Sequence[Any], dtype: DType | None, name: str | None) -> Tensor:
+    """Rows of tensors and values as one tensor."""
+    dtype = dtype or _first_dtype(value)
+    rows = [convert_to_tensor(one, dtype) for one in value]
+    shape = rows[0].shape
+    for row in rows[1:]:
+        shape = shape.merge_with(row.shape)
+    outputs = [(rows[0].dtype, TensorShape([len(rows)]).concatenate(shape))]
+    return op("Pack", rows, outputs, _pack, name=name or "packed").outputs[0]
+
+
+def _pack(step: Any, *rows: Any) -> Any:
+    if isinstance(rows[0], bytes):
+        packed = np.empty(len(rows), dtype=object)
+        packed[:] = rows
+        return packed
+    return np.stack(rows)

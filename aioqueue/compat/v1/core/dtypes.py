@@ -1,0 +1,258 @@
+"""Element types: `DType`, the names `float32`, `int64`, ..., and `as_dtype`.
+
+A `DType` stands for a NumPy dtype under TensorFlow's name and number. Strings are ``bytes``: NumPy
+holds them in arrays of objects.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = (
+    "DType",
+    "as_dtype",
+    "bool",
+    "complex64",
+    "complex128",
+    "dtype_of_value",
+    "float16",
+    "float32",
+    "float64",
+    "half",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "resource",
+    "string",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "variant",
+)
+
+_Bool = bool  # tf.bool, below, hides the builtin
+
+
+class DType:
+    """The type of a tensor's elements.
+
+    Equal to whatever `as_dtype` makes the same of: ``tf.float32 == np.float32 == "float32"``.
+
+    Args:
+        name: TensorFlow's name.
+        enum: TensorFlow's number, which serialized records carry.
+        numpy_type: the NumPy type that holds such values.
+    """
+
+    __slots__ = ("_enum", "_name", "_numpy", "_numpy_type")
+
+    def __init__(self, name: str, enum: int, numpy_type: type[Any]) -> None:
+        self._name = name
+        self._enum = enum
+        self._numpy_type = numpy_type
+        self._numpy = np.dtype(numpy_type)
+
+    @property
+    def name(self) -> str:
+        """TensorFlow's name, such as ``"float32"``."""
+        return self._name
+
+    @property
+    def as_numpy_dtype(self) -> type[Any]:
+        """The NumPy type, such as `numpy.float32`; `numpy.object_` for strings."""
+        return self._numpy_type
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The same as a `numpy.dtype` instance."""
+        return self._numpy
+
+    @property
+    def as_datatype_enum(self) -> int:
+        """TensorFlow's number of this type."""
+        return self._enum
+
+    @property
+    def base_dtype(self) -> DType:
+        """This type: there are no reference types here."""
+        return self
+
+    @property
+    def real_dtype(self) -> DType:
+        """The type of the real part."""
+        return {"complex64": float32, "complex128": float64}.get(self._name, self)
+
+    @property
+    def is_numpy_compatible(self) -> _Bool:
+        """Whether NumPy holds such values."""
+        return self._name not in ("resource", "variant")
+
+    @property
+    def is_bool(self) -> _Bool:
+        """Whether this is `bool`."""
+        return self._numpy.kind == "b"
+
+    @property
+    def is_integer(self) -> _Bool:
+        """Whether these are integers, signed or not."""
+        return self._numpy.kind in "iu"
+
+    @property
+    def is_unsigned(self) -> _Bool:
+        """Whether these are unsigned integers."""
+        return self._numpy.kind == "u"
+
+    @property
+    def is_floating(self) -> _Bool:
+        """Whether these are real floating-point numbers."""
+        return self._numpy.kind == "f"
+
+    @property
+    def is_complex(self) -> _Bool:
+        """Whether these are complex numbers."""
+        return self._numpy.kind == "c"
+
+    @property
+    def size(self) -> int:
+        """Bytes per element; 1 for strings and handles, as in TensorFlow."""
+        return 1 if self._numpy.kind == "O" else self._numpy.itemsize
+
+    @property
+    def min(self) -> Any:
+        """The smallest value.
+
+        Raises:
+            TypeError: strings, handles and complex numbers have none.
+        """
+        return self._limits("minimum")[0]
+
+    @property
+    def max(self) -> Any:
+        """The largest value.
+
+        Raises:
+            TypeError: strings, handles and complex numbers have none.
+        """
+        return self._limits("maximum")[1]
+
+    @property
+    def limits(self) -> tuple[Any, Any]:
+        """The range of intensities: ``(0, max)`` for integers, ``(0, 1)`` for the others."""
+        if self.is_integer:
+            return (0, self.max)
+        return (False, True) if self.is_bool else (0, 1)
+
+    def _limits(self, what: str) -> tuple[Any, Any]:
+        if self.is_bool:
+            return False, True
+        if self.is_integer:
+            integers = np.iinfo(self._numpy)
+            return integers.min, integers.max
+        if self.is_floating:
+            floats = np.finfo(self._numpy)
+            return floats.min, floats.max
+        raise TypeError(f"Cannot find {what} value of {self}.")
+
+    def is_compatible_with(self, other: Any) -> _Bool:
+        """Whether values of `other` can stand where this type is wanted."""
+        return self is as_dtype(other)
+
+    def __eq__(self, other: object) -> _Bool:
+        if self is other:
+            return True
+        if other is None:
+            return False
+        try:
+            return self is as_dtype(other)
+        except TypeError:
+            return False
+
+    def __hash__(self) -> int:
+        return self._enum
+
+    def __int__(self) -> int:
+        return self._enum
+
+    def __repr__(self) -> str:
+        return f"tf.{self._name}"
+
+    def __str__(self) -> str:
+        return f"<dtype: '{self._name}'>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return as_dtype, (self._name,)
+
+
+float32 = DType("float32", 1, np.float32)
+float64 = DType("float64", 2, np.float64)
+int32 = DType("int32", 3, np.int32)
+uint8 = DType("uint8", 4, np.uint8)
+int16 = DType("int16", 5, np.int16)
+int8 = DType("int8", 6, np.int8)
+string = DType("string", 7, np.object_)
+complex64 = DType("complex64", 8, np.complex64)
+int64 = DType("int64", 9, np.int64)
+bool = DType("bool", 10, np.bool_)
+uint16 = DType("uint16", 17, np.uint16)
+complex128 = DType("complex128", 18, np.complex128)
+float16 = DType("float16", 19, np.float16)
+resource = DType("resource", 20, np.object_)
+variant = DType("variant", 21, np.object_)
+uint32 = DType("uint32", 22, np.uint32)
+uint64 = DType("uint64", 23, np.uint64)
+half = float16
+
+_ALL = (
+    *(float16, float32, float64, complex64, complex128),
+    *(int8, int16, int32, int64, uint8, uint16, uint32, uint64),
+    *(bool, string, resource, variant),
+)
+_BY_NUMPY = {one.numpy: one for one in _ALL if one.numpy.kind != "O"}
+_BY_KEY: dict[Any, DType] = {
+    **{one.name: one for one in _ALL},
+    **{one.as_datatype_enum: one for one in _ALL},
+    **{"half": float16, "float": float32, "double": float64},
+    **{float: float32, int: int32, _Bool: bool, complex: complex128},
+    **{str: string, bytes: string, object: string, np.object_: string},
+}
+
+
+def as_dtype(type_value: Any) -> DType:
+    """The `DType` that `type_value` means.
+
+    Args:
+        type_value: a `DType`, its name or number, a NumPy dtype or type, or a Python type
+            (``float`` is float32 and ``int`` is int32, as in TensorFlow).
+
+    Raises:
+        TypeError: it means none.
+    """
+    if isinstance(type_value, DType):
+        return type_value
+    try:
+        return _BY_KEY[type_value]
+    except (KeyError, TypeError):
+        pass
+    try:
+        as_numpy = np.dtype(type_value)
+    except TypeError:
+        as_numpy = None
+    if type_value is not None and as_numpy is not None:
+        if as_numpy.kind in "OSU":
+            return string
+        if as_numpy in _BY_NUMPY:
+            return _BY_NUMPY[as_numpy]
+    raise TypeError(f"Cannot convert value {type_value!r} to a TensorFlow DType.")
+
+
+def dtype_of_value(value: np.ndarray[Any, Any] | np.generic) -> DType:
+    """The `DType` of a NumPy value.
+
+    Raises:
+        TypeError: NumPy holds it, TensorFlow had no such type.
+    """
+    return as_dtype(value.dtype)

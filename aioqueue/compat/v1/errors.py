@@ -1,0 +1,485 @@
+"""``tf.errors``: `OpError` and its sixteen classes, one per status code.
+
+Those that aioqueue has as well are also aioqueue's own, so that ``except
+aioqueue.OutOfRangeError`` catches what a session raises:
+
+======================== ======================================================
+`OutOfRangeError`        `aioqueue.OutOfRangeError`
+`CancelledError`         `aioqueue.CancelledError`, `aioqueue.QueueClosedError`
+`DeadlineExceededError`  `aioqueue.DeadlineExceededError`
+`InvalidArgumentError`   `aioqueue.InvalidArgumentError`
+======================== ======================================================
+
+TensorFlow has one class for an operation that was withdrawn and for an enqueue that meets a closed
+queue, so `CancelledError` is both. Every error survives pickling, without its operation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import aioqueue
+
+if TYPE_CHECKING:
+    from aioqueue.compat.v1.core.graph import Operation
+
+__all__ = (
+    "ABORTED",
+    "ALREADY_EXISTS",
+    "CANCELLED",
+    "DATA_LOSS",
+    "DEADLINE_EXCEEDED",
+    "FAILED_PRECONDITION",
+    "INTERNAL",
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "OK",
+    "OUT_OF_RANGE",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "UNAUTHENTICATED",
+    "UNAVAILABLE",
+    "UNIMPLEMENTED",
+    "UNKNOWN",
+    "AbortedError",
+    "AlreadyExistsError",
+    "CancelledError",
+    "DataLossError",
+    "DeadlineExceededError",
+    "FailedPreconditionError",
+    "InternalError",
+    "InvalidArgumentError",
+    "NotFoundError",
+    "OpError",
+    "OutOfRangeError",
+    "PermissionDeniedError",
+    "ResourceExhaustedError",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "UnimplementedError",
+    "UnknownError",
+    "error_code_from_exception_type",
+    "exception_type_from_error_code",
+    "from_aioqueue",
+    "from_exception",
+)
+
+OK: Final = 0
+CANCELLED: Final = 1
+UNKNOWN: Final = 2
+INVALID_ARGUMENT: Final = 3
+DEADLINE_EXCEEDED: Final = 4
+NOT_FOUND: Final = 5
+ALREADY_EXISTS: Final = 6
+PERMISSION_DENIED: Final = 7
+RESOURCE_EXHAUSTED: Final = 8
+FAILED_PRECONDITION: Final = 9
+ABORTED: Final = 10
+OUT_OF_RANGE: Final = 11
+UNIMPLEMENTED: Final = 12
+INTERNAL: Final = 13
+UNAVAILABLE: Final = 14
+DATA_LOSS: Final = 15
+UNAUTHENTICATED: Final = 16
+
+
+class OpError(Exception):
+    """An operation failed while a session ran it.
+
+    Args:
+        node_def: the operation as a record; None if no operation is to blame.
+        op: the operation itself; None if that is not known.
+        message: what went wrong.
+        error_code: the status code.
+
+    Attributes:
+        message: what went wrong; ``str(error)`` adds where the operation was made.
+        op: the `Operation`; None if no operation is to blame, or after unpickling.
+        node_def: the operation as a record, or None.
+        error_code: the status code, one of the constants of this module.
+    """
+
+    def __init__(self, node_def: Any, op: Operation | None, message: str, error_code: int) -> None:
+        super().__init__(message)
+        self._node_def = node_def
+        self._op = op
+        self._message = message
+        self._error_code = error_code
+
+    @property
+    def message(self) -> str:
+        """What went wrong."""
+        return self._message
+
+    @property
+    def op(self) -> Operation | None:
+        """The operation that failed; None if none did, or after unpickling."""
+        return self._op
+
+    @property
+    def node_def(self) -> Any:
+        """The operation as a record, or None."""
+        return self._node_def
+
+    @property
+    def error_code(self) -> int:
+        """The status code."""
+        return self._error_code
+
+    def blame(self, op: Operation) -> None:
+        """Say that it was `op` that failed, unless that is known already."""
+        if self._op is None and self._node_def is None:
+            self._op = op
+            self._node_def = op.node_def
+            self._message += f"\n\t [[node {op.name} (op {op.type})]]"
+            self.args = (self._message,)
+
+    def __str__(self) -> str:
+        if self._op is None or self._op.defined_at is None:
+            return self._message
+        file, line = self._op.defined_at
+        return f"{self._message}\n\nOperation '{self._op.name}' was defined at {file}:{line}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = {**self.__dict__, "_op": None, "__cause__": _picklable(self.__cause__)}
+        state["_node_def"] = None if self._node_def is None else self._node_def.name
+        return _unpickled, (type(self), self._message, self._error_code), state
+
+
+def _picklable(cause: BaseException | None) -> BaseException | None:
+    return cause if isinstance(cause, OpError | aioqueue.AioQueueError) else None
+
+
+def _unpickled(kind: type[OpError], message: str, error_code: int) -> OpError:
+    if kind is OpError:
+        return OpError(None, None, message, error_code)
+    return kind(None, None, message)  # type: ignore[call-arg]
+
+
+class CancelledError(OpError, aioqueue.CancelledError, aioqueue.QueueClosedError):
+    """The operation was withdrawn, or was an enqueue on a closed queue.
+
+    Args:
+        node_def: the operation as a record, or None.
+        op: the operation itself, or None.
+        message: what went wrong.
+    """
+
+    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
+        super().__init__(node_def, op, message, CANCELLED)
+        self.queue = ""
+        self.enqueued = 0
+
+
+class UnknownError(OpError):
+    """Something else went wrong, such as an exception in a `py_func`.
+
+    Args:
+        node_def: the operation as a record, or None.
+        op: the operation itself, or None.
+        message: what went wrong.
+        error_code: the status code.
+    """
+
+    def __init__(
+        self, node_def: Any, op: Operation | None, message: str, error_code: int = UNKNOWN
+    ) -> None:
+        super().__init__(node_def, op, message, error_code)
+
+
+class InvalidArgumentError(OpError, aioqueue.InvalidArgumentError):
+    """An operation got values that it cannot work with, or was not fed one that it needs.
+
+    Args:
+        node_def: the operation as a record, or None.
+        op: the operation itself, or None.
+        message: what went wrong.
+    """
+
+    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
+        super().__init__(node_def, op, message, INVALID_ARGUMENT)
+
+
+class DeadlineExceededError(OpError, aioqueue.DeadlineExceededError):
+    """The run's timeout was over first.
+
+    Args:
+        node_def: the operation as a record, or None.
+        op: the operation itself, or None.
+        message: what went wrong.
+    """
+
+    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
+        super().__init__(node_def, op, message, DEADLINE_EXCEEDED)
+        self.enqueued = 0
+
+
+class OutOfRangeError(OpError, aioqueue.OutOfRangeError):
+    """The end of the input: a closed queue has too little left, or a counter is at its limit.
+
+    Args:
+        node_def: the operation as a record, or None.
+        op: the operation itself, or None.
+        message: what went wrong.
+    """
+
+    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
+        super().__init__(node_def, op, message, OUT_OF_RANGE)
+        self.queue = ""
+        self.requested = self.remaining = self.held = 0
+
+
+class NotFoundError(OpError):
+    """A file or another entity is not there.
+
+    Args:
+        node_def: the operation as a record, or None.
+        op: the operation itself, or None.
+        message: what went wrong.
+    """
+
+    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
+        super().__init__(node_def, op, message, NOT_FOUND)
+
+
+class AlreadyExistsError(OpError):
+    """What was to be made is there already.
+
+    Args:
+        node_def: the operation as a record, or None.
+        op: the operation itself, or None.
+        message: what went wrong.
+    """
+
+    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
+        super().__init__(node_def, op, message, ALREADY_EXISTS)
+
+
+class PermissionDeniedError(OpError):
+    """The caller may not do this.
+
+    Args:
+        node_def: the operation as a record, or None.
+        op: the operation itself, or None.
+        message: what went wrong.
+    """
+
+    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
+        super().__init__(node_def, op, message, PERMISSION_DENIED)
+
+
+class UnauthenticatedError(OpError):
+    """The caller has not said who it is.
+
+    Args:
+        node_def: the operation as a record, or None.
+        op: the operation itself, or None.
+        message: what went wrong.
+    """
+
+    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
+        super().__init__(node_def, op, message, UNAUTHENTICATED)
+
+
+class ResourceExhaustedError(OpError):
+    """Memory, disk space or a quota is used up.
+
+    Args:
+        node_def: the operation as a record, or None.
+        op: the operation itself, or None.
+        message: what went wrong.
+    """
+
+    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
+        super().__init__(node_def, op, message, RESOURCE_EXHAUSTED)
+
+
+class FailedPreconditionError(OpError):
+    """Something else has to happen first, such as the initialization of a variable.
+
+    Args:
+        node_def: the operation as a record, or None.
+        op: the operation itself, or None.
+        message: what went wrong.
+    """
+
+    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
+        super().__init__(node_def, op, message, FAILED_PRECONDITION)
+
+
+class AbortedError(OpError):
+    """The operation was given up because of another one at the same time.
+
+    Args:
+        node_def: the operation as a record, or None.
+        op: the operation itself, or None.
+        message: what went wrong.
+    """
+
+    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
+        super().__init__(node_def, op, message, ABORTED)
+
+
+class UnimplementedError(OpError):
+    """The operation exists, but not for this.
+
+    Args:
+        node_def: the operation as a record, or None.
+        op: the operation itself, or None.
+        message: what went wrong.
+    """
+
+    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
+        super().__init__(node_def, op, message, UNIMPLEMENTED)
+
+
+class InternalError(OpError):
+    """Something that is always so was not so.
+
+    Args:
+        node_def: the operation as a record, or None.
+        op: the operation itself, or None.
+        message: what went wrong.
+    """
+
+    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
+        super().__init__(node_def, op, message, INTERNAL)
+
+
+class UnavailableError(OpError):
+    """A service is not there at the moment.
+
+    Args:
+        node_def: the operation as a record, or None.
+        op: the operation itself, or None.
+        message: what went wrong.
+    """
+
+    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
+        super().__init__(node_def, op, message, UNAVAILABLE)
+
+
+class DataLossError(OpError):
+    """Data are damaged, and cannot be had again.
+
+    Args:
+        node_def: the operation as a record, or None.
+        op: the operation itself, or None.
+        message: what went wrong.
+    """
+
+    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
+        super().__init__(node_def, op, message, DATA_LOSS)
+
+
+_CLASSES: dict[int, type[Any]] = {
+    CANCELLED: CancelledError,
+    UNKNOWN: UnknownError,
+    INVALID_ARGUMENT: InvalidArgumentError,
+    DEADLINE_EXCEEDED: DeadlineExceededError,
+    NOT_FOUND: NotFoundError,
+    ALREADY_EXISTS: AlreadyExistsError,
+    PERMISSION_DENIED: PermissionDeniedError,
+    RESOURCE_EXHAUSTED: ResourceExhaustedError,
+    FAILED_PRECONDITION: FailedPreconditionError,
+    ABORTED: AbortedError,
+    OUT_OF_RANGE: OutOfRangeError,
+    UNIMPLEMENTED: UnimplementedError,
+    INTERNAL: InternalError,
+    UNAVAILABLE: UnavailableError,
+    DATA_LOSS: DataLossError,
+    UNAUTHENTICATED: UnauthenticatedError,
+}
+_CODES = {kind: code for code, kind in _CLASSES.items()}
+
+
+def exception_type_from_error_code(error_code: int) -> type[OpError]:
+    """The class for a status code.
+
+    Raises:
+        KeyError: there is no such code.
+    """
+    return _CLASSES[error_code]
+
+
+def error_code_from_exception_type(cls: type[OpError]) -> int:
+    """The status code of a class; `UNKNOWN`'s for any other class."""
+    return _CODES.get(cls, UNKNOWN)
+
+
+# What kernels raise, as a session raises it.
+
+_FROM_PYTHON: tuple[tuple[type[BaseException], type[Any]], ...] = (
+    (StopIteration, OutOfRangeError),
+    (MemoryError, ResourceExhaustedError),
+    (NotImplementedError, UnimplementedError),
+    (ValueError, InvalidArgumentError),
+    (TypeError, InvalidArgumentError),
+)
+
+
+def from_aioqueue(error: aioqueue.AioQueueError, op: Operation | None = None) -> OpError:
+    """One of aioqueue's errors as the error that a session raises; ``error`` is its cause.
+
+    Args:
+        error: what a blocking call raised.
+        op: the operation that made the call; None if no operation is to blame.
+    """
+    made: OpError
+    if isinstance(error, OpError):
+        made = error
+    elif isinstance(error, aioqueue.DeadlineExceededError):
+        made = DeadlineExceededError(None, None, "Timed out waiting for notification")
+        op = None  # the run was too slow, not this operation
+    elif isinstance(error, aioqueue.CancelledError):
+        made = CancelledError(None, None, _withdrawn(op))
+    elif isinstance(error, aioqueue.QueueClosedError):
+        made = CancelledError(None, None, str(error))
+    elif isinstance(error, aioqueue.OutOfRangeError):
+        made = OutOfRangeError(None, None, str(error))
+    elif isinstance(error, aioqueue.InvalidArgumentError):
+        made = InvalidArgumentError(None, None, str(error))
+    else:
+        made = UnknownError(None, None, f"{type(error).__name__}: {error}")
+    if made is not error:
+        for name in ("queue", "requested", "remaining", "held", "enqueued"):
+            if hasattr(made, name) and hasattr(error, name):
+                setattr(made, name, getattr(error, name))
+        made.__cause__ = error
+    if op is not None:
+        made.blame(op)
+    return made
+
+
+def _withdrawn(op: Operation | None) -> str:
+    kind = "" if op is None else op.type
+    if "Dequeue" in kind:
+        return "Dequeue operation was cancelled"
+    if "Enqueue" in kind or "QueueClose" in kind:
+        return "Enqueue operation was cancelled"
+    return "Operation was cancelled"
+
+
+def from_exception(error: Exception, op: Operation | None = None) -> OpError:
+    """Whatever a kernel raised as the error that a session raises; ``error`` is its cause.
+
+    Args:
+        error: what the kernel raised.
+        op: the operation whose kernel it is.
+    """
+    if isinstance(error, OpError):
+        if op is not None:
+            error.blame(op)
+        return error
+    if isinstance(error, aioqueue.AioQueueError):
+        return from_aioqueue(error, op)
+    for kind, ours in _FROM_PYTHON:
+        if isinstance(error, kind):
+            break
+    else:
+        ours = UnknownError
+    made: OpError = ours(None, None, f"{type(error).__name__}: {error}")
+    made.__cause__ = error
+    if op is not None:
+        made.blame(op)
+    return made
