@@ -130,13 +130,29 @@ def test_the_machine_needs_only_plain_python() -> None:
 
 def test_errors_know_nothing_of_us() -> None:
     assert not [name for name in imports(MODULES["aioqueue.errors"]) if name in MODULES]
-    assert outside("aioqueue.errors") <= {"anyio", "asyncio", "concurrent", "queue", "sys", "typing"}
+    assert outside("aioqueue.errors") <= {
+        "anyio",
+        "asyncio",
+        "concurrent",
+        "queue",
+        "sys",
+        "typing",
+    }
+
+
+def part(module: str) -> str:
+    """The part of the house that a module belongs to."""
+    return module.split(".")[1] if "." in module else ""
+
+
+OUTER = {"inputs", "compat"}
+CORE = [name for name in MODULES if part(name) not in OUTER]
 
 
 def test_anyio_and_asyncio_are_imported_only_where_they_have_a_place() -> None:
-    users = {module.split(".")[1] for module in MODULES if "anyio" in outside(module)}
+    users = {part(module) for module in CORE if "anyio" in outside(module)}
     assert users == {"errors", "coordination"}
-    users = {module.split(".")[1] for module in MODULES if "asyncio" in outside(module)}
+    users = {part(module) for module in CORE if "asyncio" in outside(module)}
     assert users == {"errors", "waiting", "coordination"}
 
 
@@ -146,9 +162,29 @@ def test_trio_is_imported_by_its_own_module_only() -> None:
 
 def test_the_core_depends_on_numpy_and_anyio_alone() -> None:
     third_party: set[str] = set()
-    for module in MODULES:
+    for module in CORE:
         third_party |= outside(module) - sys.stdlib_module_names
     assert third_party == {"numpy", "anyio", "trio"}  # trio: when a trio task waits
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if part(name) in OUTER])
+def test_extras_are_imported_when_used(module: str) -> None:
+    at_once = {name.split(".")[0] for name in imports(MODULES[module], deferred=False)}
+    assert at_once - sys.stdlib_module_names <= {"aioqueue", "anyio", "numpy"}
+
+
+PUBLIC = {"aioqueue", "aioqueue.sync", "aioqueue.philox", "aioqueue.inputs"}
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if part(name) in OUTER])
+def test_what_is_built_on_the_core_uses_its_public_names_only(module: str) -> None:
+    own = f"aioqueue.{part(module)}"
+    used = {
+        imported
+        for imported in imports(MODULES[module])
+        if imported in MODULES and not imported.startswith((f"{own}.", own))
+    }
+    assert used <= PUBLIC
 
 
 def test_importing_brings_in_nothing_extra() -> None:
