@@ -1,0 +1,148 @@
+"""One item of a source, and how the function that prepares it is called."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import reprlib
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from aioqueue import CancelledError, OutOfRangeError, QueueClosedError
+
+__all__ = ("Call", "Item", "failure_of", "function_name", "is_async", "takes_rng")
+
+_ENDS = (OutOfRangeError, QueueClosedError, CancelledError, StopIteration)
+_repr = reprlib.Repr()
+_repr.maxstring = _repr.maxother = 120
+
+
+class Item(NamedTuple):
+    """One item of a source."""
+
+    number: int
+    """Its place among all that were taken, from 0."""
+    value: Any
+    epoch: int
+    index: int
+
+    def describe(self) -> str:
+        """Its value, bounded, and where it comes from."""
+        try:
+            text = _repr.repr(self.value)
+        except Exception as error:
+            text = f"<{type(self.value).__name__} whose repr raises {type(error).__name__}>"
+        return f"item {text} (epoch {self.epoch}, index {self.index})"
+
+
+class Call:
+    """Calls the function with an item, and checks what comes back.
+
+    Args:
+        function: what prepares an item.
+        seed: what the generators of the items are derived from; for functions that take ``rng``.
+        skip_none: whether ``None`` means to leave the item out.
+    """
+
+    def __init__(self, function: Callable[..., Any], seed: Any, skip_none: bool) -> None:
+        self.function = function
+        self.seed = seed
+        self.skip_none = skip_none
+        self._takes_rng = takes_rng(function)
+
+    def examples(self, item: Item) -> Iterable[Any]:
+        """Prepare an item on the spot.
+
+        Returns:
+            Its examples: a tuple of one or none, or an iterator that is making them.
+        """
+        made = self._made(item)
+        if inspect.isgenerator(made):
+            return self._many(made)
+        if made is None:
+            return self._none()
+        if inspect.isawaitable(made) or inspect.isasyncgen(made):
+            if inspect.iscoroutine(made):
+                made.close()
+            raise TypeError(
+                f"{function_name(self.function)} is a plain function but returned a"
+                f" {type(made).__name__}: make it a coroutine function (`async def`)"
+            )
+        return (made,)
+
+    async def examples_async(self, item: Item) -> Iterable[Any] | AsyncIterator[Any]:
+        """Prepare an item by a coroutine function or an async generator function."""
+        made = self._made(item)
+        if inspect.isasyncgen(made):
+            return self._many_async(made)
+        made = await made
+        return self._none() if made is None else (made,)
+
+    def _made(self, item: Item) -> Any:
+        if not self._takes_rng:
+            return self.function(item.value)
+        from aioqueue.inputs.sources import rng
+
+        return self.function(item.value, rng=rng(self.seed, item.epoch, item.index))
+
+    def _many(self, made: Iterator[Any]) -> Iterator[Any]:
+        for example in made:
+            if example is not None:
+                yield example
+            else:
+                self._none()
+
+    async def _many_async(self, made: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for example in made:
+            if example is not None:
+                yield example
+            else:
+                self._none()
+
+    def _none(self) -> tuple[()]:
+        if not self.skip_none:
+            raise TypeError(
+                f"{function_name(self.function)} returned None; return an example, or pass"
+                " skip_none=True to leave such items out"
+            )
+        return ()
+
+
+def is_async(function: Any) -> bool:
+    """Whether a function has to run in an event loop: it, its partials, or its ``__call__``."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    kinds = (function, getattr(type(function), "__call__", None))  # noqa: B004  # the method
+    return any(map(inspect.iscoroutinefunction, kinds)) or any(
+        map(inspect.isasyncgenfunction, kinds)
+    )
+
+
+def takes_rng(function: Any) -> bool:
+    """Whether a function has a parameter named ``rng``."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some builtins have none
+        return False
+    return "rng" in parameters and parameters["rng"].kind is not inspect.Parameter.POSITIONAL_ONLY
+
+
+def failure_of(item: Item, error: Exception) -> Exception:
+    """The failure of an item as it is reported: with a note that names the item.
+
+    What would be taken for the end of the source is wrapped: it came from the function.
+    """
+    if isinstance(error, _ENDS):
+        wrapped = RuntimeError(f"the function raised {type(error).__name__}: {error}")
+        wrapped.__cause__ = error
+        error = wrapped
+    note = f"while preparing {item.describe()}"
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+    return error
+
+
+def function_name(function: Any) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return str(getattr(function, "__name__", type(function).__name__))

@@ -1,0 +1,87 @@
+"""How much a `prepare` has in flight: items taken from the source that have not yet left it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+__all__ = ("Window", "size_of")
+
+_WEIGHT = 1 / 16  # of the latest size in the mean
+
+
+class Window:
+    """Counts what is in flight, and says whether one more item may come in.
+
+    Bytes are those of prepared examples that wait to be enqueued. What is still being prepared is
+    taken to become as large as what was prepared lately. One item may always come in, however
+    large, so nothing ever waits for itself. Not thread-safe.
+
+    Args:
+        limit: how many items.
+        limit_bytes: how many bytes; ``None`` for no bound, and then sizes need not be told.
+    """
+
+    __slots__ = ("_bytes", "_limit", "_mean", "_waiting", "items", "limit_bytes")
+
+    def __init__(self, limit: int, limit_bytes: int | None) -> None:
+        self.items = 0
+        self.limit_bytes = limit_bytes
+        self._limit = limit
+        self._waiting = 0  # items that are prepared
+        self._bytes = 0  # of those
+        self._mean = 0.0
+
+    def has_room(self) -> bool:
+        """Whether one more item may come in."""
+        if self.items == 0:
+            return True
+        if self.items >= self._limit:
+            return False
+        if self.limit_bytes is None:
+            return True
+        coming = self.items - self._waiting + 1
+        return self._bytes + coming * self._mean <= self.limit_bytes
+
+    def enter(self) -> None:
+        """An item comes in."""
+        self.items += 1
+
+    def made(self, size: int) -> None:
+        """An item has been prepared: so many bytes."""
+        self._waiting += 1
+        self._bytes += size
+        self._mean += (size - self._mean) * (_WEIGHT if self._mean else 1.0)
+
+    def left(self, size: int) -> None:
+        """A prepared item has left."""
+        self.items -= 1
+        self._waiting -= 1
+        self._bytes -= size
+
+    def gave_up(self) -> None:
+        """An item that came in will never be prepared."""
+        self.items -= 1
+
+
+def size_of(examples: Iterable[Any]) -> int:
+    """About how many bytes some examples take: the arrays and strings in them."""
+    total = 0
+    pending = list(examples)
+    while pending:
+        thing = pending.pop()
+        if isinstance(thing, np.ndarray):
+            total += thing.nbytes
+        elif isinstance(thing, str | bytes | bytearray):
+            total += len(thing)
+        elif isinstance(thing, tuple | list):
+            pending.extend(thing)
+        elif isinstance(thing, dict):
+            pending.extend(thing.values())
+        else:
+            size = getattr(thing, "nbytes", None)
+            total += size if isinstance(size, int) else sys.getsizeof(thing, 64)
+    return total

@@ -1,0 +1,152 @@
+"""What becomes of an item whose preparation fails: stop, skip it, or try again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from aioqueue import InvalidArgumentError
+
+__all__ = ("FailurePolicy", "OnError", "Retry")
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Try an item again when its preparation fails.
+
+    When the retries are used up, the failure stops the pipeline; or the item is skipped, if
+    ``then="skip"``, or if `prepare` is given ``max_failures`` or a ``quarantine``.
+
+    Args:
+        times: how often to try again after the first failure: an int >= 1.
+        backoff: seconds to wait before a retry, or a function that is given the number of failures
+            so far (1 before the first retry) and returns the seconds. A stop ends the wait at once.
+        on: the class or classes of failures that are worth another try; others count at once.
+        then: what becomes of an item whose retries are used up: ``"stop"`` or ``"skip"``.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+    """
+
+    times: int
+    backoff: float | Callable[[int], float] = 0.0
+    on: type[Exception] | tuple[type[Exception], ...] = (Exception,)
+    then: Literal["stop", "skip"] = "stop"
+
+    def __post_init__(self) -> None:
+        if not _is_int(self.times) or self.times < 1:
+            raise InvalidArgumentError(f"times: got {self.times!r}; expected an int >= 1")
+        if not callable(self.backoff):
+            _checked_delay(self.backoff)
+        kinds = self.on if isinstance(self.on, tuple) else (self.on,)
+        if not kinds or not all(isinstance(k, type) and issubclass(k, Exception) for k in kinds):
+            raise InvalidArgumentError(
+                f"on: got {self.on!r}; expected an exception class or a tuple of them"
+            )
+        if self.then not in ("stop", "skip"):
+            raise InvalidArgumentError(f"then: got {self.then!r}; expected 'stop' or 'skip'")
+
+    def delay(self, failures: int) -> float:
+        """The seconds to wait after so many failures of one item.
+
+        Raises:
+            InvalidArgumentError: the function has returned something else.
+        """
+        if callable(self.backoff):
+            return _checked_delay(self.backoff(failures))
+        return float(self.backoff)
+
+
+OnError = Literal["stop", "skip"] | Retry
+
+
+class FailurePolicy:
+    """When to try again, when to skip, and when to stop after all.
+
+    Args:
+        on_error: ``"stop"``, ``"skip"`` or a `Retry`.
+        max_failures: how many items may be skipped: an int >= 0; or which share of all items, in
+            (0, 1), judged once so many have ended that a single one is no more than that share,
+            and at the end. ``None`` for any number.
+        has_quarantine: whether the caller has said where skipped items are to go.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+    """
+
+    def __init__(self, on_error: Any, max_failures: Any, *, has_quarantine: bool) -> None:
+        if not isinstance(on_error, Retry) and on_error not in ("stop", "skip"):
+            raise InvalidArgumentError(
+                f"on_error: got {on_error!r}; expected 'stop', 'skip' or an aioqueue.inputs.Retry"
+            )
+        self.retry = on_error if isinstance(on_error, Retry) else None
+        for what, given in (
+            ("max_failures", max_failures is not None),
+            ("quarantine", has_quarantine),
+        ):
+            if given and on_error == "stop":
+                raise InvalidArgumentError(
+                    f"{what}: given with on_error='stop', which skips no item; expected"
+                    " on_error='skip' or a Retry with it"
+                )
+        self.skips = (
+            on_error == "skip"
+            or max_failures is not None
+            or has_quarantine
+            or (self.retry is not None and self.retry.then == "skip")
+        )
+        self._most = self._share = None
+        if max_failures is not None:
+            self._set_limit(max_failures)
+
+    @property
+    def may_fail_twice(self) -> bool:
+        """Whether the work goes on after a failure."""
+        return self.skips or self.retry is not None
+
+    def delay(self, error: Exception, failures: int) -> float | None:
+        """The seconds after which to try an item again; ``None`` to give it up.
+
+        Args:
+            error: its latest failure.
+            failures: how many there were, that one included.
+        """
+        retry = self.retry
+        if retry is None or failures > retry.times or not isinstance(error, retry.on):
+            return None
+        return retry.delay(failures)
+
+    def too_many(self, skipped: int, ended: int, *, at_end: bool = False) -> str:
+        """Why so many skipped items among those that have ended are too many; empty if not."""
+        if self._most is not None and skipped > self._most:
+            return f"{skipped} items have failed, and max_failures allows {self._most}"
+        share = self._share
+        if share is None or skipped <= share * ended or not (at_end or ended >= 1 / share):
+            return ""
+        return f"{skipped} of {ended} items have failed, and max_failures allows {share:.4g} of all"
+
+    def _set_limit(self, limit: Any) -> None:
+        if _is_int(limit) and limit >= 0:
+            self._most: int | None = int(limit)
+        elif isinstance(limit, float) and 0 < limit < 1:
+            self._share: float | None = limit
+        else:
+            raise InvalidArgumentError(
+                f"max_failures: got {limit!r}; expected an int >= 0, a share in (0, 1), or None"
+            )
+
+
+def _checked_delay(seconds: Any) -> float:
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds < math.inf:
+        raise InvalidArgumentError(
+            f"backoff: got {seconds!r}; expected a number of seconds >= 0, or a function of the"
+            " number of failures that returns one"
+        )
+    return float(seconds)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

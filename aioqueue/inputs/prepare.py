@@ -1,0 +1,242 @@
+"""`prepare`: a queue runner that makes examples of the items of a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os import PathLike
+from typing import Any, Final, Literal, overload
+
+import aioqueue
+from aioqueue import AsyncQueue, InvalidArgumentError, sync
+from aioqueue.inputs.calls import Call, function_name, is_async
+from aioqueue.inputs.feeds import Feed
+from aioqueue.inputs.limits import Window
+from aioqueue.inputs.policies import FailurePolicy, OnError
+from aioqueue.inputs.quarantine import Quarantined, QuarantineFile, QuarantineList
+from aioqueue.inputs.sources import Source, is_int, resolved_seed
+from aioqueue.inputs.totals import PrepareStatistics, Totals
+from aioqueue.inputs.workers import EnqueueOp, TaskWorkers, ThreadWorkers, Workers
+
+__all__ = ("AsyncPrepareRunner", "PrepareRunner", "Where", "prepare")
+
+Where = Literal["auto", "task", "thread", "process", "interpreter"]
+
+_PER_WORKER: Final = {"task": 4, "thread": 4, "process": 128, "interpreter": 4}
+"""Items in flight per worker, unless ``limit`` says otherwise."""
+
+_PROCESS_BYTES: Final = 64 * 2**20
+"""Bytes in flight from processes, unless ``limit_bytes`` says otherwise."""
+
+
+class _Preparing:
+    """What the runners of both faces know of a `prepare`."""
+
+    name: str
+    _totals: Totals
+    _description: str
+
+    def __repr__(self) -> str:
+        totals = self._totals.statistics()
+        kind = f"{type(self).__module__}.{type(self).__name__}"
+        return (
+            f"<{kind} {self._description} into '{self.name}',"
+            f" {totals.prepared} prepared, {totals.skipped} skipped>"
+        )
+
+    @property
+    def quarantine(self) -> list[Quarantined]:
+        """The items that were skipped, in the order in which they were given up; those in a file
+        are read from it."""
+        return self._totals.quarantine.records()
+
+    def statistics(self) -> PrepareStatistics:
+        """What has become of the items so far; all of one moment."""
+        return self._totals.statistics()
+
+
+class AsyncPrepareRunner(_Preparing, aioqueue.QueueRunner):
+    """A queue runner made by `prepare`, for an `aioqueue.Coordinator`. It runs once."""
+
+    def __init__(
+        self, into: AsyncQueue[Any], ops: list[EnqueueOp], totals: Totals, description: str
+    ) -> None:
+        super().__init__(into, ops)
+        self._totals = totals
+        self._description = description
+
+
+class PrepareRunner(_Preparing, sync.QueueRunner):
+    """A queue runner made by `prepare`, for an `aioqueue.sync.Coordinator`. It runs once."""
+
+    def __init__(
+        self, into: sync.BlockingQueue[Any], ops: list[EnqueueOp], totals: Totals, description: str
+    ) -> None:
+        super().__init__(into, ops)
+        self._totals = totals
+        self._description = description
+
+
+@overload
+def prepare(
+    source: Any,
+    function: Callable[..., Any],
+    *,
+    into: AsyncQueue[Any],
+    workers: int = 4,
+    where: Where = "auto",
+    ordered: bool = False,
+    limit: int | None = None,
+    limit_bytes: int | None = None,
+    on_error: OnError = "stop",
+    max_failures: float | None = None,
+    quarantine: str | PathLike[str] | None = None,
+    skip_none: bool = False,
+    seed: int | None = None,
+) -> AsyncPrepareRunner: ...
+@overload
+def prepare(
+    source: Any,
+    function: Callable[..., Any],
+    *,
+    into: sync.BlockingQueue[Any],
+    workers: int = 4,
+    where: Where = "auto",
+    ordered: bool = False,
+    limit: int | None = None,
+    limit_bytes: int | None = None,
+    on_error: OnError = "stop",
+    max_failures: float | None = None,
+    quarantine: str | PathLike[str] | None = None,
+    skip_none: bool = False,
+    seed: int | None = None,
+) -> PrepareRunner: ...
+def prepare(
+    source: Any,
+    function: Callable[..., Any],
+    *,
+    into: Any,
+    workers: int = 4,
+    where: Where = "auto",
+    ordered: bool = False,
+    limit: int | None = None,
+    limit_bytes: int | None = None,
+    on_error: OnError = "stop",
+    max_failures: float | None = None,
+    quarantine: str | PathLike[str] | None = None,
+    skip_none: bool = False,
+    seed: int | None = None,
+) -> AsyncPrepareRunner | PrepareRunner:
+    """Make examples of the items of a source, on several workers, and enqueue them.
+
+    The result is a queue runner: give it to the `start` of a coordinator. When the source has
+    ended, the queue is closed; if a failed queue was the source, with that failure as the cause.
+
+    Every example of every item enters the queue exactly once, unless the item is skipped as
+    ``on_error`` says; counts of all that happened are in the runner's ``statistics()``, and in the
+    log (``aioqueue``) at the end.
+
+    Args:
+        source: where items come from: a source of `aioqueue.inputs`, any iterable or async
+            iterable, or a queue of either face. Items are taken one at a time, by one worker or
+            another.
+        function: called with an item, returns an example, as ``into`` wants it. A generator
+            function makes several of one item. If it has a parameter ``rng``, it is given a NumPy
+            generator that depends only on (seed, epoch, index) of the item.
+        into: the queue. It decides the face: an async queue gives a runner for
+            `aioqueue.Coordinator`, a blocking one for `aioqueue.sync.Coordinator`.
+        workers: how many items are prepared at the same time, >= 1.
+        where: ``"task"``: a coroutine function (or async generator function), in as many tasks.
+            ``"thread"``: in long-lived threads, for functions that release the GIL. ``"process"``:
+            in processes, for functions that hold it; they and the items must be picklable.
+            ``"interpreter"``: in subinterpreters (Python 3.14 and later; without NumPy, which they
+            cannot import). ``"auto"``: ``"task"`` if it is a coroutine function, else ``"thread"``.
+        ordered: whether examples enter the queue in the order of the source.
+        limit: how many items may be in flight: taken, and their examples not yet in the queue.
+            ``None``: 4 for each worker, 128 for each that is a process.
+        limit_bytes: how many bytes of examples may be in flight, with items in preparation counted
+            as those before them; one item is always let in. ``None``: any number, but 64 MiB from
+            processes.
+        on_error: what to do when the function raises, or the queue refuses what it returned:
+            ``"stop"`` everything; ``"skip"`` the item; or `Retry`. What the queue has refused is
+            not tried again.
+        max_failures: how many items may be skipped before that stops everything all the same: an
+            int, or a share of all items in (0, 1), which is judged once 1 / share items have ended,
+            and at the end. ``None`` for any number.
+        quarantine: a file that skipped items are written to, one JSON object per line; see
+            `read_quarantine`. ``None`` keeps them in the runner's ``quarantine``.
+        skip_none: whether the function may return ``None`` to leave an item out; else that is a
+            failure.
+        seed: for ``rng``, if the source has none: an int >= 0 and < 2**64. ``None`` takes that of
+            the source, or fresh entropy.
+
+    Returns:
+        A queue runner of the face of ``into``, with ``statistics()`` and ``quarantine``.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+    """
+    if not isinstance(into, AsyncQueue | sync.BlockingQueue):
+        raise InvalidArgumentError(f"into: got {into!r}; expected a queue of aioqueue")
+    for what, flag in (("ordered", ordered), ("skip_none", skip_none)):
+        if not isinstance(flag, bool):
+            raise InvalidArgumentError(f"{what}: got {flag!r}; expected a bool")
+    where = _checked_where(where, function)
+    count = _checked_count("workers", workers)
+    if limit_bytes is None and where == "process":
+        limit_bytes = _PROCESS_BYTES
+    feed = Feed(source)
+    if feed.queue is not None and feed.queue is into.sync:
+        raise InvalidArgumentError("source: got the queue that is also `into`; expected another")
+    seed = source.seed if seed is None and isinstance(source, Source) else resolved_seed(seed)
+    policy = FailurePolicy(on_error, max_failures, has_quarantine=quarantine is not None)
+    records = QuarantineList() if quarantine is None else QuarantineFile(quarantine)
+    totals = Totals(policy, records, seed)
+    window = Window(
+        count * _PER_WORKER[where] if limit is None else _checked_count("limit", limit),
+        None if limit_bytes is None else _checked_count("limit_bytes", limit_bytes),
+    )
+    call = Call(function, seed, skip_none)
+    kind = _workers_class(where)
+    made: Workers = kind(feed, into, totals, window, ordered=ordered, count=count, call=call)
+    description = f"of {function_name(function)} on {count} {_PLURALS[where]}"
+    if isinstance(into, AsyncQueue):
+        return AsyncPrepareRunner(into, made.enqueue_ops(), totals, description)
+    return PrepareRunner(into, made.enqueue_ops(), totals, description)
+
+
+_PLURALS: Final = {
+    "task": "tasks",
+    "thread": "threads",
+    "process": "processes",
+    "interpreter": "interpreters",
+}
+
+
+def _workers_class(where: str) -> Callable[..., Workers]:
+    if where == "task":
+        return TaskWorkers
+    return ThreadWorkers
+
+
+def _checked_where(where: Any, function: Any) -> Where:
+    if not callable(function):
+        raise InvalidArgumentError(f"function: got {function!r}; expected a callable")
+    if not isinstance(where, str) or (where != "auto" and where not in _PLURALS):
+        raise InvalidArgumentError(
+            f"where: got {where!r}; expected 'auto', 'task', 'thread', 'process' or 'interpreter'"
+        )
+    if where == "auto":
+        return "task" if is_async(function) else "thread"
+    if (where == "task") != is_async(function):
+        what = "a coroutine function" if where == "task" else "a plain function"
+        raise InvalidArgumentError(
+            f"function: got {function_name(function)!r} with where={where!r}; expected {what}, or"
+            " where='auto'"
+        )
+    return where  # type: ignore[return-value]
+
+
+def _checked_count(what: str, value: Any) -> int:
+    if not is_int(value) or value < 1:
+        raise InvalidArgumentError(f"{what}: got {value!r}; expected an int >= 1")
+    return int(value)

@@ -1,0 +1,246 @@
+"""Where items go that could not be prepared: a list, or a file that can be replayed.
+
+The file has one JSON object per line. An item that JSON holds as it is stands under ``item``; any
+other stands pickled, in base64, under ``pickle``, and `read_quarantine` opens it only if told that
+the file can be trusted; one that cannot be pickled either is only described, under ``repr``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import threading
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol
+
+from aioqueue import InvalidArgumentError
+from aioqueue.inputs.calls import Item
+from aioqueue.inputs.sources import Entry, Source
+
+__all__ = (
+    "Quarantine",
+    "QuarantineFile",
+    "QuarantineList",
+    "Quarantined",
+    "QuarantinedItems",
+    "read_quarantine",
+)
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """An item that could not be prepared.
+
+    Attributes:
+        item: the item itself.
+        epoch: the epoch of the source that it belongs to.
+        index: its place in that epoch.
+        error: the last failure, its class and message.
+        traceback: that failure as Python prints it.
+        attempts: how often its preparation was tried.
+        seed: what the generator of the item is derived from, beside epoch and index.
+    """
+
+    item: Any
+    epoch: int
+    index: int
+    error: str
+    traceback: str
+    attempts: int
+    seed: int
+
+    @classmethod
+    def of(cls, item: Item, error: Exception, attempts: int, seed: int) -> Quarantined:
+        """The record of an item and its last failure."""
+        return cls(
+            item.value,
+            item.epoch,
+            item.index,
+            "".join(traceback.format_exception_only(error)).splitlines()[0],
+            "".join(traceback.format_exception(error)),
+            attempts,
+            seed,
+        )
+
+
+class Quarantine(Protocol):
+    """Where the records of skipped items go. Thread-safe."""
+
+    def add(self, record: Quarantined) -> None:
+        """Put one more in."""
+
+    def records(self) -> list[Quarantined]:
+        """All that one run has put in."""
+
+
+class QuarantineList:
+    """Records in memory."""
+
+    def __init__(self) -> None:
+        self._records: list[Quarantined] = []
+
+    def add(self, record: Quarantined) -> None:
+        self._records.append(record)
+
+    def records(self) -> list[Quarantined]:
+        return list(self._records)
+
+
+class QuarantineFile:
+    """Records in a file, of which nothing stays in memory.
+
+    A record is written when its item is skipped, and the file is closed again, so that what is
+    there survives whatever happens next.
+
+    Args:
+        path: the file. Records are added to what is in it.
+
+    Raises:
+        InvalidArgumentError: it cannot be written to.
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()  # lines are written one at a time
+        try:
+            with self.path.open("ab") as file:
+                self._start = file.tell()
+        except OSError as error:
+            raise InvalidArgumentError(
+                f"quarantine: got {str(path)!r}, which cannot be written to: {error}"
+            ) from error
+
+    def add(self, record: Quarantined) -> None:
+        line = json.dumps(_as_json(record)).encode("ascii") + b"\n"
+        with self._lock, self.path.open("ab") as file:
+            file.write(line)
+
+    def records(self) -> list[Quarantined]:
+        """All that this run has written; an item that is no more than described is its repr."""
+        with self.path.open("rb") as file:
+            file.seek(self._start)
+            return [
+                _record(fields, f"{self.path}: record {number}", trusted=True)
+                for number, fields in _lines(file, self.path, 1)
+            ]
+
+
+class QuarantinedItems(Source[Any]):
+    """The items of a quarantine file, as a source to prepare again. See `read_quarantine`.
+
+    Attributes:
+        records: all that the file says about them.
+    """
+
+    def __init__(self, records: list[Quarantined], name: str, seed: int | None) -> None:
+        super().__init__(name, seed)
+        self.records = records
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def entries(self) -> Iterator[Entry[Any]]:
+        for record in self.records:
+            yield Entry(record.item, record.epoch, record.index)
+
+
+def read_quarantine(path: str | PathLike[str], *, trusted: bool = False) -> QuarantinedItems:
+    """Read a file that ``prepare(..., quarantine=path)`` has written.
+
+    Args:
+        path: the file.
+        trusted: whether items that were pickled may be unpickled, which can run any code: say so
+            only of a file that nobody else could have written.
+
+    Returns:
+        A source of the items, with the epoch, index and seed that they had, so that preparing them
+        again gives them the same ``rng``; its ``records`` tell the rest. An item that was in the
+        file twice is there twice.
+
+    Raises:
+        OSError: the file cannot be read.
+        InvalidArgumentError: a line is damaged, an item was pickled and the file is not trusted, an
+            item was neither JSON nor could be pickled, or the records have several seeds. The
+            message names the line.
+    """
+    where = str(path)
+    with open(path, "rb") as file:
+        records = [
+            _record(fields, f"{where}:{number}", trusted=trusted, replay=True)
+            for number, fields in _lines(file, path, 1)
+        ]
+    seeds = {record.seed for record in records}
+    if len(seeds) > 1:
+        raise InvalidArgumentError(
+            f"path: got {where!r}, which holds records of {len(seeds)} runs with different seeds;"
+            " expected one run, or runs with one seed"
+        )
+    return QuarantinedItems(records, f"quarantine {where}", seeds.pop() if seeds else None)
+
+
+def _as_json(record: Quarantined) -> dict[str, Any]:
+    fields = {**record.__dict__}
+    item = fields.pop("item")
+    if _is_json(item):
+        return {"item": item, **fields}
+    try:
+        pickled = pickle.dumps(item)
+    except Exception:
+        return {"repr": repr(item), **fields}
+    return {"pickle": base64.b64encode(pickled).decode("ascii"), "repr": repr(item)[:200], **fields}
+
+
+def _is_json(item: Any) -> bool:
+    """Whether JSON gives back just what it was given."""
+    if item is None or type(item) in (bool, int, str):
+        return True
+    if type(item) is float:
+        return item - item == 0  # it has neither infinities nor NaN
+    if type(item) is list:
+        return all(map(_is_json, item))
+    if type(item) is dict:
+        return all(type(key) is str for key in item) and all(map(_is_json, item.values()))
+    return False
+
+
+def _lines(file: Any, path: Any, first: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(file, first):
+        try:
+            fields = json.loads(line)
+            if not isinstance(fields, dict):
+                raise ValueError("it is no object")
+        except ValueError as error:
+            raise InvalidArgumentError(
+                f"{path}:{number}: no record of a quarantine: {error}"
+            ) from None
+        yield number, fields
+
+
+def _record(
+    fields: dict[str, Any], where: str, *, trusted: bool, replay: bool = False
+) -> Quarantined:
+    described = fields.pop("repr", None)
+    pickled = fields.pop("pickle", None)
+    if pickled is not None:
+        if not trusted:
+            raise InvalidArgumentError(
+                f"trusted: got False, but {where} holds a pickled item ({described}); pass"
+                " trusted=True if nobody else could have written this file"
+            )
+        fields["item"] = pickle.loads(base64.b64decode(pickled))
+    elif "item" not in fields and described is not None:
+        if replay:
+            raise InvalidArgumentError(
+                f"{where}: the item could not be written, only described: {described}; look it up"
+                f" in its source by epoch {fields.get('epoch')} and index {fields.get('index')}"
+            )
+        fields["item"] = described
+    try:
+        return Quarantined(**fields)
+    except TypeError as error:
+        raise InvalidArgumentError(f"{where}: no record of a quarantine: {error}") from None

@@ -1,0 +1,164 @@
+"""What a run of a `prepare` has done so far, and what to do about failures."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from aioqueue.inputs.calls import Item, failure_of
+from aioqueue.inputs.policies import FailurePolicy
+from aioqueue.inputs.quarantine import Quarantine, Quarantined
+
+__all__ = ("PrepareStatistics", "Totals")
+
+_log: Final = logging.getLogger("aioqueue")
+
+
+@dataclass(frozen=True)
+class PrepareStatistics:
+    """Counts of a `prepare`, all of one moment. Every item that has ended is in one of
+    ``prepared``, ``skipped`` and ``left_out``.
+
+    Attributes:
+        prepared: items whose examples are in the queue.
+        examples: examples that are in the queue; generator functions make several of an item.
+        left_out: items of which the function made nothing, as ``skip_none`` allows.
+        skipped: items that failed and were given up.
+        retried: how often an item was tried again after a failure.
+        workers_died: processes that died and were replaced.
+    """
+
+    prepared: int = 0
+    examples: int = 0
+    left_out: int = 0
+    skipped: int = 0
+    retried: int = 0
+    workers_died: int = 0
+
+
+class Totals:
+    """Counts what becomes of items, and decides what a failure means. Thread-safe.
+
+    Args:
+        policy: what failures mean.
+        quarantine: where skipped items go.
+        seed: what their generators are derived from.
+    """
+
+    def __init__(self, policy: FailurePolicy, quarantine: Quarantine, seed: int) -> None:
+        self.policy = policy
+        self.quarantine = quarantine
+        self._seed = seed
+        self._lock = threading.Lock()  # guards all below
+        self._prepared = 0
+        self._examples = 0
+        self._left_out = 0
+        self._skipped = 0
+        self._retried = 0
+        self._workers_died = 0
+
+    def statistics(self) -> PrepareStatistics:
+        with self._lock:
+            return PrepareStatistics(
+                self._prepared,
+                self._examples,
+                self._left_out,
+                self._skipped,
+                self._retried,
+                self._workers_died,
+            )
+
+    def entered(self, examples: int) -> None:
+        """The examples of an item are in the queue."""
+        with self._lock:
+            self._examples += examples
+            if examples:
+                self._prepared += 1
+            else:
+                self._left_out += 1
+
+    def worker_died(self) -> None:
+        """A process has died and is replaced."""
+        with self._lock:
+            self._workers_died += 1
+
+    def failed(self, item: Item, error: Exception, failures: int) -> float | None:
+        """The preparation of an item has failed.
+
+        Args:
+            item: which one.
+            error: how.
+            failures: how often it has failed by now.
+
+        Returns:
+            The seconds after which to try again; ``None``: the item is skipped.
+
+        Raises:
+            Exception: the failure, since it ends the pipeline.
+        """
+        delay = self.policy.delay(error, failures)
+        if delay is None:
+            self.give_up(item, error, failures)
+            return None
+        with self._lock:
+            self._retried += 1
+        _log.debug("%s failed, trying again in %g s", item.describe(), delay, exc_info=error)
+        return delay
+
+    def give_up(self, item: Item, error: Exception, failures: int, examples: int = 0) -> None:
+        """Skip an item for good, if the policy allows.
+
+        Args:
+            item: which one.
+            error: its latest failure.
+            failures: how often it has failed.
+            examples: how many of it are in the queue all the same.
+
+        Raises:
+            Exception: the failure, since it ends the pipeline.
+        """
+        error = failure_of(item, error)
+        if not self.policy.skips:
+            if failures > 1:
+                error.add_note(f"it has failed {failures} times")
+            raise error
+        self.quarantine.add(Quarantined.of(item, error, failures, self._seed))
+        with self._lock:
+            self._skipped += 1
+            self._examples += examples
+            reason = self.policy.too_many(self._skipped, self._ended)
+        if reason:
+            error.add_note(reason)
+            raise error
+
+    def check_share(self) -> None:
+        """The source has ended: judge the share of failures among all items.
+
+        Raises:
+            RuntimeError: too many items have failed.
+        """
+        with self._lock:
+            reason = self.policy.too_many(self._skipped, self._ended, at_end=True)
+        if reason:
+            raise RuntimeError(f"{reason}; see the quarantine for what they are")
+
+    def log(self, name: str) -> None:
+        """Write the totals to the log."""
+        totals = self.statistics()
+        _log.info(
+            "prepare into '%s' has ended: %d prepared (%d examples), %d retried, %d skipped,"
+            " %d left out, %d workers died",
+            name,
+            totals.prepared,
+            totals.examples,
+            totals.retried,
+            totals.skipped,
+            totals.left_out,
+            totals.workers_died,
+        )
+
+    @property
+    def _ended(self) -> int:
+        return self._prepared + self._left_out + self._skipped
