@@ -1,0 +1,287 @@
+"""`tf.train.Coordinator` and `tf.train.LooperThread`, on the coordinator of `aioqueue.sync`.
+
+The native coordinator does the waiting: the stop is its stop, and its `join` watches the threads,
+so nothing polls. Which failure counts is TensorFlow's rule and is said here: the first one does;
+after a stop that no failure asked for, none does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from types import TracebackType
+from typing import Any
+
+import aioqueue
+from aioqueue import sync
+
+__all__ = ("Coordinator", "LooperThread")
+
+_log = logging.getLogger("aioqueue.compat")
+
+_Report = BaseException | tuple[Any, BaseException | None, TracebackType | None] | None
+
+
+class Coordinator:
+    """Makes a set of threads stop together, waits for them, and re-raises what failed first.
+
+    Args:
+        clean_stop_exception_types: exceptions that end a run normally; ``None`` for
+            ``(tf.errors.OutOfRangeError,)``.
+    """
+
+    def __init__(
+        self, clean_stop_exception_types: Iterable[type[BaseException]] | None = None
+    ) -> None:
+        if clean_stop_exception_types is None:
+            clean_stop_exception_types = (aioqueue.OutOfRangeError,)
+        self._clean_types = tuple(clean_stop_exception_types)
+        # Failures are kept here, so no type has to be clean there.
+        self._stopping = sync.Coordinator(clean_stop_exception_types=())
+        self._lock = threading.RLock()  # guards all below; a signal handler may request a stop
+        self._joined = False
+        self._stop_time = 0.0
+        self._failures: list[BaseException] = []
+        self._first_cause: BaseException | None = None
+
+    def __repr__(self) -> str:
+        state = "joined" if self._joined else "stopped" if self.should_stop() else "running"
+        return f"<{type(self).__name__} {state}, {len(self._failures)} failures>"
+
+    @property
+    def joined(self) -> bool:
+        """Whether a `join` has ended, also if it raised."""
+        return self._joined
+
+    def request_stop(self, ex: _Report = None) -> None:
+        """Ask all threads to stop, because of an exception if one is given.
+
+        The first exception counts: `join` raises it. Those that are reported after it are told in
+        its ``__cause__``; those that are reported after a stop without an exception are dropped.
+
+        Args:
+            ex: an exception, or what `sys.exc_info` returns; a clean one is as good as none.
+
+        Raises:
+            BaseException: the exception itself, if the coordinator has been joined already: there
+                is no `join` left that could raise it.
+            TypeError: it is neither.
+        """
+        error = _exception_of(ex)
+        if isinstance(error, self._clean_types):
+            error = None
+        with self._lock:
+            if error is not None and self._joined:
+                raise error
+            stopped = self._stopping.should_stop()
+            if error is not None and (not stopped or self._adds(error)):
+                if not self._failures:
+                    self._first_cause = error.__cause__
+                self._failures.append(error)
+            if stopped:
+                return
+            self._stop_time = monotonic()
+        self._stopping.request_stop()
+
+    def _adds(self, error: BaseException) -> bool:
+        """Whether a failure is worth telling besides the first: not if stopping has caused it."""
+        ended = (aioqueue.CancelledError, aioqueue.QueueClosedError, aioqueue.OutOfRangeError)
+        return bool(self._failures) and not (
+            isinstance(error, ended) or any(error is one for one in self._failures)
+        )
+
+    def clear_stop(self) -> None:
+        """Forget the stop and the failures, so that the coordinator can be used again."""
+        with self._lock:
+            self._joined = False
+            self._failures = []
+            self._stopping.clear_stop()
+
+    def should_stop(self) -> bool:
+        """Whether a stop was requested."""
+        return self._stopping.should_stop()
+
+    @contextmanager
+    def stop_on_exception(self) -> Iterator[None]:
+        """Within this context any exception requests a stop, and goes no further.
+
+        Yields:
+            Nothing.
+        """
+        try:
+            yield
+        except BaseException as error:  # SystemExit too: as in TensorFlow, `join` raises it
+            self.request_stop(error)
+
+    def wait_for_stop(self, timeout: float | None = None) -> bool:
+        """Wait until a stop is requested.
+
+        Args:
+            timeout: seconds to wait at most; ``None`` waits for ever.
+
+        Returns:
+            Whether a stop was requested.
+        """
+        return self._stopping.wait_for_stop(None if timeout is None else max(0.0, timeout))
+
+    def register_thread(self, thread: threading.Thread) -> None:
+        """Let `join` wait for a thread without being given it.
+
+        Args:
+            thread: any thread; one that was never started counts as ended.
+        """
+        self._stopping.register(thread)
+
+    def join(
+        self,
+        threads: Iterable[threading.Thread] | None = None,
+        stop_grace_period_secs: float = 120,
+        ignore_live_threads: bool = False,
+    ) -> None:
+        """Wait until the threads have ended, and raise what failed first.
+
+        It does not request a stop: while none is requested, it waits for the threads for ever.
+
+        Args:
+            threads: threads besides those that are registered.
+            stop_grace_period_secs: seconds that they have to end after a stop, counted from the
+                call if the stop came before it.
+            ignore_live_threads: whether threads that still run then are no error.
+
+        Raises:
+            BaseException: the first exception reported, itself; if there were others, its
+                ``__cause__`` is the `ExceptionGroup` of all of them.
+            RuntimeError: threads still run after the grace period, and no exception was reported.
+        """
+        still_running: tuple[str, ...] = ()
+        try:
+            self._stopping.join(
+                threads,
+                stop_grace_period=self._native_grace(stop_grace_period_secs),
+                ignore_live=False,
+            )
+        except* aioqueue.StillRunningError as group:
+            for error in group.exceptions:
+                assert isinstance(error, aioqueue.StillRunningError)
+                still_running += error.workers
+        with self._lock:
+            self._joined = True
+        self.raise_requested_exception()
+        if still_running:
+            message = f"Coordinator stopped with threads still running: {' '.join(still_running)}"
+            if not ignore_live_threads:
+                raise RuntimeError(message)
+            _log.info(message)
+
+    def raise_requested_exception(self) -> None:
+        """Raise the first exception that was reported, as `join` does; or return."""
+        with self._lock:
+            failures = list(self._failures)
+        if not failures:
+            return
+        if len(failures) == 1:
+            raise failures[0]
+        group = BaseExceptionGroup(f"{len(failures)} failures among threads", failures)
+        group.__cause__ = self._first_cause
+        raise failures[0] from group
+
+    def _native_grace(self, seconds: float) -> float:
+        """The same grace period counted from the stop, as the native coordinator counts it."""
+        with self._lock:
+            if seconds >= 0 and self._stopping.should_stop():
+                return seconds + monotonic() - self._stop_time
+            return seconds
+
+
+class LooperThread(threading.Thread):
+    """A daemon thread that calls a function again and again until its coordinator stops.
+
+    Calls follow a fixed grid of times that begins with the first call, made at once; those that
+    were missed are made up for without a pause. Subclasses may override `start_loop`, `run_loop`
+    and `stop_loop`.
+
+    Args:
+        coord: asked when to stop, and told of exceptions; its `join` waits for the thread.
+        timer_interval_secs: seconds between two calls; ``None`` calls without a pause.
+        target: what `run_loop` calls.
+        args: what to call it with.
+        kwargs: the same, by name.
+
+    Raises:
+        ValueError: ``coord`` is no `Coordinator`, or arguments are given without a target.
+    """
+
+    def __init__(
+        self,
+        coord: Coordinator,
+        timer_interval_secs: float | None,
+        target: Callable[..., object] | None = None,
+        args: Iterable[Any] | None = None,
+        kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(coord, Coordinator):
+            raise ValueError(f"'coord' argument must be a Coordinator: {coord}")
+        if target is None and (args or kwargs):
+            raise ValueError("'args' and 'kwargs' argument require that you also pass 'target'")
+        super().__init__(daemon=True)
+        self._coord = coord
+        self._timer_interval_secs = timer_interval_secs
+        self._looped = target
+        self._positional = tuple(args or ())
+        self._named = dict(kwargs or {})
+        coord.register_thread(self)
+
+    @staticmethod
+    def loop(
+        coord: Coordinator,
+        timer_interval_secs: float | None,
+        target: Callable[..., object],
+        args: Iterable[Any] | None = None,
+        kwargs: dict[str, Any] | None = None,
+    ) -> LooperThread:
+        """Make a looper thread and start it; the arguments are those of the class."""
+        looper = LooperThread(coord, timer_interval_secs, target, args, kwargs)
+        looper.start()
+        return looper
+
+    def run(self) -> None:
+        """The life of the thread."""
+        with self._coord.stop_on_exception():
+            self.start_loop()
+            if self._timer_interval_secs is None:
+                while not self._coord.should_stop():
+                    self.run_loop()
+            else:
+                next_call = monotonic()
+                while not self._coord.wait_for_stop(next_call - monotonic()):
+                    next_call += self._timer_interval_secs
+                    self.run_loop()
+            self.stop_loop()
+
+    def start_loop(self) -> None:
+        """Called once, before the first call."""
+
+    def run_loop(self) -> None:
+        """Called again and again; calls the target, if there is one."""
+        if self._looped is not None:
+            self._looped(*self._positional, **self._named)
+
+    def stop_loop(self) -> None:
+        """Called once, after the last call, unless one failed."""
+
+
+def _exception_of(report: _Report) -> BaseException | None:
+    if report is None or isinstance(report, BaseException):
+        return report
+    if isinstance(report, tuple) and len(report) == 3:
+        kind, error, traceback = report
+        if error is None and isinstance(kind, type) and issubclass(kind, BaseException):
+            error = kind()
+        if isinstance(error, BaseException):
+            return error.with_traceback(traceback)
+        if report == (None, None, None):
+            return None
+    raise TypeError(f"ex: got {report!r}; expected an exception, sys.exc_info() or None")
