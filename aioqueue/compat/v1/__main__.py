@@ -112,7 +112,7 @@ def _run(program: Callable[[], Any]) -> None:
     except SystemExit:
         raise
     except BaseException as error:
-        theirs = error.__traceback__
+        failure, theirs = error, error.__traceback__
         while theirs is not None and _is_ours(theirs):
             theirs = theirs.tb_next
         print_error = sys.excepthook  # that of the program, if it has set one
@@ -120,7 +120,7 @@ def _run(program: Callable[[], Any]) -> None:
         def hook(
             kind: type[BaseException], value: BaseException, trace: types.TracebackType | None
         ) -> None:
-            trace = theirs if value is error else trace
+            trace = theirs if value is failure else trace
             print_error(kind, value.with_traceback(trace), trace)
 
         sys.excepthook = hook

@@ -106,7 +106,7 @@ REASONS: dict[str, str] = {
     **dict.fromkeys(("map_fn", "scan", "while_loop"), LOOPS),
     **dict.fromkeys(("config", "distribute", "tpu", "train.replica_device_setter"), DEVICES),
     **dict.fromkeys(("contrib.eager", "enable_eager_execution", "enable_v2_behavior"), EAGER),
-    **dict.fromkeys(("estimator", "train.Supervisor", "train.NanTensorHook"), ESTIMATORS),
+    **dict.fromkeys(("estimator", "train.Supervisor"), ESTIMATORS),
     **dict.fromkeys(("LMDBReader",), LMDB),
     **dict.fromkeys(("contrib.data", "data.experimental"), DATASETS),
 }
@@ -117,22 +117,29 @@ class AbsentNameError(AttributeError, NotImplementedError):
     """TensorFlow 1 had this name, or seems to be thought to, and this module has not."""
 
 
-def names_of(module: str, deferred: Mapping[str, str] | None = None) -> Callable[[str], Any]:
+def names_of(
+    module: str,
+    deferred: Mapping[str, str] | None = None,
+    packages: Mapping[str, str] | None = None,
+) -> Callable[[str], Any]:
     """Make the ``__getattr__`` of a namespace.
 
     Args:
         module: full name of the namespace, its ``__name__``.
         deferred: names that are imported when they are asked for, because they need an extra,
             each with the module that has it.
+        packages: names that stand for modules which are imported when they are asked for.
 
     Returns:
         A function that imports a deferred name, and explains any other.
     """
-    sources = dict(deferred or {})
+    sources, modules = dict(deferred or {}), dict(packages or {})
 
     def __getattr__(name: str) -> Any:  # noqa: N807  # the name that tracebacks know it by
         if name in sources:
             return getattr(importlib.import_module(sources[name]), name)
+        if name in modules:
+            return importlib.import_module(modules[name])
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         raise AbsentNameError(explain(_path(module, name)))

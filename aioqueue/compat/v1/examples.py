@@ -56,18 +56,13 @@ def messages() -> dict[str, Any]:
     file = descriptor_pb2.FileDescriptorProto(
         name="tensorflow/core/example/example.proto", package="tensorflow", syntax="proto3"
     )
-    for name, kind in (
-        ("BytesList", TYPE_BYTES),
-        ("FloatList", TYPE_FLOAT),
-        ("Int64List", TYPE_INT64),
-    ):
-        _add_field(file.message_type.add(name=name), "value", 1, kind, repeated=True)
+    lists = {"BytesList": TYPE_BYTES, "FloatList": TYPE_FLOAT, "Int64List": TYPE_INT64}
+    for name, scalar in lists.items():
+        _add_field(file.message_type.add(name=name), "value", 1, scalar, repeated=True)
     feature = file.message_type.add(name="Feature")
     feature.oneof_decl.add(name="kind")
-    for number, (field, kind) in enumerate(
-        (("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List")), 1
-    ):
-        _add_field(feature, field, number, kind).oneof_index = 0
+    for number, (field, message) in enumerate(zip(KINDS, lists, strict=True), 1):
+        _add_field(feature, field, number, message).oneof_index = 0
     _add_map(file.message_type.add(name="Features"), "feature", "Feature")
     feature_list = file.message_type.add(name="FeatureList")
     _add_field(feature_list, "feature", 1, "Feature", repeated=True)

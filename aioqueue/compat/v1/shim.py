@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from aioqueue.compat.v1.absent import PACKAGE, AbsentNameError, explain
+from aioqueue.compat.v1.absent import PACKAGE, explain
 
 __all__ = ("TensorFlowFinder", "install")
 
@@ -58,7 +58,7 @@ PRIVATE_MODULES: dict[str, str] = {
     "training.training": "train",
     "util.compat": "compat",
 }
-"""Modules below ``tensorflow.python`` that scripts import from: the namespace that has the names."""
+"""Modules below ``tensorflow.python`` that scripts import from, each with our namespace for it."""
 
 
 def install() -> None:
@@ -88,29 +88,28 @@ class TensorFlowFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         """Make a module that has the names of the namespace that it stands for."""
-        return _Alias(spec.name, _source(_below(spec.name) or ""))
+        source = _source(_below(spec.name) or "")
+        assert source is not None, "find_spec has asked the same"
+        return _Alias(spec.name, source)
 
     def exec_module(self, module: ModuleType) -> None:
         """Nothing is left to run."""
 
 
 class _Alias(ModuleType):
-    """A module of another name with the attributes of a namespace, looked up when asked for.
+    """A module under another name with what a namespace has.
 
-    The namespace itself keeps its own name and spec, which the import system would replace.
+    The namespace itself cannot stand in: the import system would replace its spec, and ``from
+    tensorflow import name`` would look for modules below its own name.
     """
 
-    def __init__(self, name: str, source: ModuleType | None) -> None:
-        super().__init__(name, None if source is None else source.__doc__)
-        self.__dict__["_source"] = source
-        if source is not None:
-            self.__dict__["__all__"] = source.__all__
+    def __init__(self, name: str, source: ModuleType) -> None:
+        super().__init__(name, source.__doc__)
+        self.__dict__.update((one, getattr(source, one)) for one in source.__all__)
+        self.__dict__.update(_source=source, __all__=source.__all__)
 
     def __getattr__(self, name: str) -> Any:
-        source = self.__dict__["_source"]
-        if source is None or name == "__wrapped__":
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return getattr(source, name)
+        return getattr(self.__dict__["_source"], name)
 
     def __dir__(self) -> list[str]:
         return dir(self.__dict__["_source"])
@@ -127,13 +126,24 @@ def _source(below: str) -> ModuleType | None:
     """The namespace that a module stands for; None if there is none."""
     if below.startswith("compat.v1"):
         below = below.removeprefix("compat.v1").lstrip(".")
-    if below == "python" or any(f"python.{name}.".startswith(f"{below}.") for name in PRIVATE_MODULES):
+    if below == "python" or any(
+        f"python.{name}.".startswith(f"{below}.") for name in PRIVATE_MODULES
+    ):
         private = PRIVATE_MODULES.get(below.removeprefix("python").lstrip("."), "")
         return importlib.import_module(f"{PACKAGE}.{private}".rstrip("."))
     found: Any = importlib.import_module(PACKAGE)
     for part in filter(None, below.split(".")):
         try:
             found = getattr(found, part)
-        except AbsentNameError:
+        except AttributeError:
             return None
     return found if isinstance(found, ModuleType) else None
+
+
+def _private(below: str) -> ModuleType | None:
+    """The namespace for a module of `PRIVATE_MODULES`, or for a package around some of them."""
+    if below in PRIVATE_MODULES:
+        return importlib.import_module(f"{PACKAGE}.{PRIVATE_MODULES[below]}".rstrip("."))
+    if any(not below or name.startswith(f"{below}.") for name in PRIVATE_MODULES):
+        return importlib.import_module(PACKAGE)
+    return None

@@ -1,0 +1,77 @@
+"""``tf.compat``: text and bytes, and ``tf.compat.v1``, which is the package itself."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+
+from aioqueue.compat.v1 import absent
+
+__all__ = (
+    "as_bytes",
+    "as_str",
+    "as_str_any",
+    "as_text",
+    "bytes_or_text_types",
+    "complex_types",
+    "integral_types",
+    "real_types",
+)
+
+integral_types = (numbers.Integral, np.integer)
+real_types = (numbers.Real, np.integer, np.floating)
+complex_types = (numbers.Complex, np.number)
+bytes_or_text_types = (bytes, str)
+
+
+def as_bytes(bytes_or_text: bytes | str, encoding: str = "utf-8") -> bytes:
+    """The same as bytes.
+
+    Args:
+        bytes_or_text: what to convert.
+        encoding: how text is encoded.
+
+    Raises:
+        TypeError: it is neither bytes nor text.
+    """
+    if isinstance(bytes_or_text, str):
+        return bytes_or_text.encode(encoding)
+    if isinstance(bytes_or_text, bytes | bytearray):
+        return bytes(bytes_or_text)
+    raise TypeError(f"Expected binary or unicode string, got {bytes_or_text!r}")
+
+
+def as_text(bytes_or_text: bytes | str, encoding: str = "utf-8") -> str:
+    """The same as text.
+
+    Args:
+        bytes_or_text: what to convert.
+        encoding: how bytes are decoded.
+
+    Raises:
+        TypeError: it is neither bytes nor text.
+    """
+    if isinstance(bytes_or_text, str):
+        return bytes_or_text
+    if isinstance(bytes_or_text, bytes):
+        return bytes_or_text.decode(encoding)
+    raise TypeError(f"Expected binary or unicode string, got {bytes_or_text!r}")
+
+
+def as_str(bytes_or_text: bytes | str, encoding: str = "utf-8") -> str:
+    """The same as `as_text`."""
+    return as_text(bytes_or_text, encoding)
+
+
+def as_str_any(value: Any) -> str:
+    """Any value as text: bytes are decoded, others printed.
+
+    Args:
+        value: what to convert.
+    """
+    return as_text(value) if isinstance(value, bytes) else str(value)
+
+
+__getattr__ = absent.names_of(__name__, packages={"v1": "aioqueue.compat.v1"})

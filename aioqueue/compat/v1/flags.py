@@ -1,0 +1,208 @@
+"""``tf.flags``: the command-line flags of a script, on `argparse`.
+
+Flags are written ``--name=value``, ``--name value`` or with one dash; a boolean flag is also
+``--name`` and ``--noname``. They are parsed by ``tf.app.run()``, or when one is first asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+__all__ = (
+    "FLAGS",
+    "DEFINE_bool",
+    "DEFINE_boolean",
+    "DEFINE_enum",
+    "DEFINE_float",
+    "DEFINE_integer",
+    "DEFINE_list",
+    "DEFINE_string",
+    "DuplicateFlagError",
+    "Error",
+    "FlagValues",
+    "UnparsedFlagAccessError",
+    "mark_flag_as_required",
+)
+
+
+class Error(Exception):
+    """Base class of the errors of flags."""
+
+
+class DuplicateFlagError(Error):
+    """A flag is defined twice."""
+
+
+class UnparsedFlagAccessError(Error):
+    """A flag was asked for, and the command line cannot be parsed."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports what is wrong in the manner of TensorFlow's flags: the message alone."""
+
+    def error(self, message: str) -> NoReturn:
+        sys.stderr.write(f"FATAL Flags parsing error:\n  {message}\nPass --help to see flags.\n")
+        sys.exit(1)
+
+
+class FlagValues:
+    """All flags: call it with a command line to parse it, then ask for flags as attributes."""
+
+    def __init__(self) -> None:
+        self._parser = _Parser(allow_abbrev=False, argument_default=argparse.SUPPRESS)
+        self._values: dict[str, Any] = {}
+        self._required: set[str] = set()
+        self._is_parsed = False
+
+    def __call__(self, argv: Sequence[str], known_only: bool = False) -> list[str]:
+        """Parse a command line.
+
+        Args:
+            argv: the program's name and its arguments.
+            known_only: whether to leave flags that are not defined, instead of refusing them.
+
+        Returns:
+            The program's name and the arguments that are no flags.
+        """
+        found, rest = self._parser.parse_known_args(list(argv[1:]))
+        unknown = [one for one in rest if one.startswith("-") and one != "-"]
+        if unknown and not known_only:
+            self._parser.error(f"Unknown command line flag '{unknown[0].lstrip('-')}'")
+        self._values.update(vars(found))
+        self._is_parsed = True
+        for name in sorted(self._required):
+            if self._values[name] is None:
+                self._parser.error(f"Flag --{name} must have a value other than None.")
+        return [argv[0], *rest]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if not self._is_parsed:
+            self(sys.argv, known_only=True)
+        try:
+            return self._values[name]
+        except KeyError:
+            raise AttributeError(f"Unknown command line flag '{name}'") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            super().__setattr__(name, value)
+        elif name in self._values:
+            self._values[name] = value
+        else:
+            raise AttributeError(f"Unknown command line flag '{name}'")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Any:
+        return iter(sorted(self._values))
+
+    def __dir__(self) -> list[str]:
+        return sorted(self._values)
+
+    def flag_values_dict(self) -> dict[str, Any]:
+        """All flags with their values."""
+        return dict(self._values)
+
+    def _define(self, name: str, default: Any, help: str, **options: Any) -> None:
+        if name in self._values:
+            raise DuplicateFlagError(f"The flag '{name}' is defined twice.")
+        text = f"{help} (default: {default})".replace("%", "%%")
+        self._parser.add_argument(f"--{name}", f"-{name}", dest=name, help=text, **options)
+        self._values[name] = default
+
+    def _define_boolean(self, name: str, default: bool | None, help: str) -> None:
+        self._define(name, default, help, nargs="?", const=True, type=_boolean)
+        self._parser.add_argument(
+            f"--no{name}", f"-no{name}", dest=name, action="store_false", help=argparse.SUPPRESS
+        )
+
+
+FLAGS = FlagValues()
+
+
+def DEFINE_string(name: str, default: str | None, help: str) -> None:  # noqa: N802
+    """Define a flag whose value is a string.
+
+    Args:
+        name: of the flag, and of the attribute of `FLAGS`.
+        default: its value if it is not given.
+        help: what ``--help`` says of it.
+    """
+    FLAGS._define(name, default, help)
+
+
+def DEFINE_integer(name: str, default: int | None, help: str) -> None:  # noqa: N802
+    """Define a flag whose value is an int; arguments as for `DEFINE_string`."""
+    FLAGS._define(name, default, help, type=_named("integer", lambda text: int(text, 0)))
+
+
+def DEFINE_float(name: str, default: float | None, help: str) -> None:  # noqa: N802
+    """Define a flag whose value is a float; arguments as for `DEFINE_string`."""
+    FLAGS._define(name, default, help, type=_named("float", float))
+
+
+def DEFINE_boolean(name: str, default: bool | None, help: str) -> None:  # noqa: N802
+    """Define a flag that is on or off; arguments as for `DEFINE_string`."""
+    FLAGS._define_boolean(name, default, help)
+
+
+def DEFINE_bool(name: str, default: bool | None, help: str) -> None:  # noqa: N802
+    """The same as `DEFINE_boolean`."""
+    FLAGS._define_boolean(name, default, help)
+
+
+def DEFINE_list(name: str, default: Sequence[str] | str | None, help: str) -> None:  # noqa: N802
+    """Define a flag whose value is a list, with commas; arguments as for `DEFINE_string`."""
+    value = _items(default) if isinstance(default, str) else default
+    FLAGS._define(name, None if value is None else list(value), help, type=_items)
+
+
+def DEFINE_enum(  # noqa: N802
+    name: str, default: str | None, enum_values: Sequence[str], help: str
+) -> None:
+    """Define a flag whose value is one of some strings.
+
+    Args:
+        name: of the flag, and of the attribute of `FLAGS`.
+        default: its value if it is not given.
+        enum_values: the strings.
+        help: what ``--help`` says of it.
+    """
+    FLAGS._define(name, default, help, choices=list(enum_values))
+
+
+def mark_flag_as_required(flag_name: str) -> None:
+    """Refuse command lines without a flag whose default is None.
+
+    Args:
+        flag_name: of the flag.
+    """
+    FLAGS._required.add(flag_name)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in ("true", "t", "1"):
+        return True
+    if text.lower() in ("false", "f", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"Non-boolean argument to boolean flag: {text!r}")
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",")] if text else []
+
+
+def _named(name: str, convert: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A converter whose name messages can show."""
+
+    def converter(text: str) -> Any:
+        return convert(text)
+
+    converter.__name__ = name
+    return converter

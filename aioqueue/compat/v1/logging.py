@@ -1,0 +1,142 @@
+"""``tf.logging``: the logger ``tensorflow``, with TensorFlow's names for its levels.
+
+Without a handler of the program's own, lines go to stderr, in TensorFlow's format.
+"""
+
+from __future__ import annotations
+
+import logging as _logging
+import sys
+import threading
+from collections import Counter
+from logging import DEBUG, ERROR, FATAL, INFO, WARN
+from typing import Any
+
+__all__ = (
+    "DEBUG",
+    "ERROR",
+    "FATAL",
+    "INFO",
+    "WARN",
+    "debug",
+    "error",
+    "fatal",
+    "get_verbosity",
+    "info",
+    "log",
+    "log_every_n",
+    "log_first_n",
+    "log_if",
+    "set_verbosity",
+    "vlog",
+    "warn",
+    "warning",
+)
+
+
+class _StandardError(_logging.StreamHandler[Any]):
+    """Writes to what `sys.stderr` is at the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(_logging.Formatter(_logging.BASIC_FORMAT))
+
+    @property
+    def stream(self) -> Any:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, value: Any) -> None:
+        """There is nothing to keep."""
+
+
+_lock = threading.Lock()
+_counts: Counter[str] = Counter()
+
+
+def _logger() -> _logging.Logger:
+    """The logger; it gets a handler if nobody else would print its lines."""
+    logger = _logging.getLogger("tensorflow")
+    with _lock:
+        if not logger.hasHandlers():
+            logger.addHandler(_StandardError())
+        if logger.level == _logging.NOTSET:
+            logger.setLevel(WARN)
+    return logger
+
+
+def log(level: int, msg: Any, *args: Any, **kwargs: Any) -> None:
+    """Log a message at a level."""
+    _logger().log(level, msg, *args, **kwargs)
+
+
+def debug(msg: Any, *args: Any, **kwargs: Any) -> None:
+    """Log a message at level `DEBUG`."""
+    log(DEBUG, msg, *args, **kwargs)
+
+
+def info(msg: Any, *args: Any, **kwargs: Any) -> None:
+    """Log a message at level `INFO`, which is not shown unless `set_verbosity` asks for it."""
+    log(INFO, msg, *args, **kwargs)
+
+
+def warning(msg: Any, *args: Any, **kwargs: Any) -> None:
+    """Log a message at level `WARN`."""
+    log(WARN, msg, *args, **kwargs)
+
+
+def warn(msg: Any, *args: Any, **kwargs: Any) -> None:
+    """The same as `warning`."""
+    log(WARN, msg, *args, **kwargs)
+
+
+def error(msg: Any, *args: Any, **kwargs: Any) -> None:
+    """Log a message at level `ERROR`."""
+    log(ERROR, msg, *args, **kwargs)
+
+
+def fatal(msg: Any, *args: Any, **kwargs: Any) -> None:
+    """Log a message at level `FATAL`."""
+    log(FATAL, msg, *args, **kwargs)
+
+
+def vlog(level: int, msg: Any, *args: Any, **kwargs: Any) -> None:
+    """Log a message at a level."""
+    log(level, msg, *args, **kwargs)
+
+
+def log_if(level: int, msg: Any, condition: object, *args: Any) -> None:
+    """Log a message, if a condition is true."""
+    if condition:
+        log(level, msg, *args)
+
+
+def log_every_n(level: int, msg: Any, n: int, *args: Any) -> None:
+    """Log a message the first time, and then each ``n``-th time."""
+    log_if(level, msg, _count(msg) % n == 0, *args)
+
+
+def log_first_n(level: int, msg: Any, n: int, *args: Any) -> None:
+    """Log a message the first ``n`` times."""
+    log_if(level, msg, _count(msg) < n, *args)
+
+
+def get_verbosity() -> int:
+    """The lowest level that is shown."""
+    return _logger().getEffectiveLevel()
+
+
+def set_verbosity(v: int) -> None:
+    """Show messages from a level on.
+
+    Args:
+        v: `DEBUG`, `INFO`, `WARN`, `ERROR` or `FATAL`.
+    """
+    _logger().setLevel(v)
+
+
+def _count(message: Any) -> int:
+    """How many times it was counted before."""
+    with _lock:
+        _counts[str(message)] += 1
+        return _counts[str(message)] - 1
