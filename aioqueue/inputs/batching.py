@@ -1,0 +1,402 @@
+"""`batch` and `shuffle_batch`: examples from a source, in batches of one size."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, overload
+
+import aioqueue
+from aioqueue import FIFOQueue, InvalidArgumentError, PaddingFIFOQueue, RandomShuffleQueue, sync
+from aioqueue.inputs.collating import Collator
+from aioqueue.inputs.stages import (
+    AnyCoordinator,
+    checked_coordinator,
+    checked_count,
+    checked_flag,
+    fill,
+    has_fixed_shapes,
+    is_queue,
+)
+from aioqueue.inputs.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
+from aioqueue.philox import Seed
+
+__all__ = ("BatchStatistics", "Batching", "batch", "shuffle_batch")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStatistics:
+    """What a stream of batches has done, at one moment."""
+
+    batches: int
+    """Batches taken so far."""
+    examples: int
+    """Examples in them."""
+    waiting: int
+    """Examples that wait in the queue."""
+
+
+class Batching:
+    """The pipe that takes examples from a queue and makes batches of them.
+
+    Args:
+        kind: what made it, for messages.
+        queue: where the examples are.
+        size: how many make a batch.
+        whole: whether a smaller batch is never made.
+        max_wait: seconds after which a smaller one is made.
+        owns: whether the queue was made for this pipe, and ends with it.
+        runner: what fills the queue, if a function is called.
+        pad: whether objects are padded when they are stacked.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        queue: AnyQueue,
+        size: int,
+        *,
+        whole: bool,
+        max_wait: float | None,
+        owns: bool,
+        runner: AnyRunner | None = None,
+        pad: bool = False,
+    ) -> None:
+        self.queue = queue
+        self.runner = runner
+        self.size: int | None = size
+        self.whole = whole
+        self.max_wait = max_wait
+        self._kind = kind
+        self._owns = owns
+        self._collate = Collator(pad=pad) if queue.dtypes is None else None
+        self._lock = threading.Lock()  # guards the counts
+        self._batches = 0
+        self._examples = 0
+
+    def give(self, taken: Any) -> Any:
+        """Stack the examples, where they are objects."""
+        n = len(_first(taken))
+        made = taken if self._collate is None else self._collate(taken)
+        with self._lock:
+            self._batches += 1
+            self._examples += n
+        return made
+
+    def statistics(self) -> BatchStatistics:
+        with self._lock:
+            return BatchStatistics(self._batches, self._examples, self.queue.size())
+
+    def close(self) -> None:
+        if self._owns:
+            self.queue.close(cancel_pending_enqueues=True)
+
+    def describe(self) -> str:
+        return f"{self._kind} of {self.size} from {self.queue!r}"
+
+
+def _first(batch: Any) -> Any:
+    """The first column of a batch, or the list of objects that it is."""
+    if isinstance(batch, tuple):
+        return batch[0]
+    return next(iter(batch.values())) if isinstance(batch, dict) else batch
+
+
+@overload
+def batch(
+    source: Any,
+    batch_size: int,
+    *,
+    coord: aioqueue.Coordinator,
+    function: Callable[..., Any] | None = None,
+    capacity: int | None = None,
+    dtypes: Any = None,
+    shapes: Any = None,
+    names: Any = None,
+    dynamic_pad: bool = False,
+    allow_smaller_final_batch: bool = True,
+    max_wait: float | None = None,
+    name: str = "batch",
+    **options: Any,
+) -> AsyncBatchStream[BatchStatistics]: ...
+
+
+@overload
+def batch(
+    source: Any,
+    batch_size: int,
+    *,
+    coord: sync.Coordinator,
+    function: Callable[..., Any] | None = None,
+    capacity: int | None = None,
+    dtypes: Any = None,
+    shapes: Any = None,
+    names: Any = None,
+    dynamic_pad: bool = False,
+    allow_smaller_final_batch: bool = True,
+    max_wait: float | None = None,
+    name: str = "batch",
+    **options: Any,
+) -> BatchStream[BatchStatistics]: ...
+
+
+def batch(
+    source: Any,
+    batch_size: int,
+    *,
+    coord: AnyCoordinator,
+    function: Callable[..., Any] | None = None,
+    capacity: int | None = None,
+    dtypes: Any = None,
+    shapes: Any = None,
+    names: Any = None,
+    dynamic_pad: bool = False,
+    allow_smaller_final_batch: bool = True,
+    max_wait: float | None = None,
+    name: str = "batch",
+    **options: Any,
+) -> AsyncBatchStream[BatchStatistics] | BatchStream[BatchStatistics]:
+    """Batches of examples, in the order in which they come.
+
+    It starts workers in the coordinator, whose face decides which face the stream has. They put
+    examples into a queue, from which the stream takes them. A queue whose batches can be taken is
+    read as it is, without a worker, unless a function, a capacity or dtypes are given.
+
+    Without dtypes, the first example decides for all (see `aioqueue.inputs.collating`): its
+    components, and their dtypes and shapes. Examples are then kept by reference until their batch
+    is stacked: a source must not write to an array that it has handed out. With dtypes and shapes,
+    every example is copied into its place in a typed queue, by the worker that made it, and
+    refused there if it does not fit.
+
+    Args:
+        source: any iterable (iterated on a thread of its own), async iterable (in a task), queue of
+            either face, or other stream.
+        batch_size: examples per batch, >= 1.
+        coord: an `aioqueue.Coordinator` whose block has been entered, or an
+            `aioqueue.sync.Coordinator`.
+        function: makes an example of an item, on several workers: see `prepare`.
+        capacity: examples that may wait in the queue; ``None`` for twice the batch size.
+        dtypes: one dtype per component, as for `FIFOQueue`; ``None`` goes by the first example.
+        shapes: one shape per dtype; with ``None`` for a dimension that varies and is padded.
+        names: one per component, as for `FIFOQueue`.
+        dynamic_pad: pad every dimension, with zeros, to the largest size in the batch.
+        allow_smaller_final_batch: whether the last examples make a smaller batch if they are fewer;
+            else they stay in the queue.
+        max_wait: seconds after which a batch is made of the examples that are there, but at least
+            one: for services. ``None`` waits for all.
+        name: what messages and worker names call it.
+        options: what else `prepare` takes: ``workers``, ``where``, ``ordered`` and so on.
+
+    Returns:
+        An `AsyncBatchStream` or a `BatchStream`: an iterator over batches with the structure of an
+        example, per component an array of shape ``(n, *shape)``.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+        RuntimeError: the coordinator's block has not been entered.
+    """
+    checked_coordinator(coord)
+    batch_size = checked_count(batch_size, "batch_size", least=1)
+    _check_flags(dynamic_pad, allow_smaller_final_batch, max_wait)
+    as_it_is = is_queue(source) and function is None and capacity is None and dtypes is None
+    if as_it_is and not options and _can_be_batched(source, dynamic_pad):
+        queue: AnyQueue = source
+        runner = None
+    else:
+        queue = _example_queue(
+            2 * batch_size if capacity is None else capacity,
+            dtypes,
+            shapes,
+            names,
+            pad=dynamic_pad,
+            name=name,
+        )
+        runner = fill(queue, source, coord, function, options)
+    pipe = Batching(
+        "batch",
+        queue,
+        batch_size,
+        whole=not allow_smaller_final_batch,
+        max_wait=max_wait,
+        owns=queue is not source,
+        runner=runner,
+        pad=dynamic_pad,
+    )
+    return _stream(pipe, coord)
+
+
+@overload
+def shuffle_batch(
+    source: Any,
+    batch_size: int,
+    *,
+    coord: aioqueue.Coordinator,
+    min_after_dequeue: int,
+    capacity: int | None = None,
+    seed: Seed = None,
+    function: Callable[..., Any] | None = None,
+    dtypes: Any = None,
+    shapes: Any = None,
+    names: Any = None,
+    allow_smaller_final_batch: bool = True,
+    max_wait: float | None = None,
+    name: str = "shuffle_batch",
+    **options: Any,
+) -> AsyncBatchStream[BatchStatistics]: ...
+
+
+@overload
+def shuffle_batch(
+    source: Any,
+    batch_size: int,
+    *,
+    coord: sync.Coordinator,
+    min_after_dequeue: int,
+    capacity: int | None = None,
+    seed: Seed = None,
+    function: Callable[..., Any] | None = None,
+    dtypes: Any = None,
+    shapes: Any = None,
+    names: Any = None,
+    allow_smaller_final_batch: bool = True,
+    max_wait: float | None = None,
+    name: str = "shuffle_batch",
+    **options: Any,
+) -> BatchStream[BatchStatistics]: ...
+
+
+def shuffle_batch(
+    source: Any,
+    batch_size: int,
+    *,
+    coord: AnyCoordinator,
+    min_after_dequeue: int,
+    capacity: int | None = None,
+    seed: Seed = None,
+    function: Callable[..., Any] | None = None,
+    dtypes: Any = None,
+    shapes: Any = None,
+    names: Any = None,
+    allow_smaller_final_batch: bool = True,
+    max_wait: float | None = None,
+    name: str = "shuffle_batch",
+    **options: Any,
+) -> AsyncBatchStream[BatchStatistics] | BatchStream[BatchStatistics]:
+    """Batches of examples in random order.
+
+    Each example is drawn at random from a queue that holds more than ``min_after_dequeue`` others.
+    The order follows from the seed if the examples come in a fixed order: from one worker, or with
+    ``ordered=True``.
+
+    Args:
+        source: as for `batch`. A queue's elements are moved over by a task.
+        batch_size: examples per batch, >= 1.
+        coord: as for `batch`.
+        min_after_dequeue: how many examples must stay behind while more may come, >= 0: the more,
+            the better the shuffling, the longer the start, and the more memory.
+        capacity: examples that may wait in the queue, > ``min_after_dequeue``; ``None`` for
+            ``min_after_dequeue`` and three batches.
+        seed: as for `RandomShuffleQueue`.
+        function: as for `batch`.
+        dtypes: as for `batch`; ``None`` takes a queue's, if the source is a queue with shapes.
+        shapes: one shape per dtype; shuffled examples cannot be padded.
+        names: one per component, as for `FIFOQueue`.
+        allow_smaller_final_batch: as for `batch`.
+        max_wait: as for `batch`.
+        name: what messages and worker names call it.
+        options: what else `prepare` takes: ``workers``, ``where``, ``ordered`` and so on.
+
+    Returns:
+        An `AsyncBatchStream` or a `BatchStream`, as from `batch`.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+        RuntimeError: the coordinator's block has not been entered.
+    """
+    checked_coordinator(coord)
+    batch_size = checked_count(batch_size, "batch_size", least=1)
+    _check_flags(False, allow_smaller_final_batch, max_wait)
+    if dtypes is None and function is None and is_queue(source) and has_fixed_shapes(source):
+        dtypes, shapes, names = source.dtypes, source.shapes, source.names
+    _check_layout(dtypes, shapes, names)
+    if capacity is None:
+        capacity = checked_count(min_after_dequeue, "min_after_dequeue") + 3 * batch_size
+    queue = RandomShuffleQueue(
+        capacity, min_after_dequeue, dtypes, shapes, names, seed=seed, name=name
+    )
+    runner = fill(queue, source, coord, function, options)
+    pipe = Batching(
+        "shuffle_batch",
+        queue,
+        batch_size,
+        whole=not allow_smaller_final_batch,
+        max_wait=max_wait,
+        owns=True,
+        runner=runner,
+    )
+    return _stream(pipe, coord)
+
+
+def _stream(
+    pipe: Batching, coord: AnyCoordinator
+) -> AsyncBatchStream[BatchStatistics] | BatchStream[BatchStatistics]:
+    if isinstance(coord, aioqueue.Coordinator):
+        return AsyncBatchStream(pipe)
+    return BatchStream(pipe)
+
+
+def _example_queue(
+    capacity: int | None, dtypes: Any, shapes: Any, names: Any, *, pad: bool, name: str
+) -> AnyQueue:
+    """A queue for examples: of objects, unless dtypes are given."""
+    _check_layout(dtypes, shapes, names)
+    queue: AnyQueue = FIFOQueue(capacity, name=name)
+    if dtypes is not None:
+        queue = PaddingFIFOQueue(capacity, dtypes, shapes, names, name=name)
+        varies = any(None in shape for shape in queue.shapes or ())
+        if pad and not varies:
+            raise InvalidArgumentError(
+                f"dynamic_pad: got True with the shapes {shapes!r}; expected None for a dimension"
+                " that varies"
+            )
+        if not varies:
+            queue = FIFOQueue(capacity, dtypes, shapes, names, name=name)
+    return queue
+
+
+def _check_layout(dtypes: Any, shapes: Any, names: Any) -> None:
+    if dtypes is None and (shapes is not None or names is not None):
+        raise InvalidArgumentError(
+            "dtypes: got None, with shapes or names; expected all of dtypes and shapes, or neither:"
+            " then the first example decides"
+        )
+    if dtypes is not None and shapes is None:
+        raise InvalidArgumentError(
+            "shapes: got None, with dtypes; expected one shape per dtype, or neither: then the"
+            " first example decides"
+        )
+
+
+def _check_flags(pad: bool, smaller: bool, max_wait: float | None) -> None:
+    checked_flag(pad, "dynamic_pad")
+    checked_flag(smaller, "allow_smaller_final_batch")
+    is_number = isinstance(max_wait, int | float) and not isinstance(max_wait, bool)
+    if max_wait is None:
+        return
+    if not is_number or not max_wait >= 0:
+        raise InvalidArgumentError(
+            f"max_wait: got {max_wait!r}; expected a number of seconds >= 0, or None"
+        )
+    if not smaller:
+        raise InvalidArgumentError(
+            f"max_wait: got {max_wait!r} with allow_smaller_final_batch=False; expected None, or"
+            " True: a batch that does not wait may be smaller"
+        )
+
+
+def _can_be_batched(queue: AnyQueue, pad: bool) -> bool:
+    """Whether the batches that a queue gives are the ones that are wanted."""
+    if queue.dtypes is None:
+        return True
+    return queue.shapes is not None and not (pad and has_fixed_shapes(queue))

@@ -1,0 +1,475 @@
+"""`bucket_by_sequence_length`: batches of examples of like length, so that little is padding.
+
+One worker sorts examples into buckets by length, and makes a padded batch of a bucket as soon as it
+is full. Khomenko et al., "Accelerating recurrent neural network training using sequence bucketing
+and multi-GPU data parallelization" (2016), measure what that is worth.
+"""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, Literal, overload
+
+import numpy as np
+
+import aioqueue
+from aioqueue import FIFOQueue, InvalidArgumentError, QueueClosedError, sync
+from aioqueue.inputs.collating import Collator, components_of
+from aioqueue.inputs.stages import (
+    AnyCoordinator,
+    Delivery,
+    checked_coordinator,
+    checked_count,
+    checked_flag,
+    fill,
+    pouring,
+    start,
+)
+from aioqueue.inputs.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
+
+__all__ = ("BucketStatistics", "Bucketing", "Limit", "bucket_by_sequence_length")
+
+TooLong = Literal["fail", "skip"]
+
+_EXAMPLES_AHEAD: Final = 64
+"""How many prepared examples may wait to be sorted."""
+
+_log = logging.getLogger("aioqueue")
+
+
+@dataclass(frozen=True, slots=True)
+class BucketStatistics:
+    """What bucketing has done, at one moment. Lengths are in elements along axis 0."""
+
+    examples: int
+    """Examples that have come, without those skipped."""
+    skipped: int
+    """Examples left out because they were too long."""
+    batches: int
+    """Batches made, of which some may still wait to be taken."""
+    waiting: tuple[int, ...]
+    """Examples that wait in each bucket."""
+    elements: int
+    """The length of all examples in the batches made."""
+    padding: int
+    """What those batches hold besides."""
+    plain_elements: int
+    """The length of all examples, in batches or still in buckets."""
+    plain_padding: int
+    """What batches of all examples, as large but in the order in which they came, would hold
+    besides."""
+
+    @property
+    def padding_share(self) -> float:
+        """Which share of the batches made is padding, from 0 to 1."""
+        return _share(self.padding, self.elements)
+
+    @property
+    def plain_padding_share(self) -> float:
+        """Which share it would be without bucketing."""
+        return _share(self.plain_padding, self.plain_elements)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How large the batch of a bucket may become.
+
+    Args:
+        boundaries: where buckets begin, but for the first.
+        sizes: examples per batch, for each bucket; ``None`` where a budget rules.
+        budget: elements per batch, padding included; ``None`` where sizes rule.
+        to_boundary: whether examples are padded to the longest that fits their bucket.
+    """
+
+    boundaries: tuple[int, ...]
+    sizes: tuple[int, ...] | None
+    budget: int | None
+    to_boundary: bool
+
+    @property
+    def buckets(self) -> int:
+        """How many buckets there are."""
+        return len(self.boundaries) + (not self.to_boundary)
+
+    def bucket(self, length: int) -> int:
+        """Which bucket a length belongs to."""
+        return bisect.bisect_right(self.boundaries, length)
+
+    def padded(self, length: int) -> int:
+        """What an example becomes which is the longest of its batch."""
+        return self.boundaries[self.bucket(length)] - 1 if self.to_boundary else length
+
+    def fits(self, rows: int, longest: int) -> bool:
+        """Whether a batch may have so many rows, the longest of them so long."""
+        if self.sizes is not None:
+            return rows <= self.sizes[self.bucket(longest)]
+        assert self.budget is not None
+        return rows * max(self.padded(longest), 1) <= self.budget
+
+    def is_too_long(self, length: int) -> bool:
+        """Whether no batch may have an example of this length."""
+        if self.to_boundary and length >= self.boundaries[-1]:
+            return True
+        return self.budget is not None and self.padded(length) > self.budget
+
+
+class _Group:
+    """Examples that are to become one batch, or their lengths alone."""
+
+    __slots__ = ("examples", "lengths", "longest", "total")
+
+    def __init__(self) -> None:
+        self.examples: list[Any] = []
+        self.lengths: list[int] = []
+        self.longest = 0
+        self.total = 0
+
+    def add(self, length: int) -> None:
+        self.lengths.append(length)
+        self.longest = max(self.longest, length)
+        self.total += length
+
+    def takes(self, limit: Limit, length: int) -> bool:
+        return limit.fits(len(self.lengths) + 1, max(self.longest, length))
+
+    def padding(self, to: int | None = None) -> int:
+        return len(self.lengths) * (self.longest if to is None else to) - self.total
+
+
+class Bucketing:
+    """The stage that sorts examples into buckets, and the pipe that gives out their batches.
+
+    Args:
+        queue: where finished batches go.
+        examples: the queue of prepared examples, which ends with the stream; ``None`` if there is
+            none.
+        runner: what fills that.
+        limit: how large batches may become.
+        length: tells how long an example is; ``None`` for the size of the first dimension.
+        collate: makes a batch.
+        too_long: what to do with an example for which no batch is large enough.
+        keep_remainder: whether what is left in the buckets at the end makes batches.
+    """
+
+    size: int | None = None
+    whole = False
+    max_wait: float | None = None
+
+    def __init__(
+        self,
+        queue: FIFOQueue,
+        examples: FIFOQueue | None,
+        runner: AnyRunner | None,
+        limit: Limit,
+        *,
+        length: Callable[[Any], int] | None,
+        collate: Collator,
+        too_long: TooLong,
+        keep_remainder: bool,
+    ) -> None:
+        self.queue: AnyQueue = queue
+        self.runner = runner
+        self._examples_queue = examples
+        self._limit = limit
+        self._length = length or _first_dimension
+        self._collate = collate
+        self._too_long = too_long
+        self._keep_remainder = keep_remainder
+        self._lock = threading.Lock()  # guards all below
+        self._buckets = [_Group() for _ in range(limit.buckets)]
+        self._plain = _Group()  # the batch that would be made next without buckets
+        self._examples = self._skipped = self._batches = 0
+        self._elements = self._padding = 0
+        self._plain_elements = self._plain_padding = 0
+
+    # The stage.
+
+    def accept(self, example: Any) -> Iterable[Delivery]:
+        """Sort one example; give out the batches that are full by that: none, one or two."""
+        length = self._checked_length(example)
+        if self._limit.is_too_long(length):
+            self._refuse(length)
+            return
+        bucket = self._limit.bucket(length)
+        if not self._buckets[bucket].takes(self._limit, length):
+            yield self._batch_of(bucket)
+        with self._lock:
+            self._examples += 1
+            self._count_plain(length)
+            group = self._buckets[bucket]
+            group.examples.append(example)
+            group.add(length)
+        if not group.takes(self._limit, group.longest):
+            yield self._batch_of(bucket)
+
+    def finish(self) -> Iterable[Delivery]:
+        """Give out what is left in the buckets, the shortest first."""
+        if self._keep_remainder:
+            for bucket in range(self._limit.buckets):
+                if self._buckets[bucket].lengths:
+                    yield self._batch_of(bucket)
+
+    def refused(self, queue: AnyQueue, error: QueueClosedError) -> None:
+        raise error
+
+    def is_over(self) -> bool:
+        return self.queue.is_closed()
+
+    def ended(self, cause: BaseException | None) -> None:
+        """The runner closes the queue. Here the log tells what was left out."""
+        if self._skipped:
+            _log.warning(
+                "%s: %d of %d examples were too long and were skipped",
+                self.queue.name,
+                self._skipped,
+                self._skipped + self._examples,
+            )
+
+    # The pipe.
+
+    def give(self, taken: Any) -> Any:
+        return taken
+
+    def statistics(self) -> BucketStatistics:
+        with self._lock:
+            return BucketStatistics(
+                examples=self._examples,
+                skipped=self._skipped,
+                batches=self._batches,
+                waiting=tuple(len(group.lengths) for group in self._buckets),
+                elements=self._elements,
+                padding=self._padding,
+                plain_elements=self._plain_elements,
+                plain_padding=self._plain_padding + self._plain.padding(),
+            )
+
+    def close(self) -> None:
+        for queue in (self.queue, self._examples_queue):
+            if queue is not None:
+                queue.close(cancel_pending_enqueues=True)
+
+    def describe(self) -> str:
+        limit = self._limit
+        what = (
+            f"at most {limit.budget} elements"
+            if limit.sizes is None
+            else f"{'/'.join(map(str, limit.sizes))} examples"
+        )
+        return f"of {what} in {limit.buckets} buckets {list(limit.boundaries)} from {self.queue!r}"
+
+    # How it is done.
+
+    def _checked_length(self, example: Any) -> int:
+        length = self._length(example)
+        if not isinstance(length, int | np.integer) or length < 0:
+            raise InvalidArgumentError(f"length: returned {length!r}; expected an int >= 0")
+        return int(length)
+
+    def _refuse(self, length: int) -> None:
+        if self._too_long == "fail":
+            limit = self._limit
+            most = limit.budget if limit.budget is not None else limit.boundaries[-1] - 1
+            raise InvalidArgumentError(
+                f"example: got one of length {length}; expected at most {most}, for which a batch"
+                ' is large enough (too_long="skip" leaves such examples out)'
+            )
+        with self._lock:
+            self._skipped += 1
+
+    def _batch_of(self, bucket: int) -> Delivery:
+        """Empty a bucket into a batch."""
+        with self._lock:
+            group, self._buckets[bucket] = self._buckets[bucket], _Group()
+        longest = self._limit.padded(group.longest)
+        batch = self._collate(group.examples, lengths=group.lengths, to=longest)
+        with self._lock:
+            self._batches += 1
+            self._elements += group.total
+            self._padding += group.padding(longest)
+        return self.queue, (np.array(group.lengths, np.int64), batch)
+
+    def _count_plain(self, length: int) -> None:
+        if self._plain.lengths and not self._plain.takes(self._limit, length):
+            self._plain_padding += self._plain.padding()
+            self._plain = _Group()
+        self._plain.add(length)
+        self._plain_elements += length
+
+
+@overload
+def bucket_by_sequence_length(
+    source: Any,
+    boundaries: Sequence[int],
+    batch_size: int | Sequence[int] | None = None,
+    *,
+    coord: aioqueue.Coordinator,
+    tokens_per_batch: int | None = None,
+    function: Callable[..., Any] | None = None,
+    length: Callable[[Any], int] | None = None,
+    padding_value: Any = 0,
+    pad_to_boundary: bool = False,
+    too_long: TooLong = "fail",
+    allow_smaller_final_batch: bool = True,
+    capacity: int = 4,
+    name: str = "buckets",
+    **options: Any,
+) -> AsyncBatchStream[BucketStatistics]: ...
+
+
+@overload
+def bucket_by_sequence_length(
+    source: Any,
+    boundaries: Sequence[int],
+    batch_size: int | Sequence[int] | None = None,
+    *,
+    coord: sync.Coordinator,
+    tokens_per_batch: int | None = None,
+    function: Callable[..., Any] | None = None,
+    length: Callable[[Any], int] | None = None,
+    padding_value: Any = 0,
+    pad_to_boundary: bool = False,
+    too_long: TooLong = "fail",
+    allow_smaller_final_batch: bool = True,
+    capacity: int = 4,
+    name: str = "buckets",
+    **options: Any,
+) -> BatchStream[BucketStatistics]: ...
+
+
+def bucket_by_sequence_length(
+    source: Any,
+    boundaries: Sequence[int],
+    batch_size: int | Sequence[int] | None = None,
+    *,
+    coord: AnyCoordinator,
+    tokens_per_batch: int | None = None,
+    function: Callable[..., Any] | None = None,
+    length: Callable[[Any], int] | None = None,
+    padding_value: Any = 0,
+    pad_to_boundary: bool = False,
+    too_long: TooLong = "fail",
+    allow_smaller_final_batch: bool = True,
+    capacity: int = 4,
+    name: str = "buckets",
+    **options: Any,
+) -> AsyncBatchStream[BucketStatistics] | BatchStream[BucketStatistics]:
+    """Batches of examples of like length, padded to the longest in the batch.
+
+    Bucket 0 takes lengths below ``boundaries[0]``, bucket k those from ``boundaries[k - 1]`` to
+    below ``boundaries[k]``, and the last one all others. As soon as a bucket has a batch, that is
+    padded and handed out: padding goes behind the values, in every dimension that differs.
+
+    Either ``batch_size`` or ``tokens_per_batch`` says how large batches are. The order of the
+    batches follows from that of the examples.
+
+    Args:
+        source: as for `batch`.
+        boundaries: ascending ints >= 1.
+        batch_size: examples per batch: one int, or one per bucket.
+        coord: as for `batch`.
+        tokens_per_batch: the largest that a batch may be, rows times padded length: so batches of
+            short examples have more rows.
+        function: as for `batch`.
+        length: tells the length of an example; ``None`` takes the size of axis 0 of the first
+            component that has one.
+        padding_value: what to pad with: a number, or one per component, in a tuple or dict like the
+            example; strings are padded with empty ones.
+        pad_to_boundary: pad to the longest that fits the bucket, ``boundaries[k] - 1``, so that
+            there are as many shapes as buckets (for compilers such as XLA). Then there is no last
+            bucket without an end.
+        too_long: what to do with an example longer than ``tokens_per_batch``, or than the last
+            bucket if padding goes to the boundary: ``"fail"``, or ``"skip"`` it: the statistics,
+            and the log at the end, count those.
+        allow_smaller_final_batch: whether what is left in the buckets at the end makes smaller
+            batches; else it is left out.
+        capacity: batches that may wait.
+        name: what messages and worker names call it.
+        options: what else `prepare` takes: ``workers``, ``where``, ``ordered`` and so on.
+
+    Returns:
+        An `AsyncBatchStream` or a `BatchStream` of pairs ``(lengths, batch)``: an int64 array of
+        shape ``(n,)``; and per component an array of shape ``(n, longest, ...)``, in the structure
+        of an example.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+        RuntimeError: the coordinator's block has not been entered.
+    """
+    checked_coordinator(coord)
+    limit = _checked_limit(boundaries, batch_size, tokens_per_batch, pad_to_boundary)
+    if too_long not in ("fail", "skip"):
+        raise InvalidArgumentError(f'too_long: got {too_long!r}; expected "fail" or "skip"')
+    if length is not None and not callable(length):
+        raise InvalidArgumentError(f"length: got {length!r}; expected a function or None")
+    checked_flag(allow_smaller_final_batch, "allow_smaller_final_batch")
+    queue = FIFOQueue(checked_count(capacity, "capacity", least=1), name=name)
+    examples: FIFOQueue | None = None
+    runner = None
+    if function is not None or options:
+        examples = FIFOQueue(_EXAMPLES_AHEAD, name=f"{name}-examples")
+        runner = fill(examples, source, coord, function, options)
+    stage = Bucketing(
+        queue,
+        examples,
+        runner,
+        limit,
+        length=length,
+        collate=Collator(pad=True, padding_value=padding_value),
+        too_long=too_long,
+        keep_remainder=allow_smaller_final_batch,
+    )
+    op = pouring(source, stage) if examples is None else pouring(examples, stage, closes=True)
+    start(coord, queue, op)
+    if isinstance(coord, aioqueue.Coordinator):
+        return AsyncBatchStream(stage)
+    return BatchStream(stage)
+
+
+def _checked_limit(boundaries: Any, batch_size: Any, budget: Any, to_boundary: Any) -> Limit:
+    checked_flag(to_boundary, "pad_to_boundary")
+    is_listed = isinstance(boundaries, Sequence | np.ndarray) and not isinstance(boundaries, str)
+    if not is_listed or not len(boundaries):
+        raise InvalidArgumentError(f"boundaries: got {boundaries!r}; expected at least one int")
+    limits = tuple(checked_count(one, "boundaries", least=1) for one in boundaries)
+    if any(after <= before for before, after in pairwise(limits)):
+        raise InvalidArgumentError(f"boundaries: got {boundaries!r}; expected ascending ints")
+    if (batch_size is None) == (budget is None):
+        raise InvalidArgumentError(
+            f"batch_size, tokens_per_batch: got {batch_size!r} and {budget!r}; expected one of them"
+        )
+    count = len(limits) + (not to_boundary)
+    if budget is not None:
+        budget = checked_count(budget, "tokens_per_batch", least=1)
+        if to_boundary and limits[-1] - 1 > budget:
+            raise InvalidArgumentError(
+                f"tokens_per_batch: got {budget}; expected at least {limits[-1] - 1}, one example"
+                " padded to the last boundary"
+            )
+        return Limit(limits, None, budget, to_boundary)
+    is_one = isinstance(batch_size, int | np.integer)
+    sizes = [batch_size] * count if is_one else batch_size
+    if not isinstance(sizes, Sequence) or len(sizes) != count:
+        raise InvalidArgumentError(
+            f"batch_size: got {batch_size!r}; expected an int, or one for each of {count} buckets"
+        )
+    checked = tuple(checked_count(size, "batch_size", least=1) for size in sizes)
+    return Limit(limits, checked, None, to_boundary)
+
+
+def _first_dimension(example: Any) -> int:
+    """The size of axis 0 of the first component that has one."""
+    for value in components_of(example)[1]:
+        if isinstance(value, list) or len(getattr(value, "shape", ())):
+            return len(value)
+    raise InvalidArgumentError(
+        f"example: got {example!r}, without a sequence; expected one, or length="
+    )
+
+
+def _share(padding: int, elements: int) -> float:
+    return padding / (padding + elements) if padding else 0.0

@@ -1,0 +1,304 @@
+"""Making one batch of many examples: stacked along a new axis 0, padded where sizes differ.
+
+An example has the structure that its maker gave it: a tuple (also a named one) or a mapping is
+several components, anything else is one. The first example that a `Collator` meets decides: its
+structure, and each component's dtype and shape, hold for all that follow. A component is
+
+* a string or bytes: kept as it is, in an array of objects;
+* a number, array, list of numbers, or whatever else NumPy makes an array of: ``int64`` for Python's
+  ints and ``float64`` for its floats, else the dtype that it has;
+* any other object: kept as it is, in an array of objects.
+
+Later values are cast under NumPy's ``same_kind`` rule, as by the queues: an int fits a float
+component, a float does not fit an int one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import eq
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aioqueue import InvalidArgumentError
+
+__all__ = ("Collator", "Component", "components_of")
+
+_PYTHON_NUMBERS: dict[type, Any] = {
+    bool: np.bool_,
+    int: np.int64,
+    float: np.float64,
+    complex: np.complex128,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """What the first example says about one component."""
+
+    label: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    is_object: bool
+    """Whether values are kept as they are, and never looked into."""
+    padding: Any
+    """What fills up the space behind a value that is smaller than others of its batch."""
+
+
+class Collator:
+    """Makes batches of lists of examples; the first example decides what all must look like.
+
+    Args:
+        pad: pad every dimension to the largest size in the batch, at the high end; else all
+            examples must have the shapes of the first.
+        padding_value: what to pad with: one number for all components, or one per component, in a
+            tuple or mapping like the example. Strings are padded with empty ones all the same.
+    """
+
+    def __init__(self, *, pad: bool = False, padding_value: Any = 0) -> None:
+        self._pad = pad
+        self._padding_value = padding_value
+        self._lock = threading.Lock()  # guards the first look at an example
+        self._components: list[Component] | None = None
+        self._split: Callable[[Any], Sequence[Any]]
+        self._join: Callable[[list[Any]], Any]
+
+    def __call__(
+        self, examples: Sequence[Any], *, lengths: Sequence[int] = (), to: int | None = None
+    ) -> Any:
+        """Make a batch.
+
+        Args:
+            examples: at least one.
+            lengths: how long each is, if ``to`` is given.
+            to: what to pad sequences to, at least. Components are sequences if their axis 0 is as
+                long as the lengths say.
+
+        Returns:
+            A batch with the structure of an example: per component an array of shape
+            ``(n, *shape)``.
+
+        Raises:
+            InvalidArgumentError: an example differs from the first one.
+        """
+        with self._lock:
+            if self._components is None:
+                self._learn(examples[0])
+        components = self._components
+        assert components is not None
+        columns = zip(*map(self._split, examples), strict=True)
+        return self._join(
+            [
+                self._column(component, values, lengths, to)
+                for component, values in zip(components, columns, strict=True)
+            ]
+        )
+
+    def _learn(self, example: Any) -> None:
+        labels, values = components_of(example)
+        paddings = self._paddings(labels, example)
+        components = [
+            _component(label, value, padding)
+            for label, value, padding in zip(labels, values, paddings, strict=True)
+        ]
+        if isinstance(example, Mapping):
+            self._split, self._join = (
+                self._of_mapping(labels),
+                lambda columns: dict(zip(labels, columns, strict=True)),
+            )
+        elif isinstance(example, tuple):
+            make = getattr(type(example), "_make", tuple)  # a named tuple stays one
+            self._split, self._join = self._of_tuple(len(labels)), make
+        else:
+            self._split, self._join = _single, lambda columns: columns[0]
+        self._components = components
+
+    def _paddings(self, labels: list[str], example: Any) -> list[Any]:
+        given = self._padding_value
+        if isinstance(given, Mapping) and isinstance(example, Mapping):
+            listed = [given.get(label, 0) for label in labels]
+        elif isinstance(given, tuple | list) and not isinstance(example, Mapping):
+            listed = list(given)
+        else:
+            listed = [given] * len(labels)
+        if len(listed) != len(labels) or not all(map(_is_number, listed)):
+            raise InvalidArgumentError(
+                f"padding_value: got {given!r}; expected a number, or one per component of an"
+                f" example ({', '.join(labels)})"
+            )
+        return listed
+
+    def _column(
+        self,
+        component: Component,
+        values: tuple[Any, ...],
+        lengths: Sequence[int],
+        to: int | None,
+    ) -> NDArray[Any]:
+        if component.is_object:
+            return _objects(component, values)
+        if not component.shape:
+            numbers = _at_once(component, values)
+            if numbers is not None:
+                return numbers
+        arrays = [_as_array(component.label, value) for value in values]
+        rank, dtype = len(component.shape), component.dtype
+        for array in arrays:
+            if array.ndim != rank or not (self._pad or array.shape == component.shape):
+                raise self._refused(component, f"of shape {list(array.shape)}")
+            if array.dtype is not dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
+                raise self._refused(component, f"of dtype {array.dtype}")
+        if self._pad and rank:
+            return _padded(component, arrays, lengths, to)
+        column = np.empty((len(arrays), *component.shape), dtype)
+        if rank == 0:
+            return np.stack(arrays, out=column, casting="same_kind")
+        # Rows behind one another are the same memory as rows on top of one another, and cheaper.
+        rows = column.reshape(len(arrays) * component.shape[0], *component.shape[1:])
+        np.concatenate(arrays, out=rows, casting="same_kind")
+        return column
+
+    def _refused(self, component: Component, what: str) -> InvalidArgumentError:
+        hint = "" if self._pad else "; dynamic_pad=True pads what differs in size"
+        return InvalidArgumentError(
+            f"component {component.label}: got a value {what}; the first example had"
+            f" {component.dtype}{list(component.shape)}, which holds for all"
+            f" (numbers are cast under NumPy's same_kind rule{hint})"
+        )
+
+    def _of_mapping(self, labels: list[str]) -> Callable[[Any], Sequence[Any]]:
+        wanted = set(labels)
+
+        def split(example: Any) -> Sequence[Any]:
+            if not isinstance(example, Mapping) or set(map(str, example)) != wanted:
+                got = sorted(map(str, example)) if isinstance(example, Mapping) else example
+                raise InvalidArgumentError(
+                    f"example: got {got!r}; the first one had the keys {sorted(wanted)}"
+                )
+            return [example[label] for label in labels]
+
+        return split
+
+    def _of_tuple(self, count: int) -> Callable[[Any], Sequence[Any]]:
+        def split(example: Any) -> Sequence[Any]:
+            if not isinstance(example, tuple) or len(example) != count:
+                got = (
+                    f"a tuple of {len(example)}"
+                    if isinstance(example, tuple)
+                    else f"a {type(example).__name__}"
+                )
+                raise InvalidArgumentError(
+                    f"example: got {got}; the first one was a tuple of {count} components"
+                )
+            return example
+
+        return split
+
+
+def components_of(example: Any) -> tuple[list[str], list[Any]]:
+    """The components of an example, and what to call them.
+
+    Raises:
+        InvalidArgumentError: it has none, or a mapping has keys that are no strings.
+    """
+    if isinstance(example, Mapping):
+        labels, values = list(example), list(example.values())
+    elif isinstance(example, tuple):
+        labels, values = [str(index) for index in range(len(example))], list(example)
+    else:
+        return ["0"], [example]
+    if not labels or not all(isinstance(label, str) for label in labels):
+        raise InvalidArgumentError(
+            f"example: got {example!r}; expected at least one component, and names that are strings"
+        )
+    return labels, values
+
+
+def _component(label: str, value: Any, padding: Any) -> Component:
+    """What one value says about its component."""
+    kind = type(value)
+    if kind in _PYTHON_NUMBERS:
+        return Component(label, np.dtype(_PYTHON_NUMBERS[kind]), (), False, padding)
+    is_array = isinstance(value, np.ndarray | np.generic | list) or hasattr(value, "__array__")
+    if not is_array:
+        return Component(label, np.dtype(object), (), True, None)
+    array = _as_array(label, value)
+    if array.dtype.kind in "US":
+        return Component(label, np.dtype(object), array.shape, not array.ndim, array.dtype.type())
+    if array.dtype.kind in "biufc" and not _fits(padding, array.dtype):
+        raise InvalidArgumentError(
+            f"padding_value: got {padding!r} for component {label}; expected what fits its dtype,"
+            f" {array.dtype}"
+        )
+    return Component(label, array.dtype, array.shape, False, padding)
+
+
+def _objects(component: Component, values: tuple[Any, ...]) -> NDArray[Any]:
+    column = np.empty(len(values), dtype=object)
+    for index, value in enumerate(values):  # an assignment at once would look into them
+        column[index] = value.item() if isinstance(value, np.generic) else value
+    return column
+
+
+def _at_once(component: Component, values: tuple[Any, ...]) -> NDArray[Any] | None:
+    """Numbers as a column, if NumPy takes all of them together for what they may be cast to."""
+    try:
+        column = np.asarray(values)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    if column.ndim != 1 or not np.can_cast(column.dtype, component.dtype, "same_kind"):
+        return None
+    return column.astype(component.dtype, copy=False)
+
+
+def _as_array(label: str, value: Any) -> NDArray[Any]:
+    if type(value) is np.ndarray:
+        return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise InvalidArgumentError(
+            f"component {label}: got a masked array; expected one without a mask, such as"
+            " value.filled(0)"
+        )
+    try:
+        if type(value) is int:
+            return np.asarray(value, np.int64)  # also where NumPy's own default has 32 bits
+        return np.asarray(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidArgumentError(
+            f"component {label}: got a {type(value).__name__} which NumPy cannot make an array of:"
+            f" {error}"
+        ) from error
+
+
+def _padded(
+    component: Component, arrays: list[NDArray[Any]], lengths: Sequence[int], to: int | None
+) -> NDArray[Any]:
+    sizes = [max(lengths) for lengths in zip(*(array.shape for array in arrays), strict=True)]
+    if to is not None and all(map(eq, map(len, arrays), lengths)):
+        sizes[0] = max(sizes[0], to)
+    column = np.full((len(arrays), *sizes), component.padding, component.dtype)
+    for row, array in zip(column, arrays, strict=True):
+        np.copyto(row[tuple(map(slice, array.shape))], array, casting="same_kind")
+    return column
+
+
+def _single(example: Any) -> Sequence[Any]:
+    return (example,)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | complex | np.number | np.bool_)
+
+
+def _fits(number: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether a number is the same after a cast."""
+    try:
+        with np.errstate(all="ignore"):
+            cast = np.asarray(number).astype(dtype)
+    except (OverflowError, ValueError):
+        return False
+    return bool(cast == number) or bool(number != number and cast != cast)

@@ -1,0 +1,333 @@
+"""How examples get from a source into a stage, and which worker carries them.
+
+A *stage* takes examples one at a time and says what is to be enqueued where. Here is what carries
+them to it: a thread of its own for a plain iterable, whose ``next`` may block; a task for an async
+iterable, and for a queue or stream that somebody else fills, so that a stop need not wait for an
+element which never comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from typing import Any, Final, Protocol, TypeGuard
+
+import numpy as np
+
+import aioqueue
+from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
+from aioqueue.inputs.prepare import prepare
+from aioqueue.inputs.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
+
+__all__ = (
+    "AnyCoordinator",
+    "Filling",
+    "Stage",
+    "checked_coordinator",
+    "checked_count",
+    "checked_flag",
+    "fill",
+    "has_fixed_shapes",
+    "is_queue",
+    "pouring",
+    "start",
+)
+
+AnyCoordinator = aioqueue.Coordinator | sync.Coordinator
+Delivery = tuple[AnyQueue, Any]
+
+_AT_ONCE: Final = 64
+"""Elements that are moved from queue to queue together, if as many are there."""
+
+
+class Stage(Protocol):
+    """What examples are carried to. One worker calls it, and no two at once."""
+
+    def accept(self, example: Any) -> Iterable[Delivery]:
+        """Take one more example; return what is now to be enqueued, and where."""
+
+    def finish(self) -> Iterable[Delivery]:
+        """The source has ended; return what is left to be enqueued."""
+
+    def refused(self, queue: AnyQueue, error: QueueClosedError) -> None:
+        """A queue was closed before something could be put in. Raise to end here."""
+
+    def is_over(self) -> bool:
+        """Whether more examples are of no use."""
+
+    def ended(self, cause: BaseException | None) -> None:
+        """Nothing more will be enqueued; the failure is the one that ended the source."""
+
+
+class Filling:
+    """The stage that enqueues every example as it is."""
+
+    def __init__(self, queue: AnyQueue) -> None:
+        self._queue = queue
+
+    def accept(self, example: Any) -> Iterable[Delivery]:
+        return ((self._queue, example),)
+
+    def finish(self) -> Iterable[Delivery]:
+        return ()
+
+    def refused(self, queue: AnyQueue, error: QueueClosedError) -> None:
+        raise error
+
+    def is_over(self) -> bool:
+        return self._queue.is_closed()
+
+    def ended(self, cause: BaseException | None) -> None:
+        """The runner closes the queue."""
+
+
+def fill(
+    queue: AnyQueue,
+    source: Any,
+    coord: AnyCoordinator,
+    function: Callable[..., Any] | None,
+    options: dict[str, Any],
+) -> AnyRunner | None:
+    """Start the workers that put the examples of a source into a queue.
+
+    Args:
+        queue: it is closed when the source has ended.
+        source: any iterable, async iterable, queue or stream.
+        coord: what they are started in.
+        function: prepares each example, if there is one; see `prepare`.
+        options: what else `prepare` takes.
+
+    Returns:
+        The runner that `prepare` has made, if there is a function.
+    """
+    if function is None:
+        if options:
+            raise InvalidArgumentError(
+                f"{', '.join(options)}: got without a function; this is for how it is called"
+            )
+        start(coord, queue, _moving(source, queue) or pouring(source, Filling(queue)))
+        return None
+    if isinstance(coord, aioqueue.Coordinator):
+        runner = prepare(source, function, into=queue.aio, **options)
+        coord.start(runner)
+        return runner
+    blocking_runner = prepare(source, function, into=queue.sync, **options)
+    coord.start(blocking_runner)
+    return blocking_runner
+
+
+def start(
+    coord: AnyCoordinator,
+    queue: AnyQueue,
+    op: Callable[[], Any],
+    *,
+    close_op: Callable[[], object] | None = None,
+    cancel_op: Callable[[], object] | None = None,
+) -> None:
+    """Start one worker that fills a queue. It ends quietly when the queue is closed on it."""
+    quietly = (OutOfRangeError, QueueClosedError)
+    if isinstance(coord, aioqueue.Coordinator):
+        coord.start(
+            aioqueue.QueueRunner(
+                queue,
+                op,
+                queue_closed_exception_types=quietly,
+                close_op=close_op,
+                cancel_op=cancel_op,
+            )
+        )
+    else:
+        coord.start(
+            sync.QueueRunner(
+                queue,
+                op,
+                queue_closed_exception_types=quietly,
+                close_op=close_op,
+                cancel_op=cancel_op,
+            )
+        )
+
+
+def _moving(source: Any, queue: AnyQueue) -> Callable[[], Awaitable[None]] | None:
+    """The op of a worker that moves elements between queues of one kind, as many as are there."""
+    if not is_queue(source) or source.names != queue.names:
+        return None
+    if source.dtypes != queue.dtypes or source.shapes != queue.shapes:
+        return None
+    if source.dtypes is not None and not has_fixed_shapes(source):
+        return None  # its batches would be padded, or cannot be taken
+    elements = source.aio
+
+    async def move() -> None:
+        batch = await elements.dequeue_up_to(_AT_ONCE, max_wait=0)
+        await queue.aio.enqueue_many(batch, copy=False)
+
+    return move
+
+
+def has_fixed_shapes(queue: AnyQueue) -> bool:
+    """Whether the elements of a queue are arrays of one shape per component."""
+    return queue.shapes is not None and not any(None in shape for shape in queue.shapes)
+
+
+def pouring(source: Any, stage: Stage, *, closes: bool = False) -> Callable[[], Any]:
+    """The op of a worker that carries a source to a stage, all of it in one call.
+
+    Args:
+        source: any iterable, async iterable, queue or stream.
+        stage: where to.
+        closes: whether the source is a queue that is sure to be closed at a stop, so that a thread
+            may wait for it.
+
+    Raises:
+        InvalidArgumentError: the source is none.
+    """
+    if is_queue(source):
+        if closes:
+            return _pouring(source.sync.dequeue, stage)
+        return _pouring_async(source.aio.dequeue, stage)
+    if isinstance(source, AsyncBatchStream | BatchStream):
+        return _pouring_async(source.aio._next, stage)
+    if isinstance(source, str | bytes):
+        raise InvalidArgumentError(
+            f"source: got {source!r}; expected an iterable of examples, which a string is not"
+            " meant to be: [string], if it is"
+        )
+    if isinstance(source, Iterable):
+        return _pouring_iterable(source, stage)
+    if isinstance(source, AsyncIterable):
+        return _pouring_async_iterable(source, stage)
+    raise InvalidArgumentError(
+        f"source: got {source!r}; expected an iterable, an async iterable or a queue"
+    )
+
+
+def _pouring(take: Callable[[], Any], stage: Stage) -> Callable[[], None]:
+    """Carry on a thread what `take` gives until it raises `OutOfRangeError`."""
+
+    def pour() -> None:
+        try:
+            while not stage.is_over():
+                try:
+                    example = take()
+                except OutOfRangeError as end:
+                    for queue, element in stage.finish():
+                        _put(stage, queue, element)
+                    stage.ended(end.__cause__)
+                    raise
+                for queue, element in stage.accept(example):
+                    _put(stage, queue, element)
+        except QueueClosedError as error:
+            stage.ended(error.__cause__)
+            raise
+        raise OutOfRangeError("what was filled has been closed")
+
+    return pour
+
+
+def _put(stage: Stage, queue: AnyQueue, element: Any) -> None:
+    try:
+        queue.sync.enqueue(element)
+    except QueueClosedError as error:
+        stage.refused(queue, error)
+
+
+def _pouring_iterable(source: Iterable[Any], stage: Stage) -> Callable[[], None]:
+    def pour() -> None:
+        iterator = iter(source)
+
+        def take() -> Any:
+            try:
+                return next(iterator)
+            except StopIteration:
+                raise OutOfRangeError("the source has ended") from None
+
+        try:
+            _pouring(take, stage)()
+        finally:
+            close = getattr(iterator, "close", None)
+            if close is not None:  # a generator holds files open that it has not read to the end
+                close()
+
+    return pour
+
+
+def _pouring_async(
+    take: Callable[[], Awaitable[Any]], stage: Stage
+) -> Callable[[], Awaitable[None]]:
+    """Carry in a task what `take` gives until it raises `OutOfRangeError`."""
+
+    async def pour() -> None:
+        try:
+            while not stage.is_over():
+                try:
+                    example = await take()
+                except OutOfRangeError as end:
+                    for queue, element in stage.finish():
+                        await _put_async(stage, queue, element)
+                    stage.ended(end.__cause__)
+                    raise
+                for queue, element in stage.accept(example):
+                    await _put_async(stage, queue, element)
+        except QueueClosedError as error:
+            stage.ended(error.__cause__)
+            raise
+        raise OutOfRangeError("what was filled has been closed")
+
+    return pour
+
+
+async def _put_async(stage: Stage, queue: AnyQueue, element: Any) -> None:
+    try:
+        await queue.aio.enqueue(element)
+    except QueueClosedError as error:
+        stage.refused(queue, error)
+
+
+def _pouring_async_iterable(
+    source: AsyncIterable[Any], stage: Stage
+) -> Callable[[], Awaitable[None]]:
+    async def pour() -> None:
+        iterator = aiter(source)
+
+        async def take() -> Any:
+            try:
+                return await anext(iterator)
+            except StopAsyncIteration:
+                raise OutOfRangeError("the source has ended") from None
+
+        try:
+            await _pouring_async(take, stage)()
+        finally:
+            aclose = getattr(iterator, "aclose", None)
+            if aclose is not None:
+                await aclose()
+
+    return pour
+
+
+def is_queue(source: Any) -> TypeGuard[AnyQueue]:
+    """Whether a source is a queue, by either face."""
+    return isinstance(source, AsyncQueue | sync.BlockingQueue)
+
+
+def checked_coordinator(coord: Any) -> AnyCoordinator:
+    """Check what workers are to be started in."""
+    if isinstance(coord, aioqueue.Coordinator | sync.Coordinator):
+        return coord
+    raise InvalidArgumentError(
+        f"coord: got {coord!r}; expected an aioqueue.Coordinator, for the async face, or an"
+        " aioqueue.sync.Coordinator, for the thread face"
+    )
+
+
+def checked_count(value: Any, what: str, *, least: int = 0) -> int:
+    """Check a number of elements: an int that is large enough."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise InvalidArgumentError(f"{what}: got {value!r}; expected an int >= {least}")
+    return int(value)
+
+
+def checked_flag(value: Any, what: str) -> None:
+    """Check a bool."""
+    if not isinstance(value, bool):
+        raise InvalidArgumentError(f"{what}: got {value!r}; expected a bool")

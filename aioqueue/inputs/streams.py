@@ -1,0 +1,167 @@
+"""Streams: what batchers return, an iterator over ready batches, in two faces.
+
+A `Pipe` knows what is special: which queue is read, how much is taken from it at a time, and what
+has to be done with that. The faces only wait. Both faces of a stream share one pipe, so that a
+thread may take what a coroutine leaves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Protocol, TypeVar
+
+from aioqueue import AsyncQueue, OutOfRangeError, sync
+from aioqueue.inputs.prepare import AsyncPrepareRunner, PrepareRunner
+
+__all__ = ("AnyQueue", "AnyRunner", "AsyncBatchStream", "BatchStream", "Pipe", "Stream")
+
+AnyQueue = AsyncQueue[Any] | sync.BlockingQueue[Any]
+AnyRunner = AsyncPrepareRunner | PrepareRunner
+
+StatisticsT = TypeVar("StatisticsT", covariant=True)
+
+
+class Pipe(Protocol[StatisticsT]):
+    """What one kind of stream does, whichever face it is seen by."""
+
+    queue: AnyQueue
+    """What is read."""
+
+    runner: AnyRunner | None
+    """What prepares the examples, if they are prepared."""
+
+    size: int | None
+    """How many elements are taken at a time; ``None`` takes one, as an element and not as a
+    batch."""
+
+    whole: bool
+    """Whether fewer elements than that are not taken at all."""
+
+    max_wait: float | None
+    """Seconds after which fewer elements are taken."""
+
+    def give(self, taken: Any) -> Any:
+        """Make what was taken what the user gets."""
+
+    def statistics(self) -> StatisticsT:
+        """What it has done so far."""
+
+    def close(self) -> None:
+        """End it and what fills it."""
+
+    def describe(self) -> str:
+        """What kind of stream it is, and of what."""
+
+
+class Stream(Generic[StatisticsT]):
+    """A stream as one world sees it: here, all that never waits."""
+
+    def __init__(self, pipe: Pipe[StatisticsT]) -> None:
+        self._pipe = pipe
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__}.{type(self).__name__} {self._pipe.describe()}>"
+
+    @property
+    def name(self) -> str:
+        """The name of its queue."""
+        return self._pipe.queue.name
+
+    @property
+    def runner(self) -> AnyRunner | None:
+        """The runner whose workers call the ``function``, with its statistics and its quarantine;
+        ``None`` if there is no function."""
+        return self._pipe.runner
+
+    @property
+    def sync(self) -> BatchStream[StatisticsT]:
+        """The blocking face of the same stream, for threads."""
+        return BatchStream(self._pipe)
+
+    @property
+    def aio(self) -> AsyncBatchStream[StatisticsT]:
+        """The async face of the same stream, for coroutines."""
+        return AsyncBatchStream(self._pipe)
+
+    def statistics(self) -> StatisticsT:
+        """What it has done so far, all of one moment."""
+        return self._pipe.statistics()
+
+    def close(self) -> None:
+        """Leave: end the stream, and the workers that it has started.
+
+        Returns at once; any thread or task may call it, any number of times. What is inside, or on
+        its way, can still be taken or is dropped with the stream. A queue that the stream was given
+        as its source stays as it is, and so does the coordinator.
+        """
+        self._pipe.close()
+
+
+class AsyncBatchStream(Stream[StatisticsT]):
+    """An async iterator over batches; made by the batchers with an `aioqueue.Coordinator`.
+
+    Any number of tasks may iterate over it; each batch goes to one of them. A cancelled
+    ``__anext__`` leaves every element where it was, and iteration can go on after it. It ends when
+    the source has ended, or a stop was requested, and nothing is left; failures are reported by the
+    coordinator.
+    """
+
+    @property
+    def queue(self) -> AsyncQueue[Any]:
+        """The queue that it reads."""
+        return self._pipe.queue.aio
+
+    async def aclose(self) -> None:
+        """The same as `close`, for `contextlib.aclosing`.
+
+        Cancellation:
+            It does not wait, and so cannot be cancelled.
+        """
+        self._pipe.close()
+
+    def __aiter__(self) -> AsyncBatchStream[StatisticsT]:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self._next()
+        except OutOfRangeError:
+            raise StopAsyncIteration from None
+
+    async def _next(self) -> Any:
+        pipe, queue = self._pipe, self.queue
+        if pipe.size is None:
+            return pipe.give(await queue.dequeue())
+        if pipe.whole:
+            return pipe.give(await queue.dequeue_many(pipe.size))
+        return pipe.give(await queue.dequeue_up_to(pipe.size, pipe.max_wait))
+
+
+class BatchStream(Stream[StatisticsT]):
+    """An iterator over batches; made by the batchers with an `aioqueue.sync.Coordinator`.
+
+    Any number of threads may iterate over it; each batch goes to one of them. It ends when the
+    source has ended, or a stop was requested, and nothing is left; failures are reported by the
+    coordinator.
+    """
+
+    @property
+    def queue(self) -> sync.BlockingQueue[Any]:
+        """The queue that it reads."""
+        return self._pipe.queue.sync
+
+    def __iter__(self) -> BatchStream[StatisticsT]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._next()
+        except OutOfRangeError:
+            raise StopIteration from None
+
+    def _next(self) -> Any:
+        pipe, queue = self._pipe, self.queue
+        if pipe.size is None:
+            return pipe.give(queue.dequeue())
+        if pipe.whole:
+            return pipe.give(queue.dequeue_many(pipe.size))
+        return pipe.give(queue.dequeue_up_to(pipe.size, pipe.max_wait))
