@@ -15,7 +15,7 @@ are judged by value: ``5`` fits a ``uint8`` component and ``300`` does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, ClassVar, Protocol
 
@@ -24,7 +24,16 @@ from numpy.typing import NDArray
 
 from aioqueue.errors import InvalidArgumentError
 
-__all__ = ("Columns", "Component", "ElementSpec", "ObjectSpec", "PriorityObjectSpec", "Row", "Spec")
+__all__ = (
+    "Columns",
+    "Component",
+    "ElementSpec",
+    "ObjectSpec",
+    "PriorityObjectSpec",
+    "Row",
+    "Spec",
+    "is_iterable",
+)
 
 Row = Any
 """One element inside a queue: a tuple of component values, or the object itself."""
@@ -440,6 +449,15 @@ class ElementSpec:
         return given
 
 
+def is_iterable(value: Any) -> bool:
+    """Whether it can be iterated over; an array of no dimensions looks so, and refuses."""
+    try:
+        iter(value)
+    except TypeError:
+        return False
+    return True
+
+
 class ObjectSpec:
     """Elements that are any one Python object; a batch is a list."""
 
@@ -456,7 +474,7 @@ class ObjectSpec:
         return element
 
     def columns(self, batch: Any) -> tuple[Columns, int]:
-        if isinstance(batch, str | bytes | Mapping) or not isinstance(batch, Iterable):
+        if isinstance(batch, str | bytes | Mapping) or not is_iterable(batch):
             raise InvalidArgumentError(
                 f"batch: got {_short(batch)}; expected a list, or another iterable, of elements"
             )

@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Any, Final, TypeVar
 
 from aioqueue.coordination.workers import Worker, as_worker, when_all_ended
+from aioqueue.elements import is_iterable
 from aioqueue.errors import (
     InvalidArgumentError,
     OutOfRangeError,
@@ -174,9 +175,10 @@ class CoordinatorCore:
         self, workers: Iterable[Any] | None, grace: float, ignore_live: bool
     ) -> Generator[tuple[Gate, float | None], None, None]:
         """Decide what a join waits for: yields gates, and seconds to wait at most."""
-        if workers is not None and not isinstance(workers, Iterable):
+        workers = () if workers is None else workers
+        if not is_iterable(workers):
             raise InvalidArgumentError(f"workers: got {workers!r}; expected an iterable of workers")
-        given = {id(worker): as_worker(worker) for worker in workers or ()}
+        given = {id(worker): as_worker(worker) for worker in workers}
         with self.lock:
             fresh = [worker for key, worker in given.items() if key not in self._workers]
             wanted = given | self._workers
@@ -391,7 +393,7 @@ def _checked_types(
 ) -> tuple[type[BaseException], ...]:
     if types is None:
         return (OutOfRangeError,)
-    listed = tuple(types) if isinstance(types, Iterable) else (types,)
+    listed: tuple[Any, ...] = tuple(types) if is_iterable(types) else (types,)
     if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in listed):
         raise InvalidArgumentError(
             f"clean_stop_exception_types: got {types!r}; expected a tuple of exception classes"

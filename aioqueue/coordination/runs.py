@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from aioqueue.coordination.core import CoordinatorCore, is_cancellation, is_caused_by_stopping
+from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.queues import QueueFace
 from aioqueue.waiting import Gate
@@ -218,7 +219,7 @@ class RunnerFace:
         ops: list[EnqueueOp] = []
         if callable(enqueue_ops):
             ops = [enqueue_ops]
-        elif isinstance(enqueue_ops, Iterable):
+        elif is_iterable(enqueue_ops):
             ops = list(enqueue_ops)
         if not ops or not all(map(callable, ops)):
             raise InvalidArgumentError(
