@@ -12,7 +12,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence, Set
 from itertools import count
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -77,11 +77,11 @@ class Source(ABC, Generic[T]):
             takes fresh entropy, once: look at `seed`, or at the repr, to repeat a run.
     """
 
-    blocking: ClassVar[bool] = False
+    blocking: bool = False
     """Whether one may have to wait for an item, as for a file to be read. If so, async iteration
     reads ahead, on one thread."""
 
-    _ahead: ClassVar[int] = 64
+    _ahead = 64
     """How many items that thread may be ahead."""
 
     def __init__(self, name: str, seed: int | None = None) -> None:

@@ -1,0 +1,228 @@
+"""Files: finding them, and opening them wherever they are and however they are compressed.
+
+A path is local unless it has a ``://`` in it. Then it is an URL, and fsspec, an extra, opens it.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import IO, Any, Final, TypeAlias
+
+from aioqueue import AioQueueError, InvalidArgumentError
+from aioqueue.inputs.compression import (
+    checked_compression,
+    compressed,
+    decompressed,
+    is_damage,
+    required,
+)
+from aioqueue.inputs.sources import Sequential, Shard, items
+
+__all__ = (
+    "DataLossError",
+    "Path",
+    "StorageOptions",
+    "create",
+    "files",
+    "is_path",
+    "open_for_reading",
+    "path_name",
+    "read_up_to",
+)
+
+Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+StorageOptions: TypeAlias = Mapping[str, Any] | None
+
+_BUFFER: Final = 2**18
+_LARGEST_READ: Final = 2**24
+
+
+class DataLossError(AioQueueError, ValueError):
+    """A file's content is damaged, or ends too early.
+
+    Attributes:
+        path: of the file.
+        offset: of the part that is damaged, in bytes from the start of the file (decompressed).
+        fault: what is wrong there: "corrupted record", "truncated record" and the like.
+    """
+
+    def __init__(
+        self, message: str = "", *, path: str = "", offset: int = 0, fault: str = ""
+    ) -> None:
+        super().__init__(message or f"{path}: {fault} at {offset}")
+        self.path = path
+        self.offset = offset
+        self.fault = fault
+
+
+def files(
+    pattern: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    epochs: int | None = None,
+    shuffle: bool = False,
+    seed: int | None = None,
+    shard: Shard | None = None,
+    *,
+    drop_remainder: bool = False,
+    allow_empty: bool = False,
+    storage_options: StorageOptions = None,
+    name: str | None = None,
+) -> Sequential[str]:
+    """The paths of the files that a pattern matches, epoch after epoch.
+
+    They are looked for once, here, and sorted by their bytes, whatever the locale; a file that
+    several patterns match comes once. Directories are left out, and hidden files unless the pattern
+    has the dot.
+
+    Args:
+        pattern: a glob: ``*``, ``?``, ``[...]`` and, for any number of directories, ``**``; or
+            several; each of local paths, or an URL that fsspec can list (``s3://bucket/*.csv``).
+        epochs: as for `items`; so are the rest. ``None`` goes on for ever.
+        shuffle: whether to shuffle the files each epoch.
+        seed: for the order and the generators of the items.
+        shard: (index, count) of the part to give out.
+        drop_remainder: leave out what would make shards differ in length.
+        allow_empty: whether it is fine if nothing matches.
+        storage_options: what fsspec needs to know about an URL's file system: credentials, say.
+        name: what messages and worker names call the source.
+
+    Returns:
+        A source of paths: strings.
+
+    Raises:
+        FileNotFoundError: nothing matches.
+        InvalidArgumentError: an argument is wrong.
+        ModuleNotFoundError: it is an URL, and fsspec is not installed.
+    """
+    patterns = [pattern] if isinstance(pattern, str | os.PathLike) else list(pattern)
+    found: set[str] = set()
+    for one in patterns:
+        if not isinstance(one, str | os.PathLike):
+            raise InvalidArgumentError(f"pattern: got {one!r}; expected a string, or several")
+        matches = _matches(os.fspath(one), storage_options)
+        if not matches and not allow_empty:
+            raise FileNotFoundError(errno.ENOENT, "no file matches the pattern", os.fspath(one))
+        found.update(matches)
+    return items(
+        sorted(found, key=os.fsencode),
+        epochs,
+        shuffle,
+        seed,
+        shard,
+        drop_remainder=drop_remainder,
+        name=name or f"files({', '.join(repr(os.fspath(one)) for one in patterns)})",
+    )
+
+
+def _matches(pattern: str, storage_options: StorageOptions) -> list[str]:
+    if not _is_url(pattern):
+        return [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
+    system, path = _fsspec().core.url_to_fs(pattern, **(storage_options or {}))
+    _, *rest = pattern.split("::")  # what the file system is in: the archive of a zip://
+    return [
+        "::".join([system.unstrip_protocol(match), *rest])
+        for match, details in system.glob(path, detail=True).items()
+        if details["type"] == "file"
+    ]
+
+
+def is_path(value: object) -> bool:
+    """Whether a value is one path."""
+    return isinstance(value, str | bytes | os.PathLike)
+
+
+def path_name(path: Any) -> str:
+    """Check a path; return it as a string.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    if not is_path(path):
+        raise InvalidArgumentError(f"path: got {path!r}; expected a string, bytes or os.PathLike")
+    return os.fsdecode(path)
+
+
+@contextmanager
+def open_for_reading(
+    path: str, compression: str | None, storage_options: StorageOptions = None
+) -> Iterator[IO[bytes]]:
+    """Open a file or an URL, decompressed; what goes wrong within says where.
+
+    Args:
+        path: of the file.
+        compression: ``"infer"`` (from the suffix), ``None``, or what it is compressed with.
+        storage_options: for fsspec.
+
+    Raises:
+        DataLossError: the compressed data is damaged.
+        OSError: the file cannot be opened or read; the path is its ``filename``, or in a note.
+    """
+    kind = checked_compression(compression, path)
+    try:
+        with _open(path, "rb", storage_options) as raw:
+            if kind is None:
+                yield raw
+                return
+            with decompressed(raw, kind) as stream:
+                try:
+                    yield stream
+                except Exception as error:
+                    if not is_damage(error):
+                        raise
+                    raise DataLossError(
+                        path=path, offset=stream.tell(), fault=f"damaged {kind} data ({error})"
+                    ) from error
+    except OSError as error:
+        if error.filename is None:
+            error.add_note(f"while reading {path}")
+        raise
+
+
+def create(
+    path: str, compression: str | None, storage_options: StorageOptions = None
+) -> tuple[IO[bytes], ExitStack]:
+    """Make a file, or empty it, to write to.
+
+    Returns:
+        The stream to write to, and the stack that closes all there is to be closed.
+    """
+    kind = checked_compression(compression, path)
+    closing = ExitStack()
+    with closing:
+        stream = closing.enter_context(_open(path, "wb", storage_options))
+        if kind is not None:
+            stream = closing.enter_context(compressed(stream, kind))
+        return stream, closing.pop_all()
+
+
+def read_up_to(stream: IO[bytes], size: int) -> bytes:
+    """Read so many bytes, or fewer where the file ends.
+
+    A damaged file may claim any size: no more memory is taken than there are bytes.
+    """
+    data = stream.read(min(size, _LARGEST_READ))
+    if len(data) == size or not data:
+        return data
+    parts = [data]
+    left = size - len(data)
+    while left and (data := stream.read(min(left, _LARGEST_READ))):
+        parts.append(data)
+        left -= len(data)
+    return b"".join(parts)
+
+
+def _open(path: str, mode: str, storage_options: StorageOptions) -> Any:
+    if _is_url(path):
+        return _fsspec().open(path, mode, **(storage_options or {}))
+    return open(path, mode, buffering=_BUFFER)
+
+
+def _is_url(path: str) -> bool:
+    return "://" in path
+
+
+def _fsspec() -> Any:
+    return required("fsspec", "files", "an URL")

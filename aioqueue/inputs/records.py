@@ -1,0 +1,202 @@
+"""TFRecord files: records of bytes with checksums, as TensorFlow writes and reads them.
+
+A record is framed by its length and two checksums, all little-endian::
+
+    uint64  length of the data
+    uint32  masked CRC-32C of the eight bytes above
+    bytes   the data
+    uint32  masked CRC-32C of the data
+
+A masked checksum is rotated right by 15 bits, plus a constant, so that the checksum of data which
+itself has checksums in it stays a good one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from types import TracebackType
+from typing import IO, Any, Final, Self
+
+from aioqueue.inputs.compression import required
+from aioqueue.inputs.files import (
+    DataLossError,
+    Path,
+    StorageOptions,
+    create,
+    path_name,
+    read_up_to,
+)
+from aioqueue.inputs.readers import Paths, Reader, Run
+
+__all__ = ("TFRecordWriter", "masked_crc32c", "read_record", "read_tfrecords", "write_record")
+
+_LENGTH: Final = struct.Struct("<Q")
+_HEADER: Final = struct.Struct("<QI")
+_CHECKSUM: Final = struct.Struct("<I")
+_MASK: Final = 0xA282EAD8
+
+
+def read_tfrecords(
+    paths: Paths, *, compression: str | None = "infer", storage_options: StorageOptions = None
+) -> Reader[bytes]:
+    """The records of TFRecord files. Needs the extra ``tfrecord``.
+
+    Keys are ``path:offset``, in bytes (decompressed).
+
+    Args:
+        paths: one path or URL, a source of them such as `files`, or any iterable of them.
+        compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
+            ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``. TensorFlow knows gzip and zlib, and puts
+            no suffix.
+        storage_options: what fsspec needs to know about an URL's file system: credentials, say.
+
+    Returns:
+        A reader of bytes. Going through it raises `DataLossError` at a record that is corrupted or
+        truncated, and `OSError` for a file that cannot be read.
+
+    Raises:
+        InvalidArgumentError: an argument is wrong.
+        ModuleNotFoundError: google-crc32c is not installed.
+    """
+    _crc32c()
+
+    def cut(stream: IO[bytes], path: str) -> Iterator[Run[bytes]]:
+        offset = 0
+        while (record := read_record(stream, offset, path)) is not None:
+            yield Run((offset,), [record])
+            offset += len(record) + _HEADER.size + _CHECKSUM.size
+
+    return Reader(
+        "read_tfrecords",
+        paths,
+        cut,
+        ahead=128,
+        compression=compression,
+        storage_options=storage_options,
+    )
+
+
+class TFRecordWriter:
+    """Writes a TFRecord file. Needs the extra ``tfrecord``. For one thread at a time.
+
+    Use it as a context manager, or close it: what it still holds is in the file only then.
+
+    Args:
+        path: of the file, which is made, or emptied; or an URL, for fsspec.
+        compression: as for `read_tfrecords`.
+        storage_options: as for `read_tfrecords`.
+
+    Raises:
+        OSError: the file cannot be made.
+        InvalidArgumentError: an argument is wrong.
+        ModuleNotFoundError: google-crc32c is not installed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        compression: str | None = "infer",
+        storage_options: StorageOptions = None,
+    ) -> None:
+        _crc32c()
+        self._path = path_name(path)
+        self._stream, self._closing = create(self._path, compression, storage_options)
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._stream.closed else ""
+        return f"<aioqueue.inputs.TFRecordWriter {self._path!r}{state}>"
+
+    def write(self, record: bytes) -> None:
+        """Write one record.
+
+        Args:
+            record: its data: bytes, or anything with a buffer of contiguous bytes.
+
+        Raises:
+            ValueError: the writer has been closed.
+        """
+        write_record(self._stream, record)
+
+    def flush(self) -> None:
+        """Hand what has been written to the operating system, as far as compression allows."""
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Write what is left, and close the file. A second time does nothing."""
+        self._closing.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def write_record(stream: IO[bytes], record: bytes) -> None:
+    """Write one framed record to a binary stream.
+
+    Args:
+        stream: what to write to.
+        record: the data: bytes, or anything with a buffer of contiguous bytes.
+    """
+    data = record if isinstance(record, bytes) else bytes(memoryview(record).cast("B"))
+    length = _LENGTH.pack(len(data))
+    header = length + _CHECKSUM.pack(masked_crc32c(length))
+    stream.write(b"".join((header, data, _CHECKSUM.pack(masked_crc32c(data)))))
+
+
+def read_record(stream: IO[bytes], offset: int = 0, path: str = "") -> bytes | None:
+    """Read one framed record from a binary stream.
+
+    Args:
+        stream: what to read from; it must stand at the start of a record.
+        offset: where that is in the file, for errors.
+        path: what errors call the file.
+
+    Returns:
+        The data, or ``None`` where the stream ends.
+
+    Raises:
+        DataLossError: a checksum is wrong, or the stream ends within the record. Its ``fault`` and
+            ``offset`` are those of TensorFlow's message: of the record if its length is damaged,
+            of its data if that is.
+    """
+    header = stream.read(_HEADER.size)
+    if not header:
+        return None
+    if len(header) < _HEADER.size:
+        raise DataLossError(path=path, offset=offset, fault="truncated record")
+    length, checksum = _HEADER.unpack(header)
+    if masked_crc32c(header[: _LENGTH.size]) != checksum:
+        raise DataLossError(path=path, offset=offset, fault="corrupted record")
+    framed = read_up_to(stream, length + _CHECKSUM.size)
+    if len(framed) < length + _CHECKSUM.size:
+        raise DataLossError(path=path, offset=offset + _HEADER.size, fault="truncated record")
+    data = framed[:length]
+    if masked_crc32c(data) != _CHECKSUM.unpack_from(framed, length)[0]:
+        raise DataLossError(path=path, offset=offset + _HEADER.size, fault="corrupted record")
+    return data
+
+
+def masked_crc32c(data: bytes) -> int:
+    """The CRC-32C of some bytes, masked as TFRecord files have it.
+
+    Args:
+        data: the bytes.
+
+    Returns:
+        An int of 32 bits.
+    """
+    checksum: int = _crc32c().value(data)
+    return ((checksum >> 15 | checksum << 17) + _MASK) & 0xFFFFFFFF
+
+
+def _crc32c() -> Any:
+    return required("google_crc32c", "tfrecord", "TFRecord files")

@@ -1,0 +1,404 @@
+"""Text files: their lines, and the rows of tables such as CSV."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, Any, Final, NamedTuple
+
+import numpy as np
+
+from aioqueue import InvalidArgumentError
+from aioqueue.inputs.files import DataLossError, StorageOptions
+from aioqueue.inputs.readers import Paths, Reader, Run, checked_size
+from aioqueue.inputs.sources import is_int
+
+__all__ = ("read_csv", "read_lines")
+
+_BLOCK: Final = 2**16
+_AHEAD: Final = 4096
+
+
+def read_lines(
+    paths: Paths,
+    *,
+    encoding: str | None = "utf-8",
+    errors: str = "strict",
+    skip_header_lines: int = 0,
+    compression: str | None = "infer",
+    storage_options: StorageOptions = None,
+) -> Reader[Any]:
+    r"""The lines of text files, without their ends (``\n`` or ``\r\n``).
+
+    The last line need not have an end. Keys are ``path:number``, from 1; header lines count.
+
+    Args:
+        paths: one path or URL, a source of them such as `files`, or any iterable of them.
+        encoding: of the files; one in which a newline is the one byte 10. ``None`` gives bytes.
+        errors: what to do about bytes that are no text, as for `bytes.decode`.
+        skip_header_lines: how many lines to leave out at the start of each file.
+        compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
+            ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
+        storage_options: what fsspec needs to know about an URL's file system: credentials, say.
+
+    Returns:
+        A reader of strings, or of bytes. Going through it raises `DataLossError` where bytes are no
+        text, and `OSError` for a file that cannot be read.
+
+    Raises:
+        InvalidArgumentError: an argument is wrong.
+    """
+    decoder = _decoder(encoding, errors)
+    skip = checked_size(skip_header_lines, "skip_header_lines", 0)
+
+    def cut(stream: IO[bytes], path: str) -> Iterator[Run[Any]]:
+        for block in _blocks(stream, path, decoder):
+            yield Run(*block.after(skip))
+
+    return Reader(
+        "read_lines",
+        paths,
+        cut,
+        ahead=_AHEAD,
+        compression=compression,
+        storage_options=storage_options,
+    )
+
+
+def read_csv(
+    paths: Paths,
+    dtypes: Any,
+    *,
+    columns: Sequence[int] | Sequence[str] | None = None,
+    delimiter: str = ",",
+    quotechar: str | None = '"',
+    skip_header_lines: int = 0,
+    encoding: str = "utf-8",
+    compression: str | None = "infer",
+    storage_options: StorageOptions = None,
+) -> Reader[Any]:
+    """The rows of text tables, parsed by NumPy.
+
+    Every line that is not blank is a row: a quoted field may have delimiters in it, but no newline.
+    Keys are ``path:number`` of the line, from 1; header lines count.
+
+    Where columns have names, each file's last header line says them.
+
+    Args:
+        paths: one path or URL, a source of them such as `files`, or any iterable of them.
+        dtypes: of the columns, which decides what a row is. One dtype for all: an array. A list or
+            tuple with one for each column: a tuple of NumPy scalars. A dict of them by column name:
+            a dict of NumPy scalars. ``str`` gives strings.
+        columns: which to use, in which order: numbers from 0, or names. ``None`` for all of them
+            (those named, if ``dtypes`` is a dict).
+        delimiter: what stands between fields: one character.
+        quotechar: what a field may be enclosed in: one character, or ``None``.
+        skip_header_lines: how many lines at the start of each file are no rows.
+        encoding: of the files; one in which a newline is the one byte 10.
+        compression: as for `read_lines`.
+        storage_options: as for `read_lines`.
+
+    Returns:
+        A reader of rows. Going through it raises `DataLossError`, with the line's number in its
+        message, where a field is missing or does not fit its dtype, and `OSError` for a file that
+        cannot be read.
+
+    Raises:
+        InvalidArgumentError: an argument is wrong.
+    """
+    for argument, value in (("delimiter", delimiter), ("quotechar", quotechar)):
+        if not (isinstance(value, str) and len(value) == 1) and (argument, value) != (
+            "quotechar",
+            None,
+        ):
+            raise InvalidArgumentError(f"{argument}: got {value!r}; expected one character")
+    table = _Table(dtypes, columns, delimiter, quotechar)
+    skip = checked_size(skip_header_lines, "skip_header_lines", 0)
+    if table.named and not skip:
+        raise InvalidArgumentError(
+            "skip_header_lines: got 0 for columns with names; expected the number of header lines,"
+            " the last of which says the names"
+        )
+    if encoding is None:
+        raise InvalidArgumentError("encoding: got None; expected the encoding of the files")
+    decoder = _decoder(encoding, "strict")
+
+    def cut(stream: IO[bytes], path: str) -> Iterator[Run[Any]]:
+        return table.runs(_blocks(stream, path, decoder), path, skip)
+
+    return Reader(
+        "read_csv",
+        paths,
+        cut,
+        ahead=_AHEAD,
+        compression=compression,
+        storage_options=storage_options,
+    )
+
+
+class _Decoder(NamedTuple):
+    """How the bytes of lines become text."""
+
+    encoding: str
+    errors: str
+    mark: bytes = b""
+    """What may stand at the start of a file without being part of the text."""
+
+
+def _decoder(encoding: Any, errors: Any) -> _Decoder | None:
+    if encoding is None:
+        return None
+    try:
+        name = codecs.lookup(encoding).name
+        codecs.lookup_error(errors)
+    except (LookupError, TypeError) as error:
+        raise InvalidArgumentError(
+            f"encoding, errors: got {encoding!r}, {errors!r}; expected what bytes.decode accepts"
+        ) from error
+    if name == "utf-8-sig":
+        return _Decoder("utf-8", errors, codecs.BOM_UTF8)
+    try:
+        newline = "\n".encode(name)
+    except (LookupError, UnicodeError):  # a codec that is none of text
+        newline = b""
+    if newline != b"\n":
+        raise InvalidArgumentError(
+            f"encoding: got {encoding!r}; expected one in which a newline is the one byte 10"
+            " (read others with read_whole_files, and decode them then)"
+        )
+    return _Decoder(name, errors)
+
+
+class _Block(NamedTuple):
+    """Whole lines of a file that follow each other."""
+
+    offset: int
+    """Where it begins, in bytes."""
+    raw: bytes
+    first: int
+    """The number of its first line, from 1."""
+    lines: list[Any]
+
+    def after(self, number: int) -> tuple[range, list[Any]]:
+        """The lines whose number is greater than this one, and their numbers."""
+        skipped = max(0, number + 1 - self.first)
+        numbers = range(self.first, self.first + len(self.lines))
+        return (numbers[skipped:], self.lines[skipped:]) if skipped else (numbers, self.lines)
+
+    def offset_of(self, number: int) -> int:
+        """Where the line with this number begins, in bytes."""
+        before = self.raw.split(b"\n", number - self.first)[: number - self.first]
+        return self.offset + sum(map(len, before)) + len(before)
+
+
+def _blocks(stream: IO[bytes], path: str, decoder: _Decoder | None) -> Iterator[_Block]:
+    first = 1
+    for offset, raw in _whole_lines(stream):
+        if decoder is None:
+            block = _Block(offset, raw, first, _split(raw, b"\n", b"\r"))
+        else:
+            if not offset and decoder.mark and raw.startswith(decoder.mark):
+                offset, raw = len(decoder.mark), raw[len(decoder.mark) :]
+            try:
+                text = raw.decode(decoder.encoding, decoder.errors)
+            except UnicodeDecodeError as error:
+                yield from _blocks_before(error, _Block(offset, raw, first, []), path, decoder)
+                return
+            block = _Block(offset, raw, first, _split(text, "\n", "\r"))
+        yield block
+        first += len(block.lines)
+
+
+def _blocks_before(
+    error: UnicodeDecodeError, block: _Block, path: str, decoder: _Decoder
+) -> Iterator[_Block]:
+    """The lines of a block before the one that is no text; then that is reported."""
+    end = block.raw.rfind(b"\n", 0, error.start)
+    if end >= 0:
+        lines = _split(block.raw[:end].decode(decoder.encoding, decoder.errors), "\n", "\r")
+        yield block._replace(lines=lines)
+    number = block.first + block.raw.count(b"\n", 0, error.start)
+    offset = block.offset + error.start
+    raise DataLossError(
+        f"{path}: line {number} is not {decoder.encoding} text at {offset}: {error.reason}",
+        path=path,
+        offset=offset,
+        fault=f"invalid {decoder.encoding}",
+    ) from error
+
+
+def _whole_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Blocks of one whole line or more, without the last one's end, and their offsets."""
+    # Of a pipe, take what is there.
+    read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
+    offset = 0
+    begun: list[bytes] = []  # of a line whose end has not been read
+    while data := read(_BLOCK):
+        end = data.rfind(b"\n")
+        if end < 0:
+            begun.append(data)
+            continue
+        raw = b"".join([*begun, data[:end]])
+        yield offset, raw
+        offset += len(raw) + 1
+        begun = [data[end + 1 :]]
+    if rest := b"".join(begun):
+        yield offset, rest
+
+
+def _split(data: Any, end: Any, before_end: Any) -> list[Any]:
+    lines: list[Any] = data.split(end)
+    if before_end in data:
+        return [line.removesuffix(before_end) for line in lines]
+    return lines
+
+
+class _Table:
+    """How lines become rows."""
+
+    def __init__(self, dtypes: Any, columns: Any, delimiter: str, quotechar: str | None) -> None:
+        self._delimiter = delimiter
+        self._quotechar = quotechar
+        self._keys = list(dtypes) if isinstance(dtypes, Mapping) else None
+        if self._keys is not None:
+            if columns is not None:
+                raise InvalidArgumentError(
+                    f"columns: got {columns!r}; expected None: the dict of dtypes says which"
+                )
+            columns, dtypes = self._keys, list(dtypes.values())
+        self._columns = _checked_columns(columns)
+        self.named = self._columns is not None and isinstance(self._columns[0], str)
+        self._uniform = not isinstance(dtypes, list | tuple)
+        if not self._uniform and (
+            not dtypes or (self._columns is not None and len(dtypes) != len(self._columns))
+        ):
+            raise InvalidArgumentError(
+                f"dtypes: got {dtypes!r}; expected one dtype, or one for each column"
+            )
+        if self._uniform:
+            self._dtype = _dtype(dtypes)
+        else:
+            self._dtype = np.dtype([(f"f{at}", _dtype(dtype)) for at, dtype in enumerate(dtypes)])
+
+    def runs(self, blocks: Iterator[_Block], path: str, skip: int) -> Iterator[Run[Any]]:
+        """The rows of a file."""
+        columns: Any = None if self.named else self._columns
+        width: int | None = None  # of the first row: others must have the same
+        for block in blocks:
+            if self.named and columns is None and skip < block.first + len(block.lines):
+                columns = self._located(block, skip, path)
+            numbers, lines = _without_blanks(*block.after(skip))
+            try:
+                rows = self._rows(lines, columns, width)
+            except ValueError:
+                yield from self._one_by_one(block, numbers, lines, columns, width, path)
+                continue
+            if rows:
+                width = len(rows[0])
+                yield Run(numbers, rows)
+
+    def _rows(self, lines: list[str], columns: Any, width: int | None) -> list[Any]:
+        """Parse lines.
+
+        Raises:
+            ValueError: one of them does not fit.
+        """
+        if not lines:
+            return []
+        quote = self._quotechar
+        if quote is not None and any(line.count(quote) % 2 for line in lines):
+            raise ValueError("a quoted field has no end")  # NumPy would look for it in later lines
+        parsed = np.loadtxt(
+            lines,
+            self._dtype,
+            comments=None,
+            delimiter=self._delimiter,
+            quotechar=quote,
+            usecols=columns,
+            ndmin=2 if self._uniform else 1,
+        )
+        if self._uniform:
+            if width is not None and parsed.shape[1] != width:
+                raise ValueError(f"it has {parsed.shape[1]} columns, and lines above have {width}")
+            return list(parsed)
+        assert self._dtype.names is not None
+        rows = list(zip(*[parsed[name] for name in self._dtype.names], strict=True))
+        return (
+            rows
+            if self._keys is None
+            else [dict(zip(self._keys, row, strict=True)) for row in rows]
+        )
+
+    def _one_by_one(
+        self,
+        block: _Block,
+        numbers: Sequence[int],
+        lines: list[str],
+        columns: Any,
+        width: int | None,
+        path: str,
+    ) -> Iterator[Run[Any]]:
+        """The rows of a block before the one that does not fit; then that is reported."""
+        for number, line in zip(numbers, lines, strict=True):
+            try:
+                rows = self._rows([line], columns, width)
+            except ValueError as error:
+                raise _damaged(path, block, number, str(error)) from error
+            width = len(rows[0])
+            yield Run((number,), rows)
+
+    def _located(self, block: _Block, number: int, path: str) -> list[int]:
+        """Where the columns are, by the header line with this number."""
+        line = block.lines[number - block.first]
+        fields = csv.reader([line], delimiter=self._delimiter, quotechar=self._quotechar)
+        names = [name.strip() for name in next(fields, [])]
+        assert self._columns is not None
+        missing = [name for name in self._columns if name not in names]
+        if missing:
+            raise _damaged(path, block, number, f"no column {missing[0]!r} among {names}")
+        return [names.index(name) for name in self._columns]
+
+
+def _damaged(path: str, block: _Block, number: int, fault: str) -> DataLossError:
+    # NumPy counts the lines that it was given, of which there was one.
+    fault = fault.replace(" at row 0,", " in").replace(" at row 1;", ";").rstrip(".")
+    return DataLossError(
+        f"{path}: line {number}: {fault}", path=path, offset=block.offset_of(number), fault=fault
+    )
+
+
+def _without_blanks(numbers: Sequence[int], lines: list[str]) -> tuple[Sequence[int], list[str]]:
+    """Leave out blank lines, which NumPy would, without telling which."""
+    blank = [at for at, line in enumerate(lines) if not line or line.isspace()]
+    if not blank:
+        return numbers, lines
+    left = sorted(set(range(len(lines))) - set(blank))
+    return [numbers[at] for at in left], [lines[at] for at in left]
+
+
+def _checked_columns(columns: Any) -> list[Any] | None:
+    if columns is None:
+        return None
+    chosen = list(columns) if isinstance(columns, list | tuple | range) else []
+    numbers = all(is_int(column) and column >= 0 for column in chosen)
+    names = all(isinstance(column, str) for column in chosen)
+    if not chosen or not (numbers or names):
+        raise InvalidArgumentError(
+            f"columns: got {columns!r}; expected a list of ints >= 0, or of names, or None"
+        )
+    return chosen
+
+
+def _dtype(dtype: Any) -> np.dtype[Any]:
+    try:
+        if dtype is None:
+            raise TypeError("None is no dtype")  # NumPy would take it for float64
+        found: np.dtype[Any] = np.dtype(dtype)
+    except TypeError as error:
+        raise InvalidArgumentError(
+            f"dtypes: got {dtype!r}; expected what numpy.dtype accepts"
+        ) from error
+    if found.kind == "U" and not found.itemsize:
+        return np.dtype(object)  # strings of any length
+    return found
