@@ -1,0 +1,1 @@
+"""The proof: models, recorded histories, forced schedules, and broken builds to catch."""

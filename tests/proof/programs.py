@@ -1,0 +1,479 @@
+"""Random programs of all operations, played on a stage with the reference beside it.
+
+A failure is printed as a program that can be pasted into a test as it is::
+
+    from tests.proof.programs import Program
+
+    state = Program()
+    state.start(kind="fifo", stage="asyncio", capacity=1, keep=0)
+    call_0 = state.dequeue(lane=0)
+    state.enqueue_nowait(runs=False)
+    state.cancel(call=call_0, runs=True)
+    state.teardown()
+
+Every step takes ``runs``: whether those who were woken may run before the next step. Steps between
+which nobody runs happen in one tick, in the middle of the hand-over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+)
+
+from aioqueue.queues import aio
+from tests.proof.model import Call, Outcome, Reference, Rules, follow, priority_of
+from tests.proof.stage import LANES, Stage, outcome_of
+
+__all__ = ("KINDS", "Codec", "Program", "programs_of")
+
+MOST_WAITING = 5
+MOST_AT_ONCE = 4
+"""Steps that may go unanswered: with each, the orders in which callers may run on multiply."""
+
+LANE_NUMBERS = st.integers(0, 2)
+SMALL = st.integers(0, 4)
+KINDS = ("fifo", "objects", "shuffle", "padding", "priority")
+CAPACITIES = st.sampled_from([1, 2, 3, None])
+KEPT = st.integers(0, 2)
+RUNS = st.sampled_from([True, False])
+NO_OR_YES = st.booleans()
+TIMEOUTS = st.sampled_from([None, None, 0, 3])
+
+
+class Codec:
+    """Rows, as they are told to the reference, and elements and batches of a queue."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def queue(self, capacity: int | None, keep: int) -> Any:
+        if self.kind == "fifo":
+            return aio.FIFOQueue(capacity, "int64", (2,))
+        if self.kind == "objects":
+            return aio.FIFOQueue(capacity)
+        if self.kind == "shuffle":
+            return aio.RandomShuffleQueue(capacity, keep, "int64", (), seed=1)
+        if self.kind == "padding":
+            return aio.PaddingFIFOQueue(capacity, "int64", [(None,)])
+        return aio.PriorityQueue(capacity, "int64", [()])
+
+    def element(self, row: int) -> Any:
+        if self.kind == "fifo":
+            return (row, -row)
+        if self.kind == "padding":
+            return [row + 1] * (1 + row % 3)
+        return (priority_of(row), row) if self.kind == "priority" else row
+
+    def batch(self, rows: tuple[int, ...]) -> Any:
+        if self.kind == "objects":
+            return list(rows)
+        column = np.array(rows, "int64")
+        if self.kind == "fifo":
+            return np.stack([column, -column], axis=1)
+        if self.kind == "padding":
+            return np.repeat(column[:, None] + 1, 1 + len(rows) % 3, axis=1)
+        if self.kind == "priority":
+            return np.array([priority_of(row) for row in rows], "int64"), column
+        return column
+
+    def row(self, element: Any) -> int:
+        if self.kind == "fifo":
+            assert element[1] == -element[0]
+            return int(element[0])
+        if self.kind == "padding":
+            assert (element == element[0]).all()
+            return int(element[0]) - 1
+        if self.kind == "priority":
+            assert element[0] == priority_of(int(element[1]))
+            return int(element[1])
+        return int(element)
+
+    def rows(self, batch: Any) -> tuple[int, ...]:
+        if self.kind == "padding":
+            if len(batch):
+                assert batch[:, -1].any(), "padded to more than the longest"
+            return tuple(self.row(line[line != 0]) for line in batch)
+        if self.kind == "priority":
+            batch = list(zip(*batch, strict=True))
+        return tuple(self.row(element) for element in batch)
+
+
+class Program(RuleBasedStateMachine):
+    """One queue of one kind, on one stage."""
+
+    played: ClassVar[int] = 0
+    calls = Bundle("call")
+
+    @initialize(
+        kind=st.sampled_from(KINDS),
+        stage=st.sampled_from(sorted(LANES)),
+        capacity=CAPACITIES,
+        keep=KEPT,
+    )
+    def start(self, kind: str, stage: str, capacity: int | None, keep: int) -> None:
+        """Make the queue; only a shuffle queue has anything to keep, less than its capacity."""
+        Program.played += 1
+        self.kind = kind
+        self.stage_name = stage
+        self.codec = Codec(self.kind)
+        if self.kind != "shuffle":
+            keep = 0
+        elif capacity is not None:
+            keep = min(keep, capacity - 1)
+        kind = "fifo" if self.kind in ("objects", "padding") else self.kind
+        self.stage = Stage(self.stage_name)
+        self.queue = self.codec.queue(capacity, keep)
+        self.rules_of_it = Rules(kind, capacity, keep)
+        self.states = [Reference(self.rules_of_it)]
+        self.began: list[Call] = []
+        self.next_row = 0
+        self.unanswered = 0
+        self.failed = False
+
+    # Calls that may have to wait.
+
+    @precondition(lambda self: self.may_begin())
+    @rule(target=calls, lane=LANE_NUMBERS, timeout=TIMEOUTS, runs=RUNS)
+    def enqueue(self, lane: int, timeout: float | None = None, runs: bool = True) -> int:
+        (row,) = self._new_rows(1)
+        return self._begin("enqueue", lane, timeout, runs, self.codec.element(row), rows=(row,))
+
+    @precondition(lambda self: self.may_begin())
+    @rule(
+        target=calls,
+        lane=LANE_NUMBERS,
+        n=SMALL,
+        timeout=TIMEOUTS,
+        runs=RUNS,
+    )
+    def enqueue_many(
+        self, lane: int, n: int, timeout: float | None = None, runs: bool = True
+    ) -> int:
+        rows = self._new_rows(n)
+        batch = self.codec.batch(rows)
+        return self._begin("enqueue_many", lane, timeout, runs, batch, rows=rows, n=n)
+
+    @precondition(lambda self: self.may_begin())
+    @rule(
+        target=calls,
+        lane=LANE_NUMBERS,
+        timeout=TIMEOUTS,
+        iterates=NO_OR_YES,
+        runs=RUNS,
+    )
+    def dequeue(
+        self,
+        lane: int,
+        timeout: float | None = None,
+        iterates: bool = False,
+        runs: bool = True,
+    ) -> int:
+        if iterates:
+            return self._begin("dequeue", lane, None, runs, through="next")
+        return self._begin("dequeue", lane, timeout, runs)
+
+    @precondition(lambda self: self.may_begin())
+    @rule(
+        target=calls,
+        lane=LANE_NUMBERS,
+        n=SMALL,
+        timeout=TIMEOUTS,
+        iterates=NO_OR_YES,
+        runs=RUNS,
+    )
+    def dequeue_many(
+        self,
+        lane: int,
+        n: int,
+        timeout: float | None = None,
+        iterates: bool = False,
+        runs: bool = True,
+    ) -> int:
+        n = self._possible(n)
+        if iterates and n:
+            return self._begin("dequeue_many", lane, None, runs, n=n, through="whole batches")
+        return self._begin("dequeue_many", lane, timeout, runs, n, n=n)
+
+    @precondition(lambda self: self.may_begin())
+    @rule(
+        target=calls,
+        lane=LANE_NUMBERS,
+        n=SMALL,
+        max_wait=st.sampled_from([None, 0, 2]),
+        timeout=TIMEOUTS,
+        iterates=NO_OR_YES,
+        runs=RUNS,
+    )
+    def dequeue_up_to(
+        self,
+        lane: int,
+        n: int,
+        max_wait: float | None = None,
+        timeout: float | None = None,
+        iterates: bool = False,
+        runs: bool = True,
+    ) -> int:
+        n = self._possible(n)
+        if iterates and n:
+            return self._begin("dequeue_up_to", lane, None, runs, n=n, through="batches")
+        return self._begin(
+            "dequeue_up_to", lane, timeout, runs, n, max_wait, n=n, max_wait=max_wait
+        )
+
+    @precondition(lambda self: self.may_begin())
+    @rule(target=calls, lane=LANE_NUMBERS, timeout=st.sampled_from([None, 3]), runs=RUNS)
+    def wait_closed(self, lane: int, timeout: float | None = None, runs: bool = True) -> int:
+        return self._begin("wait_closed", lane, timeout, runs)
+
+    # What happens to them.
+
+    @rule(call=calls, runs=RUNS)
+    def cancel(self, call: int, runs: bool = True) -> None:
+        """Cancel a task; a thread cannot be."""
+        made = self.began[call]
+        if made.lane.startswith("loop"):
+            self.stage.cancel(made)
+            for state in self.states:
+                state.cancel(made)
+            self._after(runs)
+
+    @rule(seconds=st.sampled_from([1, 2, 3]), runs=RUNS)
+    def advance(self, seconds: int, runs: bool = True) -> None:
+        """Let time pass."""
+        self._settle()
+        self.stage.clock.advance(seconds)
+        for state in self.states:
+            state.now = self.stage.clock.now
+        self._after(runs or "thread" in LANES[self.stage_name])
+
+    # What does not wait.
+
+    @rule(runs=RUNS)
+    def enqueue_nowait(self, runs: bool = True) -> None:
+        (row,) = self._new_rows(1)
+        call = partial(self.queue.enqueue_nowait, self.codec.element(row))
+        seen = self.stage.here(outcome_of, call)
+        seen = ("returned", ()) if seen == ("returned", None) else seen
+        self._follow_now(seen, "QueueFull", "full", lambda state: state.enqueue_nowait(row))
+        self._after(runs)
+
+    @rule(runs=RUNS)
+    def dequeue_nowait(self, runs: bool = True) -> None:
+        seen = self.stage.here(outcome_of, self.queue.dequeue_nowait)
+        told: tuple[int, ...] = ()
+        if seen[0] == "returned":
+            told = (self.codec.row(seen[1]),)
+            seen = ("returned", told)
+        self._follow_now(seen, "QueueEmpty", "empty", lambda state: state.dequeue_nowait(told))
+        self._after(runs)
+
+    @rule(cancel=NO_OR_YES, cause=st.sampled_from([None, "why", "because"]), runs=RUNS)
+    def close(self, cancel: bool = False, cause: str | None = None, runs: bool = True) -> None:
+        error = None if cause is None else ValueError(cause)
+        self.stage.here(partial(self.queue.close, cancel, cause=error))
+        for state in self.states:
+            state.close(cancel, cause)
+        self._after(runs)
+
+    def teardown(self) -> None:
+        """Let everybody run, close the queue and take out what is left: the books must balance."""
+        if not hasattr(self, "stage"):
+            return  # it never started, or is put away already
+        try:
+            if not self.failed:
+                self._settle()
+                self.close(cancel=True)
+                while not self.failed and self.states[0].size():
+                    self.dequeue_nowait()
+                unfinished = [call for call in self.began if call.number not in self.outcomes]
+                self._expect(not unfinished, f"never ended: {unfinished}")
+        finally:
+            self.queue.close(cancel_pending_enqueues=True)
+            self.stage.end()
+            del self.stage
+
+    # How it is done.
+
+    def may_begin(self) -> bool:
+        return len(self.began) - len(self.outcomes) < MOST_WAITING
+
+    @property
+    def outcomes(self) -> dict[int, Outcome]:
+        return self.stage.outcomes
+
+    def _new_rows(self, n: int) -> tuple[int, ...]:
+        start = self.next_row
+        self.next_row += n
+        return tuple(range(start, self.next_row))
+
+    def _possible(self, n: int) -> int:
+        """A priority queue refuses more than fit."""
+        capacity = self.rules_of_it.capacity
+        return min(n, capacity) if self.kind == "priority" and capacity else n
+
+    def _begin(
+        self,
+        method: str,
+        lane_number: int,
+        timeout: float | None,
+        runs: bool,
+        *arguments: Any,
+        rows: tuple[int, ...] = (),
+        n: int = 1,
+        max_wait: float | None = None,
+        through: str = "",
+    ) -> int:
+        lanes = LANES[self.stage_name]
+        lane = lanes[lane_number % len(lanes)]
+        in_thread = lane == "thread"
+        now = self.stage.clock.now
+        call = Call(
+            len(self.began),
+            method,
+            lane,
+            rows,
+            n,
+            None if max_wait is None else now + max_wait,
+            None if timeout is None or not in_thread else now + timeout,
+        )
+        self.began.append(call)
+        for state in self.states:
+            state.new.append(call)
+        make = self._made(method, in_thread, timeout, arguments, n, through)
+        # A thread would run at once: it begins when the others may run, too.
+        self._after(runs or in_thread, partial(self.stage.begin, call, make))
+        return call.number
+
+    def _made(
+        self,
+        method: str,
+        in_thread: bool,
+        timeout: float | None,
+        arguments: tuple[Any, ...],
+        n: int,
+        through: str,
+    ) -> Callable[[], Any]:
+        face = self.queue.sync if in_thread else self.queue
+        if not through:
+            options = {"timeout": timeout} if in_thread and timeout is not None else {}
+            return partial(getattr(face, method), *arguments, **options)
+        step = next if in_thread else anext
+        if through == "next":
+            return partial(step, iter(face) if in_thread else aiter(face))
+        batches = face.batches(n, drop_remainder=through == "whole batches")
+        return partial(step, batches)
+
+    def _after(self, runs: bool, last: Callable[[], object] | None = None) -> None:
+        if last is not None:
+            last()
+        self.unanswered += 1
+        if runs or self.unanswered >= MOST_AT_ONCE:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Let everybody run, and compare."""
+        self.unanswered = 0
+        self.stage.settle(lambda: self._counts(self.queue.statistics()))
+        seen = {
+            call.number: self._decoded(call, self.outcomes[call.number])
+            for call in self.began
+            if call.number in self.outcomes
+        }
+        told = {
+            number: outcome[1]
+            for number, outcome in seen.items()
+            if outcome[0] == "returned" and self.began[number].rows == ()
+        }
+        possible = follow(self.states)
+        for state in possible:
+            state.tell(told)
+        counts = self._counts(self.queue.statistics())
+        fitting = [
+            state for state in possible if self._shown(state) == seen and state.counts() == counts
+        ]
+        self._expect(
+            bool(fitting),
+            f"seen: {self._told(seen)}, {counts}\nnot one of: "
+            + "\n            ".join(
+                f"{self._told(self._shown(state))}, {state.counts()}" for state in possible[:5]
+            ),
+        )
+        for state in fitting:
+            state.returned.update(seen)
+        self.states = fitting
+
+    def _follow_now(
+        self, seen: Outcome, refused: str, word: str, move: Callable[[Reference], Outcome]
+    ) -> None:
+        if seen[0] == "raised" and seen[1].startswith(refused):
+            seen = (word,)
+        outcomes = [move(state) for state in self.states]
+        fitting = [
+            state for state, outcome in zip(self.states, outcomes, strict=True) if outcome == seen
+        ]
+        self._expect(bool(fitting), f"seen: {seen}, not one of {outcomes}")
+        self.states = fitting
+
+    def _decoded(self, call: Call, outcome: Outcome) -> Outcome:
+        if outcome[0] != "returned":
+            return outcome
+        if call.is_put or call.method == "wait_closed":
+            self._expect(outcome[1] is None, f"{call.method} returned something: {outcome[1]!r}")
+            return ("returned", ())
+        if call.is_batch:
+            return ("returned", self.codec.rows(outcome[1]))
+        return ("returned", (self.codec.row(outcome[1]),))
+
+    def _shown(self, state: Reference) -> dict[int, Outcome]:
+        """How calls end by the rules; one that iterates just stops."""
+        stopped = ("stopped",)
+        return {
+            number: stopped
+            if self.outcomes.get(number) == stopped and outcome[0] == "out of range"
+            else outcome
+            for number, outcome in state.ended.items()
+        }
+
+    def _told(self, outcomes: dict[int, Outcome]) -> str:
+        return ", ".join(
+            f"call_{number} {self.began[number].method}: {' '.join(map(str, outcome))}"
+            for number, outcome in sorted(outcomes.items())
+        )
+
+    def _expect(self, so: bool, problem: str) -> None:
+        if not so:
+            self.failed = True
+            raise AssertionError(problem)
+
+    @staticmethod
+    def _counts(statistics: Any) -> tuple[int, ...]:
+        return (
+            statistics.size,
+            statistics.enqueued,
+            statistics.dequeued,
+            statistics.waiting_enqueues,
+            statistics.waiting_dequeues,
+        )
+
+
+def programs_of(kind: str, stage: str) -> type[Program]:
+    """Programs of one kind of queue on one stage; printed, they are plain `Program`."""
+
+    class OfOneKind(Program):
+        @initialize(kind=st.just(kind), stage=st.just(stage), capacity=CAPACITIES, keep=KEPT)
+        def start(self, kind: str, stage: str, capacity: int | None, keep: int) -> None:
+            super().start(kind, stage, capacity, keep)
+
+    OfOneKind.__name__ = Program.__name__
+    return OfOneKind
