@@ -114,7 +114,7 @@ class Component:
             if dtype is None:
                 raise TypeError("None is no dtype")  # NumPy would take it for float64
             self.dtype: np.dtype[Any] = np.dtype(dtype)
-        except (TypeError, ValueError) as error:
+        except Exception as error:  # NumPy raises a SyntaxError for some strings
             raise InvalidArgumentError(
                 f"dtypes: got {dtype!r} for component {label}; expected what numpy.dtype accepts"
             ) from error

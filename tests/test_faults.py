@@ -5,6 +5,7 @@ Each of them while others wait. Nothing is lost, nothing comes twice, and nobody
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import ctypes
 import itertools
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import types
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -419,3 +421,24 @@ def test_a_queue_stays_where_it_is(face: str, how: Callable[[Any], Any]) -> None
     queue = getattr(sync.FIFOQueue(1, name="images"), face)
     with pytest.raises(TypeError, match=r"'images' cannot be pickled or copied"):
         how(queue)
+
+
+def test_trio_is_being_imported_by_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module is in ``sys.modules`` before it has anything in it."""
+    monkeypatch.setitem(sys.modules, "trio", types.ModuleType("trio"))
+    queue = sync.FIFOQueue(1)
+    with pytest.raises(TimeoutError):
+        queue.dequeue(timeout=0)
+
+    async def both() -> None:
+        await queue.aio.enqueue(1)
+        assert await queue.aio.dequeue() == 1
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(queue.aio.dequeue())
+            group.create_task(queue.aio.enqueue(2))
+        assert waiting.result() == 2
+
+    asyncio.run(both())
+    with sync.Coordinator() as coord:
+        coord.request_stop(QueueClosedError("caused by what?"))
+    assert coord.should_stop()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import logging
-import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from aioqueue.errors import (
     QueueClosedError,
     StillRunningError,
 )
-from aioqueue.waiting import Gate, tell
+from aioqueue.waiting import Gate, loaded_trio, tell
 
 __all__ = (
     "DEFAULT_GRACE",
@@ -59,7 +58,8 @@ def is_cancellation(error: BaseException) -> bool:
     """Whether an exception is how asyncio or trio cancels a task."""
     if isinstance(error, asyncio.CancelledError):
         return True
-    return "trio" in sys.modules and isinstance(error, sys.modules["trio"].Cancelled)
+    trio = loaded_trio()
+    return trio is not None and isinstance(error, trio.Cancelled)
 
 
 def is_caused_by_stopping(error: BaseException) -> bool:
@@ -77,8 +77,9 @@ def failure_group(failures: list[BaseException]) -> BaseExceptionGroup[BaseExcep
 
 def current_worker_name() -> str:
     """The name of the task that is running, or else of the thread."""
-    if "trio" in sys.modules and sys.modules["trio"].lowlevel.in_trio_task():
-        return str(sys.modules["trio"].lowlevel.current_task().name)
+    trio = loaded_trio()
+    if trio is not None and trio.lowlevel.in_trio_task():
+        return str(trio.lowlevel.current_task().name)
     if asyncio._get_running_loop() is not None:
         task = asyncio.current_task()
         if task is not None:

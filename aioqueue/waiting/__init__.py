@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import Any
 
 from aioqueue.waiting.aio import current_asyncio_lane
 from aioqueue.waiting.base import AsyncLane, deliver, tell, withdraw_all
@@ -24,6 +25,7 @@ __all__ = (
     "deliver",
     "in_event_loop",
     "least_left",
+    "loaded_trio",
     "tell",
     "unwatch",
     "watch",
@@ -40,7 +42,7 @@ def current_lane(last: AsyncLane | None = None) -> AsyncLane:
     Raises:
         RuntimeError: no event loop is running in this thread.
     """
-    if "trio" in sys.modules and _in_trio():
+    if _in_trio():
         from aioqueue.waiting.trio import current_trio_lane
 
         return current_trio_lane()
@@ -54,6 +56,16 @@ def in_event_loop() -> bool:
     return asyncio._get_running_loop() is not None or _in_trio()
 
 
+def loaded_trio() -> Any:
+    """The trio package, if someone has imported it; it is never imported just to ask."""
+    trio = sys.modules.get("trio")
+    # Another thread may be importing it at this moment, so no one runs it yet.
+    return trio if hasattr(trio, "lowlevel") and hasattr(trio, "Cancelled") else None
+
+
 def _in_trio() -> bool:
-    # Asked first, since a trio run may be a guest of an asyncio loop; never imported just to ask.
-    return "trio" in sys.modules and sys.modules["trio"].lowlevel.in_trio_run()
+    # Asked before asyncio is, since a trio run may be a guest of an asyncio loop.
+    if "trio" not in sys.modules:
+        return False
+    trio = loaded_trio()
+    return trio is not None and trio.lowlevel.in_trio_run()

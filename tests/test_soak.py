@@ -1,0 +1,51 @@
+"""The soak, for a moment: that it runs, and that it would notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import soak
+
+
+def test_it_finds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert soak.main(["--seconds", "2.5", "--seed", "11"]) == 0
+    out = capsys.readouterr().out
+    assert "each came out exactly once" in out
+    assert "calls cancelled or timed out" in out
+
+
+def lose_one(ids: Any) -> Any:
+    return ids[1:]
+
+
+def repeat_one(ids: Any) -> Any:
+    return np.append(ids, ids[:1])
+
+
+def swap_one_for_another(ids: Any) -> Any:
+    return np.append(ids[1:], ids[:1] + 1)
+
+
+@pytest.mark.parametrize("damage", [lose_one, repeat_one, swap_one_for_another])
+def test_it_would_notice(
+    damage: Callable[[Any], Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One single batch is not what it was."""
+    intact, done = soak.Round.ids, []
+
+    def ids(self: soak.Round, batch: Any) -> Any:
+        got = intact(self, batch)
+        if not done and len(got):
+            done.append(True)
+            return damage(got)
+        return got
+
+    monkeypatch.setattr(soak.Round, "ids", ids)
+    assert soak.main(["--seconds", "60", "--seed", "11"]) == 1
+    assert "FAILED in round 11" in capsys.readouterr().out
