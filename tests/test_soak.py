@@ -37,7 +37,8 @@ def test_it_would_notice(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """One single batch is not what it was."""
-    intact, done = soak.Round.ids, []
+    intact = soak.Round.ids
+    done: list[bool] = []
 
     def ids(self: soak.Round, batch: Any) -> Any:
         got = intact(self, batch)
