@@ -35,6 +35,7 @@ _LENGTH: Final = struct.Struct("<Q")
 _HEADER: Final = struct.Struct("<QI")
 _CHECKSUM: Final = struct.Struct("<I")
 _MASK: Final = 0xA282EAD8
+_BLOCK: Final = 2**16
 
 
 def read_tfrecords(
@@ -61,20 +62,37 @@ def read_tfrecords(
     """
     _crc32c()
 
-    def cut(stream: IO[bytes], path: str) -> Iterator[Run[bytes]]:
-        offset = 0
-        while (record := read_record(stream, offset, path)) is not None:
-            yield Run((offset,), [record])
-            offset += len(record) + _HEADER.size + _CHECKSUM.size
-
     return Reader(
         "read_tfrecords",
         paths,
-        cut,
+        _runs,
         ahead=128,
         compression=compression,
         storage_options=storage_options,
     )
+
+
+def _runs(stream: IO[bytes], path: str) -> Iterator[Run[bytes]]:
+    """The records of an open file, about a block of it at a time."""
+    offset = 0
+    more = True
+    while more:
+        offsets: list[int] = []
+        records: list[bytes] = []
+        end = offset + _BLOCK
+        try:
+            while offset < end:
+                record = read_record(stream, offset, path)
+                if record is None:
+                    more = False
+                    break
+                offsets.append(offset)
+                records.append(record)
+                offset += len(record) + _HEADER.size + _CHECKSUM.size
+        except Exception:
+            yield Run(offsets, records)  # what was read before the damage is sound
+            raise
+        yield Run(offsets, records)
 
 
 class TFRecordWriter:
@@ -164,9 +182,10 @@ def read_record(stream: IO[bytes], offset: int = 0, path: str = "") -> bytes | N
         The data, or ``None`` where the stream ends.
 
     Raises:
-        DataLossError: a checksum is wrong, or the stream ends within the record. Its ``fault`` and
-            ``offset`` are those of TensorFlow's message: of the record if its length is damaged,
-            of its data if that is.
+        DataLossError: the stream ends within the record ("truncated record", at its start), or a
+            checksum is wrong ("corrupted record", at the record's start if it is that of the
+            length, at the data's if it is theirs). TensorFlow says the same, but takes a stream
+            that ends within the length for one that ends before it.
     """
     header = stream.read(_HEADER.size)
     if not header:
@@ -178,7 +197,7 @@ def read_record(stream: IO[bytes], offset: int = 0, path: str = "") -> bytes | N
         raise DataLossError(path=path, offset=offset, fault="corrupted record")
     framed = read_up_to(stream, length + _CHECKSUM.size)
     if len(framed) < length + _CHECKSUM.size:
-        raise DataLossError(path=path, offset=offset + _HEADER.size, fault="truncated record")
+        raise DataLossError(path=path, offset=offset, fault="truncated record")
     data = framed[:length]
     if masked_crc32c(data) != _CHECKSUM.unpack_from(framed, length)[0]:
         raise DataLossError(path=path, offset=offset + _HEADER.size, fault="corrupted record")
