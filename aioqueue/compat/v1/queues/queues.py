@@ -292,6 +292,7 @@ class QueueBase:
 
         def kernel(step: Any, resource: QueueResource) -> None:
             resource.close(cancel_pending_enqueues=cancel_pending_enqueues)
+            step.check()
 
         def try_now(step: Any, resource: QueueResource) -> Any:
             return resource.try_close(cancel_pending_enqueues=cancel_pending_enqueues)
@@ -303,7 +304,11 @@ class QueueBase:
             kernel,
             name=name or f"{self._base_name}_Close",
             waits=not cancel_pending_enqueues,
-            attrs={"cancel_pending_enqueues": cancel_pending_enqueues, "try_now": try_now},
+            attrs={
+                "cancel_pending_enqueues": cancel_pending_enqueues,
+                "try_now": try_now,
+                "scoped": False,  # a close that has begun is not withdrawn
+            },
         )
 
     def is_closed(self, name: str | None = None) -> Tensor:
@@ -458,7 +463,8 @@ class QueueHandle:
     def __init__(self, plan: QueuePlan, shared_name: str | None) -> None:
         self.plan = plan
         self.shared_name = shared_name
-        self.op_name = shared_name or plan.kind
+        self.op_name = plan.kind
+        self._key = ("queue", self)
 
     def __call__(self, step: Any) -> QueueResource:
         """The queue.
@@ -470,7 +476,8 @@ class QueueHandle:
         if self.shared_name:
             found = step.resources.get_or_create(("queue", self.shared_name), self._make_shared)
             return found.share(self.plan)  # type: ignore[no-any-return]
-        return step.resources.get_or_create(self, self._make_private)  # type: ignore[no-any-return]
+        # Even on a server, a queue without a shared name is the session's own.
+        return step.own_resources.get_or_create(self._key, self._make_private)  # type: ignore[no-any-return]
 
     def _make_shared(self) -> QueueResource:
         assert self.shared_name

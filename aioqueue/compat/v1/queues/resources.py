@@ -336,7 +336,7 @@ class QueueResource:
             cancel_pending_enqueues: fail those enqueues, and closes that wait for them.
 
         Raises:
-            CancelledError: a plain close was asked for before, or was itself cancelled.
+            CancelledError: a plain close was asked for before, or is cancelled by another close.
         """
         if cancel_pending_enqueues:
             self._cancelled = self._closing = True
@@ -348,10 +348,7 @@ class QueueResource:
             self._closing = True
         self.inlet.close()
         must_wait = not self.is_closed()
-        try:
-            self.inlet.wait_closed()
-        except aioqueue.CancelledError:
-            raise errors.CancelledError(None, None, "Run call was cancelled") from None
+        self.inlet.wait_closed()
         self.queue.close()
         if must_wait and self._cancelled:
             raise errors.CancelledError(None, None, _ENQUEUE_CANCELLED)

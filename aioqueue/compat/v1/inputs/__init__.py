@@ -1,0 +1,1 @@
+"""`tf.train`'s input pipelines: producers, batchers, buckets, sparse tensors."""

@@ -1,0 +1,242 @@
+"""`tf.train`'s producers: a queue of file names, numbers or slices, epoch after epoch.
+
+Each is a queue and a `QueueRunner` with one op, which enqueues one epoch: the whole input, shuffled
+anew, unless the number of epochs has been reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from aioqueue.compat.v1.coordination.runners import QueueRunner, add_queue_runner
+from aioqueue.compat.v1.core import dtypes
+from aioqueue.compat.v1.core.convert import convert_to_tensor
+from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.scopes import GraphKeys, control_dependencies, name_scope
+from aioqueue.compat.v1.ops import arrays, filling, math
+from aioqueue.compat.v1.ops.control import Assert, identity
+from aioqueue.compat.v1.ops.files import matching_files
+from aioqueue.compat.v1.ops.random import random_shuffle
+from aioqueue.compat.v1.ops.selecting import gather
+from aioqueue.compat.v1.ops.variables import Variable
+from aioqueue.compat.v1.queues.queues import FIFOQueue
+
+__all__ = (
+    "input_producer",
+    "limit_epochs",
+    "match_filenames_once",
+    "range_input_producer",
+    "slice_input_producer",
+    "string_input_producer",
+)
+
+
+def match_filenames_once(pattern: Any, name: str | None = None) -> Variable:
+    """A local variable that holds the names of the files that match, in bytewise order.
+
+    They are looked up once, when local variables are initialised.
+
+    Args:
+        pattern: one glob pattern or several.
+        name: of the variable.
+    """
+    with name_scope(name, "matching_filenames", [pattern]) as scope:
+        return Variable(
+            matching_files(pattern),
+            trainable=False,
+            collections=[GraphKeys.LOCAL_VARIABLES],
+            validate_shape=False,
+            name=scope,
+        )
+
+
+def limit_epochs(tensor: Any, num_epochs: int | None = None, name: str | None = None) -> Any:
+    """The tensor, which can be had so many times; then it raises `tf.errors.OutOfRangeError`.
+
+    The count is a local variable, to be initialised by `tf.local_variables_initializer`.
+
+    Args:
+        tensor: any tensor.
+        num_epochs: how many times, > 0; ``None`` returns the tensor itself.
+        name: of the operation.
+
+    Raises:
+        ValueError: ``num_epochs`` is not positive.
+    """
+    if num_epochs is None:
+        return tensor
+    if num_epochs <= 0:
+        raise ValueError(f"num_epochs must be > 0 not {num_epochs}.")
+    with name_scope(name, "limit_epochs", [tensor]) as scope:
+        epochs = Variable(
+            np.int64(0),
+            trainable=False,
+            collections=[GraphKeys.LOCAL_VARIABLES],
+            name="epochs",
+        )
+        with control_dependencies([epochs.count_up_to(num_epochs)]):
+            return identity(tensor, name=scope)
+
+
+def input_producer(
+    input_tensor: Any,
+    element_shape: Any = None,
+    num_epochs: int | None = None,
+    shuffle: bool = True,
+    seed: int | None = None,
+    capacity: int = 32,
+    shared_name: str | None = None,
+    summary_name: str | None = None,
+    name: str | None = None,
+    cancel_op: Any = None,
+) -> FIFOQueue:
+    """A queue of the rows of a tensor, epoch after epoch, and a runner that fills it.
+
+    Args:
+        input_tensor: one row per element.
+        element_shape: of a row, where that is not known.
+        num_epochs: how many times each row is produced; ``None`` for no end. The count is a local
+            variable, to be initialised.
+        shuffle: whether each epoch has an order of its own.
+        seed: of the shuffle.
+        capacity: of the queue.
+        shared_name: of the queue.
+        summary_name: accepted for compatibility; there are no summaries.
+        name: of the operations.
+        cancel_op: of the `QueueRunner`.
+
+    Raises:
+        ValueError: the shape of a row is not fully known, or the input is a scalar.
+    """
+    with name_scope(name, "input_producer", [input_tensor]):
+        rows = convert_to_tensor(input_tensor, name="input_tensor")
+        row_shape = rows.shape.with_rank_at_least(1)[1:].merge_with(element_shape)
+        if not row_shape.is_fully_defined():
+            raise ValueError(
+                "Either `input_tensor` must have a fully defined shape or `element_shape` must be"
+                " specified"
+            )
+        if shuffle:
+            rows = random_shuffle(rows, seed=seed)
+        rows = limit_epochs(rows, num_epochs)
+        queue = FIFOQueue(
+            capacity=capacity,
+            dtypes=[rows.dtype],
+            shapes=[row_shape],
+            shared_name=shared_name,
+            name=name,
+        )
+        add_queue_runner(QueueRunner(queue, [queue.enqueue_many([rows])], cancel_op=cancel_op))
+        return queue
+
+
+def string_input_producer(
+    string_tensor: Any,
+    num_epochs: int | None = None,
+    shuffle: bool = True,
+    seed: int | None = None,
+    capacity: int = 32,
+    shared_name: str | None = None,
+    name: str | None = None,
+    cancel_op: Any = None,
+) -> FIFOQueue:
+    """A queue of strings, such as file names, epoch after epoch, and a runner that fills it.
+
+    Args:
+        string_tensor: a vector, or a list, of strings; running the runner's op raises
+            `tf.errors.InvalidArgumentError` if it is empty.
+        num_epochs: as for `input_producer`, and so are the others.
+        shuffle: whether each epoch has an order of its own.
+        seed: of the shuffle.
+        capacity: of the queue.
+        shared_name: of the queue.
+        name: of the operations.
+        cancel_op: of the `QueueRunner`.
+
+    Raises:
+        ValueError: it is an empty list.
+    """
+    message = "string_input_producer requires a non-null input tensor"
+    if isinstance(string_tensor, np.ndarray):
+        is_empty = string_tensor.size == 0
+    else:
+        is_empty = not _is_deferred(string_tensor) and not string_tensor
+    if is_empty:
+        raise ValueError(message)
+    with name_scope(name, "input_producer", [string_tensor]) as scope:
+        strings = convert_to_tensor(string_tensor, dtypes.string)
+        with control_dependencies([Assert(math.greater(arrays.size(strings), 0), [message])]):
+            strings = identity(strings)
+        return input_producer(
+            strings, [], num_epochs, shuffle, seed, capacity, shared_name, None, scope, cancel_op
+        )
+
+
+def range_input_producer(
+    limit: Any,
+    num_epochs: int | None = None,
+    shuffle: bool = True,
+    seed: int | None = None,
+    capacity: int = 32,
+    shared_name: str | None = None,
+    name: str | None = None,
+) -> FIFOQueue:
+    """A queue of the integers from 0 to a limit, epoch after epoch, and a runner that fills it.
+
+    Args:
+        limit: an int32 scalar.
+        num_epochs: as for `input_producer`, and so are the others.
+        shuffle: whether each epoch has an order of its own.
+        seed: of the shuffle.
+        capacity: of the queue.
+        shared_name: of the queue.
+        name: of the operations.
+    """
+    with name_scope(name, "input_producer", [limit]) as scope:
+        numbers = filling.range(limit)
+        return input_producer(
+            numbers, [], num_epochs, shuffle, seed, capacity, shared_name, None, scope
+        )
+
+
+def slice_input_producer(
+    tensor_list: Sequence[Any],
+    num_epochs: int | None = None,
+    shuffle: bool = True,
+    seed: int | None = None,
+    capacity: int = 32,
+    shared_name: str | None = None,
+    name: str | None = None,
+) -> list[Tensor]:
+    """Tensors of one row of each of several tensors, and a runner that fills the queue behind them.
+
+    Args:
+        tensor_list: tensors with as many rows as the first; one with fewer fails at the first row
+            that it does not have.
+        num_epochs: as for `input_producer`, and so are the others.
+        shuffle: whether each epoch has an order of its own.
+        seed: of the shuffle.
+        capacity: of the queue, which holds numbers of rows.
+        shared_name: of the queue.
+        name: of the operations.
+
+    Raises:
+        ValueError: the list is empty.
+    """
+    with name_scope(name, "input_producer", list(tensor_list)):
+        tensors = [convert_to_tensor(tensor) for tensor in tensor_list]
+        if not tensors:
+            raise ValueError("Expected at least one tensor in slice_input_producer().")
+        count = arrays.shape(tensors[0])[0]  # type: ignore[index]  # operators are installed
+        queue = range_input_producer(
+            count, num_epochs, shuffle, seed, capacity, shared_name=shared_name
+        )
+        index = queue.dequeue()
+        return [gather(tensor, index) for tensor in tensors]
+
+
+def _is_deferred(value: Any) -> bool:
+    return isinstance(value, Tensor) or hasattr(value, "_as_graph_element")

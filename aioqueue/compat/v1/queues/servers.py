@@ -1,0 +1,214 @@
+"""`tf.train.Server` and `ClusterSpec`: what sessions of one process share.
+
+There is no network here. A server is a container of resources with a target by which sessions of
+the same process find it; variables and queues with a shared name live there and outlive sessions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aioqueue.compat.v1.session.resources import ResourceContainer, register_target
+
+__all__ = ("ClusterSpec", "Server", "ServerDef")
+
+_ports = itertools.count(50_000)
+_Tasks = dict[int, str]
+
+
+class ClusterSpec:
+    """Jobs, each with addresses of tasks.
+
+    Args:
+        cluster: a dict from job names to lists of addresses, or to dicts from task numbers to
+            addresses; or another `ClusterSpec`.
+
+    Raises:
+        TypeError: it is none of these.
+    """
+
+    def __init__(self, cluster: Any) -> None:
+        self._jobs: dict[str, _Tasks] = {}
+        if isinstance(cluster, ClusterSpec):
+            cluster = cluster._jobs
+        if not isinstance(cluster, Mapping):
+            raise TypeError(
+                "`cluster` must be a dictionary mapping one or more job names to lists of network"
+                f" addresses, or a `ClusterSpec`: got {cluster!r}"
+            )
+        for job, tasks in cluster.items():
+            if isinstance(tasks, list | tuple):
+                self._jobs[job] = dict(enumerate(map(str, tasks)))
+            elif isinstance(tasks, Mapping):
+                self._jobs[job] = {int(number): str(one) for number, one in tasks.items()}
+            else:
+                raise TypeError(
+                    f"The tasks for job {job!r} must be a list or a dictionary from integers to"
+                    " strings."
+                )
+
+    def __bool__(self) -> bool:
+        return bool(self._jobs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ClusterSpec) and self._jobs == other._jobs
+
+    def __hash__(self) -> int:
+        raise TypeError("unhashable object: ClusterSpec")
+
+    def __repr__(self) -> str:
+        return f"ClusterSpec({self.as_dict()})"
+
+    def as_dict(self) -> dict[str, list[str] | _Tasks]:
+        """Lists of addresses by job name; a dict where task numbers have gaps."""
+        return {
+            job: list(tasks.values()) if list(tasks) == list(range(len(tasks))) else dict(tasks)
+            for job, tasks in self._jobs.items()
+        }
+
+    @property
+    def jobs(self) -> list[str]:
+        """The names of the jobs."""
+        return list(self._jobs)
+
+    def num_tasks(self, job_name: str) -> int:
+        """How many tasks a job has.
+
+        Raises:
+            ValueError: there is no such job.
+        """
+        return len(self._tasks(job_name))
+
+    def task_indices(self, job_name: str) -> list[int]:
+        """The numbers of a job's tasks, in order.
+
+        Raises:
+            ValueError: there is no such job.
+        """
+        return sorted(self._tasks(job_name))
+
+    def task_address(self, job_name: str, task_index: int) -> str:
+        """The address of a task.
+
+        Raises:
+            ValueError: there is no such task.
+        """
+        try:
+            return self._tasks(job_name)[task_index]
+        except KeyError:
+            raise ValueError(f"No task with index {task_index!r} in job {job_name!r}") from None
+
+    def job_tasks(self, job_name: str) -> list[str | None]:
+        """The addresses of a job's tasks by number; ``None`` where there is a gap.
+
+        Raises:
+            ValueError: there is no such job.
+        """
+        tasks = self._tasks(job_name)
+        return [tasks.get(number) for number in range(max(tasks, default=-1) + 1)]
+
+    def _tasks(self, job: str) -> _Tasks:
+        try:
+            return self._jobs[job]
+        except KeyError:
+            raise ValueError(f"No such job in cluster: {job!r}") from None
+
+
+@dataclass
+class ServerDef:
+    """What a server is: its cluster, and which task of it."""
+
+    cluster: ClusterSpec = field(default_factory=lambda: ClusterSpec({}))
+    job_name: str = "local"
+    task_index: int = 0
+    protocol: str = "grpc"
+
+
+class Server:
+    """Where sessions of one process share variables and queues.
+
+    ``tf.Session(server.target)`` uses it. It lives as long as the process.
+
+    Args:
+        server_or_cluster_def: a `ClusterSpec`, a dict that makes one, or a `ServerDef`.
+        job_name: which job of the cluster it is; the only one if ``None``.
+        task_index: which task of the job it is; the only one if ``None``.
+        protocol: accepted for compatibility.
+        config: accepted for compatibility.
+        start: whether sessions find it at once, or after `start`.
+
+    Raises:
+        ValueError: job or task are not in the cluster, or not said where there are several.
+    """
+
+    def __init__(
+        self,
+        server_or_cluster_def: Any,
+        job_name: str | None = None,
+        task_index: int | None = None,
+        protocol: str | None = None,
+        config: Any = None,
+        start: bool = True,
+    ) -> None:
+        if isinstance(server_or_cluster_def, ServerDef):
+            given = server_or_cluster_def
+            cluster = given.cluster
+            job_name = given.job_name if job_name is None else job_name
+            task_index = given.task_index if task_index is None else task_index
+            protocol = protocol or given.protocol
+        else:
+            cluster = ClusterSpec(server_or_cluster_def)
+        job_name = _only(job_name, cluster.jobs, "job_name")
+        task_index = _only(task_index, cluster.task_indices(job_name), "task_index")
+        host, _, port = cluster.task_address(job_name, task_index).rpartition(":")
+        if port in ("", "0"):
+            port = str(next(_ports))
+        self._server_def = ServerDef(cluster, job_name, task_index, protocol or "grpc")
+        self._target = f"{self._server_def.protocol}://{host or 'localhost'}:{port}"
+        self._resources = ResourceContainer()
+        if start:
+            self.start()
+
+    def __repr__(self) -> str:
+        return f"<tf.train.Server at {self._target}>"
+
+    @staticmethod
+    def create_local_server(config: Any = None, start: bool = True) -> Server:
+        """A server of its own, for sessions of this process.
+
+        Args:
+            config: accepted for compatibility.
+            start: whether sessions find it at once, or after `start`.
+        """
+        return Server({"local": ["localhost:0"]}, protocol="grpc", config=config, start=start)
+
+    @property
+    def server_def(self) -> ServerDef:
+        """What it is."""
+        return self._server_def
+
+    @property
+    def target(self) -> str:
+        """What to give `tf.Session` so that it uses this server."""
+        return self._target
+
+    def start(self) -> None:
+        """Let sessions find it."""
+        register_target(self._target, self._resources)
+
+    def join(self) -> None:
+        """Wait for ever, as in TensorFlow: until the process is ended."""
+        threading.Event().wait()
+
+
+def _only(given: Any, there: Sequence[Any], argument: str) -> Any:
+    """What was given, or the only one there is."""
+    if given is None and len(there) == 1:
+        return there[0]
+    if given not in there:
+        raise ValueError(f"{argument}: got {given!r}; expected one of {list(there)}")
+    return given
