@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from aioqueue.compat.v1.core.defaults import DefaultStack, default_sessions
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
+from aioqueue.compat.v1.ops.operators import Operators
 
 if TYPE_CHECKING:
     from aioqueue.compat.v1.core.bodies import Body
@@ -65,13 +66,11 @@ class NodeDef:
         return "\n".join([*lines, *(f'input: "{one}"' for one in self.input)])
 
 
-class Tensor:
+class Tensor(Operators):
     """A handle on one output of an operation: no value, but a name, a dtype and a static shape.
 
     Made by operations only. Two tensors are equal if they are the same one.
     """
-
-    __array_priority__ = 100
 
     def __init__(self, op: Operation, value_index: int, dtype: DType, shape: TensorShape) -> None:
         self._op = op

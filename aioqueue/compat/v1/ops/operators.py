@@ -1,0 +1,175 @@
+"""Python's operators on tensors: `Operators`, which tensors and variables inherit.
+
+Each makes an op. ``==`` and ``!=`` do not: tensors are compared as objects, so that they can be
+keys of a ``feed_dict``; `equal` and `not_equal` compare their values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from aioqueue.compat.v1.core.graph import Tensor
+
+__all__ = ("Operators",)
+
+
+class Operators:
+    """Arithmetic, comparison, logic and indexing, each of which makes an op.
+
+    NumPy's functions make one as well, by way of ``__array_ufunc__`` and ``__array_function__``.
+    """
+
+    __slots__ = ()
+
+    __array_priority__ = 100
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        name = getattr(self, "name", "")
+        raise NotImplementedError(
+            f"Cannot convert a symbolic tf.Tensor ({name}) to a numpy array: it has no value until"
+            " a session runs it. NumPy's functions take tensors, and make ops."
+        )
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        from aioqueue.compat.v1.ops import numpy_protocol
+
+        return numpy_protocol.apply_ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        from aioqueue.compat.v1.ops import numpy_protocol
+
+        return numpy_protocol.apply_function(function, args, kwargs)
+
+    def __getitem__(self, key: Any) -> Tensor:
+        from aioqueue.compat.v1.ops import indexing
+
+        return indexing.item(self, key)
+
+    def __add__(self, other: Any) -> Tensor:
+        return _binary("add", "add", self, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return _binary("add", "add", other, self)
+
+    def __sub__(self, other: Any) -> Tensor:
+        return _binary("subtract", "sub", self, other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return _binary("subtract", "sub", other, self)
+
+    def __mul__(self, other: Any) -> Tensor:
+        return _binary("multiply", "mul", self, other)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return _binary("multiply", "mul", other, self)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return _binary("truediv", "truediv", self, other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return _binary("truediv", "truediv", other, self)
+
+    def __floordiv__(self, other: Any) -> Tensor:
+        return _binary("floordiv", "floordiv", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Tensor:
+        return _binary("floordiv", "floordiv", other, self)
+
+    def __mod__(self, other: Any) -> Tensor:
+        return _binary("mod", "mod", self, other)
+
+    def __rmod__(self, other: Any) -> Tensor:
+        return _binary("mod", "mod", other, self)
+
+    def __pow__(self, other: Any) -> Tensor:
+        return _binary("pow", "pow", self, other)
+
+    def __rpow__(self, other: Any) -> Tensor:
+        return _binary("pow", "pow", other, self)
+
+    def __matmul__(self, other: Any) -> Tensor:
+        return _binary("matmul", "matmul", self, other)
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return _binary("matmul", "matmul", other, self)
+
+    def __lt__(self, other: Any) -> Tensor:
+        return _binary("less", "Less", self, other)
+
+    def __le__(self, other: Any) -> Tensor:
+        return _binary("less_equal", "LessEqual", self, other)
+
+    def __gt__(self, other: Any) -> Tensor:
+        return _binary("greater", "Greater", self, other)
+
+    def __ge__(self, other: Any) -> Tensor:
+        return _binary("greater_equal", "GreaterEqual", self, other)
+
+    def __and__(self, other: Any) -> Tensor:
+        return _logical("and", self, other)
+
+    def __rand__(self, other: Any) -> Tensor:
+        return _logical("and", other, self)
+
+    def __or__(self, other: Any) -> Tensor:
+        return _logical("or", self, other)
+
+    def __ror__(self, other: Any) -> Tensor:
+        return _logical("or", other, self)
+
+    def __xor__(self, other: Any) -> Tensor:
+        return _logical("xor", self, other)
+
+    def __rxor__(self, other: Any) -> Tensor:
+        return _logical("xor", other, self)
+
+    def __invert__(self) -> Tensor:
+        from aioqueue.compat.v1.ops import math
+
+        tensor: Any = self
+        return math.logical_not(tensor) if tensor.dtype.is_bool else math.invert(tensor)
+
+    def __neg__(self) -> Tensor:
+        from aioqueue.compat.v1.ops import math
+
+        return math.negative(self)
+
+    def __pos__(self) -> Operators:
+        return self
+
+    def __abs__(self) -> Tensor:
+        from aioqueue.compat.v1.ops import math
+
+        return math.abs(self)
+
+
+def _binary(function: str, name: str, x: Any, y: Any) -> Any:
+    """The op of a binary operator; sparse tensors and the like get their turn."""
+    from aioqueue.compat.v1.core.scopes import name_scope
+    from aioqueue.compat.v1.ops import math
+
+    if _knows_better(x, y):
+        return NotImplemented
+    if name in ("Less", "LessEqual", "Greater", "GreaterEqual"):
+        return getattr(math, function)(x, y)
+    with name_scope(None, name) as scope:
+        return getattr(math, function)(x, y, name=scope)
+
+
+def _logical(name: str, x: Any, y: Any) -> Any:
+    """``&``, ``|`` and ``^``: of booleans, or of the bits of integers."""
+    tensor = x if isinstance(x, Operators) else y
+    kind = "logical" if tensor.dtype.is_bool else "bitwise"
+    return _binary(f"{kind}_{name}", name, x, y)
+
+
+def _knows_better(x: Any, y: Any) -> bool:
+    """Whether one operand is a type of its own that handles tensors itself."""
+    own = Operators
+    return any(
+        not isinstance(one, own) and getattr(one, "__array_priority__", 0) > own.__array_priority__
+        for one in (x, y)
+    )
