@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import accumulate
 from math import isfinite
+from numbers import Real
 from typing import Any, Final, Literal, TypeVar
-
-import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.sources import Entry, Source
@@ -137,8 +136,9 @@ def _checked_sources(sources: Any) -> list[Source[Any]]:
 def _checked_weights(weights: Any, count: int) -> list[float]:
     if weights is None:
         return [1.0] * count
-    found = np.asarray(list(weights), dtype=float).tolist() if isinstance(weights, Iterable) else []
-    if len(found) != count or not all(isfinite(weight) and weight > 0 for weight in found):
+    found = list(weights) if isinstance(weights, Iterable) else []
+    numbers = all(isinstance(weight, Real) and isfinite(weight) and weight > 0 for weight in found)
+    if len(found) != count or not numbers:
         raise InvalidArgumentError(
             f"weights: got {weights!r}; expected a finite number > 0 for each of {count} sources"
         )
