@@ -31,7 +31,8 @@ def checked_compression(compression: Any, path: str) -> str | None:
     if compression == "infer":
         # Of "zip://a.csv.gz::archive.zip" and "https://host/a.csv.gz?version=2", too.
         name = path.split("::")[0]
-        name = urlsplit(name).path if "://" in name else name
+        if name.startswith(("http://", "https://")):
+            name = urlsplit(name).path
         return next((kind for suffix, kind in _BY_SUFFIX.items() if name.endswith(suffix)), None)
     if compression is not None and compression not in _KINDS:
         known = ", ".join(map(repr, _KINDS))
@@ -52,7 +53,10 @@ def compressed(raw: IO[bytes], kind: str) -> IO[bytes]:
     """A stream that compresses into a file. Closing it leaves the file itself open."""
     if kind == "zlib":
         return io.BufferedWriter(_Deflated(raw))
-    return _module(kind).open(raw, "wb")  # type: ignore[no-any-return]
+    module = _module(kind)
+    # zstd alone has no checksum unless asked for: damage would go unseen.
+    options = {"options": {module.CompressionParameter.checksum_flag: 1}} if kind == "zstd" else {}
+    return module.open(raw, "wb", **options)  # type: ignore[no-any-return]
 
 
 def is_damage(error: Exception) -> bool:

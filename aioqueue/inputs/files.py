@@ -97,7 +97,11 @@ def files(
         InvalidArgumentError: an argument is wrong.
         ModuleNotFoundError: it is an URL, and fsspec is not installed.
     """
-    patterns = [pattern] if isinstance(pattern, str | os.PathLike) else list(pattern)
+    patterns: list[Any] = (
+        list(pattern)
+        if isinstance(pattern, Iterable) and not isinstance(pattern, str | bytes | os.PathLike)
+        else [pattern]
+    )
     found: set[str] = set()
     for one in patterns:
         if not isinstance(one, str | os.PathLike):

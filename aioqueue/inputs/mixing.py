@@ -136,7 +136,7 @@ def _checked_sources(sources: Any) -> list[Source[Any]]:
 def _checked_weights(weights: Any, count: int) -> list[float]:
     if weights is None:
         return [1.0] * count
-    found = list(weights) if isinstance(weights, Iterable) else []
+    found: list[Any] = list(weights) if isinstance(weights, Iterable) else []
     numbers = all(isinstance(weight, Real) and isfinite(weight) and weight > 0 for weight in found)
     if len(found) != count or not numbers:
         raise InvalidArgumentError(
