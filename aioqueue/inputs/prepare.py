@@ -12,6 +12,7 @@ from aioqueue.inputs.calls import Call, function_name, is_async
 from aioqueue.inputs.feeds import Feed
 from aioqueue.inputs.limits import Window
 from aioqueue.inputs.policies import FailurePolicy, OnError
+from aioqueue.inputs.processes import ProcessWorkers
 from aioqueue.inputs.quarantine import Quarantined, QuarantineFile, QuarantineList
 from aioqueue.inputs.sources import Source, is_int, resolved_seed
 from aioqueue.inputs.totals import PrepareStatistics, Totals
@@ -215,6 +216,8 @@ _PLURALS: Final = {
 def _workers_class(where: str) -> Callable[..., Workers]:
     if where == "task":
         return TaskWorkers
+    if where == "process":
+        return ProcessWorkers
     return ThreadWorkers
 
 

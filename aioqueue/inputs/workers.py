@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any
 
@@ -46,7 +46,7 @@ class Prepared:
     def __init__(
         self,
         item: Item,
-        examples: Iterable[Any] = (),
+        examples: Any = (),
         *,
         failures: int = 0,
         is_skipped: bool = False,
@@ -100,6 +100,10 @@ class Workers(ABC):
     def enqueue_ops(self) -> list[EnqueueOp]:
         """The workers, as a `QueueRunner` wants them."""
 
+    @abstractmethod
+    def halt(self) -> None:
+        """End all workers, whatever they wait for."""
+
     @property
     def _streams(self) -> bool:
         """Whether the examples of a generator may be enqueued before the last one is made.
@@ -124,7 +128,7 @@ class Workers(ABC):
             raise
         except BaseException:
             failed = True
-            self._end_source(None)  # the others take nothing more
+            self.halt()
             raise
         finally:
             with self._lock:
@@ -152,6 +156,8 @@ class Workers(ABC):
 
     def _source_failed(self, error: BaseException) -> None:
         """The source has raised: no other worker is to ask it again."""
+        with self._lock:
+            self._window.gave_up()  # the item that did not come
         if isinstance(error, OutOfRangeError):
             self._end_source(error.__cause__)
         else:
@@ -165,7 +171,7 @@ class Workers(ABC):
 
     def _made(self, prepared: Prepared) -> bool:
         """Count what was made; tell whether the caller has to enqueue (and all that follows)."""
-        if self._window.limit_bytes is not None:
+        if self._window.limit_bytes is not None and not prepared.size:
             prepared.size = size_of(prepared.examples)
         with self._lock:
             self._window.made(prepared.size)
@@ -256,7 +262,6 @@ class ThreadWorkers(Workers):
         self.halt()
 
     def halt(self) -> None:
-        """End whatever workers wait for."""
         self._halted.set()
         self._end_source(None)
         self._scope.cancel()
@@ -377,10 +382,13 @@ class TaskWorkers(Workers):
         with anyio.CancelScope() as self._watch:
             if self._gone < self._count:  # else the last worker was here before us
                 await self._into.aio.wait_closed()
-                self._end_source(None)
-                for scope in self._scopes:
-                    scope.cancel()
+                self.halt()
         raise self._nothing_more()
+
+    def halt(self) -> None:
+        self._end_source(None)
+        for scope in self._scopes:
+            scope.cancel()
 
     def _room_came(self) -> None:
         if self._room is not None:

@@ -1,0 +1,447 @@
+"""Preparing in worker processes.
+
+Every process has a thread here that talks to it through a pipe: it sends items in chunks, one ahead
+of what is being prepared, and enqueues what comes back. One more thread takes items from the
+source. Arrays come back through shared memory; they are copied from there into the queue.
+
+The parent keeps book of which items a process has, and takes them off when their outcome has come,
+in one piece. So when a process dies, at whatever moment, it is known what has to be prepared again:
+exactly what is left; and every item arrives once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import multiprocessing
+import pickle
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import reduction
+from multiprocessing.connection import wait
+from time import monotonic
+from typing import Any, Final
+
+from aioqueue import AioQueueError, InvalidArgumentError, OutOfRangeError
+from aioqueue.inputs.calls import Call, Item, function_name
+from aioqueue.inputs.shared_memory import Arena, unpack
+from aioqueue.inputs.worker_process import Outcome, Report, failure_of_message, work
+from aioqueue.inputs.workers import EnqueueOp, Prepared, ThreadWorkers
+
+__all__ = ("ProcessWorkers", "WorkerDiedError", "pickled_call")
+
+_MOST_DEATHS: Final = 3
+"""How many processes may die of one item."""
+
+_MOST_STARTS: Final = 10
+"""How many processes in a row may be killed while they start."""
+
+_MOST_ITEMS: Final = 64
+_CHUNK_SECONDS: Final = 0.005
+"""How much work a chunk aims to be."""
+
+_ENDING: Final = 1.0
+"""Seconds that a process has to end after it was told so."""
+
+_GUARD: Final = (
+    "its error output says more. Processes import the main module of the program: if that starts"
+    ' work when it is imported, put that under `if __name__ == "__main__":`'
+)
+
+_log: Final = logging.getLogger("aioqueue")
+
+
+class WorkerDiedError(AioQueueError, RuntimeError):
+    """A worker process has died: it was killed, ran out of memory, or crashed.
+
+    Attributes:
+        exitcode: minus the number of the signal that ended it, or else its exit code.
+    """
+
+    def __init__(self, message: str = "", *, exitcode: int = 0) -> None:
+        super().__init__(message)
+        self.exitcode = exitcode
+
+
+def pickled_call(call: Call) -> bytes:
+    """The call, as it is sent to every process.
+
+    Raises:
+        InvalidArgumentError: its function cannot be pickled.
+    """
+    try:
+        return bytes(reduction.ForkingPickler.dumps(call))
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"function: got {function_name(call.function)!r}, which cannot be pickled, nor"
+            f" sent to a process, then ({error}); expected a function at the top level of a module, or a"
+            " functools.partial or picklable object with __call__ instead of a lambda or an inner"
+            " function; or use where='thread'"
+        ) from error
+
+
+class _Task:
+    """An item on its way, and what it has been through."""
+
+    __slots__ = ("deaths", "failures", "item")
+
+    def __init__(self, item: Item) -> None:
+        self.item = item
+        self.failures = 0
+        self.deaths = 0
+
+
+class _Inbox:
+    """Items that wait for a process. Its methods are called under the lock of the workers."""
+
+    def __init__(self) -> None:
+        self._ready: deque[_Task] = deque()
+        self._later: list[tuple[float, int, _Task]] = []  # a heap: when, number
+
+    def put(self, task: _Task) -> None:
+        self._ready.append(task)
+
+    def put_back(self, tasks: list[_Task]) -> None:
+        """Items that were sent out before; they go first."""
+        self._ready.extendleft(reversed(tasks))
+
+    def put_off(self, task: _Task, seconds: float) -> None:
+        heapq.heappush(self._later, (monotonic() + seconds, task.item.number, task))
+
+    def take(self, n: int) -> list[_Task]:
+        """Up to n items, the ones put off first if their time has come."""
+        now = monotonic()
+        tasks: list[_Task] = []
+        while self._later and self._later[0][0] <= now and len(tasks) < n:
+            tasks.append(heapq.heappop(self._later)[2])
+        while self._ready and len(tasks) < n:
+            tasks.append(self._ready.popleft())
+        return tasks
+
+    def seconds(self) -> float | None:
+        """How long to wait for the next that was put off; ``None`` if there is none."""
+        return max(0.0, self._later[0][0] - monotonic()) if self._later else None
+
+    def share(self, workers: int) -> int:
+        """How many each worker can have of what is ready."""
+        return -(-len(self._ready) // workers)
+
+
+class _Process:
+    """One worker process, as its thread sees it. It is started at once.
+
+    Args:
+        name: what it is called.
+        arena_size: bytes of the memory that it shares with us.
+
+    Raises:
+        WorkerDiedError: it could not be started.
+    """
+
+    def __init__(self, name: str, arena_size: int) -> None:
+        self.tasks: dict[int, _Task] = {}  # what it has to prepare, by number
+        self.freed: deque[int] = deque()  # places in the arena that it may use again
+        self.arena = Arena(arena_size)
+        context = _context()
+        self.connection, theirs = context.Pipe()
+        self._process = context.Process(
+            target=work, args=(theirs, self.arena), name=name, daemon=True
+        )
+        try:
+            self._process.start()
+        except (OSError, EOFError) as error:
+            self.connection.close()
+            raise WorkerDiedError(f"worker process {name} cannot be started: {_GUARD}") from error
+        finally:
+            theirs.close()
+            self.arena.handed_over()
+
+    @property
+    def name(self) -> str:
+        return f"{self._process.name} (pid {self._process.pid})"
+
+    def send(self, message: bytes) -> None:
+        """Send a message; a process that has died is noticed when reading from it."""
+        try:
+            self.connection.send_bytes(message)
+        except OSError:
+            pass
+
+    def receive(self) -> Report | None:
+        """Wait for its next report; ``None`` if it has died."""
+        came = wait([self.connection, self._process.sentinel])
+        if self.connection not in came and not self.connection.poll():
+            return None
+        try:
+            message = self.connection.recv_bytes()
+        except (EOFError, OSError):
+            return None  # it may have died in the midst of sending: that counts as not sent
+        report: Report = pickle.loads(message)
+        return report
+
+    def exitcode(self) -> int:
+        """How it has ended; one that no longer speaks to us is ended."""
+        self._process.join(_ENDING)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        exitcode: int = self._process.exitcode
+        return exitcode
+
+    def terminate(self) -> None:
+        """End it, whatever it is doing. May be called from any thread."""
+        self._process.terminate()
+
+    def end(self, *, at_once: bool) -> None:
+        """End it and forget it."""
+        if not at_once:
+            self.send(b"")
+            self._process.join(_ENDING)
+        if self._process.is_alive():
+            self._process.terminate()
+            self._process.join(_ENDING)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self.connection.close()
+
+
+class ProcessWorkers(ThreadWorkers):
+    """Workers that are processes, each with a thread that feeds it."""
+
+    def __init__(self, *arguments: Any, call: Call, **options: Any) -> None:
+        super().__init__(*arguments, call=call, **options)
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise RuntimeError(
+                "where='process': the main module is being imported by a new process, and would"
+                ' start processes in turn; put what it does under `if __name__ == "__main__":`'
+            )
+        self._payload = pickled_call(call)
+        self._inbox = _Inbox()
+        self._work_came = threading.Condition(self._lock)
+        self._processes: set[_Process] = set()
+        self._seconds = 0.0  # that one item takes, about
+        self._started = 0
+        dtypes = self._into.dtypes
+        keeps = dtypes is None or any(dtype.hasobject for dtype in dtypes)
+        self._copy = bytearray if keeps else None
+        """How to make an array private; a queue of typed components copies it by itself."""
+        limit = self._window.limit_bytes
+        assert limit is not None
+        self._arena_size = 2 * max(limit, 2**20)
+
+    def enqueue_ops(self) -> list[EnqueueOp]:
+        return [*super().enqueue_ops(), self.take_items]
+
+    def take_items(self) -> None:
+        """The whole life of the thread that takes items from the source."""
+        try:
+            with self._scope:
+                while True:
+                    item = self._take()
+                    with self._lock:
+                        self._inbox.put(_Task(item))
+                        self._work_came.notify()
+        finally:
+            self._close_source()
+
+    def halt(self) -> None:
+        super().halt()
+        with self._lock:
+            self._work_came.notify_all()
+            processes = list(self._processes)
+        for process in processes:
+            process.terminate()
+
+    def _room_came(self) -> None:
+        super()._room_came()
+        if self._source_ended:
+            self._work_came.notify_all()  # it may be over
+
+    def _work(self) -> None:
+        unready = 0
+        while True:
+            with self._started_process() as process:
+                died = self._work_with(process)
+            if died is None:
+                unready = 0
+                continue
+            unready += 1
+            self._totals.worker_died()
+            if unready < _MOST_STARTS and died < 0:
+                _log.warning("worker process %s %s while it started", process.name, _how(died))
+                continue
+            raise WorkerDiedError(
+                f"worker process {process.name} {_how(died)} while it started"
+                + (f": {_GUARD}" if died >= 0 else f", as did {unready - 1} before it"),
+                exitcode=died,
+            )
+
+    @contextmanager
+    def _started_process(self) -> Iterator[_Process]:
+        """A new process, ended after use."""
+        with self._lock:
+            self._started += 1
+            name = f"aioqueue-{self._into.name}-{self._started}"
+        process = _Process(name, self._arena_size)
+        with self._lock:
+            self._processes.add(process)
+        at_once = True
+        try:
+            yield process
+        except OutOfRangeError:
+            at_once = self._halted.is_set()
+            raise
+        finally:
+            with self._lock:
+                self._processes.discard(process)
+            process.end(at_once=at_once)
+
+    def _work_with(self, process: _Process) -> int | None:
+        """Have a process prepare until nothing is left to do, or it has died.
+
+        Returns:
+            Its exit code if it died before it could begin, else ``None``.
+        """
+        process.send(self._payload)
+        report = process.receive()
+        if report is None:
+            return self._exitcode(process)
+        if report.refusal is not None:
+            raise InvalidArgumentError(
+                f"function: got {function_name(self._call.function)!r}, which a new process cannot"
+                " import; expected a function of a module that can be imported there"
+            ) from failure_of_message(report.refusal)
+        while True:
+            self._feed_process(process)
+            report = process.receive()
+            if report is None:
+                self._recover(process, self._exitcode(process))
+                return None
+            self._accept(process, report)
+
+    def _feed_process(self, process: _Process) -> None:
+        """Send items, until the process has some ahead or there are none; wait for the first."""
+        size = max(1, min(_MOST_ITEMS, int(_CHUNK_SECONDS / max(self._seconds, 1e-6))))
+        if not self._seconds:
+            size = 1
+        while len(process.tasks) <= size:
+            with self._lock:
+                tasks = self._next_tasks(size, wait=not process.tasks)
+            if not tasks:
+                return
+            chunk = []
+            for task in tasks:
+                try:
+                    value = pickle.dumps(task.item.value, 5)
+                except Exception as error:
+                    error.add_note("while pickling the item")
+                    self._failed(task, error)
+                    continue
+                process.tasks[task.item.number] = task
+                chunk.append((task.item._replace(value=None), value))
+            freed = [process.freed.popleft() for _ in range(len(process.freed))]
+            process.send(pickle.dumps((freed, chunk), 5))
+
+    def _next_tasks(self, size: int, *, wait: bool) -> list[_Task]:
+        """What to send next; ``[]`` if that is nothing and we may not wait for it."""
+        while not self._halted.is_set():
+            tasks = self._inbox.take(max(1, min(size, self._inbox.share(self._count))))
+            if tasks or not wait:
+                return tasks
+            if self._source_ended and self._window.items == 0:
+                break
+            self._work_came.wait(self._inbox.seconds())
+        raise self._nothing_more()
+
+    def _accept(self, process: _Process, report: Report) -> None:
+        """Take what has come from a process to where it belongs."""
+        if report.outcomes:
+            seconds = report.seconds / len(report.outcomes)
+            self._seconds += (seconds - self._seconds) * (0.2 if self._seconds else 1.0)
+        for outcome in report.outcomes:
+            task = process.tasks.pop(outcome.number)
+            if outcome.has_failed:
+                self._failed(task, failure_of_message(outcome.message))
+            else:
+                self._arrived(process, task, outcome)
+
+    def _arrived(self, process: _Process, task: _Task, outcome: Outcome) -> None:
+        release = partial(process.freed.extend, [start for start, _ in outcome.blocks])
+        try:
+            examples = unpack(outcome.message, outcome.blocks, process.arena, self._copy)
+        except Exception as error:
+            release()
+            error.add_note("while unpickling what the function returned")
+            self._failed(task, error)
+            return
+        prepared = Prepared(task.item, examples, failures=task.failures, release=release)
+        prepared.size = len(outcome.message) + sum(size for _, size in outcome.blocks)
+        self._deliver(prepared)
+
+    def _failed(self, task: _Task, error: Exception) -> None:
+        task.failures += 1
+        delay = self._totals.failed(task.item, error, task.failures)
+        if delay is None:
+            self._deliver(Prepared(task.item, is_skipped=True))
+            return
+        with self._lock:
+            self._inbox.put_off(task, delay)
+            self._work_came.notify()
+
+    def _exitcode(self, process: _Process) -> int:
+        """How a process has died; raises if we have ended it ourselves."""
+        if self._halted.is_set():
+            raise self._nothing_more()
+        return process.exitcode()
+
+    def _recover(self, process: _Process, exitcode: int) -> None:
+        """A process has died: what it had is prepared again."""
+        self._totals.worker_died()
+        tasks = list(process.tasks.values())
+        _log.warning(
+            "worker process %s %s; %d items that it had are prepared again",
+            process.name,
+            _how(exitcode),
+            len(tasks),
+        )
+        culprit = process.tasks.get(process.arena.item)
+        process.tasks.clear()
+        fatal = False
+        if culprit is not None:
+            culprit.deaths += 1
+            if fatal := culprit.deaths == _MOST_DEATHS:
+                tasks.remove(culprit)
+        with self._lock:
+            self._inbox.put_back(tasks)
+            self._work_came.notify_all()
+        if culprit is not None and fatal:
+            error = WorkerDiedError(
+                f"{culprit.deaths} worker processes have died of one item; the last one"
+                f" {_how(exitcode)}",
+                exitcode=exitcode,
+            )
+            self._totals.give_up(culprit.item, error, culprit.failures + culprit.deaths)
+            self._deliver(Prepared(culprit.item, is_skipped=True))
+
+
+def _context() -> Any:
+    """How processes are started: never by fork, which would copy locks that threads hold."""
+    return multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+
+
+def _how(exitcode: int) -> str:
+    """How a process has ended, in words."""
+    if exitcode >= 0:
+        return f"has ended with exit code {exitcode}"
+    try:
+        name = signal.Signals(-exitcode).name
+    except ValueError:
+        name = f"signal {-exitcode}"
+    hint = " (out of memory?)" if name == "SIGKILL" else ""
+    return f"was killed by {name}{hint}"

@@ -1,0 +1,221 @@
+"""Memory that a worker process writes examples to and its parent reads them from.
+
+An `Arena` has no name: it is an open file that no directory lists, so it is gone when the last
+process that has it open has ended, however that ended. Nothing can be left behind, and nobody has
+to track it. It is large but sparse: pages take memory when they are first written to.
+
+The worker places arrays, and is told by the parent which ones have been copied into the queue; so
+it alone keeps book (`Allocator`). When there is no place the example goes through the pipe.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import secrets
+import sys
+import tempfile
+from bisect import insort
+from collections.abc import Callable, Iterable, Sequence
+from io import BytesIO
+from multiprocessing import reduction
+from typing import Any, Final
+
+import numpy as np
+
+__all__ = ("Allocator", "Arena", "Block", "pack", "unpack")
+
+Block = tuple[int, int]
+"""Where something lies in an arena: its first byte, and how many there are."""
+
+SMALL: Final = 8 * 1024
+"""Bytes up to which an array goes through the pipe with the rest of its example."""
+
+_ALIGNMENT: Final = 64
+_HEADER: Final = _ALIGNMENT
+_NONE: Final = -1
+
+
+class Arena:
+    """Memory shared by two processes. It can be handed to a process that is being started.
+
+    Args:
+        size: how many bytes it has.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._tag: str | None = None
+        if sys.platform == "win32":  # there such memory has a name, but ends with its users too
+            self._tag = f"aioqueue-{os.getpid()}-{secrets.token_hex(8)}"
+            self.memory = mmap.mmap(-1, size, tagname=self._tag)
+        else:
+            self._fd = _sparse_file(size)
+            self.memory = mmap.mmap(self._fd, size)
+        self._numbers = memoryview(self.memory).cast("q")
+        self.item = _NONE
+
+    @property
+    def item(self) -> int:
+        """The number of the item that the worker is preparing; -1 for none.
+
+        When a worker has died, this tells which item it died of.
+        """
+        return self._numbers[0]
+
+    @item.setter
+    def item(self, number: int) -> None:
+        self._numbers[0] = number
+
+    def views(self, blocks: Iterable[Block]) -> list[memoryview]:
+        """What lies in some blocks, not copied."""
+        whole = memoryview(self.memory)
+        return [whole[start : start + size] for start, size in blocks]
+
+    def handed_over(self) -> None:
+        """The other process has it: from now on there is only the memory to keep."""
+        if self._tag is None:
+            os.close(self._fd)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._tag is not None:
+            return _attached, (self.size, self._tag)
+        return _attached, (self.size, reduction.DupFd(self._fd))
+
+
+def _attached(size: int, handle: Any) -> Arena:
+    """The arena as the other process sees it."""
+    arena = Arena.__new__(Arena)
+    arena.size = size
+    if sys.platform == "win32":
+        arena.memory = mmap.mmap(-1, size, tagname=handle)
+    else:
+        fd = handle.detach()
+        try:
+            arena.memory = mmap.mmap(fd, size)
+        finally:
+            os.close(fd)
+    arena._numbers = memoryview(arena.memory).cast("q")
+    return arena
+
+
+def _sparse_file(size: int) -> int:
+    if sys.platform == "linux":
+        fd = os.memfd_create("aioqueue")
+    else:
+        with tempfile.TemporaryFile(prefix="aioqueue-") as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, size)
+    return fd
+
+
+class Allocator:
+    """Keeps book of the free places of an arena: the first one that is large enough is taken.
+
+    Args:
+        size: how many bytes the arena has.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._free = [(_HEADER, size)]  # ranges, in order, with something taken between any two
+        self._taken: dict[int, int] = {}
+
+    def take(self, size: int) -> int | None:
+        """Take a place of so many bytes; ``None`` if there is none."""
+        size += -size % _ALIGNMENT
+        for at, (start, stop) in enumerate(self._free):
+            if stop - start >= size:
+                if stop - start == size:
+                    del self._free[at]
+                else:
+                    self._free[at] = (start + size, stop)
+                self._taken[start] = start + size
+                return start
+        return None
+
+    def give_back(self, starts: Iterable[int]) -> None:
+        """Places are free again."""
+        for start in starts:
+            insort(self._free, (start, self._taken.pop(start)))
+        merged = self._free[:1]
+        for start, stop in self._free[1:]:
+            if start == merged[-1][1]:
+                merged[-1] = (merged[-1][0], stop)
+            else:
+                merged.append((start, stop))
+        self._free = merged
+
+
+class _Packer(pickle.Pickler):
+    """Pickles one thing, large arrays in it aside into the arena."""
+
+    def __init__(self, file: BytesIO, arena: Arena, allocator: Allocator) -> None:
+        super().__init__(file, protocol=5, buffer_callback=self._aside)
+        self.blocks: list[Block] = []
+        self._arena = arena
+        self._allocator = allocator
+        self._is_placed = False  # the next buffer lies in the arena already: the last block
+
+    def reducer_override(self, thing: Any) -> Any:
+        """Place arrays with gaps here; NumPy would copy them once more to close the gaps."""
+        if type(thing) is not np.ndarray or thing.nbytes <= SMALL or thing.dtype.hasobject:
+            return NotImplemented
+        if thing.flags.forc:
+            return NotImplemented
+        start = self._allocator.take(thing.nbytes)
+        if start is None:
+            return NotImplemented
+        placed = np.ndarray(thing.shape, thing.dtype, self._arena.memory, start)
+        placed[...] = thing
+        self.blocks.append((start, thing.nbytes))
+        self._is_placed = True
+        return placed.__reduce_ex__(5)
+
+    def _aside(self, buffer: pickle.PickleBuffer) -> bool:
+        """Put a buffer aside; true leaves it where it is."""
+        if self._is_placed:
+            self._is_placed = False
+            return False
+        with buffer.raw() as raw:
+            size = raw.nbytes
+            start = self._allocator.take(size) if size > SMALL else None
+            if start is None:
+                return True
+            self._arena.memory[start : start + size] = raw
+        self.blocks.append((start, size))
+        return False
+
+
+def pack(thing: Any, arena: Arena, allocator: Allocator) -> tuple[bytes, list[Block]]:
+    """Make a message of a thing: what is large lies in the arena, where the blocks say.
+
+    Raises:
+        Exception: it cannot be pickled; nothing is taken of the arena.
+    """
+    file = BytesIO()
+    packer = _Packer(file, arena, allocator)
+    try:
+        packer.dump(thing)
+    except BaseException:
+        allocator.give_back(start for start, _ in packer.blocks)
+        raise
+    return file.getvalue(), packer.blocks
+
+
+def unpack(
+    message: bytes,
+    blocks: Sequence[Block],
+    arena: Arena,
+    copy: Callable[[memoryview], Any] | None = None,
+) -> Any:
+    """The thing itself; arrays in it are views of the arena, unless they are copied.
+
+    Args:
+        message: what `pack` has made, as are the blocks.
+        blocks: where its large parts lie.
+        arena: the memory in which they do.
+        copy: makes a private copy of each; ``None`` leaves them where they are.
+    """
+    views = arena.views(blocks)
+    return pickle.loads(message, buffers=views if copy is None else map(copy, views))
