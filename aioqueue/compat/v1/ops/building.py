@@ -1,0 +1,356 @@
+"""How a plain op is made: its scope, its arguments as tensors, its node, and its kernel.
+
+Every function of the op library follows one pattern::
+
+    with OpBuilder("Add", name) as op:
+        x, y = op.alike(NUMBERS, x=x, y=y)
+        return op.output(x.dtype, op.broadcast(x, y), Elementwise(np.add))
+
+Within the block the op's name scope is open, so that constants made of arguments are called
+``Add/x`` and ``Add/y`` as in TensorFlow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aioqueue.compat.v1 import errors
+from aioqueue.compat.v1.core import graph, scopes
+from aioqueue.compat.v1.core.convert import convert_to_tensor
+from aioqueue.compat.v1.core.dtypes import DType
+from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.shapes import TensorShape
+
+__all__ = (
+    "ANY",
+    "FLOATS",
+    "INDICES",
+    "INTEGERS",
+    "NUMBERS",
+    "REALS",
+    "Dims",
+    "Elementwise",
+    "OpBuilder",
+    "Pure",
+    "array",
+    "broadcast",
+    "broadcast_shapes",
+    "dtype_hint",
+    "invalid",
+    "merge",
+    "shape_text",
+    "unless_given",
+)
+
+Dims = tuple[int | None, ...] | None
+"""A static shape: sizes, None where a size is unknown; None if not even the rank is known."""
+
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_REAL_FLOATS = ("float16", "float32", "float64")
+
+ANY: Final[frozenset[str]] = frozenset()
+"""Every dtype will do."""
+INDICES: Final = frozenset(("int32", "int64"))
+INTEGERS: Final = frozenset(_INTEGERS)
+REALS: Final = frozenset((*_REAL_FLOATS, *_INTEGERS))
+FLOATS: Final = frozenset((*_REAL_FLOATS, "complex64", "complex128"))
+NUMBERS: Final = REALS | FLOATS
+
+
+def invalid(message: str) -> errors.InvalidArgumentError:
+    """The error of an op that is given wrong values when it runs."""
+    return errors.InvalidArgumentError(None, None, message)
+
+
+def shape_text(shape: Sequence[int | None] | None) -> str:
+    """A shape as TensorFlow's messages print it: ``[2,?]``."""
+    if shape is None:
+        return "<unknown>"
+    return "[" + ",".join("?" if size is None else str(size) for size in shape) + "]"
+
+
+def array(value: Any) -> NDArray[Any]:
+    """A kernel's input as an array: scalars become arrays of rank 0, and `bytes` stay whole."""
+    if isinstance(value, np.ndarray):
+        return value
+    return np.asarray(value, object if isinstance(value, bytes) else None)
+
+
+class Pure:
+    """A kernel whose result depends on its inputs alone: it can be run while a graph is built.
+
+    Floating-point warnings are TensorFlow's: none.
+
+    Args:
+        function: takes the inputs' values. An array of rank 0 that it returns becomes a scalar.
+    """
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, step: Any, *values: Any) -> Any:
+        """The values of the op's outputs."""
+        with np.errstate(all="ignore"):
+            result = self.function(*values)
+        if type(result) is np.ndarray:
+            return result if result.ndim else result[()]
+        if isinstance(result, tuple | list):
+            return tuple(one[()] if isinstance(one, np.ndarray) else one for one in result)
+        return result
+
+
+class Elementwise(Pure):
+    """A pure kernel that broadcasts its inputs."""
+
+    __slots__ = ()
+
+    def __call__(self, step: Any, *values: Any) -> Any:
+        """The value of the op's output."""
+        try:
+            return Pure.__call__(self, step, *values)
+        except ValueError as error:
+            shapes = [np.shape(value) for value in values]
+            try:
+                np.broadcast_shapes(*shapes)
+            except ValueError:
+                text = " vs. ".join(map(shape_text, shapes))
+                raise invalid(f"Incompatible shapes: {text}") from None
+            raise invalid(str(error)) from error
+
+
+def merge(first: Dims, second: Dims) -> Dims:
+    """What is known of a shape from both.
+
+    Raises:
+        ValueError: they contradict each other.
+    """
+    return TensorShape(first).merge_with(TensorShape(second)).as_tuple()
+
+
+def broadcast(first: Dims, second: Dims) -> Dims:
+    """The static shape of two broadcast operands.
+
+    Raises:
+        ValueError: they do not fit, whatever the unknown sizes are.
+    """
+    if first is None or second is None:
+        return None
+    rank = max(len(first), len(second))
+    sizes: list[int | None] = []
+    for index in range(-rank, 0):
+        one = first[index] if -index <= len(first) else 1
+        two = second[index] if -index <= len(second) else 1
+        if one == 1 or two == 1:
+            sizes.append(two if one == 1 else one)
+        elif one is not None and two is not None and one != two:
+            raise ValueError(f"Dimensions must be equal, but are {one} and {two}")
+        else:
+            sizes.append(two if one is None else one)
+    return tuple(sizes)
+
+
+def broadcast_shapes(shapes: Sequence[Dims]) -> Dims:
+    """The static shape of any number of broadcast operands."""
+    result: Dims = ()
+    for shape in shapes:
+        result = broadcast(result, shape)
+    return result
+
+
+def dtype_hint(value: Any) -> DType | None:
+    """The dtype of a tensor or a variable; None for everything that is still to be converted."""
+    dtype = getattr(value, "dtype", None)
+    return dtype.base_dtype if isinstance(dtype, DType) else None
+
+
+def unless_given(value: Any, old_value: Any, name: str, old_name: str) -> Any:
+    """The one of an argument's two names that was used.
+
+    Raises:
+        ValueError: both were.
+    """
+    if old_value is None:
+        return value
+    if value is not None and value is not False:
+        raise ValueError(f"Cannot specify both '{old_name}' and '{name}'.")
+    return old_value
+
+
+class OpBuilder:
+    """One op in the making; a context manager within which its name scope is open.
+
+    Args:
+        op_type: the op's type.
+        name: the caller's name for it; None for the default.
+        default: the name to use then; the type if left out.
+
+    Attributes:
+        name: the scope's name, which is to be the op's.
+        inputs: the arguments that have been converted, in order.
+    """
+
+    def __init__(self, op_type: str, name: str | None, default: str | None = None) -> None:
+        self.type = op_type
+        self.name = ""
+        self.inputs: list[Tensor] = []
+        self._scope: Any = scopes.name_scope(name, default or op_type)
+
+    def __enter__(self) -> OpBuilder:
+        self.name = self._scope.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._scope.__exit__(kind, error, traceback)
+
+    def tensor(
+        self,
+        value: Any,
+        argument: str,
+        dtype: DType | None = None,
+        allowed: frozenset[str] = ANY,
+        *,
+        like: str = "",
+    ) -> Tensor:
+        """Convert an argument, and make it the op's next input.
+
+        Args:
+            value: what the caller gave.
+            argument: the argument's name.
+            dtype: what it must be; None if anything in `allowed` will do.
+            allowed: names of dtypes, or `ANY`.
+            like: the argument that `dtype` comes from.
+
+        Raises:
+            TypeError: it has, or would have, another dtype.
+        """
+        given = dtype_hint(value)
+        if given is not None and dtype is not None and given != dtype:
+            wanted = (
+                f"that does not match type {dtype.name} of argument '{like}'."
+                if like
+                else f"that does not match expected type of {dtype.name}."
+            )
+            raise TypeError(
+                f"Input '{argument}' of '{self.type}' Op has type {given.name} {wanted}"
+            )
+        tensor = convert_to_tensor(value, dtype=dtype, name=argument)
+        if allowed and tensor.dtype.name not in allowed:
+            raise TypeError(
+                f"Value passed to parameter '{argument}' has DataType {tensor.dtype.name} not in"
+                f" list of allowed values: {', '.join(sorted(allowed))}"
+            )
+        self.inputs.append(tensor)
+        return tensor
+
+    def alike(self, allowed: frozenset[str] = ANY, **values: Any) -> list[Tensor]:
+        """Convert arguments that must have one dtype: that of the first tensor among them.
+
+        Raises:
+            TypeError: they have different dtypes; nothing is promoted silently.
+        """
+        lead, dtype = next(iter(values)), None
+        for argument, value in values.items():
+            if dtype_hint(value) is not None:
+                lead, dtype = argument, dtype_hint(value)
+                break
+        converted = []
+        for argument, value in values.items():
+            like = "" if argument == lead else lead
+            tensor = self.tensor(value, argument, dtype, allowed, like=like)
+            dtype = tensor.dtype
+            converted.append(tensor)
+        return converted
+
+    def alike_list(self, values: Sequence[Any], argument: str, dtype: Any = None) -> list[Tensor]:
+        """Convert the members of a list, which must have one dtype.
+
+        Raises:
+            TypeError: they have different dtypes.
+        """
+        found = [one for one in map(dtype_hint, values) if one is not None]
+        if len({one.name for one in found}) > 1:
+            names = ", ".join(one.name for one in found)
+            raise TypeError(
+                f"Tensors in list passed to '{argument}' of '{self.type}' Op have types"
+                f" [{names}] that don't all match."
+            )
+        dtype = found[0] if found and dtype is None else dtype
+        tensors = []
+        for index, value in enumerate(values):
+            tensor = self.tensor(value, f"{argument}_{index}" if index else argument, dtype)
+            dtype = tensor.dtype
+            tensors.append(tensor)
+        return tensors
+
+    def refuse(self, message: str) -> ValueError:
+        """The error of an op whose inputs cannot work, known before anything runs."""
+        shapes = ", ".join(shape_text(one.shape.as_tuple()) for one in self.inputs)
+        name = self.name.rstrip("/")
+        return ValueError(
+            f"{message} for '{name}' (op: '{self.type}') with input shapes: {shapes}."
+        )
+
+    def broadcast(self, *tensors: Tensor) -> Dims:
+        """The static shape of broadcast operands.
+
+        Raises:
+            ValueError: they do not fit.
+        """
+        try:
+            return broadcast_shapes([one.shape.as_tuple() for one in tensors])
+        except ValueError as error:
+            raise self.refuse(str(error)) from None
+
+    def rank(self, tensor: Tensor, rank: int) -> Dims:
+        """The static shape of an input that must have `rank` dimensions.
+
+        Raises:
+            ValueError: it has another number of them.
+        """
+        shape = tensor.shape.as_tuple()
+        if shape is None:
+            return (None,) * rank
+        if len(shape) != rank:
+            raise self.refuse(f"Shape must be rank {rank} but is rank {len(shape)}")
+        return shape
+
+    def output(
+        self,
+        dtype: DType,
+        shape: Dims,
+        kernel: Callable[..., Any],
+        *,
+        attrs: Mapping[str, Any] | None = None,
+    ) -> Tensor:
+        """Add the op, which has one output; its tensor."""
+        return self.outputs([(dtype, shape)], kernel, attrs=attrs)[0]
+
+    def outputs(
+        self,
+        outputs: Sequence[tuple[DType, Dims]],
+        kernel: Callable[..., Any],
+        *,
+        attrs: Mapping[str, Any] | None = None,
+    ) -> list[Tensor]:
+        """Add the op; its tensors."""
+        op = graph.op(
+            self.type,
+            self.inputs,
+            [(dtype, TensorShape(shape)) for dtype, shape in outputs],
+            kernel,
+            name=self.name,
+            attrs=attrs,
+        )
+        return list(op.outputs)
