@@ -74,18 +74,18 @@ class Dimension:
         Raises:
             ValueError: they contradict each other.
         """
-        other = as_dimension(other)
-        self.assert_is_compatible_with(other)
-        return other if self._value is None else self
+        known = as_dimension(other)
+        self.assert_is_compatible_with(known)
+        return known if self._value is None else self
 
     def _calculate(self, other: Any, function: Callable[[int, int], int]) -> Dimension:
         try:
-            other = as_dimension(other)
+            value = as_dimension(other).value
         except (TypeError, ValueError):
-            return NotImplemented
-        if self._value is None or other.value is None:
+            return NotImplemented  # type: ignore[no-any-return]
+        if self._value is None or value is None:
             return Dimension(None)
-        return Dimension(function(self._value, other.value))
+        return Dimension(function(self._value, value))
 
     def __add__(self, other: Any) -> Dimension:
         return self._calculate(other, operator.add)
@@ -258,14 +258,14 @@ class TensorShape:
         Raises:
             ValueError: they contradict each other.
         """
-        other = as_shape(other)
+        known = as_shape(other)
         if self._dims is None:
-            return other
-        if other._dims is None or other._dims == self._dims:
+            return known
+        if known._dims is None or known._dims == self._dims:
             return self
-        if not self.is_compatible_with(other):
-            raise ValueError(f"Shapes {self} and {other} are not compatible")
-        pairs = zip(self._dims, other._dims, strict=True)
+        if not self.is_compatible_with(known):
+            raise ValueError(f"Shapes {self} and {known} are not compatible")
+        pairs = zip(self._dims, known._dims, strict=True)
         return TensorShape([two if one is None else one for one, two in pairs])
 
     def most_general_compatible_shape(self, other: Any) -> TensorShape:

@@ -1,0 +1,241 @@
+"""Running a plan: in the caller's thread, and in others only where operations block together.
+
+A plan in which no two operations can block at the same time is a straight loop. Otherwise the
+caller does whatever can be done without blocking, again and again, for ``run([q.dequeue(),
+q.enqueue(5)])`` needs no thread; what is still blocked then goes to threads, all but a last one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from queue import SimpleQueue
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from aioqueue.compat.v1.core.graph import WOULD_WAIT, Operation, Tensor
+from aioqueue.compat.v1.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    from_exception,
+)
+from aioqueue.compat.v1.session.plans import Node, Plan
+from aioqueue.compat.v1.session.resources import ResourceContainer
+from aioqueue.sync import CancelScope
+
+if TYPE_CHECKING:
+    from aioqueue.compat.v1.session.session import BaseSession
+
+__all__ = ("Step", "execute")
+
+
+class Step:
+    """One ``run`` of a session, as kernels see it.
+
+    Attributes:
+        session: whose step it is.
+        resources: what is shared with all who use the same session, or the same server.
+        own_resources: what belongs to the session alone, even if it is connected to a server.
+    """
+
+    __slots__ = ("_deadline", "_scope", "own_resources", "resources", "session")
+
+    def __init__(self, session: BaseSession, timeout: float | None) -> None:
+        self.session = session
+        self.resources: ResourceContainer = session.resources
+        self.own_resources: ResourceContainer = session.own_resources
+        self._deadline = None if timeout is None else perf_counter() + timeout
+        self._scope: CancelScope | None = None
+
+    @property
+    def scope(self) -> CancelScope:
+        """What blocking calls are to be made in, so that the step's end reaches them.
+
+        It is cancelled when another operation of the step fails and when the session is closed, and
+        has the step's deadline.
+        """
+        if self._scope is None:
+            self._scope = self.session.scope_for(self, self.left())
+        return self._scope
+
+    def left(self) -> float | None:
+        """The seconds until the step's deadline; None if it has none."""
+        return None if self._deadline is None else max(0.0, self._deadline - perf_counter())
+
+    def check(self) -> None:
+        """Raise if the step is over, for kernels that do not block in `scope`.
+
+        Raises:
+            CancelledError: the session was closed.
+            DeadlineExceededError: the time is up.
+        """
+        if self.session.closed:
+            raise CancelledError(None, None, "Run call was cancelled")
+        if self.left() == 0.0:
+            raise DeadlineExceededError(None, None, "Timed out waiting for notification")
+
+    def run_body(
+        self, outputs: Sequence[Tensor | Operation], given: Sequence[Tensor], values: Sequence[Any]
+    ) -> list[Any]:
+        """Run operations of a function body once.
+
+        Args:
+            outputs: what the function returned.
+            given: the tensors whose values come from outside: its arguments and captures.
+            values: those values.
+
+        Returns:
+            The outputs' values; None for operations.
+        """
+        plan = self.session.plan(tuple(outputs), tuple(given))
+        slots = plan.template.copy()
+        for place, value in zip(plan.feeds, values, strict=True):
+            slots[place] = value
+        execute(plan, self, slots)
+        return [None if place < 0 else slots[place] for place in plan.fetches]
+
+    def finish(self) -> None:
+        """The run has ended: nobody needs to be able to cancel it any more."""
+        if self._scope is not None:
+            self.session.forget(self)
+
+
+def execute(plan: Plan, step: Step, values: list[Any]) -> None:
+    """Run a plan.
+
+    Args:
+        plan: what to do.
+        step: whose it is.
+        values: the plan's template with the fed values; the results are put into it.
+
+    Raises:
+        OpError: an operation failed, the first one to do so.
+    """
+    if plan.concurrent:
+        _Together(plan, step, values).run()
+        return
+    node: Node
+    try:
+        for node in plan.nodes:
+            if node.waits:
+                result = _wait_for(node, step, values)
+            else:
+                result = node.kernel(step, *[values[place] for place in node.inputs])
+            if node.output >= 0:
+                values[node.output] = result
+            elif node.outputs:
+                node.store(result, values)
+    except Exception as error:
+        _fail(error, node)
+
+
+def _fail(error: Exception, node: Node) -> NoReturn:
+    mapped = from_exception(error, node.op)
+    if mapped is error:
+        raise error
+    raise mapped from error
+
+
+def _wait_for(node: Node, step: Step, values: list[Any]) -> Any:
+    inputs = [values[place] for place in node.inputs]
+    if node.try_now is not None:
+        result = node.try_now(step, *inputs)
+        if result is not WOULD_WAIT:
+            return result
+    if not node.scoped:
+        return node.kernel(step, *inputs)
+    with step.scope:
+        return node.kernel(step, *inputs)
+
+
+class _Together:
+    """A run of a plan in which several operations may block at the same time."""
+
+    def __init__(self, plan: Plan, step: Step, values: list[Any]) -> None:
+        self._plan = plan
+        self._step = step
+        self._values = values
+        self._missing = [node.needs for node in plan.nodes]
+        self._ready = deque(node for node in plan.nodes if not node.needs)
+        self._blocked: list[Node] = []
+        self._away = 0  # how many are in threads
+        self._back: SimpleQueue[tuple[Node, Any, BaseException | None]] = SimpleQueue()
+
+    def run(self) -> None:
+        try:
+            while self._do_what_does_not_block() or self._let_block():
+                pass
+        except BaseException:
+            self._step.scope.cancel()
+            while self._away:
+                self._back.get()
+                self._away -= 1
+            raise
+
+    def _do_what_does_not_block(self) -> bool:
+        """Run everything that is ready; whether anything was done."""
+        done = False
+        while self._ready:
+            node = self._ready.popleft()
+            done = self._attempt(node) or done
+        if done:  # which may have been what the blocked ones wait for
+            self._ready.extend(node for node in self._blocked if node.try_now is not None)
+            self._blocked = [node for node in self._blocked if node.try_now is None]
+        return done
+
+    def _attempt(self, node: Node) -> bool:
+        """Run one operation unless it would block; whether it has run."""
+        if node.waits and node.try_now is None:
+            self._blocked.append(node)
+            return False
+        kernel = node.try_now if node.try_now is not None else node.kernel
+        try:
+            result = kernel(self._step, *self._inputs(node))
+        except Exception as error:
+            _fail(error, node)
+        if result is WOULD_WAIT:
+            self._blocked.append(node)
+            return False
+        self._finish(node, result)
+        return True
+
+    def _let_block(self) -> bool:
+        """Wait until a blocked operation has run; False if there is none."""
+        if len(self._blocked) == 1 and not self._away:
+            node = self._blocked.pop()
+            try:
+                self._finish(node, _wait_for(node, self._step, self._values))
+            except Exception as error:
+                _fail(error, node)
+            return True
+        blocked, self._blocked = self._blocked, []
+        for node in blocked:
+            self._step.session.workers.start(lambda node=node: self._work(node))  # type: ignore[misc]
+            self._away += 1
+        if not self._away:
+            return False
+        node, result, failure = self._back.get()
+        self._away -= 1
+        if isinstance(failure, Exception):
+            _fail(failure, node)
+        if failure is not None:
+            raise failure
+        self._finish(node, result)
+        return True
+
+    def _work(self, node: Node) -> None:
+        """In a thread: run a blocked operation."""
+        try:
+            self._back.put((node, _wait_for(node, self._step, self._values), None))
+        except BaseException as error:
+            self._back.put((node, None, error))
+
+    def _inputs(self, node: Node) -> list[Any]:
+        return [self._values[place] for place in node.inputs]
+
+    def _finish(self, node: Node, result: Any) -> None:
+        node.store(result, self._values)
+        for number in node.followers:
+            self._missing[number] -= 1
+            if not self._missing[number]:
+                self._ready.append(self._plan.nodes[number])

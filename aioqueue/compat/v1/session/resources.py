@@ -1,0 +1,100 @@
+"""What outlives a run: variables, queues, readers, iterators, by key.
+
+One graph may run in several sessions, so an operation holds no state. Its kernel asks the step for
+a container and gets, or makes, what belongs to it there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from aioqueue.compat.v1.errors import CancelledError
+
+__all__ = ("ResourceContainer", "container_at", "register_target", "unregister_target")
+
+
+class ResourceContainer:
+    """Things by key, each made once, by whoever needs it first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._things: dict[Hashable, Any] = {}
+        self._releases: list[Callable[[], object]] = []
+        self._closed = False
+
+    def get(self, key: Hashable) -> Any:
+        """What `get_or_create` has made for this key; None if it has not."""
+        return self._things.get(key)
+
+    def get_or_create(
+        self,
+        key: Hashable,
+        factory: Callable[[], Any],
+        release: Callable[[Any], object] | None = None,
+    ) -> Any:
+        """What belongs to this key, made by ``factory()`` if it is not there yet.
+
+        Args:
+            key: a tuple that begins with what kind of thing it is, so that kinds do not meet.
+            factory: makes it; called at most once per key, unless it raises.
+            release: called with it when the container is emptied, to close files for instance.
+
+        Raises:
+            CancelledError: the session has been closed.
+        """
+        found = self._things.get(key)
+        if found is not None:
+            return found
+        with self._lock:
+            if self._closed:
+                raise CancelledError(None, None, "Session has been closed.")
+            found = self._things.get(key)
+            if found is None:
+                found = self._things[key] = factory()
+                if release is not None:
+                    self._releases.append(lambda: release(found))
+        return found
+
+    def clear(self) -> None:
+        """Release everything and forget it.
+
+        Raises:
+            ExceptionGroup: releasing failed; everything was tried.
+        """
+        with self._lock:
+            releases, self._releases = self._releases, []
+            self._things = {}
+        failures: list[Exception] = []
+        for release in reversed(releases):
+            try:
+                release()
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise ExceptionGroup("resources could not be released", failures)
+
+    def close(self) -> None:
+        """Release everything, and let nothing new be made."""
+        with self._lock:
+            self._closed = True
+        self.clear()
+
+
+_targets: dict[str, ResourceContainer] = {}
+
+
+def register_target(target: str, container: ResourceContainer) -> None:
+    """Let ``Session(target)`` use `container`, which belongs to a server in this process."""
+    _targets[target] = container
+
+
+def unregister_target(target: str) -> None:
+    """Forget a server; sessions that are connected keep its container."""
+    _targets.pop(target, None)
+
+
+def container_at(target: str) -> ResourceContainer | None:
+    """The container of the server in this process with that target; None if there is none."""
+    return _targets.get(target)

@@ -1,0 +1,446 @@
+"""`Session`: runs what is asked for of a graph, and owns what outlives a run."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from aioqueue.compat.v1.core.defaults import default_sessions
+from aioqueue.compat.v1.core.graph import (
+    Graph,
+    Operation,
+    Tensor,
+    default_graphs,
+    get_default_graph,
+)
+from aioqueue.compat.v1.errors import NotFoundError
+from aioqueue.compat.v1.session.config import ConfigProto, RunOptions
+from aioqueue.compat.v1.session.execution import Step, execute
+from aioqueue.compat.v1.session.fetches import Feeder, Fetches, expand_feeds
+from aioqueue.compat.v1.session.plans import Plan, compile_plan
+from aioqueue.compat.v1.session.resources import ResourceContainer, container_at
+from aioqueue.compat.v1.session.workers import Workers
+from aioqueue.sync import CancelScope
+
+__all__ = ("BaseSession", "InteractiveSession", "Session", "get_default_session")
+
+_ELEMENTS = (Tensor, Operation)
+
+
+class _Call:
+    """Fetches and fed tensors, made ready to be run any number of times."""
+
+    __slots__ = ("_fetches", "_single", "feeders", "plan")
+
+    def __init__(self, plan: Plan, fetches: Fetches, fed: Sequence[Tensor], single: bool) -> None:
+        self.plan = plan
+        self.feeders = tuple(Feeder(one) for one in fed)
+        self._fetches = fetches
+        self._single = single
+
+    def run(self, step: Step, fed: Sequence[Any]) -> Any:
+        """Run it and build the result.
+
+        Args:
+            step: of the session.
+            fed: what the caller gave for each fed tensor.
+        """
+        plan = self.plan
+        values = plan.template.copy()
+        for place, feeder, value in zip(plan.feeds, self.feeders, fed, strict=True):
+            values[place] = feeder(value)
+        try:
+            execute(plan, step, values)
+        finally:
+            step.finish()
+        if self._single:
+            place = plan.fetches[0]
+            return None if place < 0 else _owned(values[place])
+        return self._fetches.result(
+            [None if place < 0 else _owned(values[place]) for place in plan.fetches]
+        )
+
+
+def _owned(value: Any) -> Any:
+    """The value as the caller's own: what is read-only lives on elsewhere, and is copied."""
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        return value.copy()
+    return value
+
+
+class BaseSession:
+    """Runs operations of one graph.
+
+    `run` may be called from any number of threads at once. What it needs of a graph is worked out
+    once per combination of fetches and fed tensors.
+
+    Args:
+        target: ``""``, or the target of a server in this process, whose variables and shared queues
+            the session then uses.
+        graph: what to run; the default graph if None.
+        config: options, of which ``operation_timeout_in_ms`` has an effect.
+
+    Attributes:
+        workers: threads for operations that block together.
+        own_resources: what belongs to this session alone.
+        resources: the same, or what belongs to the server.
+
+    Raises:
+        NotFoundError: there is no server with that target.
+        TypeError: an argument is of the wrong type.
+    """
+
+    def __init__(
+        self, target: Any = "", graph: Graph | None = None, config: ConfigProto | None = None
+    ) -> None:
+        self._closed = True  # until all is well: `close` may be called by the garbage collector
+        if not isinstance(target, str):
+            raise TypeError(f"target must be a string, but got {type(target)}")
+        if graph is not None and not isinstance(graph, Graph):
+            raise TypeError(f"graph must be a tf.Graph, but got {type(graph)}")
+        if config is not None and not isinstance(config, ConfigProto):
+            raise TypeError(f"config must be a tf.ConfigProto, but got {type(config)}")
+        self._target = target
+        self._graph = get_default_graph() if graph is None else graph
+        self._config = config
+        self._timeout = _seconds(0 if config is None else config.operation_timeout_in_ms)
+        self._lock = threading.RLock()
+        self._running: dict[Step, CancelScope] = {}
+        self._plans: dict[Any, Plan] = {}
+        self._calls: dict[Any, _Call] = {}
+        self.workers = Workers()
+        self.own_resources = ResourceContainer()
+        self.resources = self.own_resources
+        if target:
+            served = container_at(target)
+            if served is None:
+                raise NotFoundError(
+                    None,
+                    None,
+                    f"No server has the target '{target}'. Servers are `tf.train.Server` objects "
+                    "of the same process.",
+                )
+            self.resources = served
+        self._closed = False
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that it runs."""
+        return self._graph
+
+    @property
+    def graph_def(self) -> list[Any]:
+        """The records of the graph's operations."""
+        return [one.node_def for one in self._graph.get_operations()]
+
+    @property
+    def sess_str(self) -> str:
+        """The target of the server that it is connected to, or ``""``."""
+        return self._target
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` has been called."""
+        return self._closed
+
+    def list_devices(self) -> list[str]:
+        """The one device that there is."""
+        return ["/job:localhost/replica:0/task:0/device:CPU:0"]
+
+    # Running.
+
+    def run(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None = None,
+        options: RunOptions | None = None,
+        run_metadata: Any = None,
+    ) -> Any:
+        """Run what `fetches` needs, each operation once, and return their values.
+
+        Args:
+            fetches: a tensor, an operation (whose value is None), a name, or lists, tuples, named
+                tuples and dicts of them in any nesting.
+            feed_dict: values for tensors, instead of those that their operations would make.
+            options: ``timeout_in_ms`` limits this run.
+            run_metadata: accepted; there is no tracing.
+
+        Returns:
+            The same nesting with values: NumPy arrays (the caller's own), NumPy scalars for rank
+            0, ``bytes`` for strings.
+
+        Raises:
+            OpError: an operation failed, first of all those that did.
+            RuntimeError: the session is closed, or its graph is empty.
+            TypeError: something cannot be fetched or fed.
+            ValueError: something is of another graph, or has another shape.
+        """
+        del run_metadata
+        if self._closed:
+            raise RuntimeError("Attempted to use a closed Session.")
+        kind = type(fetches)
+        key: Any = None
+        if kind is Tensor or kind is Operation:
+            key = fetches
+        elif kind is list or kind is tuple:
+            key = (kind, *fetches)
+        if key is not None:
+            try:
+                call = self._calls.get((key, *feed_dict) if feed_dict else key)
+            except TypeError:  # lists in lists cannot be keys
+                call = None
+            if call is not None:
+                step = Step(self, self._timeout if options is None else self._limit(options))
+                return call.run(step, [*feed_dict.values()] if feed_dict else ())
+        step = Step(self, self._timeout if options is None else self._limit(options))
+        if not self._graph.version:
+            raise RuntimeError(
+                "The Session graph is empty. Add operations to the graph before calling run()."
+            )
+        fed = {} if feed_dict is None else expand_feeds(self._graph, feed_dict)
+        call = self._call(fetches, tuple(fed))
+        if (
+            key is not None
+            and _is_flat(fetches)
+            and all(type(one) is Tensor for one in feed_dict or ())
+        ):
+            self._calls[(key, *fed) if fed else key] = call
+        return call.run(step, [*fed.values()])
+
+    def _limit(self, options: RunOptions) -> float | None:
+        if not isinstance(options, RunOptions):
+            raise TypeError(f"options must be a tf.RunOptions, but got {type(options)}")
+        return _seconds(options.timeout_in_ms) or self._timeout
+
+    def _call(self, fetches: Any, fed: tuple[Tensor, ...]) -> _Call:
+        parsed = Fetches(self._graph, fetches)
+        plan = self.plan(tuple(parsed.elements), fed)
+        return _Call(plan, parsed, fed, single=isinstance(fetches, _ELEMENTS))
+
+    def plan(self, fetches: tuple[Tensor | Operation, ...], fed: tuple[Tensor, ...]) -> Plan:
+        """The plan for these fetches when these tensors are fed, made once.
+
+        Args:
+            fetches: what is wanted.
+            fed: the tensors whose values the run brings along.
+        """
+        key = (fetches, fed)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = compile_plan(fetches, fed)
+        return plan
+
+    def make_callable(
+        self, fetches: Any, feed_list: Sequence[Any] | None = None, accept_options: bool = False
+    ) -> Callable[..., Any]:
+        """A function that does what `run` does with these fetches, without looking at them again.
+
+        Args:
+            fetches: as for `run`.
+            feed_list: the tensors that the function's arguments are values for, in this order.
+            accept_options: whether the function takes ``options`` and ``run_metadata`` as well.
+
+        Raises:
+            RuntimeError: the session is closed.
+            TypeError: something cannot be fetched or fed, or `feed_list` is no list.
+            ValueError: something is of another graph.
+        """
+        if self._closed:
+            raise RuntimeError("Attempted to use a closed Session.")
+        if feed_list is not None and not isinstance(feed_list, list | tuple):
+            raise TypeError("Argument `feed_list` must be a list or tuple.")
+        given = tuple(feed_list or ())
+        fed = tuple(expand_feeds(self._graph, dict.fromkeys(given)))
+        call = self._call(fetches, fed)
+
+        def run(*values: Any, options: RunOptions | None = None, run_metadata: Any = None) -> Any:
+            del run_metadata
+            if self._closed:
+                raise RuntimeError("Attempted to use a closed Session.")
+            if len(values) != len(fed):
+                raise TypeError(
+                    f"expected {len(fed)} values, one per fed tensor, got {len(values)}"
+                )
+            timeout = self._timeout if options is None else self._limit(options)
+            return call.run(Step(self, timeout), values)
+
+        return run if accept_options else lambda *values: run(*values)
+
+    # Life.
+
+    def scope_for(self, step: Step, timeout: float | None) -> CancelScope:
+        """The scope in which a step blocks: `close` cancels it. One per step.
+
+        Args:
+            step: which blocks.
+            timeout: the seconds that it has left.
+        """
+        with self._lock:
+            scope = self._running.get(step)
+            if scope is None:
+                scope = self._running[step] = CancelScope(timeout)
+                if self._closed:
+                    scope.cancel()
+            return scope
+
+    def forget(self, step: Step) -> None:
+        """A step that has blocked is over."""
+        with self._lock:
+            self._running.pop(step, None)
+
+    def close(self) -> None:
+        """End the session: blocked runs raise `CancelledError`, and what it owned is released.
+
+        May be called more than once. What belongs to a server stays.
+        """
+        if self._closed:
+            return
+        with self._lock:
+            self._closed = True
+            running = list(self._running.values())
+        for scope in running:
+            scope.cancel()
+        self.workers.close()
+        self.own_resources.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def as_default(self) -> AbstractContextManager[Self]:
+        """``tensor.eval()`` and ``op.run()`` use this session within the block, in this thread.
+
+        The default graph stays what it is, and the session stays open at the end.
+        """
+        return default_sessions.using(self)
+
+    def __repr__(self) -> str:
+        kind = f"{type(self).__module__}.{type(self).__qualname__}"
+        return f"<{kind} object at {id(self):#x}{', closed' if self._closed else ''}>"
+
+
+class Session(BaseSession):
+    """Runs operations of one graph; ``with tf.Session() as sess:`` closes it at the end.
+
+    Within the block the session and its graph are the defaults of this thread.
+
+    Args:
+        target: ``""``, or the target of a server in this process, whose variables and shared queues
+            the session then uses.
+        graph: what to run; the default graph if None.
+        config: options, of which ``operation_timeout_in_ms`` has an effect.
+
+    Raises:
+        NotFoundError: there is no server with that target.
+        TypeError: an argument is of the wrong type.
+    """
+
+    def __init__(
+        self, target: str = "", graph: Graph | None = None, config: ConfigProto | None = None
+    ) -> None:
+        super().__init__(target, graph, config)
+        self._entered: list[ExitStack] = []
+
+    def __enter__(self) -> Self:
+        stack = ExitStack()
+        stack.enter_context(self.graph.as_default())
+        stack.enter_context(self.as_default())
+        self._entered.append(stack)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._entered:
+            self._entered.pop().close()
+        self.close()
+
+    @staticmethod
+    def reset(target: str, containers: Any = None, config: ConfigProto | None = None) -> None:
+        """Release everything that a server keeps: variables, shared queues, readers.
+
+        Args:
+            target: of the server.
+            containers: accepted; everything is released.
+            config: accepted.
+
+        Raises:
+            NotFoundError: there is no server with that target.
+        """
+        del containers, config
+        served = container_at(target)
+        if served is None:
+            raise NotFoundError(None, None, f"No server has the target '{target}'.")
+        served.clear()
+
+
+class InteractiveSession(BaseSession):
+    """A session that is the default one, with its graph, from the beginning until it is closed.
+
+    For shells and notebooks, where a ``with`` block is in the way.
+
+    Args:
+        target: ``""``, or the target of a server in this process.
+        graph: what to run; the default graph if None.
+        config: options, of which ``operation_timeout_in_ms`` has an effect.
+
+    Raises:
+        NotFoundError: there is no server with that target.
+        TypeError: an argument is of the wrong type.
+    """
+
+    _open = 0
+    _count_lock = threading.Lock()
+
+    def __init__(
+        self, target: str = "", graph: Graph | None = None, config: ConfigProto | None = None
+    ) -> None:
+        super().__init__(target, graph, config)
+        with InteractiveSession._count_lock:
+            if InteractiveSession._open:
+                warnings.warn(
+                    "An interactive session is already active. You must call "
+                    "`InteractiveSession.close()` to release what it owns.",
+                    stacklevel=2,
+                )
+            InteractiveSession._open += 1
+        default_sessions.push(self)
+        self._explicit_graph = graph
+        if graph is not None:
+            default_graphs.push(graph)
+
+    def close(self) -> None:
+        """End the session, and take it off the thread's defaults."""
+        if self.closed:
+            return
+        super().close()
+        with InteractiveSession._count_lock:
+            InteractiveSession._open -= 1
+        default_sessions.remove(self)
+        if self._explicit_graph is not None:
+            default_graphs.remove(self._explicit_graph)
+
+
+def get_default_session() -> Any:
+    """The innermost session that is the default in this thread; None if there is none."""
+    return default_sessions.top()
+
+
+def _is_flat(fetches: Any) -> bool:
+    """Whether fetches are one element, or a list or tuple of elements."""
+    if isinstance(fetches, _ELEMENTS):
+        return True
+    return all(type(one) in _ELEMENTS for one in fetches)
+
+
+def _seconds(milliseconds: Any) -> float | None:
+    """A timeout in seconds; None for 0, which is no limit."""
+    return milliseconds / 1000 if milliseconds and milliseconds > 0 else None
