@@ -56,7 +56,10 @@ class Call:
         Returns:
             Its examples: a tuple of one or none, or an iterator that is making them.
         """
-        made = self._made(item)
+        return self.examples_of(self._made(item))
+
+    def examples_of(self, made: Any) -> Iterable[Any]:
+        """The examples in what the function has returned."""
         if inspect.isgenerator(made):
             return self._many(made)
         if made is None:

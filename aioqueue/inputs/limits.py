@@ -46,6 +46,11 @@ class Window:
         coming = self.items - self._waiting + 1
         return self._bytes + coming * self._mean <= self.limit_bytes
 
+    @property
+    def is_low(self) -> bool:
+        """Whether it pays to wake someone who brings many items."""
+        return self.items <= self._limit - self._limit // 4
+
     def enter(self) -> None:
         """An item comes in."""
         self.items += 1

@@ -10,6 +10,7 @@ import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.inputs.calls import Call, function_name, is_async
 from aioqueue.inputs.feeds import Feed
+from aioqueue.inputs.interpreters import InterpreterWorkers
 from aioqueue.inputs.limits import Window
 from aioqueue.inputs.policies import FailurePolicy, OnError
 from aioqueue.inputs.processes import ProcessWorkers
@@ -22,7 +23,7 @@ __all__ = ("AsyncPrepareRunner", "PrepareRunner", "Where", "prepare")
 
 Where = Literal["auto", "task", "thread", "process", "interpreter"]
 
-_PER_WORKER: Final = {"task": 4, "thread": 4, "process": 128, "interpreter": 4}
+_PER_WORKER: Final = {"task": 16, "thread": 16, "process": 128, "interpreter": 16}
 """Items in flight per worker, unless ``limit`` says otherwise."""
 
 _PROCESS_BYTES: Final = 64 * 2**20
@@ -153,7 +154,7 @@ def prepare(
             cannot import). ``"auto"``: ``"task"`` if it is a coroutine function, else ``"thread"``.
         ordered: whether examples enter the queue in the order of the source.
         limit: how many items may be in flight: taken, and their examples not yet in the queue.
-            ``None``: 4 for each worker, 128 for each that is a process.
+            ``None``: 16 for each worker, 128 for each that is a process.
         limit_bytes: how many bytes of examples may be in flight, with items in preparation counted
             as those before them; one item is always let in. ``None``: any number, but 64 MiB from
             processes.
@@ -218,6 +219,8 @@ def _workers_class(where: str) -> Callable[..., Workers]:
         return TaskWorkers
     if where == "process":
         return ProcessWorkers
+    if where == "interpreter":
+        return InterpreterWorkers
     return ThreadWorkers
 
 

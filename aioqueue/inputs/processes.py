@@ -78,10 +78,10 @@ def pickled_call(call: Call) -> bytes:
         return bytes(reduction.ForkingPickler.dumps(call))
     except Exception as error:
         raise InvalidArgumentError(
-            f"function: got {function_name(call.function)!r}, which cannot be pickled, nor"
-            f" sent to a process, then ({error}); expected a function at the top level of a module, or a"
-            " functools.partial or picklable object with __call__ instead of a lambda or an inner"
-            " function; or use where='thread'"
+            f"function: got {function_name(call.function)!r}, which cannot be pickled and so cannot"
+            f" be sent to a process ({error}); expected a function at the top level of a module"
+            " (not a lambda or an inner one), a functools.partial of one, or a picklable object"
+            " with __call__; or use where='thread'"
         ) from error
 
 
@@ -259,7 +259,8 @@ class ProcessWorkers(ThreadWorkers):
             process.terminate()
 
     def _room_came(self) -> None:
-        super()._room_came()
+        if self._window.is_low or self._source_ended:
+            super()._room_came()
         if self._source_ended:
             self._work_came.notify_all()  # it may be over
 

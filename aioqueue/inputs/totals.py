@@ -142,7 +142,7 @@ class Totals:
         with self._lock:
             reason = self.policy.too_many(self._skipped, self._ended, at_end=True)
         if reason:
-            raise RuntimeError(f"{reason}; see the quarantine for what they are")
+            raise RuntimeError(f"{reason}; the quarantine tells which and why") from None
 
     def log(self, name: str) -> None:
         """Write the totals to the log."""

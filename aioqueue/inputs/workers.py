@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any
 
@@ -94,7 +94,7 @@ class Workers(ABC):
         self._gone = 0
         self._source_ended = False
         self._end_cause: BaseException | None = None
-        self._has_logged = False
+        self._has_ended = False
 
     @abstractmethod
     def enqueue_ops(self) -> list[EnqueueOp]:
@@ -118,16 +118,16 @@ class Workers(ABC):
     def _at_work(self) -> Iterator[None]:
         """The life of a worker; the last one to leave ends the run."""
         with self._lock:
-            if self._gone == self._count or self._has_logged:
+            if self._gone == self._count or self._has_ended:
                 raise self._nothing_more()
             self._inside += 1
-        failed = False
+        came_to_the_end = False
         try:
             yield
-        except (OutOfRangeError, CancelledError):
+        except OutOfRangeError:
+            came_to_the_end = not self._into.is_closed()
             raise
         except BaseException:
-            failed = True
             self.halt()
             raise
         finally:
@@ -136,12 +136,15 @@ class Workers(ABC):
                 self._gone += 1
                 is_last = self._gone == self._count
                 is_over = is_last or (self._inside == 0 and self._into.is_closed())
-                is_over = is_over and not self._has_logged
-                self._has_logged = self._has_logged or is_over
+                is_over, self._has_ended = is_over and not self._has_ended, is_over
             if is_over:
-                self._totals.log(self._into.name)
-        if is_last and not failed and not self._into.is_closed():
-            self._totals.check_share()
+                self._ended()
+            if is_last and came_to_the_end:
+                self._totals.check_share()
+
+    def _ended(self) -> None:
+        """The last worker has gone."""
+        self._totals.log(self._into.name)
 
     def _end_source(self, cause: BaseException | None) -> None:
         with self._lock:
@@ -292,7 +295,7 @@ class ThreadWorkers(Workers):
         failures = 0
         while True:
             try:
-                examples = self._call.examples(item)
+                examples = self._examples(item)
                 if not self._streams:
                     examples = tuple(examples)
                 return Prepared(item, examples, failures=failures)
@@ -305,6 +308,9 @@ class ThreadWorkers(Workers):
                 return Prepared(item, is_skipped=True)
             if self._halted.wait(delay):
                 raise self._nothing_more()
+
+    def _examples(self, item: Item) -> Iterable[Any]:
+        return self._call.examples(item)
 
     def _deliver(self, prepared: Prepared) -> None:
         if not self._made(prepared):

@@ -1,0 +1,52 @@
+"""Preparing in subinterpreters: one GIL each, in one process. Python has them from 3.14 on.
+
+Each has a thread here that hands it one item at a time. Subinterpreters cannot import NumPy, nor
+most other extension modules, so this is for functions of plain Python: parsing, tokenizing.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import inspect
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from aioqueue import InvalidArgumentError
+from aioqueue.inputs.calls import Call, Item, function_name, takes_rng
+from aioqueue.inputs.workers import ThreadWorkers
+
+__all__ = ("InterpreterWorkers",)
+
+
+class InterpreterWorkers(ThreadWorkers):
+    """Workers that are threads, each of which has its calls made in a subinterpreter.
+
+    Raises:
+        InvalidArgumentError: this Python has none, or the function cannot run there.
+    """
+
+    def __init__(self, *arguments: Any, call: Call, **options: Any) -> None:
+        super().__init__(*arguments, call=call, **options)
+        pool_class = getattr(concurrent.futures, "InterpreterPoolExecutor", None)
+        if pool_class is None:
+            raise InvalidArgumentError(
+                "where: got 'interpreter', which needs Python 3.14 or later, and this is"
+                f" {sys.version_info.major}.{sys.version_info.minor}; expected 'process' for"
+                " functions that hold the GIL"
+            )
+        if inspect.isgeneratorfunction(call.function) or takes_rng(call.function):
+            raise InvalidArgumentError(
+                f"function: got {function_name(call.function)!r}, which is a generator function or"
+                " takes `rng`; expected a function that returns one example, since neither"
+                " generators nor NumPy get into a subinterpreter; or use where='process'"
+            )
+        self._pool: concurrent.futures.Executor = pool_class(max_workers=self._count)
+
+    def _examples(self, item: Item) -> Iterable[Any]:
+        made = self._pool.submit(self._call.function, item.value).result()
+        return self._call.examples_of(made)
+
+    def _ended(self) -> None:
+        self._pool.shutdown(wait=False)
+        super()._ended()
