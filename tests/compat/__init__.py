@@ -1,0 +1,1 @@
+"""Tests of the TensorFlow 1 names."""
