@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import accumulate
-from math import isfinite
+from math import inf
 from numbers import Real
 from typing import Any, Final, Literal, TypeVar
 
@@ -137,7 +137,7 @@ def _checked_weights(weights: Any, count: int) -> list[float]:
     if weights is None:
         return [1.0] * count
     found: list[Any] = list(weights) if isinstance(weights, Iterable) else []
-    numbers = all(isinstance(weight, Real) and isfinite(weight) and weight > 0 for weight in found)
+    numbers = all(isinstance(weight, Real) and 0 < float(weight) < inf for weight in found)
     if len(found) != count or not numbers:
         raise InvalidArgumentError(
             f"weights: got {weights!r}; expected a finite number > 0 for each of {count} sources"

@@ -126,7 +126,7 @@ class TFRecordWriter:
         state = ", closed" if self._stream.closed else ""
         return f"<aioqueue.inputs.TFRecordWriter {self._path!r}{state}>"
 
-    def write(self, record: bytes) -> None:
+    def write(self, record: bytes | bytearray | memoryview) -> None:
         """Write one record.
 
         Args:
@@ -134,6 +134,7 @@ class TFRecordWriter:
 
         Raises:
             ValueError: the writer has been closed.
+            TypeError: the record is no bytes.
         """
         write_record(self._stream, record)
 
@@ -157,7 +158,7 @@ class TFRecordWriter:
         self.close()
 
 
-def write_record(stream: IO[bytes], record: bytes) -> None:
+def write_record(stream: IO[bytes], record: bytes | bytearray | memoryview) -> None:
     """Write one framed record to a binary stream.
 
     Args:
