@@ -169,7 +169,7 @@ class TestDamage:
         assert [next(reader) for _ in range(10)] == records[:10]
         with pytest.raises(DataLossError, match="damaged zlib data") as caught:
             list(reader)
-        assert 10 * 10_016 <= caught.value.offset <= 14 * 10_016
+        assert 10 * 10_016 <= caught.value.offset < 15 * 10_016
 
 
 class TestWriter:
