@@ -1,0 +1,545 @@
+"""``tf.data.Dataset``: descriptions of elements, which iterators go through in a session."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from aioqueue.compat.v1 import errors
+from aioqueue.compat.v1.absent import DATASETS, AbsentNameError
+from aioqueue.compat.v1.core.bodies import Body, trace
+from aioqueue.compat.v1.core.convert import as_value, convert_to_tensor, freeze
+from aioqueue.compat.v1.core.dtypes import as_dtype, int64
+from aioqueue.compat.v1.core.dtypes import bool as tf_bool
+from aioqueue.compat.v1.core.graph import Tensor, get_default_graph
+from aioqueue.compat.v1.core.scopes import get_seed
+from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
+from aioqueue.compat.v1.datasets import nest, stages
+from aioqueue.compat.v1.datasets.stages import Row, Rows
+from aioqueue.compat.v1.ops.placeholders import placeholder
+
+if TYPE_CHECKING:
+    from aioqueue.compat.v1.datasets.iterator import Iterator as DatasetIterator
+
+__all__ = ("Dataset", "DatasetRun", "Start", "TensorInfo")
+
+Start = Callable[[], Rows]
+"""What begins to go through a dataset; once for each repetition of it."""
+
+
+class TensorInfo:
+    """What is known of one tensor of the elements.
+
+    Args:
+        dtype: of its elements.
+        shape: what all of them have in common.
+    """
+
+    def __init__(self, dtype: Any, shape: Any) -> None:
+        self.dtype = as_dtype(dtype)
+        self.shape = as_shape(shape)
+
+
+class DatasetRun:
+    """An iterator's way through a dataset, from its initialisation on.
+
+    Args:
+        values: the values of the tensors that the dataset was made from.
+        step: of the run of the session that initialises it.
+
+    Attributes:
+        step: of the run that asks for an element now.
+    """
+
+    def __init__(self, values: Mapping[Tensor, Any], step: Any) -> None:
+        self.values = {tensor: freeze(value) for tensor, value in values.items()}
+        self.step = step
+
+    def call(self, body: Body, given: Sequence[Tensor], row: Row) -> Row:
+        """The value of a traced function.
+
+        Args:
+            body: its operations.
+            given: its arguments.
+            row: their values.
+        """
+        captures = [self.values[one] for one in body.captures]
+        outputs = self.step.run_body(body.outputs, [*given, *body.captures], [*row, *captures])
+        return tuple(freeze(value) for value in outputs)
+
+
+class Dataset:
+    """Elements, one after another: tensors, or tuples and dicts of them in any nesting.
+
+    Made by the static methods, such as `from_tensor_slices`; every other method returns a dataset
+    that does something with the elements of this one. An iterator goes through them, in a session.
+    """
+
+    def __init__(
+        self,
+        spec: Any,
+        begin: Callable[[DatasetRun], Start],
+        inputs: Sequence[Dataset] = (),
+        tensors: Iterable[Tensor] = (),
+    ) -> None:
+        self._spec = spec
+        self._begin = begin
+        needed = [*tensors, *(one for dataset in inputs for one in dataset._sources)]
+        self._sources: tuple[Tensor, ...] = tuple(dict.fromkeys(needed))
+
+    def __repr__(self) -> str:
+        return f"<tf.data.Dataset shapes: {self.output_shapes}, types: {self.output_types}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise AbsentNameError(f"tf.data.Dataset.{name} is not in aioqueue.compat.v1: {DATASETS}")
+
+    def __iter__(self) -> NoReturn:
+        raise RuntimeError(
+            "`tf.data.Dataset` has no values until a session runs it: make_one_shot_iterator()"
+            ".get_next() is an element"
+        )
+
+    @property
+    def output_types(self) -> Any:
+        """The dtypes of an element, in its nesting."""
+        return nest.mapped(lambda info: info.dtype, self._spec)
+
+    @property
+    def output_shapes(self) -> Any:
+        """The static shapes of an element, in its nesting."""
+        return nest.mapped(lambda info: info.shape, self._spec)
+
+    @property
+    def output_classes(self) -> Any:
+        """`Tensor` for each tensor of an element, in its nesting."""
+        return nest.mapped(lambda info: Tensor, self._spec)
+
+    # Sources.
+
+    @staticmethod
+    def from_tensors(tensors: Any) -> Dataset:
+        """A dataset of one element.
+
+        Args:
+            tensors: the element.
+        """
+        found = nest.mapped(convert_to_tensor, tensors)
+        leaves = nest.flatten(found)
+        spec = nest.mapped(lambda one: TensorInfo(one.dtype, one.shape), found)
+        return Dataset(
+            spec,
+            lambda run: lambda: iter([tuple(run.values[one] for one in leaves)]),
+            tensors=leaves,
+        )
+
+    @staticmethod
+    def from_tensor_slices(tensors: Any) -> Dataset:
+        """A dataset of the slices of tensors along their first axis.
+
+        Args:
+            tensors: a tensor, or tuples and dicts of them, of one length.
+
+        Raises:
+            ValueError: a tensor is a scalar, or they differ in length.
+        """
+        found = nest.mapped(convert_to_tensor, tensors)
+        leaves = nest.flatten(found)
+        length = leaves[0].shape.with_rank_at_least(1)[0] if leaves[0].shape.ndims else None
+        for one in leaves:
+            if one.shape.ndims == 0:
+                raise ValueError("Unbatching a tensor is only supported for rank >= 1")
+            if one.shape.ndims is not None and length is not None:
+                length = length.merge_with(one.shape[0])
+        spec = nest.mapped(lambda one: TensorInfo(one.dtype, one.shape[1:]), found)
+        return Dataset(
+            spec,
+            lambda run: lambda: stages.slices(tuple(run.values[one] for one in leaves)),
+            tensors=leaves,
+        )
+
+    @staticmethod
+    def from_generator(
+        generator: Callable[..., Iterable[Any]],
+        output_types: Any,
+        output_shapes: Any = None,
+        args: Sequence[Any] | None = None,
+    ) -> Dataset:
+        """A dataset of what a Python function yields.
+
+        Args:
+            generator: called anew for each repetition; returns an iterable of elements.
+            output_types: the dtypes of an element.
+            output_shapes: the static shapes of an element; None for any.
+            args: tensors whose values it is called with.
+
+        Raises:
+            TypeError: it cannot be called.
+        """
+        if not callable(generator):
+            raise TypeError("`generator` must be callable.")
+        leaves = [convert_to_tensor(one) for one in args or ()]
+        types = nest.flatten(output_types)
+        shapes = [None] * len(types) if output_shapes is None else _shape_leaves(output_shapes)
+        infos = [TensorInfo(*pair) for pair in zip(types, shapes, strict=True)]
+        spec = nest.packed(output_types, infos)
+
+        def begin(run: DatasetRun) -> Start:
+            def start() -> Rows:
+                elements = iter(generator(*(run.values[one] for one in leaves)))
+                return map(partial(_generated, spec, infos), elements)
+
+            return start
+
+        return Dataset(spec, begin, tensors=leaves)
+
+    @staticmethod
+    def range(*args: Any) -> Dataset:
+        """A dataset of int64 numbers.
+
+        Args:
+            args: as for Python's `range`: stop; start and stop; or start, stop and step.
+
+        Raises:
+            ValueError: their number is wrong.
+        """
+        if not 1 <= len(args) <= 3:
+            raise ValueError(f"Invalid arguments to RangeDataset: {args}")
+        numbers = [convert_to_tensor(one, dtype=int64) for one in args]
+        return Dataset(
+            TensorInfo(int64, ()),
+            lambda run: (
+                lambda: (
+                    (np.int64(one),)
+                    for one in range(*(int(run.values[number]) for number in numbers))
+                )
+            ),
+            tensors=numbers,
+        )
+
+    @staticmethod
+    def zip(datasets: Any) -> Dataset:
+        """A dataset of the elements of several, side by side; it ends with the shortest.
+
+        Args:
+            datasets: tuples and dicts of datasets in any nesting, which elements then have.
+
+        Raises:
+            TypeError: something else is among them.
+        """
+        leaves = nest.flatten(datasets)
+        for one in leaves:
+            if not isinstance(one, Dataset):
+                raise TypeError(
+                    "The argument to `Dataset.zip()` must be a nested structure of `Dataset`"
+                    f" objects, not {one!r}."
+                )
+
+        def begin(run: DatasetRun) -> Start:
+            starts = [one._begin(run) for one in leaves]
+            return lambda: map(_joined, zip(*(start() for start in starts), strict=False))
+
+        return Dataset(nest.mapped(lambda one: one._spec, datasets), begin, leaves)
+
+    # Stages.
+
+    def map(self, map_func: Callable[..., Any], num_parallel_calls: int | None = None) -> Dataset:
+        """A dataset of what a function makes of each element.
+
+        Args:
+            map_func: called once, with tensors, to build what is run for each element; a tuple is
+                spread over several arguments.
+            num_parallel_calls: without effect: elements are made one after another.
+
+        Raises:
+            ValueError: it returns nothing.
+        """
+        given, body, result = self._traced(map_func)
+        if isinstance(result, list):
+            result = tuple(result)
+        if result is None or not nest.flatten(result):
+            raise ValueError("map_func: it must return at least one tensor, got none")
+        with get_default_graph().building_in(body):
+            found = nest.mapped(convert_to_tensor, result)
+        body.outputs = nest.flatten(found)
+        spec = nest.mapped(lambda one: TensorInfo(one.dtype, one.shape), found)
+
+        def begin(run: DatasetRun) -> Start:
+            start = self._begin(run)
+            return lambda: map(partial(run.call, body, given), start())
+
+        return Dataset(spec, begin, [self], _captures(body))
+
+    def filter(self, predicate: Callable[..., Any]) -> Dataset:
+        """A dataset of the elements for which a function is true.
+
+        Args:
+            predicate: as for `map`; returns a scalar bool.
+
+        Raises:
+            ValueError: it returns something else.
+        """
+        given, body, result = self._traced(predicate)
+        with get_default_graph().building_in(body):
+            keep = convert_to_tensor(result)
+        if keep.dtype != tf_bool or keep.shape.ndims not in (None, 0):
+            raise ValueError(
+                "Invalid `predicate`. `predicate` must return a `tf.bool` scalar tensor, but its"
+                f" return type is {keep.dtype.name} of shape {keep.shape}."
+            )
+        body.outputs = [keep]
+
+        def begin(run: DatasetRun) -> Start:
+            start = self._begin(run)
+            return lambda: filter(lambda row: bool(run.call(body, given, row)[0]), start())
+
+        return Dataset(self._spec, begin, [self], _captures(body))
+
+    def _traced(self, function: Callable[..., Any]) -> tuple[list[Tensor], Body, Any]:
+        """Call a function with placeholders for an element: those, its body, what it returns."""
+        given: list[Tensor] = []
+
+        def call() -> Any:
+            given.extend(
+                placeholder(info.dtype, info.shape, name="arg") for info in nest.flatten(self._spec)
+            )
+            return function(*nest.arguments(nest.packed(self._spec, given)))
+
+        body, result = trace(get_default_graph(), call)
+        return given, body, result
+
+    def batch(self, batch_size: Any, drop_remainder: bool = False) -> Dataset:
+        """A dataset of batches: elements stacked along a new first axis.
+
+        Args:
+            batch_size: how many elements make a batch; an int64 tensor, if it is to be fed.
+            drop_remainder: whether to leave out a last batch that is smaller.
+        """
+        size = convert_to_tensor(batch_size, dtype=int64)
+        static = int(batch_size) if drop_remainder and not isinstance(batch_size, Tensor) else None
+
+        def begin(run: DatasetRun) -> Start:
+            rows_of = self._begin(run)
+            count = _at_least_one(run.values[size], "Batch size must be greater than zero.")
+            return lambda: stages.Batches(rows_of(), count, drop_remainder)
+
+        def batched(info: TensorInfo) -> TensorInfo:
+            return TensorInfo(info.dtype, TensorShape([static]).concatenate(info.shape))
+
+        return Dataset(nest.mapped(batched, self._spec), begin, [self], [size])
+
+    def shuffle(
+        self,
+        buffer_size: Any,
+        seed: int | None = None,
+        reshuffle_each_iteration: bool | None = None,
+    ) -> Dataset:
+        """A dataset of the same elements in random order, drawn from a buffer.
+
+        The same seeds give the order that TensorFlow gave.
+
+        Args:
+            buffer_size: how many elements the buffer holds.
+            seed: beside the graph's seed, see `tf.set_random_seed`.
+            reshuffle_each_iteration: whether each repetition has an order of its own; True if None.
+        """
+        size = convert_to_tensor(buffer_size, dtype=int64)
+        seeds = get_seed(seed)
+        again = reshuffle_each_iteration is not False
+
+        def begin(run: DatasetRun) -> Start:
+            rows_of = self._begin(run)
+            count = _at_least_one(run.values[size], "buffer_size must be greater than zero.")
+            pair = _fresh_seeds() if seeds[0] is None or seeds[1] is None else (seeds[0], seeds[1])
+            of_epochs = stages.random_words(*pair)
+
+            def start() -> Rows:
+                own = (next(of_epochs), next(of_epochs)) if again else pair
+                return stages.Shuffled(rows_of(), count, stages.random_words(*own))
+
+            return start
+
+        return Dataset(self._spec, begin, [self], [size])
+
+    def repeat(self, count: Any = None) -> Dataset:
+        """A dataset of the same elements several times.
+
+        Args:
+            count: how many times; None or -1 for ever.
+        """
+        times = convert_to_tensor(-1 if count is None else count, dtype=int64)
+
+        def begin(run: DatasetRun) -> Start:
+            start = self._begin(run)
+            return lambda: stages.Repeated(start, int(run.values[times]))
+
+        return Dataset(self._spec, begin, [self], [times])
+
+    def take(self, count: Any) -> Dataset:
+        """A dataset of the first elements.
+
+        Args:
+            count: how many; -1 for all of them.
+        """
+        return self._counted(stages.Taken, count)
+
+    def skip(self, count: Any) -> Dataset:
+        """A dataset of all elements but the first.
+
+        Args:
+            count: how many are left out; -1 for all of them.
+        """
+        return self._counted(stages.Skipped, count)
+
+    def _counted(self, stage: Callable[[Rows, int], Rows], count: Any) -> Dataset:
+        number = convert_to_tensor(count, dtype=int64)
+
+        def begin(run: DatasetRun) -> Start:
+            start = self._begin(run)
+            return lambda: stage(start(), int(run.values[number]))
+
+        return Dataset(self._spec, begin, [self], [number])
+
+    def concatenate(self, dataset: Dataset) -> Dataset:
+        """A dataset of these elements, and then those of another one.
+
+        Args:
+            dataset: the other one, of the same types.
+
+        Raises:
+            TypeError: it has other types.
+        """
+        if self.output_types != dataset.output_types:
+            raise TypeError(
+                f"Two datasets to concatenate have different types {self.output_types} and"
+                f" {dataset.output_types}"
+            )
+        pairs = zip(nest.flatten(self._spec), nest.flatten(dataset._spec), strict=True)
+        infos = [
+            TensorInfo(one.dtype, one.shape.most_general_compatible_shape(other.shape))
+            for one, other in pairs
+        ]
+
+        def begin(run: DatasetRun) -> Start:
+            first, second = self._begin(run), dataset._begin(run)
+            return lambda: stages.Chain(first(), second)
+
+        return Dataset(nest.packed(self._spec, infos), begin, [self, dataset])
+
+    def prefetch(self, buffer_size: Any) -> Dataset:
+        """The same dataset: elements are made when they are asked for.
+
+        To make them ahead, let a `tf.train.QueueRunner` put them into a queue.
+
+        Args:
+            buffer_size: without effect.
+        """
+        del buffer_size
+        return self
+
+    def apply(self, transformation_func: Callable[[Dataset], Dataset]) -> Dataset:
+        """What a function makes of this dataset.
+
+        Args:
+            transformation_func: takes a dataset and returns one.
+        """
+        return transformation_func(self)
+
+    # Iterators.
+
+    def make_one_shot_iterator(self) -> DatasetIterator:
+        """An iterator that needs no initialisation, and goes through the elements once.
+
+        Raises:
+            ValueError: the dataset depends on a placeholder.
+        """
+        from aioqueue.compat.v1.datasets.iterator import make_one_shot_iterator
+
+        return make_one_shot_iterator(self)
+
+    def make_initializable_iterator(self, shared_name: str | None = None) -> DatasetIterator:
+        """An iterator that begins at the first element whenever its ``initializer`` is run.
+
+        Args:
+            shared_name: without effect.
+        """
+        from aioqueue.compat.v1.datasets.iterator import make_initializable_iterator
+
+        return make_initializable_iterator(self, shared_name)
+
+
+def _joined(rows: tuple[Row, ...]) -> Row:
+    return tuple(value for row in rows for value in row)
+
+
+def _captures(body: Body) -> list[Tensor]:
+    """The tensors from outside that a body needs, whose values are those at initialisation."""
+    return list(body.captures)
+
+
+def _shape_leaves(shapes: Any) -> list[Any]:
+    """The leaves of a nest of shapes, in which a tuple of sizes is one shape."""
+    if isinstance(shapes, TensorShape | list) or shapes is None:
+        return [shapes]
+    if isinstance(shapes, Mapping):
+        return [leaf for key in sorted(shapes) for leaf in _shape_leaves(shapes[key])]
+    if all(one is None or isinstance(one, int) for one in shapes):
+        return [shapes]
+    return [leaf for one in shapes for leaf in _shape_leaves(one)]
+
+
+def _generated(spec: Any, infos: Sequence[TensorInfo], element: Any) -> Row:
+    """A row of what a generator has yielded."""
+    leaves = _leaves_like(spec, element)
+    if len(leaves) != len(infos):
+        expected = nest.mapped(lambda info: info.dtype.name, spec)
+        raise TypeError(
+            "`generator` yielded an element that did not match the expected structure. The"
+            f" expected structure was {expected}, but the yielded element was {element!r}."
+        )
+    return tuple(_value(info, leaf) for info, leaf in zip(infos, leaves, strict=True))
+
+
+def _leaves_like(spec: Any, element: Any) -> list[Any]:
+    """The leaves of an element that has about the nesting of a spec: a list may be a tuple."""
+    if isinstance(spec, tuple):
+        if not isinstance(element, tuple | list) or len(element) != len(spec):
+            return []
+        pairs = zip(spec, element, strict=True)
+        return [leaf for part, one in pairs for leaf in _leaves_like(part, one)]
+    if isinstance(spec, Mapping):
+        if not isinstance(element, Mapping) or set(element) != set(spec):
+            return []
+        return [leaf for key in sorted(spec) for leaf in _leaves_like(spec[key], element[key])]
+    return [element]
+
+
+def _value(info: TensorInfo, leaf: Any) -> Any:
+    try:
+        value = as_value(leaf, info.dtype)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            "`generator` yielded an element that could not be converted to the expected type. The"
+            f" expected type was {info.dtype.name}, but the yielded element was {leaf!r}."
+        ) from error
+    if not info.shape.is_compatible_with(np.shape(value)):
+        raise TypeError(
+            f"`generator` yielded an element of shape {np.shape(value)} where an element of shape"
+            f" {info.shape} was expected."
+        )
+    return value
+
+
+def _at_least_one(value: Any, message: str) -> int:
+    if value < 1:
+        raise errors.InvalidArgumentError(None, None, message)
+    return int(value)
+
+
+def _fresh_seeds() -> tuple[int, int]:
+    return secrets.randbits(32), secrets.randbits(32)

@@ -1,0 +1,241 @@
+"""``tf.data.Iterator``: ops that go through a dataset; where it stands is the session's."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from aioqueue.compat.v1 import errors
+from aioqueue.compat.v1.core import graph
+from aioqueue.compat.v1.core.dtypes import resource
+from aioqueue.compat.v1.core.graph import Operation, Tensor
+from aioqueue.compat.v1.core.shapes import TensorShape
+from aioqueue.compat.v1.datasets import nest
+from aioqueue.compat.v1.datasets.dataset import Dataset, DatasetRun, TensorInfo
+from aioqueue.compat.v1.datasets.stages import Rows
+
+__all__ = ("Iterator", "make_initializable_iterator", "make_one_shot_iterator")
+
+SCALAR = TensorShape([])
+
+
+class _Place:
+    """Where an iterator stands in a session. One thread at a time makes an element."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rows: Rows | None = None
+        self._run: DatasetRun | None = None
+
+    def begin(self, dataset: Dataset, values: tuple[Any, ...], step: Any) -> None:
+        """Stand before the first element."""
+        run = DatasetRun(dict(zip(dataset._sources, values, strict=True)), step)
+        rows = dataset._begin(run)()
+        with self._lock:
+            self._run, self._rows = run, rows
+
+    def get_next(self, step: Any) -> tuple[Any, ...]:
+        """The values of the next element."""
+        with self._lock:
+            if self._rows is None or self._run is None:
+                raise errors.FailedPreconditionError(
+                    None,
+                    None,
+                    "GetNext() failed because the iterator has not been initialized. Ensure that"
+                    " you have run the initializer operation for this iterator before getting the"
+                    " next element.",
+                )
+            self._run.step = step
+            row = next(self._rows, None)
+        if row is None:
+            raise errors.OutOfRangeError(None, None, "End of sequence")
+        return row
+
+
+class Iterator:
+    """Goes through the elements of a dataset, in each session from the beginning.
+
+    Args:
+        spec: what is known of the tensors of an element.
+        ref: the tensor that stands for the iterator itself.
+        initializer: the op that puts it before the first element; None if it needs none.
+    """
+
+    def __init__(self, spec: Any, ref: Tensor, initializer: Operation | None) -> None:
+        self._spec = spec
+        self._ref = ref
+        self._initializer = initializer
+
+    def __repr__(self) -> str:
+        return f"<tf.data.Iterator '{self._ref.op.name}' types: {self.output_types}>"
+
+    @staticmethod
+    def from_structure(
+        output_types: Any, output_shapes: Any = None, shared_name: str | None = None
+    ) -> Iterator:
+        """An iterator without a dataset: `make_initializer` gives it one, and then others.
+
+        Args:
+            output_types: the dtypes of an element.
+            output_shapes: the static shapes of an element; None for any.
+            shared_name: without effect.
+        """
+        del shared_name
+        types = nest.flatten(output_types)
+        shapes = [None] * len(types) if output_shapes is None else _shapes(output_shapes, types)
+        infos = [TensorInfo(*pair) for pair in zip(types, shapes, strict=True)]
+        return Iterator(nest.packed(output_types, infos), _handle("Iterator"), None)
+
+    @property
+    def initializer(self) -> Operation:
+        """The op that puts it before the first element.
+
+        Raises:
+            ValueError: it needs none, or has one for each dataset.
+        """
+        if self._initializer is None:
+            raise ValueError("Iterator does not have an initializer.")
+        return self._initializer
+
+    @property
+    def output_types(self) -> Any:
+        """The dtypes of an element, in its nesting."""
+        return nest.mapped(lambda info: info.dtype, self._spec)
+
+    @property
+    def output_shapes(self) -> Any:
+        """The static shapes of an element, in its nesting."""
+        return nest.mapped(lambda info: info.shape, self._spec)
+
+    @property
+    def output_classes(self) -> Any:
+        """`Tensor` for each tensor of an element, in its nesting."""
+        return nest.mapped(lambda info: Tensor, self._spec)
+
+    def make_initializer(self, dataset: Dataset, name: str | None = None) -> Operation:
+        """An op that puts it before the first element of a dataset.
+
+        Args:
+            dataset: of the same types and compatible shapes.
+            name: of the op.
+
+        Raises:
+            TypeError: it has others.
+        """
+        if dataset.output_types != self.output_types:
+            raise TypeError(
+                f"Expected output types {self.output_types} but got dataset with output types"
+                f" {dataset.output_types}."
+            )
+        pairs = zip(nest.flatten(self._spec), nest.flatten(dataset._spec), strict=True)
+        if not all(ours.shape.is_compatible_with(theirs.shape) for ours, theirs in pairs):
+            raise TypeError(
+                f"Expected output shapes compatible with {self.output_shapes} but got dataset with"
+                f" output shapes {dataset.output_shapes}."
+            )
+        return _initializer(self._ref, dataset, name)
+
+    def get_next(self, name: str | None = None) -> Any:
+        """Tensors of the next element: each run that needs them takes one.
+
+        Running them raises `tf.errors.OutOfRangeError` after the last element. Call this once, not
+        in a loop: each call adds an op to the graph.
+
+        Args:
+            name: of the op.
+        """
+        leaves = nest.flatten(self._spec)
+        is_one = len(leaves) == 1
+
+        def kernel(step: Any, place: _Place) -> Any:
+            row = place.get_next(step)
+            return row[0] if is_one else row
+
+        made = graph.op(
+            "IteratorGetNext",
+            [self._ref],
+            [(info.dtype, info.shape) for info in leaves],
+            kernel,
+            name=name,
+        )
+        return nest.packed(self._spec, made.outputs)
+
+
+def make_one_shot_iterator(dataset: Dataset) -> Iterator:
+    """An iterator that needs no initialisation, and goes through the elements once.
+
+    Args:
+        dataset: of which.
+
+    Raises:
+        ValueError: the dataset depends on a placeholder.
+    """
+    for source in dataset._sources:
+        _check_is_known(source.op)
+    key = object()
+
+    def kernel(step: Any, *values: Any) -> _Place:
+        def make() -> _Place:
+            place = _Place()
+            place.begin(dataset, values, step)
+            return place
+
+        found: _Place = step.resources.get_or_create(("iterator", key), make)
+        return found
+
+    made = graph.op("OneShotIterator", dataset._sources, [(resource, SCALAR)], kernel)
+    return Iterator(dataset._spec, made.outputs[0], None)
+
+
+def make_initializable_iterator(dataset: Dataset, shared_name: str | None = None) -> Iterator:
+    """An iterator that begins at the first element whenever its ``initializer`` is run.
+
+    Args:
+        dataset: of which.
+        shared_name: without effect.
+    """
+    del shared_name
+    ref = _handle("IteratorV2")
+    return Iterator(dataset._spec, ref, _initializer(ref, dataset, None))
+
+
+def _handle(op_type: str) -> Tensor:
+    key = object()
+
+    def kernel(step: Any) -> _Place:
+        found: _Place = step.resources.get_or_create(("iterator", key), _Place)
+        return found
+
+    return graph.op(op_type, [], [(resource, SCALAR)], kernel).outputs[0]
+
+
+def _initializer(ref: Tensor, dataset: Dataset, name: str | None) -> Operation:
+    def kernel(step: Any, place: _Place, *values: Any) -> None:
+        place.begin(dataset, values, step)
+
+    return graph.op("MakeIterator", [ref, *dataset._sources], [], kernel, name=name)
+
+
+def _check_is_known(op: Operation) -> None:
+    """Refuse what has no value before it is fed."""
+    pending, seen = [op], {op}
+    while pending:
+        one = pending.pop()
+        if one.type == "Placeholder":
+            raise ValueError(
+                f"Cannot capture a placeholder (name:{one.name}, type:{one.type}) by value."
+            )
+        makers = {tensor.op for tensor in one.inputs} - seen
+        seen |= makers
+        pending.extend(makers)
+
+
+def _shapes(output_shapes: Any, types: list[Any]) -> list[Any]:
+    """The shapes in a nest of them, or the only one."""
+    if len(types) == 1 and not isinstance(output_shapes, dict):
+        return [output_shapes[0] if _is_one_in_tuple(output_shapes) else output_shapes]
+    return nest.flatten(output_shapes)
+
+
+def _is_one_in_tuple(shapes: Any) -> bool:
+    return isinstance(shapes, tuple) and len(shapes) == 1 and not isinstance(shapes[0], int | None)

@@ -1,0 +1,610 @@
+"""Sessions that initialise variables, run the queue runners and call hooks: ``MonitoredSession``.
+
+A monitored session makes everything that a training loop needs in the right order, stops all
+threads when it is left, and reports the first failure of one of them. What would save or restore
+checkpoints is out of scope, and says so.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from aioqueue.compat.v1 import errors, logging
+from aioqueue.compat.v1.absent import CHECKPOINTS
+from aioqueue.compat.v1.coordination.coordinator import Coordinator
+from aioqueue.compat.v1.coordination.runners import start_queue_runners
+from aioqueue.compat.v1.core.graph import get_default_graph
+from aioqueue.compat.v1.core.scopes import GraphKeys, get_collection
+from aioqueue.compat.v1.ops.control import group
+from aioqueue.compat.v1.ops.variables import (
+    global_variables_initializer,
+    local_variables_initializer,
+    report_uninitialized_variables,
+    tables_initializer,
+)
+from aioqueue.compat.v1.session.hooks import (
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
+from aioqueue.compat.v1.session.session import Session
+
+__all__ = (
+    "ChiefSessionCreator",
+    "MonitoredSession",
+    "MonitoredTrainingSession",
+    "Scaffold",
+    "SessionCreator",
+    "SingularMonitoredSession",
+    "StepContext",
+)
+
+PREEMPTED = (errors.AbortedError, errors.UnavailableError)
+"""Failures after which a `MonitoredSession` makes its session again and retries."""
+
+DEFAULT = object()
+"""Stands for TensorFlow's own period for saving what is out of scope here."""
+
+
+class Scaffold:
+    """The operations that bring a graph into being: what initialises it, and when it is ready.
+
+    Args:
+        init_op: initialises the model; None for all global variables.
+        init_feed_dict: fed to it.
+        init_fn: called after it as ``init_fn(scaffold, session)``.
+        ready_op: fetches the names of what is not initialised; None for those of all variables.
+        ready_for_local_init_op: the same, asked before ``local_init_op`` runs.
+        local_init_op: initialises what each session has of its own; None for all local variables,
+            such as epoch counters, and tables.
+        summary_op: out of scope.
+        saver: out of scope.
+        copy_from_scaffold: a scaffold to take what is None from.
+        local_init_feed_dict: fed to ``local_init_op``.
+
+    Raises:
+        NotImplementedError: ``saver`` was given.
+    """
+
+    def __init__(
+        self,
+        init_op: Any = None,
+        init_feed_dict: Mapping[Any, Any] | None = None,
+        init_fn: Callable[[Scaffold, Any], object] | None = None,
+        ready_op: Any = None,
+        ready_for_local_init_op: Any = None,
+        local_init_op: Any = None,
+        summary_op: Any = None,
+        saver: Any = None,
+        copy_from_scaffold: Scaffold | None = None,
+        local_init_feed_dict: Mapping[Any, Any] | None = None,
+    ) -> None:
+        _refuse_checkpoints(saver=saver)
+        other = copy_from_scaffold
+        self.init_op = _first(init_op, other and other.init_op)
+        self.init_feed_dict = _first(init_feed_dict, other and other.init_feed_dict)
+        self.init_fn = _first(init_fn, other and other.init_fn)
+        self.ready_op = _first(ready_op, other and other.ready_op)
+        self.ready_for_local_init_op = _first(
+            ready_for_local_init_op, other and other.ready_for_local_init_op
+        )
+        self.local_init_op = _first(local_init_op, other and other.local_init_op)
+        self.local_init_feed_dict = _first(
+            local_init_feed_dict, other and other.local_init_feed_dict
+        )
+        self.summary_op = _first(summary_op, other and other.summary_op)
+
+    def finalize(self) -> Scaffold:
+        """Make what is still None, and let nothing be added to the default graph from then on."""
+        if self.init_op is None:
+            self.init_op = _collected(GraphKeys.INIT_OP, global_variables_initializer)
+        if self.local_init_op is None:
+            self.local_init_op = _collected(
+                GraphKeys.LOCAL_INIT_OP,
+                lambda: group(local_variables_initializer(), tables_initializer()),
+            )
+        if self.ready_op is None:
+            self.ready_op = _collected(GraphKeys.READY_OP, report_uninitialized_variables)
+        get_default_graph().finalize()
+        return self
+
+    def initialize(self, session: Any) -> None:
+        """Initialise everything in a new session.
+
+        Args:
+            session: the session.
+
+        Raises:
+            RuntimeError: something is not initialised all the same; it is named.
+        """
+        session.run(self.init_op, feed_dict=self.init_feed_dict)
+        if self.init_fn is not None:
+            self.init_fn(self, session)
+        if self.ready_for_local_init_op is not None:
+            self._check(session, self.ready_for_local_init_op, "ready for local_init")
+        session.run(self.local_init_op, feed_dict=self.local_init_feed_dict)
+        self._check(session, self.ready_op, "ready")
+
+    def _check(self, session: Any, op: Any, what: str) -> None:
+        missing = [name.decode() for name in session.run(op)]
+        if missing:
+            raise RuntimeError(
+                f"Init operations did not make model {what}.  Init op: {self.init_op.name}, init"
+                f" fn: {self.init_fn}, local_init_op: {self.local_init_op.name}, error: Variables"
+                f" not initialized: {', '.join(missing)}"
+            )
+
+
+class SessionCreator:
+    """Base class of what makes the session of a `MonitoredSession`."""
+
+    def create_session(self) -> Any:
+        """Make a session, ready to be used."""
+        raise NotImplementedError("create_session is not implemented.")
+
+
+class ChiefSessionCreator(SessionCreator):
+    """Makes sessions that initialise the model.
+
+    Args:
+        scaffold: what initialises it; None for one with every default.
+        master: target of the session.
+        config: configuration of the session.
+        checkpoint_dir: out of scope.
+        checkpoint_filename_with_path: out of scope.
+
+    Raises:
+        NotImplementedError: something of what is out of scope was given.
+    """
+
+    def __init__(
+        self,
+        scaffold: Scaffold | None = None,
+        master: str = "",
+        config: Any = None,
+        checkpoint_dir: str | None = None,
+        checkpoint_filename_with_path: str | None = None,
+    ) -> None:
+        _refuse_checkpoints(
+            checkpoint_dir=checkpoint_dir,
+            checkpoint_filename_with_path=checkpoint_filename_with_path,
+        )
+        self._scaffold = Scaffold() if scaffold is None else scaffold
+        self._master = master
+        self._config = config
+
+    def create_session(self) -> Session:
+        """Make a session in which everything is initialised."""
+        self._scaffold.finalize()
+        session = Session(self._master, graph=get_default_graph(), config=self._config)
+        try:
+            self._scaffold.initialize(session)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+
+class StepContext:
+    """What a function that `MonitoredSession.run_step_fn` calls can do.
+
+    Args:
+        session: the session without hooks.
+        run_with_hooks_fn: runs with them.
+    """
+
+    def __init__(self, session: Any, run_with_hooks_fn: Callable[..., Any]) -> None:
+        self._session = session
+        self._run_with_hooks_fn = run_with_hooks_fn
+
+    @property
+    def session(self) -> Any:
+        """The session, whose runs call no hooks."""
+        return self._session
+
+    def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
+        """Run as ``MonitoredSession.run`` does."""
+        return self._run_with_hooks_fn(*args, **kwargs)
+
+    def request_stop(self) -> None:
+        """Leave the function, and the ``with`` block around the session."""
+        raise StopIteration("step_fn has requested the iterations to stop.")
+
+
+class _Life:
+    """One session with its coordinator and its threads, from its making to its end."""
+
+    def __init__(self, creator: SessionCreator, hooks: Sequence[SessionRunHook]) -> None:
+        self.session = creator.create_session()
+        self.hooks = hooks
+        self.stop_requested = False
+        # Nothing is a clean stop: a runner that has run out of data closes its queue, and that is
+        # what the training loop notices.
+        self.coord = Coordinator(clean_stop_exception_types=[])
+        if get_collection(GraphKeys.QUEUE_RUNNERS):
+            start_queue_runners(sess=self.session, coord=self.coord)
+        for hook in hooks:
+            hook.after_create_session(self.session, self.coord)
+
+    def run(self, fetches: Any, feed_dict: Any, options: Any, run_metadata: Any) -> Any:
+        """One run with what the hooks add to it."""
+        if self.should_stop():
+            raise RuntimeError("Run called even after should_stop requested.")
+        context = SessionRunContext(SessionRunArgs(fetches, feed_dict, options), self.session)
+        wanted: dict[Any, Any] = {"caller": fetches}
+        feeds: dict[Any, Any] = {}
+        for hook in self.hooks:
+            request = hook.before_run(context)
+            if request is None:
+                continue
+            if request.fetches is not None:
+                wanted[hook] = request.fetches
+            if request.feed_dict:
+                if any(one in feeds for one in request.feed_dict):
+                    raise RuntimeError("Same tensor is fed by two hooks.")
+                feeds.update(request.feed_dict)
+            options = options if request.options is None else request.options
+        if feed_dict and any(one in feed_dict for one in feeds):
+            raise RuntimeError("Same tensor is fed by a hook and user.")
+        feeds.update(feed_dict or {})
+        found = self._run(wanted, feeds, options, run_metadata)
+        for hook in self.hooks:
+            hook.after_run(context, SessionRunValues(found.get(hook), options, run_metadata))
+        self.stop_requested = self.stop_requested or context.stop_requested
+        return found["caller"]
+
+    def _run(self, fetches: Any, feeds: Any, options: Any, run_metadata: Any) -> Any:
+        try:
+            return self.session.run(fetches, feeds, options, run_metadata)
+        except PREEMPTED:
+            raise
+        except Exception:
+            # If a thread was preempted, that is why this run has failed.
+            try:
+                self.coord.raise_requested_exception()
+            except PREEMPTED:
+                raise
+            except Exception:
+                pass  # the run's own failure goes to the caller, the thread's comes at the end
+            raise
+
+    def should_stop(self) -> bool:
+        """Whether it is over; raises the failure of a thread, if that is why."""
+        self.coord.raise_requested_exception()
+        return self.coord.should_stop() or self.stop_requested
+
+    def end(self, grace: float) -> None:
+        """Stop the threads, report the first failure of one, close the session."""
+        self.coord.request_stop()
+        try:
+            self.coord.join(stop_grace_period_secs=grace, ignore_live_threads=True)
+        finally:
+            try:
+                self.session.close()
+            except Exception:
+                logging.debug("closing the session of a monitored session", exc_info=True)
+
+
+class _MonitoredSession:
+    """What both kinds of monitored sessions have in common."""
+
+    _recovers: bool
+
+    def __init__(
+        self,
+        session_creator: SessionCreator,
+        hooks: Sequence[SessionRunHook] | None,
+        stop_grace_period_secs: float,
+    ) -> None:
+        self._graph = get_default_graph()
+        self._was_finalized = self._graph.finalized
+        self._creator = session_creator
+        self._hooks = list(hooks or ())
+        self._grace = stop_grace_period_secs
+        self._life: _Life | None = None
+        for hook in self._hooks:
+            hook.begin()
+        try:
+            self._life = self._begin_life()
+        except BaseException:
+            self._unfinalize()
+            raise
+
+    def _begin_life(self) -> _Life:
+        while True:
+            try:
+                with self._graph.as_default():
+                    return _Life(self._creator, self._hooks)
+            except PREEMPTED as error:
+                if not self._recovers:
+                    raise
+                logging.info("Making a session failed, and is tried again: %s", error)
+
+    @property
+    def graph(self) -> Any:
+        """The graph that it runs; None once it is closed."""
+        return None if self._life is None else self._life.session.graph
+
+    def run(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None = None,
+        options: Any = None,
+        run_metadata: Any = None,
+    ) -> Any:
+        """Run as ``Session.run`` does, with what the hooks add to it.
+
+        Args:
+            fetches: as for ``Session.run``.
+            feed_dict: as for ``Session.run``.
+            options: as for ``Session.run``.
+            run_metadata: as for ``Session.run``.
+
+        Returns:
+            What was fetched.
+
+        Raises:
+            RuntimeError: ``should_stop()`` is true, or it is closed.
+            tf.errors.OpError: an operation has failed.
+        """
+        return self._recovering(lambda life: life.run(fetches, feed_dict, options, run_metadata))
+
+    def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
+        """Call a function that may run with hooks or without.
+
+        Args:
+            step_fn: called with a `StepContext`, which its parameter ``step_context`` gets.
+
+        Returns:
+            What it returns.
+
+        Raises:
+            ValueError: it does not have that one parameter.
+            StopIteration: it has requested a stop.
+        """
+        parameters = tuple(inspect.signature(step_fn).parameters)
+        if parameters != ("step_context",):
+            raise ValueError(
+                "`step_fn` may either have one `step_context` argument, or `self` and"
+                " `step_context` arguments if it's an instance method. Got"
+                f" {parameters} instead."
+            )
+
+        def step(life: _Life) -> Any:
+            def run(
+                fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
+            ) -> Any:
+                return life.run(fetches, feed_dict, options, run_metadata)
+
+            return step_fn(StepContext(life.session, run))
+
+        return self._recovering(step)
+
+    def _recovering(self, action: Callable[[_Life], Any]) -> Any:
+        if self._life is None:
+            raise RuntimeError("Attempted to use a closed Session.")
+        while True:
+            try:
+                return action(self._life)
+            except PREEMPTED as error:
+                if not self._recovers:
+                    raise
+                self._live_again(error)
+
+    def _live_again(self, error: Exception) -> None:
+        logging.info("The session was lost, and is made again: %s", error)
+        assert self._life is not None
+        try:
+            self._life.end(self._grace)
+        except PREEMPTED:
+            pass  # that is why it is made again
+        self._life = self._begin_life()
+
+    def should_stop(self) -> bool:
+        """Whether to leave the training loop: closed, or a hook or a thread has asked to stop."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the hooks, stop the threads, close the session.
+
+        Raises:
+            RuntimeError: it is closed already.
+            Exception: the first failure of a thread.
+        """
+        self._close(None)
+
+    def _close(self, failure: type[BaseException] | None) -> None:
+        life = self._life
+        if life is None:
+            raise RuntimeError("Session is already closed.")
+        try:
+            if failure is None:
+                for hook in self._hooks:
+                    hook.end(life.session)
+        finally:
+            self._life = None
+            try:
+                life.end(self._grace)
+            finally:
+                self._unfinalize()
+
+    def _unfinalize(self) -> None:
+        if not self._was_finalized:
+            self._graph.unfinalize()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        # These very types, as in TensorFlow: a subclass of one is a failure.
+        if kind in (errors.OutOfRangeError, StopIteration):
+            kind = None
+        self._close(kind)
+        return kind is None
+
+
+class MonitoredSession(_MonitoredSession):
+    """A session that initialises variables, runs queue runners and calls hooks.
+
+    Leaving its ``with`` block stops and joins all threads; the end of the input
+    (`OutOfRangeError`) ends the block normally. After `AbortedError` and `UnavailableError` it
+    makes its session again, and retries.
+
+    Args:
+        session_creator: makes the session; None for a `ChiefSessionCreator`.
+        hooks: what to call around runs.
+        stop_grace_period_secs: seconds that threads have to end after a stop.
+    """
+
+    _recovers = True
+
+    def __init__(
+        self,
+        session_creator: SessionCreator | None = None,
+        hooks: Sequence[SessionRunHook] | None = None,
+        stop_grace_period_secs: float = 120,
+    ) -> None:
+        creator = ChiefSessionCreator() if session_creator is None else session_creator
+        super().__init__(creator, hooks, stop_grace_period_secs)
+
+    def should_stop(self) -> bool:
+        """Whether to leave the training loop.
+
+        Returns:
+            True if it is closed, if a hook or a thread has asked to stop, and if a thread has
+            failed: that failure is raised by `close`, or at the end of the ``with`` block.
+        """
+        if self._life is None:
+            return True
+        try:
+            return self._life.should_stop()
+        except PREEMPTED as error:
+            self._live_again(error)
+            return False
+        except Exception:
+            return True
+
+
+class SingularMonitoredSession(_MonitoredSession):
+    """A `MonitoredSession` that never makes its session again.
+
+    Args:
+        hooks: what to call around runs.
+        scaffold: what initialises the model.
+        master: target of the session.
+        config: configuration of the session.
+        checkpoint_dir: out of scope.
+        stop_grace_period_secs: seconds that threads have to end after a stop.
+        checkpoint_filename_with_path: out of scope.
+
+    Raises:
+        NotImplementedError: something of what is out of scope was given.
+    """
+
+    _recovers = False
+
+    def __init__(
+        self,
+        hooks: Sequence[SessionRunHook] | None = None,
+        scaffold: Scaffold | None = None,
+        master: str = "",
+        config: Any = None,
+        checkpoint_dir: str | None = None,
+        stop_grace_period_secs: float = 120,
+        checkpoint_filename_with_path: str | None = None,
+    ) -> None:
+        creator = ChiefSessionCreator(
+            scaffold, master, config, checkpoint_dir, checkpoint_filename_with_path
+        )
+        super().__init__(creator, hooks, stop_grace_period_secs)
+
+    def raw_session(self) -> Any:
+        """The session without hooks; None once it is closed."""
+        return None if self._life is None else self._life.session
+
+    def should_stop(self) -> bool:
+        """Whether to leave the training loop.
+
+        Raises:
+            Exception: the failure of a thread, if one has failed.
+        """
+        return True if self._life is None else self._life.should_stop()
+
+
+def MonitoredTrainingSession(  # noqa: N802  # TensorFlow's name
+    master: str = "",
+    is_chief: bool = True,
+    checkpoint_dir: str | None = None,
+    scaffold: Scaffold | None = None,
+    hooks: Sequence[SessionRunHook] | None = None,
+    chief_only_hooks: Sequence[SessionRunHook] | None = None,
+    save_checkpoint_secs: Any = DEFAULT,
+    save_summaries_steps: Any = DEFAULT,
+    save_summaries_secs: Any = DEFAULT,
+    config: Any = None,
+    stop_grace_period_secs: float = 120,
+    log_step_count_steps: int | None = 100,
+    max_wait_secs: float = 7200,
+    save_checkpoint_steps: Any = DEFAULT,
+    summary_dir: str | None = None,
+) -> MonitoredSession:
+    """Make a `MonitoredSession` for training.
+
+    Args:
+        master: target of the session.
+        is_chief: whether this process initialises the model; there is only one process here.
+        checkpoint_dir: out of scope.
+        scaffold: what initialises the model.
+        hooks: what to call around runs.
+        chief_only_hooks: more of them.
+        save_checkpoint_secs: without effect, as in TensorFlow without a directory.
+        save_summaries_steps: the same.
+        save_summaries_secs: the same.
+        config: configuration of the session.
+        stop_grace_period_secs: seconds that threads have to end after a stop.
+        log_step_count_steps: without effect, as in TensorFlow without a directory.
+        max_wait_secs: without effect: nobody waits for a chief.
+        save_checkpoint_steps: without effect, as in TensorFlow without a directory.
+        summary_dir: out of scope.
+
+    Raises:
+        NotImplementedError: something of what is out of scope was given.
+    """
+    _refuse_checkpoints(checkpoint_dir=checkpoint_dir, summary_dir=summary_dir)
+    if not is_chief:
+        raise NotImplementedError(
+            "is_chief: got False; sessions of several processes are out of scope, so that"
+            " each one is the chief"
+        )
+    creator = ChiefSessionCreator(scaffold, master, config)
+    everything = [*(hooks or ()), *(chief_only_hooks or ())]
+    return MonitoredSession(creator, everything, stop_grace_period_secs)
+
+
+def _refuse_checkpoints(**arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value is not None:
+            raise NotImplementedError(f"{name}: got {value!r}; {CHECKPOINTS}")
+
+
+def _first(value: Any, fallback: Any) -> Any:
+    return fallback if value is None else value
+
+
+def _collected(key: str, make: Callable[[], Any]) -> Any:
+    """What the default graph's collection has under a key; else a new one, which is put there."""
+    found = get_collection(key)
+    if found:
+        return found[0]
+    made = make()
+    get_default_graph().add_to_collection(key, made)
+    return made
