@@ -128,7 +128,7 @@ class TestMoves:
         for one in range(200):
             sess.run(put, {number: one})
         got = [step.result() for step in steps]
-        assert sorted(sum(got, [])) == list(range(200))
+        assert sorted(number for one in got for number in one) == list(range(200))
         assert all(one == sorted(one) for one in got)
 
     def test_a_small_dequeue_waits_behind_a_big_one(self, sess: Any) -> None:
@@ -252,10 +252,8 @@ class TestEnqueueMany:
 
     def test_so_they_do_after_a_timeout(self, sess: Any) -> None:
         queue = fifo(2)
-        with pytest.raises(tf.errors.DeadlineExceededError, match="^Timed out waiting"):
-            sess.run(
-                queue.enqueue_many([[1, 2, 3, 4]]), options=tf.RunOptions(timeout_in_ms=20)
-            )
+        with pytest.raises(tf.errors.DeadlineExceededError, match=r"^Timed out waiting"):
+            sess.run(queue.enqueue_many([[1, 2, 3, 4]]), options=tf.RunOptions(timeout_in_ms=20))
         assert sess.run(queue.size()) == 2
 
     def test_no_rows_succeed_whatever_the_state(self, sess: Any, numbers: _OfNumbers) -> None:
@@ -360,9 +358,7 @@ class TestBatches:
             step.result()
         assert sess.run(queue.dequeue_up_to(3))[1].tolist() == [10, 20]
 
-    def test_up_to_waits_for_all_while_it_is_open(
-        self, sess: Any, numbers: _OfNumbers
-    ) -> None:
+    def test_up_to_waits_for_all_while_it_is_open(self, sess: Any, numbers: _OfNumbers) -> None:
         queue = numbers()
         number = tf.placeholder(tf.int32, [])
         put = queue.enqueue(numbers.element(number))
@@ -373,9 +369,7 @@ class TestBatches:
             sess.run(put, {number: one})
         assert sorted(numbers.value(step.result()).tolist()) == [1, 2, 3]
 
-    def test_up_to_gives_the_last_ones_and_never_none(
-        self, sess: Any, numbers: _OfNumbers
-    ) -> None:
+    def test_up_to_gives_the_last_ones_and_never_none(self, sess: Any, numbers: _OfNumbers) -> None:
         """Of a priority queue as well: TensorFlow lost them."""
         queue = numbers()
         number = tf.placeholder(tf.int32, [])
@@ -497,7 +491,7 @@ class TestCancellation:
         put = queue.enqueue(numbers.element(tf.constant(1)))
         for _ in range(3):
             sess.run(put)
-        with pytest.raises(tf.errors.DeadlineExceededError, match="^Timed out") as caught:
+        with pytest.raises(tf.errors.DeadlineExceededError, match=r"^Timed out") as caught:
             sess.run(queue.dequeue_many(4), options=tf.RunOptions(timeout_in_ms=20))
         assert caught.value.op is None
         assert sess.run(queue.size()) == 3
@@ -620,9 +614,7 @@ class TestValues:
 
 class TestPadding:
     def make(self) -> Any:
-        return tf.PaddingFIFOQueue(
-            10, ["int32", "string", "int32"], [[None, 2], [None], [2]]
-        )
+        return tf.PaddingFIFOQueue(10, ["int32", "string", "int32"], [[None, 2], [None], [2]])
 
     def fill(self, sess: Any, queue: Any, *sizes: int) -> None:
         for size in sizes:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from aioqueue.compat.v1.coordination.runners import QueueRunner, add_queue_runner
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
-from aioqueue.compat.v1.core.graph import Operation, Tensor, op
+from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.inputs.sparse import (
@@ -18,7 +19,9 @@ from aioqueue.compat.v1.inputs.sparse import (
     serialize_many_sparse,
     serialize_sparse,
 )
-from aioqueue.compat.v1.ops.control import cond, no_op
+from aioqueue.compat.v1.ops.branches import cond
+from aioqueue.compat.v1.ops.control import no_op
+from aioqueue.compat.v1.ops.selecting import boolean_mask
 from aioqueue.compat.v1.ops.static import constant_value
 from aioqueue.compat.v1.queues.queues import (
     FIFOQueue,
@@ -227,9 +230,7 @@ def maybe_batch_join(
             shared_name=shared_name,
         )
         batcher.fill(queue)
-        return batcher.batches(
-            queue, batch_size, allow_smaller_final_batch, scope, tensors_list[0]
-        )
+        return batcher.batches(queue, batch_size, allow_smaller_final_batch, scope, tensors_list[0])
 
 
 def shuffle_batch(
@@ -407,9 +408,7 @@ def maybe_shuffle_batch_join(
         batcher = _Batcher(listed, keep_input, enqueue_many, shapes)
         queue = batcher.shuffle_queue(capacity, min_after_dequeue, seed, shared_name)
         batcher.fill(queue)
-        return batcher.batches(
-            queue, batch_size, allow_smaller_final_batch, scope, tensors_list[0]
-        )
+        return batcher.batches(queue, batch_size, allow_smaller_final_batch, scope, tensors_list[0])
 
 
 class Components:
@@ -497,9 +496,9 @@ class _Batcher:
         enqueues: list[Any] = []
         for source in self.components.sources:
             if self._keep.shape.ndims == 1:
-                made = put(_kept_rows(source, self._keep))
+                made = put([boolean_mask(one, self._keep) for one in source])
             else:
-                made = if_kept(self._keep, lambda source=source: put(source))
+                made = if_kept(self._keep, partial(put, source))
             enqueues += [made] * num_threads
         add_queue_runner(QueueRunner(queue, enqueues))
 
@@ -609,16 +608,3 @@ def if_kept(keep: Tensor, enqueue: Callable[[], Operation]) -> Any:
     if always is not None:
         return enqueue() if always else no_op()
     return cond(keep, enqueue, no_op)
-
-
-def _kept_rows(tensors: Sequence[Tensor], keep: Tensor) -> list[Tensor]:
-    """The rows for which ``keep`` is true."""
-
-    def kernel(step: Any, wanted: Any, *columns: Any) -> Any:
-        kept = tuple([column[wanted] for column in columns])
-        return kept[0] if len(kept) == 1 else kept
-
-    outputs = [
-        (tensor.dtype, TensorShape([None]).concatenate(tensor.shape[1:])) for tensor in tensors
-    ]
-    return op("BooleanMask", [keep, *tensors], outputs, kernel).outputs

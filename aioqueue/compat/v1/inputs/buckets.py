@@ -9,6 +9,7 @@ the second one closes the queue of batches.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -218,7 +219,7 @@ def _check_boundaries(boundaries: Any) -> None:
         raise TypeError(f"bucket_boundaries must be a list or tuple, but received: {boundaries}")
     if not boundaries:
         raise ValueError("bucket_boundaries must not be empty")
-    for one, two in zip(boundaries, boundaries[1:], strict=False):
+    for one, two in pairwise(boundaries):
         if not isinstance(one, int) or not isinstance(two, int):
             raise TypeError(f"bucket boundaries must be integers, but saw: {one} and {two}")
         if one >= two:

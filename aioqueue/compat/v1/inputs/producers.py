@@ -17,10 +17,11 @@ from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.scopes import GraphKeys, control_dependencies, name_scope
 from aioqueue.compat.v1.ops import arrays, filling, math
-from aioqueue.compat.v1.ops.control import Assert, identity
+from aioqueue.compat.v1.ops.control import identity
 from aioqueue.compat.v1.ops.files import matching_files
+from aioqueue.compat.v1.ops.indexing import gather
+from aioqueue.compat.v1.ops.printing import Assert
 from aioqueue.compat.v1.ops.random import random_shuffle
-from aioqueue.compat.v1.ops.selecting import gather
 from aioqueue.compat.v1.ops.variables import Variable
 from aioqueue.compat.v1.queues.queues import FIFOQueue
 
@@ -230,7 +231,7 @@ def slice_input_producer(
         tensors = [convert_to_tensor(tensor) for tensor in tensor_list]
         if not tensors:
             raise ValueError("Expected at least one tensor in slice_input_producer().")
-        count = arrays.shape(tensors[0])[0]  # type: ignore[index]  # operators are installed
+        count = arrays.shape(tensors[0])[0]
         queue = range_input_producer(
             count, num_epochs, shuffle, seed, capacity, shared_name=shared_name
         )
