@@ -24,7 +24,7 @@ from aioqueue.inputs.sources import Sequential, Shard, items
 
 __all__ = (
     "DataLossError",
-    "Path",
+    "FilePath",
     "StorageOptions",
     "create",
     "files",
@@ -34,7 +34,7 @@ __all__ = (
     "read_up_to",
 )
 
-Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+FilePath: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 StorageOptions: TypeAlias = Mapping[str, Any] | None
 
 _BUFFER: Final = 2**18

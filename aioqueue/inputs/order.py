@@ -35,6 +35,7 @@ LONGEST_TABLE: Final = 2**22
 _CHUNK: Final = 4096
 _BLOCKS: Final = _CHUNK // 4
 _ROUNDS: Final = 8
+_KEY_BLOCKS: Final = 2 * _ROUNDS // 4
 _MIX: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _SHIFTS: Final = (np.uint64(30), np.uint64(27), np.uint64(31))
 
@@ -73,7 +74,8 @@ def _from_table(n: int, seed: int, epoch: int, shard: tuple[int, int]) -> Iterat
 
 def _computed(n: int, seed: int, epoch: int, shard: tuple[int, int]) -> Iterator[int]:
     index, count = shard
-    keys = philox_blocks(*resolve_seed(seed), epoch * _ROUNDS, _ROUNDS).view(np.uint64)[:_ROUNDS]
+    words = philox_blocks(*resolve_seed(seed), epoch * _KEY_BLOCKS, _KEY_BLOCKS).astype(np.uint64)
+    keys = words[0::2] | words[1::2] << np.uint64(32)
     for start in range(index, n, count * _CHUNK):
         places = np.arange(start, min(start + count * _CHUNK, n), count, dtype=np.uint64)
         yield from feistel(places, n, keys).tolist()

@@ -15,7 +15,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.inputs.compression import checked_compression
 from aioqueue.inputs.files import (
     DataLossError,
-    Path,
+    FilePath,
     StorageOptions,
     is_path,
     open_for_reading,
@@ -35,7 +35,7 @@ __all__ = (
 
 T = TypeVar("T")
 
-Paths: TypeAlias = Path | Source[Any] | Iterable[Any]
+Paths: TypeAlias = FilePath | Source[Any] | Iterable[Any]
 
 _BLOCK: Final = 2**16
 _RECORD_BITS: Final = 40
@@ -63,6 +63,9 @@ class Reader(Source[T]):
         ahead: how many records async iteration may read ahead.
         compression: ``"infer"`` (from the suffix), ``None``, or what files are compressed with.
         storage_options: for fsspec.
+
+    Raises:
+        InvalidArgumentError: ``paths`` cannot be iterated, or the compression is unknown.
     """
 
     blocking = True

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Awaitable, Generator
+from contextlib import closing
 from typing import Generic, TypeVar
 
 from aioqueue import FIFOQueue, OutOfRangeError, QueueClosedError, sync
@@ -109,14 +110,12 @@ def _read(bursts: Generator[list[T], None, None], queue: sync.FIFOQueue) -> None
     """What the thread does."""
     failure: BaseException | None = None
     try:
-        for burst in bursts:
-            try:
-                queue.enqueue_many(burst)
-            except QueueClosedError:  # nobody wants it any more
-                break
+        with closing(bursts):  # files are closed before anybody is told that all is over
+            for burst in bursts:
+                try:
+                    queue.enqueue_many(burst)
+                except QueueClosedError:  # nobody wants it any more
+                    break
     except BaseException as error:
         failure = error
-    try:
-        bursts.close()  # before the reader is told that all is over: files are closed by then
-    finally:
-        queue.close(cause=failure)
+    queue.close(cause=failure)

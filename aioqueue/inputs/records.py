@@ -21,7 +21,7 @@ from typing import IO, Any, Final, Self
 from aioqueue.inputs.compression import required
 from aioqueue.inputs.files import (
     DataLossError,
-    Path,
+    FilePath,
     StorageOptions,
     create,
     path_name,
@@ -113,7 +113,7 @@ class TFRecordWriter:
 
     def __init__(
         self,
-        path: Path,
+        path: FilePath,
         *,
         compression: str | None = "infer",
         storage_options: StorageOptions = None,

@@ -38,14 +38,17 @@ Shard = tuple[int, int]
 
 
 class Entry(NamedTuple, Generic[T]):
-    """An item of a source, and what tells it from every other one."""
+    """An item of a source, and what tells it from every other one.
+
+    Args:
+        value: the item itself.
+        epoch: how often the source has been gone through before, from 0.
+        index: its place in the whole sequence, before sharding and shuffling, from 0.
+    """
 
     value: T
-    """The item itself."""
     epoch: int
-    """How often the source has been gone through before, from 0."""
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody misses here
-    """Its place in the whole sequence, before sharding and shuffling, from 0."""
 
 
 def rng(seed: int, epoch: int, index: int) -> np.random.Generator:
@@ -62,8 +65,17 @@ def rng(seed: int, epoch: int, index: int) -> np.random.Generator:
 
     Returns:
         A new generator, at its beginning.
+
+    Raises:
+        InvalidArgumentError: one of them is not such an int.
     """
-    return np.random.Generator(np.random.Philox(key=seed, counter=epoch << 192 | index << 64))
+    for argument, value, bits in (("seed", seed, 64), ("epoch", epoch, 64), ("index", index, 128)):
+        if not is_int(value) or int(value) >> bits:
+            raise InvalidArgumentError(
+                f"{argument}: got {value!r}; expected an int >= 0 and < 2**{bits}"
+            )
+    counter = int(epoch) << 192 | int(index) << 64  # the lowest word is left to count blocks
+    return np.random.Generator(np.random.Philox(key=int(seed), counter=counter))
 
 
 class Source(ABC, Generic[T]):
@@ -75,6 +87,9 @@ class Source(ABC, Generic[T]):
         name: what messages and worker names call it.
         seed: for the order, and for the generators of its items: ``0 <= seed < 2**64``. ``None``
             takes fresh entropy, once: look at `seed`, or at the repr, to repeat a run.
+
+    Raises:
+        InvalidArgumentError: the seed is neither None nor such an int.
     """
 
     blocking: bool = False

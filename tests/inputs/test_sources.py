@@ -238,6 +238,17 @@ class TestRng:
         assert words == np.random.Philox(key=1, counter=[0, 3, 0, 2]).random_raw(2).tolist()
         assert words == [17659706628967076034, 17541062808127975640]
 
+    @pytest.mark.parametrize(
+        "arguments", [(-1, 0, 0), (2**64, 0, 0), (0, 2**64, 0), (0, 0, 2**128), (0, 0, 1.0)]
+    )
+    def test_wrong_arguments_are_named(self, arguments: Any) -> None:
+        with pytest.raises(InvalidArgumentError, match=r"(seed|epoch|index): got"):
+            rng(*arguments)
+
+    def test_numpy_ints_do_not_overflow(self) -> None:
+        ours, theirs = rng(1, 2, 3), rng(*np.array([1, 2, 3]))
+        assert ours.random() == theirs.random()
+
     def test_every_item_has_its_own(self) -> None:
         draws = {
             rng(seed, epoch, index).integers(2**62).item()
