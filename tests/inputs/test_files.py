@@ -132,11 +132,12 @@ class TestCompression:
         suffix, compress = COMPRESSORS[kind]
         content = os.urandom(1000) * 300
         file = tmp_path / f"file{suffix}"
-        file.write_bytes(compress(content))
+        raw = compress(content)
+        file.write_bytes(raw)
         by_suffix = "infer" if suffix else kind
         assert list(read_whole_files(file, compression=by_suffix)) == [content]
         assert list(read_whole_files(file, compression=kind)) == [content]
-        assert list(read_whole_files(file, compression=None)) == [compress(content)]
+        assert list(read_whole_files(file, compression=None)) == [raw]
 
     @pytest.mark.parametrize("kind", [*COMPRESSORS, None])
     def test_is_done(self, kind: str | None, tmp_path: Path) -> None:
