@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from aioqueue.compat.v1.core.defaults import DefaultStack, default_sessions
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
+from aioqueue.compat.v1.core.shapes import TensorShape, as_shape, check_equal_dims
 from aioqueue.compat.v1.ops.operators import Operators
 
 if TYPE_CHECKING:
@@ -125,16 +125,7 @@ class Tensor(Operators):
             ValueError: it contradicts what is known.
         """
         shape = as_shape(shape)
-        old, new = self._shape.as_tuple(), shape.as_tuple()
-        if old is not None and new is not None:
-            if len(old) != len(new):
-                raise ValueError(f"Shapes must be equal rank, but are {len(old)} and {len(new)}")
-            for index, (one, two) in enumerate(zip(old, new, strict=True)):
-                if one is not None and two is not None and one != two:
-                    raise ValueError(
-                        f"Dimension {index} in both shapes must be equal, but are {one} and {two}. "
-                        f"Shapes are {_brackets(old)} and {_brackets(new)}."
-                    )
+        check_equal_dims(self._shape, shape)
         self._shape = self._shape.merge_with(shape)
 
     def consumers(self) -> list[Operation]:
@@ -801,10 +792,6 @@ def _input_name(tensor: Tensor) -> str:
 
 def _kind(thing: Any) -> str:
     return type(thing).__name__
-
-
-def _brackets(dims: Sequence[int | None]) -> str:
-    return f"[{','.join('?' if one is None else str(one) for one in dims)}]"
 
 
 def _caller() -> tuple[str, int] | None:

@@ -15,6 +15,7 @@ __all__ = (
     "TensorShape",
     "as_dimension",
     "as_shape",
+    "check_equal_dims",
     "dimension_at_index",
     "dimension_value",
     "unknown_shape",
@@ -381,6 +382,25 @@ class TensorShape:
 def as_shape(value: Any) -> TensorShape:
     """`value` as a `TensorShape`."""
     return value if isinstance(value, TensorShape) else TensorShape(value)
+
+
+def check_equal_dims(first: TensorShape, second: TensorShape) -> None:
+    """Raise ValueError, as TensorFlow's operations do, unless one value could have both shapes."""
+    old, new = first.as_tuple(), second.as_tuple()
+    if old is None or new is None:
+        return
+    if len(old) != len(new):
+        raise ValueError(f"Shapes must be equal rank, but are {len(old)} and {len(new)}")
+    for index, (one, two) in enumerate(zip(old, new, strict=True)):
+        if one is not None and two is not None and one != two:
+            raise ValueError(
+                f"Dimension {index} in both shapes must be equal, but are {one} and {two}. Shapes "
+                f"are {_brackets(old)} and {_brackets(new)}."
+            )
+
+
+def _brackets(dims: Iterable[int | None]) -> str:
+    return f"[{','.join('?' if one is None else str(one) for one in dims)}]"
 
 
 def unknown_shape(rank: int | None = None) -> TensorShape:

@@ -203,4 +203,11 @@ class _Planner:
                 bits |= 1 << waiting[operation]
                 depth += 1
             above[operation], depths[operation] = bits, depth
+        for operation in self._variables_read_by_nobody():
+            depths[operation] = len(depths) + 1
         return sorted(self._order, key=depths.__getitem__), concurrent
+
+    def _variables_read_by_nobody(self) -> list[Operation]:
+        """Variables that are only fetched: what a run returns of them is what they are at its end."""
+        read = {one.op for operation in self._order for one in operation.inputs}
+        return [one for one in self._order if one.type == "VariableV2" and one not in read]

@@ -1,0 +1,675 @@
+"""`Variable`: a value that lasts from run to run, in each session its own.
+
+A variable is four operations: its initial value, itself, the assignment that initialises it, and a
+read. Used like a tensor it is that read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from aioqueue.compat.v1.core import dtypes
+from aioqueue.compat.v1.core.convert import (
+    convert_to_tensor,
+    freeze,
+    register_tensor_conversion_function,
+)
+from aioqueue.compat.v1.core.dtypes import DType, as_dtype
+from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor, get_default_graph, op
+from aioqueue.compat.v1.core.scopes import (
+    GraphKeys,
+    add_to_collections,
+    control_dependencies,
+    get_collection,
+    init_scope,
+    name_scope,
+)
+from aioqueue.compat.v1.core.shapes import TensorShape, as_shape, check_equal_dims, unknown_shape
+from aioqueue.compat.v1.errors import FailedPreconditionError, OutOfRangeError
+from aioqueue.compat.v1.ops.branches import cond
+from aioqueue.compat.v1.ops.control import group, identity, no_op
+from aioqueue.compat.v1.ops.operators import Operators
+
+__all__ = (
+    "Variable",
+    "all_variables",
+    "assign",
+    "assign_add",
+    "assign_sub",
+    "count_up_to",
+    "global_variables",
+    "global_variables_initializer",
+    "initialize_all_tables",
+    "initialize_all_variables",
+    "initialize_local_variables",
+    "initialize_variables",
+    "is_variable_initialized",
+    "local_variables",
+    "local_variables_initializer",
+    "model_variables",
+    "moving_average_variables",
+    "report_uninitialized_variables",
+    "tables_initializer",
+    "trainable_variables",
+    "variables_initializer",
+)
+
+_NUMBERS = (dtypes.int32, dtypes.int64)
+
+
+class _Cell:
+    """The value that a variable has in one session; None before it is initialised."""
+
+    __slots__ = ("_lock", "_value")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._value: Any = None
+
+    @property
+    def is_set(self) -> bool:
+        return self._value is not None
+
+    def read(self, name: str) -> Any:
+        """The value.
+
+        Raises:
+            FailedPreconditionError: there is none yet.
+        """
+        if self._value is None:
+            raise FailedPreconditionError(
+                None, None, f"Attempting to use uninitialized value {name}"
+            )
+        return self._value
+
+    def write(self, value: Any) -> Any:
+        """Set the value, to a copy that nobody else can change."""
+        kept = freeze(np.array(value) if isinstance(value, np.ndarray) else value)
+        with self._lock:
+            self._value = kept
+        return kept
+
+    def change(self, name: str, function: Callable[[Any], Any]) -> Any:
+        """Set the value to a function of it, at once for all other threads."""
+        with self._lock:
+            self._value = kept = freeze(function(self.read(name)))
+        return kept
+
+
+def _cell(step: Any, name: str) -> _Cell:
+    found: _Cell = step.resources.get_or_create(("variable", name), _Cell)
+    return found
+
+
+class Variable(Operators):
+    """A value that lasts from run to run.
+
+    It has to be initialised in each session, by `global_variables_initializer` for instance.
+
+    Args:
+        initial_value: a tensor, a value, or a function without arguments that returns one.
+        trainable: whether it is added to the collection of what an optimizer changes.
+        collections: the names of the collections that it is added to; None for those of global
+            variables.
+        validate_shape: whether every later value must have the shape of the initial one.
+        caching_device: accepted; there is one device.
+        name: of the variable.
+        variable_def: accepted if None; there are no serialised graphs.
+        dtype: of the value; None for the one that the initial value suggests.
+        expected_shape: accepted.
+        import_scope: accepted.
+        constraint: accepted; there are no optimizers.
+        use_resource: accepted; all variables are alike.
+        synchronization: accepted.
+        aggregation: accepted.
+        shape: what is known of all values' shapes; None for the shape of the initial value.
+
+    Raises:
+        ValueError: there is no initial value, or `validate_shape` is set and its shape not known.
+    """
+
+    def __init__(
+        self,
+        initial_value: Any = None,
+        trainable: bool | None = True,
+        collections: Iterable[str] | None = None,
+        validate_shape: bool = True,
+        caching_device: Any = None,
+        name: str | None = None,
+        variable_def: Any = None,
+        dtype: Any = None,
+        expected_shape: Any = None,
+        import_scope: str | None = None,
+        constraint: Any = None,
+        use_resource: bool | None = None,
+        synchronization: Any = None,
+        aggregation: Any = None,
+        shape: Any = None,
+    ) -> None:
+        del caching_device, variable_def, expected_shape, import_scope, use_resource
+        del synchronization, aggregation
+        if initial_value is None:
+            raise ValueError("initial_value must be specified.")
+        if isinstance(collections, str):
+            raise ValueError(
+                f"collections argument to Variable constructor must be a list, tuple, or set. Got "
+                f"{collections} of type {type(collections)}"
+            )
+        self._trainable = trainable is not False
+        self.constraint = constraint
+        values = [] if callable(initial_value) else [initial_value]
+        with init_scope(), name_scope(name, "Variable", values) as scope:
+            wanted = None if dtype is None else as_dtype(dtype)
+            self._initial = _initial_tensor(initial_value, wanted)
+            self._make(scope, None if shape is None else as_shape(shape), validate_shape)
+        names = list([GraphKeys.GLOBAL_VARIABLES] if collections is None else collections)
+        if self._trainable and GraphKeys.TRAINABLE_VARIABLES not in names:
+            names.append(GraphKeys.TRAINABLE_VARIABLES)
+        add_to_collections(names, self)
+
+    def _make(self, scope: str, shape: TensorShape | None, validate_shape: bool) -> None:
+        """Make the variable, its first assignment and its read."""
+        known = self._initial.shape
+        if shape is None:
+            shape = known if validate_shape else unknown_shape()
+            if validate_shape and not known.is_fully_defined():
+                raise ValueError(f"initial_value must have a shape specified: {self._initial}")
+        name = scope.rstrip("/")
+        kind = (self._initial.dtype, shape)
+        self._operation = get_default_graph().create_op(
+            "VariableV2",
+            (),
+            [kind],
+            lambda step: _cell(step, name).read(name),
+            name=scope,
+            attrs={"variable": True},
+        )
+        assigned = _change(self, "Assign", self._initial, None, _Cell.write)
+        self._initializer = assigned.op
+        self._snapshot = identity(self._operation.outputs[0], name="read")
+
+    # What it is.
+
+    @property
+    def name(self) -> str:
+        """``"<operation>:0"``."""
+        return self._operation.outputs[0].name
+
+    @property
+    def op(self) -> Operation:
+        """The operation of the variable itself."""
+        return self._operation
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that it is part of."""
+        return self._operation.graph
+
+    @property
+    def device(self) -> str:
+        """Always empty: there is one device."""
+        return ""
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the elements."""
+        return self._initial.dtype
+
+    @property
+    def shape(self) -> TensorShape:
+        """What is known of the shape."""
+        return self._operation.outputs[0].shape
+
+    def get_shape(self) -> TensorShape:
+        """The same as `shape`."""
+        return self.shape
+
+    def set_shape(self, shape: Any) -> None:
+        """Add to what is known of the shape.
+
+        Raises:
+            ValueError: it contradicts what is known.
+        """
+        self._operation.outputs[0].set_shape(shape)
+        self._snapshot.set_shape(shape)
+
+    @property
+    def trainable(self) -> bool:
+        """Whether it is in the collection of what an optimizer changes."""
+        return self._trainable
+
+    @property
+    def initializer(self) -> Operation:
+        """The operation that gives it its initial value."""
+        return self._initializer
+
+    @property
+    def initial_value(self) -> Tensor:
+        """The tensor of its initial value."""
+        return self._initial
+
+    # Reading.
+
+    def value(self) -> Tensor:
+        """Its value in a run, read once per run."""
+        return self._snapshot
+
+    def read_value(self) -> Tensor:
+        """A read of its own, which takes place when its control dependencies say."""
+        name = self._operation.name
+        made = self.graph.create_op(
+            "Identity",
+            (),
+            [(self.dtype, self.shape)],
+            lambda step: _cell(step, name).read(name),
+            name="read",
+        )
+        return made.outputs[0]
+
+    def initialized_value(self) -> Tensor:
+        """Its value, or its initial value while it is not initialised: for other initial values."""
+        with init_scope():
+            made = cond(is_variable_initialized(self), self.read_value, lambda: self._initial)
+        assert isinstance(made, Tensor)
+        return made
+
+    def eval(self, session: Any = None) -> Any:
+        """Its value in `session`, or else in the default session."""
+        return self._operation.outputs[0].eval(session=session)
+
+    def load(self, value: Any, session: Any = None) -> None:
+        """Give it a value in `session`, or else in the default session.
+
+        Raises:
+            ValueError: there is no session, or the value has another shape.
+        """
+        self._initializer.run({self._initializer.inputs[0]: value}, session)
+
+    # Writing.
+
+    def assign(
+        self,
+        value: Any,
+        use_locking: bool = False,
+        name: str | None = None,
+        read_value: bool = True,
+    ) -> Any:
+        """A tensor with the new value, which sets it; see `assign`."""
+        made = assign(self, value, use_locking=use_locking, name=name)
+        return made if read_value else made.op
+
+    def assign_add(
+        self,
+        delta: Any,
+        use_locking: bool = False,
+        name: str | None = None,
+        read_value: bool = True,
+    ) -> Any:
+        """A tensor with the new value, which adds to the old one; see `assign_add`."""
+        made = assign_add(self, delta, use_locking=use_locking, name=name)
+        return made if read_value else made.op
+
+    def assign_sub(
+        self,
+        delta: Any,
+        use_locking: bool = False,
+        name: str | None = None,
+        read_value: bool = True,
+    ) -> Any:
+        """A tensor with the new value, which subtracts from the old one; see `assign_sub`."""
+        made = assign_sub(self, delta, use_locking=use_locking, name=name)
+        return made if read_value else made.op
+
+    def count_up_to(self, limit: int) -> Tensor:
+        """A tensor with the value before it is increased by one; see `count_up_to`."""
+        return count_up_to(self, limit)
+
+    # As a Python object.
+
+    def _as_graph_element(self) -> Tensor:
+        return self._operation.outputs[0]
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> Any:
+        return self is other
+
+    def __ne__(self, other: object) -> Any:
+        return self is not other
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            "Using a `tf.Variable` as a Python `bool` is not allowed: it has no value until a "
+            "session runs it. Use `tf.cond` to make the graph decide, or `sess.run` first."
+        )
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError("'Variable' object is not iterable.")
+
+    def __repr__(self) -> str:
+        return f"<tf.Variable '{self.name}' shape={self.shape} dtype={self.dtype.name}>"
+
+
+def _initial_tensor(initial_value: Any, dtype: DType | None) -> Tensor:
+    if not callable(initial_value):
+        return convert_to_tensor(initial_value, dtype, name="initial_value")
+    with name_scope("Initializer"):
+        return convert_to_tensor(initial_value(), dtype, name="initial_value")
+
+
+def _to_tensor(
+    value: Variable, dtype: DType | None = None, name: str | None = None, as_ref: bool = False
+) -> Tensor:
+    del name, as_ref
+    if dtype is not None and dtype is not value.dtype:
+        raise ValueError(
+            f"Incompatible type conversion requested to type '{dtype.name}' for variable of type "
+            f"'{value.dtype.name}'"
+        )
+    return value.value()
+
+
+register_tensor_conversion_function(Variable, _to_tensor)
+
+
+# Changing a variable.
+
+
+def _variable_op(ref: Any) -> Operation:
+    """The operation of a variable, of which `ref` is one, or what changes it."""
+    element = ref._as_graph_element() if isinstance(ref, Variable) else ref
+    if isinstance(element, Tensor):
+        if "variable_op" in element.op.attrs:
+            made: Operation = element.op.attrs["variable_op"]
+            return made
+        if "variable" in element.op.attrs:
+            return element.op
+    raise TypeError(f"ref: got {ref!r}; expected a tf.Variable")
+
+
+def _change(
+    ref: Any,
+    op_type: str,
+    value: Tensor,
+    name: str | None,
+    function: Callable[[_Cell, Any], Any],
+    shape: TensorShape | None = None,
+) -> Tensor:
+    """An operation that changes a variable with a value; ``function(cell, value)`` does it."""
+    variable = _variable_op(ref)
+    label = variable.name
+    static = variable.outputs[0].shape.merge_with(value.shape) if shape is None else shape
+    made = op(
+        op_type,
+        [value],
+        [(value.dtype, static)],
+        lambda step, given: function(_cell(step, label), given),
+        name=name,
+        attrs={"variable_op": variable},
+    )
+    return made.outputs[0]
+
+
+def _operand(ref: Any, value: Any, op_type: str) -> Tensor:
+    """What is assigned or added, as a tensor of the variable's dtype."""
+    dtype = _variable_op(ref).outputs[0].dtype
+    try:
+        return convert_to_tensor(value, dtype, name="value")
+    except TypeError as error:
+        raise TypeError(
+            f"Expected {dtype.name} passed to parameter 'value' of op '{op_type}', got {value} of "
+            f"type '{type(value).__name__}' instead. Error: {error}"
+        ) from None
+
+
+def assign(
+    ref: Any,
+    value: Any,
+    validate_shape: bool | None = None,
+    use_locking: bool | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """A tensor with a variable's new value; running it sets the variable.
+
+    Args:
+        ref: the variable.
+        value: the new value.
+        validate_shape: whether it must have the variable's shape; None for yes.
+        use_locking: accepted; changes are atomic.
+        name: of the operation.
+
+    Raises:
+        TypeError: a Python value is not of the variable's dtype.
+        ValueError: a tensor has another dtype, or the shape differs.
+    """
+    del use_locking
+    with name_scope(name, "Assign") as scope:
+        tensor = _operand(ref, value, "Assign")
+        if validate_shape is False:
+            return _change(ref, "Assign", tensor, scope, _Cell.write, tensor.shape)
+        check_equal_dims(_variable_op(ref).outputs[0].shape, tensor.shape)
+        return _change(ref, "Assign", tensor, scope, _Cell.write)
+
+
+def assign_add(
+    ref: Any, value: Any, use_locking: bool | None = None, name: str | None = None
+) -> Tensor:
+    """A tensor with a variable's new value; running it adds `value` to the variable, atomically.
+
+    Args:
+        ref: the variable.
+        value: what to add.
+        use_locking: accepted; changes are atomic.
+        name: of the operation.
+
+    Raises:
+        TypeError: a Python value is not of the variable's dtype.
+        ValueError: a tensor has another dtype, or the shape differs.
+    """
+    del use_locking
+    return _changed_by(ref, value, "AssignAdd", name, np.add)
+
+
+def assign_sub(
+    ref: Any, value: Any, use_locking: bool | None = None, name: str | None = None
+) -> Tensor:
+    """A tensor with a variable's new value; running it subtracts `value`, atomically.
+
+    Args:
+        ref: the variable.
+        value: what to subtract.
+        use_locking: accepted; changes are atomic.
+        name: of the operation.
+
+    Raises:
+        TypeError: a Python value is not of the variable's dtype.
+        ValueError: a tensor has another dtype, or the shape differs.
+    """
+    del use_locking
+    return _changed_by(ref, value, "AssignSub", name, np.subtract)
+
+
+def _changed_by(
+    ref: Any, value: Any, op_type: str, name: str | None, function: Callable[[Any, Any], Any]
+) -> Tensor:
+    variable = _variable_op(ref)
+    label = variable.name
+
+    def apply(cell: _Cell, given: Any) -> Any:
+        with np.errstate(over="ignore"):  # integers wrap around
+            return cell.change(label, lambda old: function(old, given))
+
+    with name_scope(name, op_type) as scope:
+        tensor = _operand(ref, value, op_type)
+        check_equal_dims(variable.outputs[0].shape, tensor.shape)
+        return _change(ref, op_type, tensor, scope, apply)
+
+
+def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:
+    """A tensor with a variable's value before it is increased by one, atomically.
+
+    Running it when the value has reached `limit` raises `OutOfRangeError` and changes nothing.
+
+    Args:
+        ref: an int32 or int64 scalar variable.
+        limit: the first value that is not returned.
+        name: of the operation.
+
+    Raises:
+        TypeError: the variable has another dtype.
+        ValueError: it is no scalar.
+    """
+    variable = _variable_op(ref)
+    dtype, shape = variable.outputs[0].dtype, variable.outputs[0].shape
+    if dtype not in _NUMBERS:
+        raise TypeError(
+            f"Value passed to parameter 'ref' has DataType {dtype.name} not in list of allowed "
+            "values: int32, int64"
+        )
+    if shape.ndims not in (None, 0):
+        raise ValueError(f"Shape must be rank 0 but is rank {shape.ndims}")
+    label, most = variable.name, int(limit)
+
+    def count(step: Any) -> Any:
+        def increased(old: Any) -> Any:
+            if old >= most:
+                raise OutOfRangeError(None, None, f"Reached limit of {most}")
+            return old + one
+
+        return _cell(step, label).change(label, increased) - one
+
+    one = dtype.as_numpy_dtype(1)
+    made = variable.graph.create_op(
+        "CountUpTo", (), [(dtype, TensorShape(()))], count, name=name,
+        attrs={"variable_op": variable, "limit": most},
+    )  # fmt: skip
+    return made.outputs[0]
+
+
+# Whether variables are initialised, and initialising them.
+
+
+def is_variable_initialized(ref: Any, name: str | None = None) -> Tensor:
+    """A bool scalar: whether a variable has a value in the session.
+
+    Args:
+        ref: the variable.
+        name: of the operation.
+    """
+    variable = _variable_op(ref)
+    label = variable.name
+    made = variable.graph.create_op(
+        "IsVariableInitialized",
+        (),
+        [(dtypes.bool, TensorShape(()))],
+        lambda step: np.bool_(_cell(step, label).is_set),
+        name=name,
+    )
+    return made.outputs[0]
+
+
+def report_uninitialized_variables(
+    var_list: Sequence[Any] | None = None, name: str = "report_uninitialized_variables"
+) -> Tensor:
+    """A vector of strings: the names of the variables that have no value in the session.
+
+    Args:
+        var_list: the variables; None for all global and local ones.
+        name: of the operation.
+    """
+    variables = [*global_variables(), *local_variables()] if var_list is None else var_list
+    labels = [_variable_op(one).name for one in variables]
+
+    def kernel(step: Any) -> Any:
+        missing = [one.encode() for one in labels if not _cell(step, one).is_set]
+        found = np.empty(len(missing), dtype=object)
+        found[:] = missing
+        return found
+
+    outputs = [(dtypes.string, TensorShape([None]))]
+    return op("ReportUninitializedVariables", (), outputs, kernel, name=name).outputs[0]
+
+
+def variables_initializer(var_list: Sequence[Any], name: str = "init") -> Operation:
+    """An operation that gives variables their initial values.
+
+    Args:
+        var_list: the variables.
+        name: of the operation.
+    """
+    with control_dependencies(None):
+        return group(*[one.initializer for one in var_list], name=name)
+
+
+def global_variables_initializer() -> Operation:
+    """An operation that gives all global variables their initial values."""
+    return variables_initializer(global_variables())
+
+
+def local_variables_initializer() -> Operation:
+    """An operation that gives all local variables, such as epoch counters, their initial values."""
+    return variables_initializer(local_variables())
+
+
+def tables_initializer(name: str = "init_all_tables") -> Operation:
+    """An operation that does nothing: there are no lookup tables to initialise.
+
+    Args:
+        name: of the operation.
+    """
+    return no_op(name)
+
+
+def global_variables(scope: str | None = None) -> list[Any]:
+    """The default graph's global variables; those whose names match `scope`."""
+    return get_collection(GraphKeys.GLOBAL_VARIABLES, scope)
+
+
+def local_variables(scope: str | None = None) -> list[Any]:
+    """The default graph's local variables; those whose names match `scope`."""
+    return get_collection(GraphKeys.LOCAL_VARIABLES, scope)
+
+
+def trainable_variables(scope: str | None = None) -> list[Any]:
+    """The default graph's trainable variables; those whose names match `scope`."""
+    return get_collection(GraphKeys.TRAINABLE_VARIABLES, scope)
+
+
+def model_variables(scope: str | None = None) -> list[Any]:
+    """The default graph's model variables; those whose names match `scope`."""
+    return get_collection(GraphKeys.MODEL_VARIABLES, scope)
+
+
+def moving_average_variables(scope: str | None = None) -> list[Any]:
+    """The default graph's averaged variables; those whose names match `scope`."""
+    return get_collection(GraphKeys.MOVING_AVERAGE_VARIABLES, scope)
+
+
+def all_variables() -> list[Any]:
+    """The old name of `global_variables`."""
+    return global_variables()
+
+
+def initialize_variables(var_list: Sequence[Any], name: str = "init") -> Operation:
+    """The old name of `variables_initializer`."""
+    return variables_initializer(var_list, name)
+
+
+def initialize_all_variables() -> Operation:
+    """The old name of `global_variables_initializer`."""
+    return global_variables_initializer()
+
+
+def initialize_local_variables() -> Operation:
+    """The old name of `local_variables_initializer`."""
+    return local_variables_initializer()
+
+
+def initialize_all_tables(name: str = "init_all_tables") -> Operation:
+    """The old name of `tables_initializer`."""
+    return tables_initializer(name)
