@@ -1,0 +1,104 @@
+"""`tf.train.Server` and `ClusterSpec`: what sessions of one process share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import aioqueue.compat.v1 as tf
+
+
+def queue(**options: Any) -> Any:
+    return tf.FIFOQueue(10, "int32", (), **options)
+
+
+class TestServer:
+    def test_sessions_share_queues_by_name(self) -> None:
+        server = tf.train.Server.create_local_server()
+        with tf.Graph().as_default():
+            first = queue(shared_name="q")
+            with tf.Session(server.target) as sess:
+                sess.run(first.enqueue_many([[1, 2]]))
+        with tf.Graph().as_default():
+            second = queue(shared_name="q", name="other")
+            with tf.Session(server.target) as one, tf.Session(server.target) as two:
+                assert one.run(second.dequeue()) == 1
+                assert two.run(second.dequeue()) == 2
+
+    def test_queues_without_a_shared_name_are_each_sessions_own(self) -> None:
+        server = tf.train.Server.create_local_server()
+        own = queue()
+        with tf.Session(server.target) as one, tf.Session(server.target) as two:
+            one.run(own.enqueue(1))
+            assert (one.run(own.size()), two.run(own.size())) == (1, 0)
+        with tf.Session(server.target) as sess:
+            assert sess.run(own.size()) == 0
+
+    def test_servers_share_nothing(self) -> None:
+        shared = queue(shared_name="q")
+        targets = [tf.train.Server.create_local_server().target for _ in range(2)]
+        assert targets[0] != targets[1]
+        with tf.Session(targets[0]) as one, tf.Session(targets[1]) as two:
+            one.run(shared.enqueue(1))
+            assert two.run(shared.size()) == 0
+
+    def test_without_one_sessions_share_nothing(self) -> None:
+        shared = queue(shared_name="q")
+        with tf.Session() as sess:
+            sess.run(shared.enqueue(1))
+        with tf.Session() as sess:
+            assert sess.run(shared.size()) == 0
+
+    def test_what_does_not_fit_is_refused(self) -> None:
+        server = tf.train.Server.create_local_server()
+        one, two = queue(shared_name="q"), tf.FIFOQueue(9, "int32", (), shared_name="q")
+        with tf.Session(server.target) as sess:
+            sess.run(one.size())
+        with (
+            tf.Session(server.target) as sess,
+            pytest.raises(tf.errors.InvalidArgumentError, match="has capacity 10 but requested"),
+        ):
+            sess.run(two.size())
+
+    def test_it_is_found_when_it_has_started(self) -> None:
+        server = tf.train.Server.create_local_server(start=False)
+        with pytest.raises(tf.errors.NotFoundError):
+            tf.Session(server.target)
+        server.start()
+        tf.Session(server.target).close()
+
+    def test_its_place_in_a_cluster(self) -> None:
+        cluster = tf.train.ClusterSpec({"ps": ["here:1"], "worker": ["here:2", "here:3"]})
+        server = tf.train.Server(cluster, job_name="worker", task_index=1)
+        assert server.target == "grpc://here:3"
+        assert server.server_def.job_name == "worker"
+        assert tf.train.Server(server.server_def, start=False).target == server.target
+        assert tf.train.Server({"ps": ["there:7"]}).target == "grpc://there:7"
+        for bad in ({}, {"job_name": "chief"}, {"job_name": "worker"}):
+            with pytest.raises(ValueError, match="expected one of"):
+                tf.train.Server(cluster, **bad)
+
+
+class TestClusterSpec:
+    def test_lists_and_dicts(self) -> None:
+        spec = tf.train.ClusterSpec({"a": ["x:1", "x:2"], "b": {0: "y:0", 3: "y:3"}})
+        assert spec.as_dict() == {"a": ["x:1", "x:2"], "b": {0: "y:0", 3: "y:3"}}
+        assert spec.jobs == ["a", "b"]
+        assert (spec.num_tasks("a"), spec.task_indices("b")) == (2, [0, 3])
+        assert spec.task_address("b", 3) == "y:3"
+        assert spec.job_tasks("b") == ["y:0", None, None, "y:3"]
+        assert spec
+        assert not tf.train.ClusterSpec({})
+        assert tf.train.ClusterSpec(spec) == spec
+        assert spec != tf.train.ClusterSpec({})
+
+    def test_what_is_not_there(self) -> None:
+        spec = tf.train.ClusterSpec({"a": ["x:1"]})
+        with pytest.raises(ValueError, match="No such job in cluster: 'b'"):
+            spec.num_tasks("b")
+        with pytest.raises(ValueError, match="No task with index 4 in job 'a'"):
+            spec.task_address("a", 4)
+        for bad in (3, ["x:1"], {"a": "x:1"}):
+            with pytest.raises(TypeError):
+                tf.train.ClusterSpec(bad)
