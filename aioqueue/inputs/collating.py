@@ -119,7 +119,7 @@ class Collator:
 
     def _paddings(self, labels: list[str], example: Any) -> list[Any]:
         given = self._padding_value
-        if isinstance(given, Mapping) and isinstance(example, Mapping):
+        if isinstance(given, Mapping) and set(given) <= set(labels):
             listed = [given.get(label, 0) for label in labels]
         elif isinstance(given, tuple | list) and not isinstance(example, Mapping):
             listed = list(given)

@@ -1,0 +1,121 @@
+"""The examples on real data, run as a user runs them, in small sizes."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_examples import ROOT, interruptible, run
+
+IMAGES, TEXT, SERVICE = (f"examples/{name}.py" for name in ("images", "text", "service"))
+SMALL = ["--crops", "96", "--images", "256", "--batch-size", "32"]
+
+needs_images = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("PIL", "sklearn", "tqdm")),
+    reason="the extra `examples` (pillow, scikit-learn, tqdm) is not installed",
+)
+
+
+@pytest.fixture(scope="module")
+def crops(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that the first run writes its files to."""
+    return tmp_path_factory.mktemp("images")
+
+
+@needs_images
+class TestImages:
+    def test_batches_do_not_depend_on_the_number_of_workers(self, crops: Path) -> None:
+        digests = set()
+        for workers in ("1", "3"):
+            done = run(IMAGES, "--root", str(crops), *SMALL, "--workers", workers)
+            assert done.returncode == 0, done.stderr
+            assert done.stderr == ""
+            assert "96 crops with 8 labels" in done.stdout
+            assert re.search(r"^bare threads +[\d,]+ images/s", done.stdout, re.MULTILINE)
+            assert re.search(r"^through aioqueue +[\d,]+ images/s \(\d+% of", done.stdout, re.M)
+            found = re.search(r"first batch +32 images, sha256 ([0-9a-f]+)", done.stdout)
+            assert found is not None
+            digests.add(found[1])
+        assert len(digests) == 1
+
+    def test_the_contact_sheet_shows_the_batch(self, crops: Path, tmp_path: Path) -> None:
+        from PIL import Image
+
+        sheet = tmp_path / "sheet.png"
+        done = run(IMAGES, "--root", str(crops), *SMALL, "--sheet", str(sheet))
+        assert done.returncode == 0, done.stderr
+        assert str(sheet) in done.stdout
+        with Image.open(sheet) as image:
+            assert image.size == (8 * (112 + 12) + 12, 4 * (112 + 18 + 12) + 12)
+            assert len(set(image.resize((40, 20)).getdata())) > 100  # photographs, not a blank
+
+    def test_an_unreadable_file_is_named(self, crops: Path, tmp_path: Path) -> None:
+        done = run(IMAGES, "--root", str(tmp_path), *SMALL)
+        assert done.returncode == 0, done.stderr
+        broken = next((tmp_path / "crops-96").glob("*/*.jpg"))
+        broken.write_bytes(b"this is no image")
+        done = run(IMAGES, "--root", str(tmp_path), *SMALL, "--seed", "1")
+        assert done.returncode == 1
+        assert broken.name in done.stderr
+        assert "stopped by a failure after" in done.stdout
+
+
+class TestText:
+    def test_bucketing_saves_most_of_the_padding_and_loses_nothing(self) -> None:
+        done = run(TEXT)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        shares = [float(share) for share in re.findall(r"(\d+\.\d)%$", done.stdout, re.MULTILINE)]
+        assert len(shares) == 3
+        assert shares[0] > 50
+        assert max(shares[1:]) < 25
+        assert "every sentence came exactly once, each way" in done.stdout
+
+    def test_no_batch_is_larger_than_its_budget(self) -> None:
+        done = run(TEXT, "--tokens", "1024", "--batch-size", "8")
+        assert done.returncode == 0, done.stderr
+        found = re.search(r"up to 1,024 tokens +\d+ +([\d,]+)", done.stdout)
+        assert found is not None
+        assert int(found[1].replace(",", "")) <= 1024
+
+    def test_a_budget_that_is_too_small_is_explained(self) -> None:
+        done = run(TEXT, "--tokens", "20")
+        assert done.returncode == 1
+        assert "expected at most 20, for which a batch is large enough" in done.stderr
+
+
+class TestService:
+    def test_every_answer_is_right_and_comes_in_batches(self) -> None:
+        done = run(SERVICE, "--seconds", "0.5", "--clients", "24")
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        assert re.search(r"^latency +[\d.]+ ms \(half\)", done.stdout, re.MULTILINE)
+        assert re.search(r"^  batches of \d+ to \d+ +\d", done.stdout, re.MULTILINE)
+        assert "answers          all right" in done.stdout
+
+    def test_batches_are_no_larger_than_allowed(self) -> None:
+        done = run(SERVICE, "--seconds", "0.3", "--clients", "16", "--max-batch", "1")
+        assert done.returncode == 0, done.stderr
+        assert "for 1.0 requests on average" in done.stdout
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
+    def test_ctrl_c_ends_it_with_a_summary(self) -> None:
+        command = [sys.executable, "-W", "error", "-X", "dev", SERVICE, "--seconds", "60"]
+        with interruptible():
+            process = subprocess.Popen(
+                command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+        with process:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("serving on 127.0.0.1:")
+            process.send_signal(signal.SIGINT)
+            rest, errors = process.communicate(timeout=20)
+        assert process.returncode == 130
+        assert rest.startswith("interrupted\n")
+        assert errors == ""
