@@ -515,20 +515,29 @@ class TestReadingAhead:
         await task_world.until(lambda: endless.closed and not reading_threads())
         assert taken == list(range(1, 51))
 
-    async def test_a_cancelled_wait_for_an_item_closes_it_too(self, task_world: TaskWorld) -> None:
+    async def test_a_cancelled_wait_for_an_item_closes_it_too(
+        self, task_world: TaskWorld, write: Write
+    ) -> None:
+        """Also while somebody keeps the exception, and what hangs on that."""
         paths = sync.FIFOQueue(5)
-        reader = read_lines(paths)
+        endless = Endless()
+        kept: list[BaseException] = []
 
         async def loop() -> None:
-            async for _ in reader:
-                pass
+            try:
+                async for _ in endless.reader(paths):
+                    pass
+            except BaseException as error:
+                kept.append(error)
+                raise
 
         operation = task_world.spawn(loop)
         await task_world.until(lambda: paths.statistics().waiting_dequeues)
         operation.cancel()
         assert await operation.was_cancelled()
-        paths.close()  # it is in the call that waits for a path: that is over now
-        await task_world.until(lambda: not reading_threads())
+        paths.enqueue(write(""))  # the thread was in the call that waits for a path
+        await task_world.until(lambda: endless.closed and not reading_threads())
+        assert kept
 
     async def test_a_cancelled_wait_loses_nothing(
         self, task_world: TaskWorld, write: Write
@@ -560,19 +569,26 @@ class TestReadingAhead:
         paths.close()
 
     async def test_several_tasks_share_a_run(self, task_world: TaskWorld, write: Write) -> None:
-        path = write("".join(f"{n}\n" for n in range(1000)))
-        run = aiter(read_lines(path))
-        taken: list[str] = []
+        def eights(stream: IO[bytes], path: str) -> Iterator[Run[int]]:
+            for first in range(0, 800, 8):
+                numbers = range(first, first + 8)
+                yield Run(numbers, list(numbers))
+
+        reader = Reader(
+            "eights", write(""), eights, ahead=3, compression=None, storage_options=None
+        )
+        run = aiter(reader)
+        taken: list[int] = []
 
         async def loop() -> None:
-            async for line in run:
-                taken.append(line)
+            async for number in run:
+                taken.append(number)
                 await task_world.tick()
 
         operations = [task_world.spawn(loop) for _ in range(3)]
         for operation in operations:
             await operation.result()
-        assert sorted(map(int, taken)) == list(range(1000))
+        assert sorted(taken) == list(range(800))
 
     async def test_failures_come_after_what_was_read(
         self, task_world: TaskWorld, write: Write
