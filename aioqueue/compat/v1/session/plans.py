@@ -208,6 +208,6 @@ class _Planner:
         return sorted(self._order, key=depths.__getitem__), concurrent
 
     def _variables_read_by_nobody(self) -> list[Operation]:
-        """Variables that are only fetched: what a run returns of them is what they are at its end."""
+        """Variables that are only fetched: a run returns what they are at its end."""
         read = {one.op for operation in self._order for one in operation.inputs}
         return [one for one in self._order if one.type == "VariableV2" and one not in read]

@@ -1,0 +1,30 @@
+"""``tf.data``: as far as scripts with queues use it."""
+
+from __future__ import annotations
+
+from aioqueue.compat.v1.absent import (
+    names_of,
+)
+from aioqueue.compat.v1.datasets.dataset import (
+    Dataset,
+)
+from aioqueue.compat.v1.datasets.files import (
+    TextLineDataset,
+    TFRecordDataset,
+)
+from aioqueue.compat.v1.datasets.iterator import (
+    Iterator,
+    make_initializable_iterator,
+    make_one_shot_iterator,
+)
+
+__all__ = (
+    "Dataset",
+    "Iterator",
+    "TFRecordDataset",
+    "TextLineDataset",
+    "make_initializable_iterator",
+    "make_one_shot_iterator",
+)
+
+__getattr__ = names_of(__name__)

@@ -1,0 +1,58 @@
+"""``tf.dtypes``: the types of tensors' elements."""
+
+from __future__ import annotations
+
+from aioqueue.compat.v1.absent import (
+    names_of,
+)
+from aioqueue.compat.v1.core.dtypes import (
+    DType,
+    as_dtype,
+    bool,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    resource,
+    string,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+    variant,
+)
+from aioqueue.compat.v1.ops.math import (
+    cast,
+    saturate_cast,
+)
+
+__all__ = (
+    "DType",
+    "as_dtype",
+    "bool",
+    "cast",
+    "complex64",
+    "complex128",
+    "float16",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "resource",
+    "saturate_cast",
+    "string",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "variant",
+)
+
+__getattr__ = names_of(__name__)

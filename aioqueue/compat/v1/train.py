@@ -1,0 +1,104 @@
+"""``tf.train``: coordination, runners, input producers and batchers, monitored sessions."""
+
+from __future__ import annotations
+
+from aioqueue.compat.v1.absent import (
+    names_of,
+)
+from aioqueue.compat.v1.coordination.coordinator import (
+    Coordinator,
+    LooperThread,
+)
+from aioqueue.compat.v1.coordination.runners import (
+    QueueRunner,
+    add_queue_runner,
+    start_queue_runners,
+)
+from aioqueue.compat.v1.inputs.batchers import (
+    batch,
+    batch_join,
+    maybe_batch,
+    maybe_batch_join,
+    maybe_shuffle_batch,
+    maybe_shuffle_batch_join,
+    shuffle_batch,
+    shuffle_batch_join,
+)
+from aioqueue.compat.v1.ops.global_step import (
+    assert_global_step,
+    create_global_step,
+    get_global_step,
+    get_or_create_global_step,
+    global_step,
+)
+from aioqueue.compat.v1.queues.servers import (
+    ClusterSpec,
+    Server,
+    ServerDef,
+)
+from aioqueue.compat.v1.session.hooks import (
+    FeedFnHook,
+    FinalOpsHook,
+    LoggingTensorHook,
+    NanLossDuringTrainingError,
+    NanTensorHook,
+    SecondOrStepTimer,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+    StepCounterHook,
+    StopAtStepHook,
+)
+from aioqueue.compat.v1.session.monitored import (
+    ChiefSessionCreator,
+    MonitoredSession,
+    MonitoredTrainingSession,
+    Scaffold,
+    SessionCreator,
+    SingularMonitoredSession,
+)
+
+__all__ = (
+    "ChiefSessionCreator",
+    "ClusterSpec",
+    "Coordinator",
+    "FeedFnHook",
+    "FinalOpsHook",
+    "LoggingTensorHook",
+    "LooperThread",
+    "MonitoredSession",
+    "MonitoredTrainingSession",
+    "NanLossDuringTrainingError",
+    "NanTensorHook",
+    "QueueRunner",
+    "Scaffold",
+    "SecondOrStepTimer",
+    "Server",
+    "ServerDef",
+    "SessionCreator",
+    "SessionRunArgs",
+    "SessionRunContext",
+    "SessionRunHook",
+    "SessionRunValues",
+    "SingularMonitoredSession",
+    "StepCounterHook",
+    "StopAtStepHook",
+    "add_queue_runner",
+    "assert_global_step",
+    "batch",
+    "batch_join",
+    "create_global_step",
+    "get_global_step",
+    "get_or_create_global_step",
+    "global_step",
+    "maybe_batch",
+    "maybe_batch_join",
+    "maybe_shuffle_batch",
+    "maybe_shuffle_batch_join",
+    "shuffle_batch",
+    "shuffle_batch_join",
+    "start_queue_runners",
+)
+
+__getattr__ = names_of(__name__)
