@@ -15,9 +15,9 @@ from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.inputs.sparse import (
     SparseTensor,
     convert_to_tensor_or_sparse_tensor,
-    deserialize_many_sparse,
-    serialize_many_sparse,
-    serialize_sparse,
+    pack_sparse,
+    pack_sparse_rows,
+    unpack_sparse,
 )
 from aioqueue.compat.v1.ops.branches import cond
 from aioqueue.compat.v1.ops.control import no_op
@@ -425,7 +425,7 @@ class Components:
     def __init__(self, sources: Sequence[Sequence[Any]], *, enqueue_many: bool) -> None:
         given = [[convert_to_tensor_or_sparse_tensor(one) for one in source] for source in sources]
         common_dtypes([[one.dtype for one in source] for source in given])
-        store = serialize_many_sparse if enqueue_many else serialize_sparse
+        store = pack_sparse_rows if enqueue_many else pack_sparse
         self.sources: list[list[Tensor]] = [
             [store(one) if isinstance(one, SparseTensor) else one for one in source]
             for source in given
@@ -447,7 +447,7 @@ class Components:
         """A batch's tensors, with sparse ones where there were some; the only one is bare."""
         listed = tensors if isinstance(tensors, list) else [tensors]
         restored: list[Any] = [
-            one if sparse is None else deserialize_many_sparse(one, *sparse)
+            one if sparse is None else unpack_sparse(one, *sparse)
             for one, sparse in zip(listed, self._sparse, strict=True)
         ]
         return restored[0] if len(restored) == 1 else restored

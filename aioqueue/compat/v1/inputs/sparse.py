@@ -28,11 +28,11 @@ __all__ = (
     "SparseTensor",
     "SparseTensorValue",
     "convert_to_tensor_or_sparse_tensor",
-    "deserialize_many_sparse",
-    "serialize_many_sparse",
-    "serialize_sparse",
+    "pack_sparse",
+    "pack_sparse_rows",
     "sparse_placeholder",
     "sparse_tensor_to_dense",
+    "unpack_sparse",
 )
 
 
@@ -260,7 +260,7 @@ def _check_indices(indices: Any, shape: tuple[int, ...], *, in_order: bool) -> N
             )
 
 
-def serialize_sparse(sparse: SparseTensor) -> Tensor:
+def pack_sparse(sparse: SparseTensor) -> Tensor:
     """A scalar that holds a sparse tensor, for a queue."""
 
     def kernel(step: Any, *parts: Any) -> Any:
@@ -270,7 +270,7 @@ def serialize_sparse(sparse: SparseTensor) -> Tensor:
     return op("SerializeSparse", sparse.parts, outputs, kernel).outputs[0]
 
 
-def serialize_many_sparse(sparse: SparseTensor) -> Tensor:
+def pack_sparse_rows(sparse: SparseTensor) -> Tensor:
     """A vector that holds the rows of a sparse tensor, for a queue."""
 
     def kernel(step: Any, indices: Any, values: Any, dense_shape: Any) -> Any:
@@ -287,11 +287,11 @@ def serialize_many_sparse(sparse: SparseTensor) -> Tensor:
     return op("SerializeManySparse", sparse.parts, outputs, kernel).outputs[0]
 
 
-def deserialize_many_sparse(rows: Tensor, dtype: DType, rank: int | None) -> SparseTensor:
+def unpack_sparse(rows: Tensor, dtype: DType, rank: int | None) -> SparseTensor:
     """The sparse tensor whose rows a vector holds.
 
     Args:
-        rows: a vector of what `serialize_sparse` makes.
+        rows: a vector of what `pack_sparse` makes.
         dtype: of the values.
         rank: of the rows, if that is known.
     """
