@@ -148,7 +148,9 @@ def broadcast_dynamic_shape(shape_x: Any, shape_y: Any) -> Tensor:
 
     with OpBuilder("BroadcastArgs", None) as op:
         x, _ = op.alike(INDICES, s0=shape_x, s1=shape_y)
-        return op.output(x.dtype, (None,), Pure(together))
+        ranks = [one.shape.num_elements() for one in op.inputs]
+        most = None if None in ranks else max(one for one in ranks if one is not None)
+        return op.output(x.dtype, (most,), Pure(together))
 
 
 # Other shapes for the same elements.
@@ -789,4 +791,10 @@ def broadcast_to(input: Any, shape: Any, name: str | None = None) -> Tensor:
     with OpBuilder("BroadcastTo", name) as op:
         tensor = op.tensor(input, "input")
         sizes = op.tensor(shape, "shape", None, INDICES)
-        return op.output(tensor.dtype, shape_value(sizes), Pure(spread))
+        static, known = shape_value(sizes), tensor.shape.as_tuple()
+        if static is not None and known is not None and len(known) <= len(static):
+            # A size that is not 1 stays what it is.
+            lead = len(static) - len(known)
+            larger = [None] * lead + [None if one == 1 else one for one in known]
+            static = tuple(a if b is None else b for a, b in zip(static, larger, strict=True))
+        return op.output(tensor.dtype, static, Pure(spread))

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue.compat.v1 import errors
-from aioqueue.compat.v1.core import graph, scopes
+from aioqueue.compat.v1.core import dtypes, graph, scopes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
@@ -245,6 +245,8 @@ class OpBuilder:
             raise TypeError(
                 f"Input '{argument}' of '{self.type}' Op has type {given.name} {wanted}"
             )
+        if dtype is None and allowed == INDICES and isinstance(value, list | tuple) and not value:
+            dtype = dtypes.int32  # an empty list of axes or sizes
         tensor = convert_to_tensor(value, dtype=dtype, name=argument)
         if allowed and tensor.dtype.name not in allowed:
             raise TypeError(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
-from aioqueue.compat.v1.core.convert import convert_to_tensor
+from aioqueue.compat.v1.core.convert import as_value, convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.shapes import TensorShape
@@ -147,8 +147,8 @@ def eye(
 ) -> Tensor:
     """An identity matrix, or a batch of them."""
     matrix = np.eye(num_rows, num_columns, dtype=dtypes.as_dtype(dtype).numpy)
-    lead = [] if batch_shape is None else TensorShape(batch_shape).as_list()
-    return convert_to_tensor(np.broadcast_to(matrix, [*lead, *matrix.shape]), name=name or "eye")
+    lead: Any = () if batch_shape is None else TensorShape(batch_shape).as_tuple()
+    return convert_to_tensor(np.broadcast_to(matrix, (*lead, *matrix.shape)), name=name or "eye")
 
 
 def range(
@@ -193,7 +193,7 @@ def _range_argument(op: OpBuilder, value: Any, argument: str, wanted: DType) -> 
 def _widest(values: list[Any]) -> DType:
     """The first of int32, int64, float32 and float64 that holds all of the arguments."""
     order = [dtypes.int32, dtypes.int64, dtypes.float32, dtypes.float64]
-    found = [dtype_hint(one) or convert_to_tensor(one).dtype for one in values]
+    found = [dtype_hint(one) or dtypes.as_dtype(np.asarray(as_value(one)).dtype) for one in values]
     return max(found, key=lambda one: order.index(one) if one in order else len(order))
 
 
@@ -206,7 +206,7 @@ def _range(start: Any, limit: Any, delta: Any) -> Any:
         raise invalid(f"Requires start >= limit when delta < 0: {start}/{limit}")
     dtype = np.asarray(start).dtype
     if dtype.kind in "iu":
-        return np.arange(int(start), int(limit), int(delta), dtype)
+        return np.arange(int(start), int(limit), int(delta), dtype=dtype)
     count = int(np.ceil(np.abs((limit - start) / delta)))
     # Running sums, as TensorFlow makes them: rounding adds up.
     values = np.full(count, delta, dtype)

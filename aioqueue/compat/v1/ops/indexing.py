@@ -108,7 +108,7 @@ def item(tensor: Any, key: Any) -> Tensor:
 
         return selecting.boolean_mask(tensor, key)
     spec = _Spec()
-    for one in key if isinstance(key, tuple) else (key,):
+    for one in key if isinstance(key, tuple | list) else (key,):
         spec.add_key(one)
     with OpBuilder("StridedSlice", None, "strided_slice") as op:
         tensor = op.tensor(tensor, "input")
@@ -120,8 +120,8 @@ def item(tensor: Any, key: Any) -> Tensor:
 
 def _is_mask(key: Any) -> bool:
     if isinstance(key, np.ndarray):
-        return key.dtype == np.bool_ and key.ndim > 0
-    return dtype_hint(key) == dtypes.bool
+        return bool(key.dtype == np.bool_)
+    return isinstance(key, bool) or dtype_hint(key) == dtypes.bool
 
 
 def _vector(values: list[Any]) -> Any:

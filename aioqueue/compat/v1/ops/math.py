@@ -175,7 +175,7 @@ def multiply(x: Any, y: Any, name: str | None = None) -> Tensor:
 def truediv(x: Any, y: Any, name: str | None = None) -> Tensor:
     """``x / y`` as in Python 3: integers are divided as float64, those below 32 bits as float32."""
     with scopes.name_scope(name, "truediv") as scope:
-        x, y = _same_dtype(x, y, "truediv")
+        x, y = _same_dtype(x, y)
         wide = _division_dtype(x.dtype)
         if wide is not None:
             x, y = cast(x, wide), cast(y, wide)
@@ -189,12 +189,12 @@ def _division_dtype(dtype: DType) -> DType | None:
     return dtypes.float32 if dtype.size < 4 else dtypes.float64
 
 
-def _same_dtype(x: Any, y: Any, what: str) -> tuple[Tensor, Tensor]:
+def _same_dtype(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     hint = dtype_hint(x) or dtype_hint(y)
     x = convert_to_tensor(x, dtype=None if dtype_hint(x) else hint, name="x")
     y = convert_to_tensor(y, dtype=None if dtype_hint(y) else x.dtype, name="y")
     if x.dtype != y.dtype:
-        raise TypeError(f"{what}: x and y must have the same dtype, got {x.dtype!r} != {y.dtype!r}")
+        raise TypeError(f"`x` and `y` must have the same dtype, got {x.dtype!r} != {y.dtype!r}")
     return x, y
 
 
@@ -206,7 +206,8 @@ def divide(x: Any, y: Any, name: str | None = None) -> Tensor:
 def div(x: Any, y: Any, name: str | None = None) -> Tensor:
     """``x / y`` as in Python 2: integers are divided with rounding down."""
     with scopes.name_scope(name, "div") as scope:
-        x, y = _same_dtype(x, y, "div")
+        x = convert_to_tensor(x, dtype=None if dtype_hint(x) else dtype_hint(y), name="x")
+        y = convert_to_tensor(y, dtype=x.dtype, name="y")
         if x.dtype.is_integer:
             return floordiv(x, y, scope)
         return _binary("RealDiv", np.true_divide, x, y, scope, FLOATS)
@@ -587,10 +588,11 @@ def cast(x: Any, dtype: Any, name: str | None = None) -> Tensor:
     if isinstance(x, Tensor) and x.dtype == wanted:
         return x
     with OpBuilder("Cast", name) as op:
-        x = op.tensor(x, "x")
-        if x.dtype == wanted:
-            return x
-        return op.output(wanted, x.shape.as_tuple(), Elementwise(_caster(x.dtype, wanted)))
+        tensor = op.tensor(x, "x")
+        if tensor.dtype == wanted:
+            return tensor
+        caster = _caster(tensor.dtype, wanted)
+        return op.output(wanted, tensor.shape.as_tuple(), Elementwise(caster))
 
 
 def _caster(source: DType, wanted: DType) -> Callable[[Any], Any]:
@@ -779,7 +781,7 @@ def tensordot(a: Any, b: Any, axes: Any, name: str | None = None) -> Tensor:
     """
     if isinstance(axes, Tensor):
         raise TypeError("tensordot: got a Tensor for axes; expected integers")
-    pairs = axes if np.ndim(axes) == 0 else [np.atleast_1d(one).tolist() for one in axes]
+    pairs: Any = axes if np.ndim(axes) == 0 else [np.atleast_1d(one).tolist() for one in axes]
 
     with OpBuilder("Tensordot", name) as op:
         a, b = op.alike(NUMBERS, a=a, b=b)

@@ -141,7 +141,7 @@ class _Call:
             self.tensors.append(convert_to_tensor(value))
             return _Slot(len(self.tensors) - 1)
         if isinstance(value, tuple | list):
-            return type(value)(map(self._without_tensors, value))  # type: ignore[call-arg]
+            return type(value)(map(self._without_tensors, value))
         if isinstance(value, np.ndarray):
             return value.copy()  # the caller's to change
         return value
@@ -248,7 +248,7 @@ def _filled(value: Any, values: Sequence[Any]) -> Any:
         given = values[value.place]
         return array(given) if isinstance(given, bytes) else given
     if isinstance(value, tuple | list):
-        return type(value)(_filled(one, values) for one in value)  # type: ignore[call-arg]
+        return type(value)(_filled(one, values) for one in value)
     return value
 
 

@@ -6,6 +6,7 @@ keys of a ``feed_dict``; `equal` and `not_equal` compare their values.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from aioqueue.compat.v1.core.graph import Tensor
 
 __all__ = ("Operators",)
+
+_NAMED_AFTER_TYPES = ("Less", "LessEqual", "Greater", "GreaterEqual")
+"""Operators whose ops are not called after a shorter name."""
 
 
 class Operators:
@@ -146,30 +150,31 @@ class Operators:
         return math.abs(self)
 
 
-def _binary(function: str, name: str, x: Any, y: Any) -> Any:
+def _binary(function: str, name: str, x: Any, y: Any) -> Tensor:
     """The op of a binary operator; sparse tensors and the like get their turn."""
     from aioqueue.compat.v1.core.scopes import name_scope
     from aioqueue.compat.v1.ops import math
 
     if _knows_better(x, y):
-        return NotImplemented
-    if name in ("Less", "LessEqual", "Greater", "GreaterEqual"):
-        return getattr(math, function)(x, y)
+        return NotImplemented  # type: ignore[no-any-return]
+    make: Callable[..., Tensor] = getattr(math, function)
+    if name in _NAMED_AFTER_TYPES:
+        return make(x, y)
     with name_scope(None, name) as scope:
-        return getattr(math, function)(x, y, name=scope)
+        return make(x, y, name=scope)
 
 
-def _logical(name: str, x: Any, y: Any) -> Any:
+def _logical(name: str, x: Any, y: Any) -> Tensor:
     """``&``, ``|`` and ``^``: of booleans, or of the bits of integers."""
-    tensor = x if isinstance(x, Operators) else y
+    tensor: Any = x if isinstance(x, Operators) else y
     kind = "logical" if tensor.dtype.is_bool else "bitwise"
     return _binary(f"{kind}_{name}", name, x, y)
 
 
 def _knows_better(x: Any, y: Any) -> bool:
     """Whether one operand is a type of its own that handles tensors itself."""
-    own = Operators
+    mine = Operators.__array_priority__
     return any(
-        not isinstance(one, own) and getattr(one, "__array_priority__", 0) > own.__array_priority__
+        not isinstance(one, Operators) and getattr(one, "__array_priority__", 0) > mine
         for one in (x, y)
     )

@@ -69,10 +69,13 @@ def _reduce(
 
     with OpBuilder(op_type, name) as op:
         tensor = op.tensor(input_tensor, "input_tensor", None, allowed)
-        if axis is None:
+        goes_whole = axis is None
+        if goes_whole:
             axis = _all_axes(tensor)
         axes = op.tensor(axis, "reduction_indices", None, INDICES)
         shape = _reduced_shape(op, tensor.shape.as_tuple(), constant_value(axes), keep)
+        if goes_whole and not keep:
+            shape = ()
         return op.output(result or tensor.dtype, shape, Pure(reduced))
 
 
@@ -445,11 +448,7 @@ def _arg(
         tensor = op.tensor(value, "input", None, REALS | {"bool"})
         axis_tensor = op.tensor(0 if axis is None else axis, "dimension", None, INDICES)
         shape, known = tensor.shape.as_tuple(), constant_value(axis_tensor)
-        if shape is not None and known is not None:
-            if not -len(shape) <= int(known) < len(shape):
-                raise op.refuse(
-                    f"Dimension ({known}) must be in the range [{-len(shape)}, {len(shape)})"
-                )
+        if shape is not None and known is not None and -len(shape) <= int(known) < len(shape):
             gone = int(known) % len(shape)
             shape = (*shape[:gone], *shape[gone + 1 :])
         elif shape is not None:

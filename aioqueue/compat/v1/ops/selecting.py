@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
-from aioqueue.compat.v1.core.convert import convert_to_tensor
+from aioqueue.compat.v1.core.convert import as_value
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import (
@@ -55,7 +55,7 @@ class UniqueWithCounts(NamedTuple):
 
     y: Tensor
     idx: Tensor
-    count: Tensor
+    count: Tensor  # type: ignore[assignment]  # TensorFlow's name
 
 
 class TopKV2(NamedTuple):
@@ -217,26 +217,19 @@ def one_hot(
 
 
 def _one_hot_dtype(on_value: Any, off_value: Any, dtype: Any) -> DType:
-    given = [
-        convert_to_tensor(one, dtype=None).dtype if dtype_hint(one) is None else dtype_hint(one)
-        for one in (on_value, off_value)
-        if one is not None
-    ]
+    values = [one for one in (on_value, off_value) if one is not None]
     if dtype is not None:
         wanted = dtypes.as_dtype(dtype)
-        tensors = [dtype_hint(one) for one in (on_value, off_value) if dtype_hint(one)]
-        for one in tensors:
-            if one != wanted:
-                raise TypeError(
-                    f"dtype {wanted!r} of one_hot differs from that of its values, {one!r}"
-                )
-        return wanted
-    found = [one for one in given if one is not None]
-    if len({one.name for one in found}) > 1:
-        raise TypeError(
-            f"dtype {found[0]!r} of on_value does not match dtype {found[1]!r} of off_value"
-        )
-    return found[0] if found else dtypes.float32
+        found = [one for one in map(dtype_hint, values) if one is not None]
+    else:
+        found = [
+            dtype_hint(one) or dtypes.as_dtype(np.asarray(as_value(one)).dtype) for one in values
+        ]
+        wanted = found[0] if found else dtypes.float32
+    for one in found:
+        if one != wanted:
+            raise TypeError(f"one_hot: a value is {one.name}, where {wanted.name} is wanted")
+    return wanted
 
 
 def sequence_mask(

@@ -1,0 +1,10 @@
+"""``tf.bitwise``: the bits of integers."""
+
+from __future__ import annotations
+
+from aioqueue.compat.v1.absent import names_of
+from aioqueue.compat.v1.ops.math import bitwise_and, bitwise_or, bitwise_xor, invert
+
+__all__ = ("bitwise_and", "bitwise_or", "bitwise_xor", "invert")
+
+__getattr__ = names_of(__name__)

@@ -1,0 +1,92 @@
+"""Whole files: `read_file`, `write_file`, `matching_files`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from aioqueue.compat.v1.core import dtypes
+from aioqueue.compat.v1.core.graph import Operation, Tensor, op
+from aioqueue.compat.v1.ops.building import OpBuilder
+from aioqueue.compat.v1.ops.filesystems import Local, failing_as, filesystem
+
+__all__ = ("glob_files", "matching_files", "read_file", "write_file")
+
+
+def read_file(filename: Any, name: str | None = None) -> Tensor:
+    """The contents of a file, as one string.
+
+    Args:
+        filename: a path, or an URL.
+        name: name of the op.
+
+    Raises:
+        NotFoundError: when it runs: there is no such file.
+    """
+
+    def read(step: Any, path: bytes) -> bytes:
+        system, place = filesystem(path)
+        with failing_as(path), system.open(place, "rb") as file:
+            contents: bytes = file.read()
+        return contents
+
+    with OpBuilder("ReadFile", name) as builder:
+        path = builder.tensor(filename, "filename", dtypes.string)
+        builder.rank(path, 0)
+        return builder.output(dtypes.string, (), read)
+
+
+def write_file(filename: Any, contents: Any, name: str | None = None) -> Operation:
+    """Write a string to a file, which is made or replaced, as are directories on the way.
+
+    Args:
+        filename: a path, or an URL.
+        contents: a string.
+        name: name of the op.
+    """
+
+    def write(step: Any, path: bytes, contents: bytes) -> None:
+        system, place = filesystem(path)
+        with failing_as(path):
+            if os.path.dirname(place):
+                system.makedirs(os.path.dirname(place), exist_ok=True)
+            with system.open(place, "wb") as file:
+                file.write(contents)
+
+    with OpBuilder("WriteFile", name) as builder:
+        for argument, value in (("filename", filename), ("contents", contents)):
+            builder.rank(builder.tensor(value, argument, dtypes.string), 0)
+        return op("WriteFile", builder.inputs, (), write, name=builder.name)
+
+
+def matching_files(pattern: Any, name: str | None = None) -> Tensor:
+    """The paths of the files that match one or more patterns, in order.
+
+    Args:
+        pattern: a pattern such as ``"/data/*.csv"``, or a vector of them.
+        name: name of the op.
+    """
+
+    def matching(step: Any, patterns: Any) -> Any:
+        found: list[bytes] = []
+        for one in np.ravel(np.asarray(patterns, object)).tolist():
+            found += [os.fsencode(path) for path in glob_files(one)]
+        result = np.empty(len(found), object)
+        result[:] = sorted(found)
+        return result
+
+    with OpBuilder("MatchingFiles", name) as builder:
+        builder.tensor(pattern, "pattern", dtypes.string)
+        return builder.output(dtypes.string, (None,), matching)
+
+
+def glob_files(pattern: Any) -> list[str]:
+    """The paths that match a pattern, in order; of an URL's file system with its protocol."""
+    system, place = filesystem(pattern)
+    with failing_as(pattern):
+        found: list[str] = list(system.glob(place))
+    if not isinstance(system, Local):
+        found = [system.unstrip_protocol(path) for path in found]
+    return sorted(found)

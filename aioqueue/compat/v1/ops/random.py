@@ -1,0 +1,486 @@
+"""Random numbers: the same ones as TensorFlow's for the same seeds.
+
+Every op has a Philox generator of its own in each session, keyed by the graph's and the op's seed
+(see `set_random_seed`), and each run takes the next part of its numbers. Integers, uniform numbers
+and shuffles are TensorFlow 1's on the CPU bit for bit, and so are those of `multinomial` while one
+thread would draw them. Normal numbers use the same words and the same formula (Box and Muller's)
+and may differ in the last bits, because TensorFlow takes logarithms and sines of the C library.
+
+An op without a seed, in a graph that has one, gets the number of ops made before it, as in
+TensorFlow. Functions that TensorFlow composes of many ops are mostly one op here, so give an op a
+seed of its own where its numbers are to be the same in both.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aioqueue.compat.v1.core import dtypes, scopes
+from aioqueue.compat.v1.core.convert import convert_to_tensor
+from aioqueue.compat.v1.core.dtypes import DType
+from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.ops import arrays, indexing, math
+from aioqueue.compat.v1.ops.building import INDICES, REALS, OpBuilder, Pure, array, invalid
+from aioqueue.compat.v1.ops.static import constant_value, shape_value
+from aioqueue.philox import philox_blocks, resolve_seed
+
+__all__ = (
+    "categorical",
+    "multinomial",
+    "random_crop",
+    "random_normal",
+    "random_shuffle",
+    "random_uniform",
+    "truncated_normal",
+)
+
+_FLOATS: Final = frozenset(("float16", "float32", "float64"))
+_RESERVED: Final = 256
+"""Blocks of four words that TensorFlow sets aside for each number, whatever it needs."""
+_BLOCKS_AT_ONCE: Final = 1 << 18
+
+_Draw = Callable[["_Words", int], NDArray[Any]]
+"""Makes so many numbers from the words that begin at a place."""
+
+
+class _Words:
+    """The words of one generator from one block on.
+
+    Args:
+        seeds: the generator's two seeds.
+        first: the block.
+    """
+
+    __slots__ = ("_first", "_seeds")
+
+    def __init__(self, seeds: tuple[int, int], first: int) -> None:
+        self._seeds = seeds
+        self._first = first
+
+    def take(self, count: int) -> NDArray[np.uint32]:
+        """The first `count` words."""
+        return philox_blocks(*self._seeds, self._first, -(-count // 4))[:count]
+
+    def blocks(self, first: int, count: int) -> NDArray[np.uint32]:
+        """The words of some later blocks, four to a row."""
+        return philox_blocks(*self._seeds, self._first + first, count).reshape(-1, 4)
+
+
+class _Generator:
+    """An op's generator in one session: where its next numbers begin."""
+
+    __slots__ = ("_block", "_lock", "_seeds")
+
+    def __init__(self, seeds: tuple[int | None, int | None]) -> None:
+        graph_seed, op_seed = seeds
+        given = None if graph_seed is None or op_seed is None else (graph_seed, op_seed)
+        self._seeds = resolve_seed(given)
+        self._block = 0
+        self._lock = threading.Lock()
+
+    def reserve(self, blocks: int) -> _Words:
+        """Set blocks aside for one run."""
+        with self._lock:
+            first = self._block
+            self._block += blocks
+        return _Words(self._seeds, first)
+
+
+class _RandomKernel:
+    """A kernel that draws from its session's generator.
+
+    Args:
+        seeds: of the op.
+        function: ``function(generator, *values)``.
+    """
+
+    __slots__ = ("_function", "_seeds")
+
+    def __init__(self, seeds: tuple[int | None, int | None], function: Callable[..., Any]) -> None:
+        self._seeds = seeds
+        self._function = function
+
+    def __call__(self, step: Any, *values: Any) -> Any:
+        """The random numbers of this run."""
+        key = ("random", self)
+        generator = step.own_resources.get_or_create(key, lambda: _Generator(self._seeds))
+        with np.errstate(all="ignore"):
+            result = self._function(generator, *values)
+        return result[()] if isinstance(result, np.ndarray) else result
+
+
+def _shape_tensor(shape: Any) -> Tensor:
+    """A shape as a tensor, int32 if nothing says otherwise."""
+    if isinstance(shape, list | tuple) and not shape:
+        shape = np.zeros(0, np.int32)
+    return convert_to_tensor(shape, name="shape")
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    sizes = tuple(np.ravel(shape).tolist())
+    if min(sizes, default=0) < 0:
+        raise invalid(f"Dimension {min(sizes)} must be >= 0")
+    return sizes
+
+
+def _drawn(
+    op_type: str, shape: Tensor, dtype: DType, seeds: Any, draw: _Draw, name: str | None
+) -> Tensor:
+    """An op that fills a shape with numbers."""
+
+    def fill(generator: _Generator, sizes: Any) -> Any:
+        wanted = _sizes(sizes)
+        count = int(np.prod(wanted, dtype=np.int64))
+        words = generator.reserve(count * _RESERVED)
+        return draw(words, count).astype(dtype.numpy, copy=False).reshape(wanted)
+
+    with OpBuilder(op_type, name) as op:
+        sizes = op.tensor(shape, "shape", None, INDICES)
+        attrs = {"seed": seeds[0] or 0, "seed2": seeds[1] or 0, "dtype": dtype}
+        return op.output(dtype, shape_value(sizes), _RandomKernel(seeds, fill), attrs=attrs)
+
+
+# Uniform numbers.
+
+
+def random_uniform(
+    shape: Any,
+    minval: Any = 0,
+    maxval: Any = None,
+    dtype: Any = dtypes.float32,
+    seed: int | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """Numbers from `minval` up to `maxval`, without it, all equally likely.
+
+    Args:
+        shape: of the result.
+        minval: the smallest number.
+        maxval: the end; 1 for floats if left out.
+        dtype: float16, float32, float64, int32 or int64.
+        seed: of the op.
+        name: name of the op.
+
+    Raises:
+        ValueError: `dtype` is none of these, or is an integer and there is no `maxval`.
+        InvalidArgumentError: when it runs: there is no integer between the limits.
+    """
+    wanted = dtypes.as_dtype(dtype)
+    if wanted.name not in _FLOATS | INDICES:
+        raise ValueError(
+            f"Invalid dtype {wanted!r}; expected float16, float32, float64, int32 or int64"
+        )
+    if maxval is None:
+        if wanted.is_integer:
+            raise ValueError(f"Must specify maxval for integer dtype {wanted!r}")
+        maxval = 1
+    with scopes.name_scope(name, "random_uniform") as scope:
+        size = _shape_tensor(shape)
+        low = convert_to_tensor(minval, dtype=wanted, name="min")
+        high = convert_to_tensor(maxval, dtype=wanted, name="max")
+        seeds = scopes.get_seed(seed)
+        if wanted.is_integer:
+            return _uniform_int(size, low, high, seeds, scope)
+        numbers = _drawn("RandomUniform", size, wanted, seeds, _UNIFORM[wanted.name], None)
+        return math.add(numbers * (high - low), low, name=scope)
+
+
+def _uniform_int(shape: Tensor, low: Tensor, high: Tensor, seeds: Any, name: str) -> Tensor:
+    def fill(generator: _Generator, sizes: Any, low: Any, high: Any) -> Any:
+        if low >= high:
+            raise invalid(f"Need minval < maxval, got {low} >= {high}")
+        wanted = _sizes(sizes)
+        count = int(np.prod(wanted, dtype=np.int64))
+        words = generator.reserve(count * _RESERVED)
+        unsigned = np.uint32 if low.dtype == np.int32 else np.uint64
+        many = _words64(words, count) if unsigned is np.uint64 else words.take(count)
+        span = unsigned((int(high) - int(low)) % 2 ** (8 * unsigned().itemsize))
+        numbers = (many % span).view(low.dtype) + low
+        return numbers.reshape(wanted)
+
+    with OpBuilder("RandomUniformInt", name) as op:
+        sizes = op.tensor(shape, "shape", None, INDICES)
+        op.alike(INDICES, minval=low, maxval=high)
+        attrs = {"seed": seeds[0] or 0, "seed2": seeds[1] or 0}
+        return op.output(low.dtype, shape_value(sizes), _RandomKernel(seeds, fill), attrs=attrs)
+
+
+def _words64(words: _Words, count: int) -> NDArray[np.uint64]:
+    pairs = words.take(2 * count).astype(np.uint64).reshape(-1, 2)
+    return pairs[:, 0] | (pairs[:, 1] << np.uint64(32))
+
+
+def _as_float32(words: NDArray[np.uint32]) -> NDArray[np.float32]:
+    """23 bits of each word as a number of [0, 1)."""
+    bits = (words & np.uint32(0x7FFFFF)) | np.uint32(127 << 23)
+    return bits.view(np.float32) - np.float32(1)
+
+
+def _as_float64(words: NDArray[np.uint32]) -> NDArray[np.float64]:
+    """52 bits of each pair of words as a number of [0, 1)."""
+    pairs = words.reshape(-1, 2).astype(np.uint64)
+    high = (pairs[:, 0] & np.uint64(0xFFFFF)) << np.uint64(32)
+    bits = high | pairs[:, 1] | np.uint64(1023 << 52)
+    return bits.view(np.float64) - np.float64(1)
+
+
+def _as_float16(words: NDArray[np.uint32]) -> NDArray[np.float16]:
+    """10 bits of each word as a number of [0, 1)."""
+    bits = (words & np.uint32(0x3FF)).astype(np.uint16) | np.uint16(15 << 10)
+    return bits.view(np.float16) - np.float16(1)
+
+
+_UNIFORM: Final[dict[str, _Draw]] = {
+    "float16": lambda words, count: _as_float16(words.take(count)),
+    "float32": lambda words, count: _as_float32(words.take(count)),
+    "float64": lambda words, count: _as_float64(words.take(2 * count)),
+}
+
+
+# Normal numbers.
+
+
+def random_normal(
+    shape: Any,
+    mean: Any = 0.0,
+    stddev: Any = 1.0,
+    dtype: Any = dtypes.float32,
+    seed: int | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """Normally distributed numbers.
+
+    Args:
+        shape: of the result.
+        mean: their mean.
+        stddev: their standard deviation.
+        dtype: float16, float32 or float64.
+        seed: of the op.
+        name: name of the op.
+    """
+    return _normal(
+        "RandomStandardNormal", "random_normal", _normals, shape, mean, stddev, dtype, seed, name
+    )
+
+
+def truncated_normal(
+    shape: Any,
+    mean: Any = 0.0,
+    stddev: Any = 1.0,
+    dtype: Any = dtypes.float32,
+    seed: int | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """Normally distributed numbers within two standard deviations of the mean.
+
+    The arguments are those of `random_normal`.
+    """
+    return _normal(
+        "TruncatedNormal", "truncated_normal", _truncated, shape, mean, stddev, dtype, seed, name
+    )
+
+
+def _normal(
+    op_type: str,
+    default: str,
+    draw: Callable[[_Words, int, bool], NDArray[Any]],
+    shape: Any,
+    mean: Any,
+    stddev: Any,
+    dtype: Any,
+    seed: int | None,
+    name: str | None,
+) -> Tensor:
+    wanted = dtypes.as_dtype(dtype)
+    if wanted.name not in _FLOATS:
+        raise TypeError(f"{default}: got dtype {wanted!r}; expected float16, float32 or float64")
+    is_double = wanted == dtypes.float64
+    with scopes.name_scope(name, default) as scope:
+        size = _shape_tensor(shape)
+        centre = convert_to_tensor(mean, dtype=wanted, name="mean")
+        spread = convert_to_tensor(stddev, dtype=wanted, name="stddev")
+        seeds = scopes.get_seed(seed)
+        numbers = _drawn(
+            op_type, size, wanted, seeds, lambda words, count: draw(words, count, is_double), None
+        )
+        return math.add(numbers * spread, centre, name=scope)
+
+
+def _box_muller(words: NDArray[np.uint32], is_double: bool) -> NDArray[Any]:
+    """Pairs of normal numbers, as many as there are words (half as many if `is_double`).
+
+    G. E. P. Box and M. E. Muller, "A note on the generation of random normal deviates", Annals of
+    Mathematical Statistics, 1958.
+    """
+    least = 1e-7
+    if is_double:
+        uniform = _as_float64(words).reshape(-1, 2)
+        radius = np.sqrt(-2.0 * np.log(np.maximum(uniform[:, 0], least)))
+        angle = 2.0 * np.pi * uniform[:, 1]
+        return np.stack((np.sin(angle) * radius, np.cos(angle) * radius), axis=1).ravel()
+    single = _as_float32(words).reshape(-1, 2)
+    first = np.maximum(single[:, 0], np.float32(least)).astype(np.float64)
+    # In double and rounded, which is what a good C library's float functions give.
+    logarithm = np.log(first).astype(np.float32)
+    radius32 = np.sqrt(np.float32(-2) * logarithm)
+    turn = (2.0 * np.pi * single[:, 1].astype(np.float64)).astype(np.float32).astype(np.float64)
+    sines, cosines = np.sin(turn).astype(np.float32), np.cos(turn).astype(np.float32)
+    return np.stack((sines * radius32, cosines * radius32), axis=1).ravel()
+
+
+def _normals(words: _Words, count: int, is_double: bool) -> NDArray[Any]:
+    per_block = 2 if is_double else 4
+    blocks = -(-count // per_block)
+    return _box_muller(words.take(4 * blocks), is_double)[:count]
+
+
+def _truncated(words: _Words, count: int, is_double: bool) -> NDArray[Any]:
+    """Each group of results has 256 words per result to draw from, until enough are near 0."""
+    group = 2 if is_double else 4
+    stride = group * _RESERVED // 4
+    groups = -(-count // group)
+    at_once = max(1, _BLOCKS_AT_ONCE // stride)
+    parts = [
+        _truncated_groups(words, first, min(at_once, groups - first), group, stride)
+        for first in range(0, groups, at_once)
+    ]
+    return np.concatenate(parts)[:count] if parts else np.zeros(0)
+
+
+def _truncated_groups(
+    words: _Words, first: int, groups: int, group: int, stride: int
+) -> NDArray[Any]:
+    rows = words.blocks(first * stride, groups * stride).reshape(groups, -1)
+    some = 8 * group  # words that are nearly always enough
+    numbers = _first_near(rows[:, :some], group)
+    short = np.flatnonzero(np.isnan(numbers).any(axis=1))
+    if len(short):
+        numbers[short] = _first_near(rows[short], group)
+    return numbers.ravel()
+
+
+def _first_near(rows: NDArray[np.uint32], group: int) -> NDArray[Any]:
+    """The first `group` normal numbers of each row of words that are below 2; NaN for lack."""
+    numbers = _box_muller(np.ascontiguousarray(rows).ravel(), group == 2).reshape(len(rows), -1)
+    near = np.abs(numbers) < 2
+    order = np.argsort(~near, axis=1, kind="stable")[:, :group]
+    chosen = np.take_along_axis(numbers, order, 1)
+    return np.where(np.take_along_axis(near, order, 1), chosen, np.nan)
+
+
+# Drawing from what is there.
+
+
+def random_shuffle(value: Any, seed: int | None = None, name: str | None = None) -> Tensor:
+    """The rows of a tensor in a random order."""
+    seeds = scopes.get_seed(seed)
+
+    def shuffled(generator: _Generator, x: Any) -> Any:
+        x = array(x)
+        if x.size <= 1 or len(x) <= 1:
+            return x
+        count = len(x)
+        words = generator.reserve(-(-(count - 1) // 4)).take(count - 1).tolist()
+        order = list(range(count))
+        for place, word in enumerate(words):
+            other = place + word % (count - place)
+            order[place], order[other] = order[other], order[place]
+        return x[order]
+
+    with OpBuilder("RandomShuffle", name) as op:
+        tensor = op.tensor(value, "value")
+        return op.output(tensor.dtype, tensor.shape.as_tuple(), _RandomKernel(seeds, shuffled))
+
+
+def multinomial(
+    logits: Any,
+    num_samples: Any,
+    seed: int | None = None,
+    name: str | None = None,
+    output_dtype: Any = None,
+) -> Tensor:
+    """Classes drawn with given odds.
+
+    Args:
+        logits: ``[rows, classes]``: the logarithms of the odds, up to a constant per row.
+        num_samples: how many to draw per row.
+        seed: of the op.
+        name: name of the op.
+        output_dtype: int64, or int32.
+
+    Returns:
+        ``[rows, num_samples]``.
+    """
+    wanted = dtypes.int64 if output_dtype is None else dtypes.as_dtype(output_dtype)
+
+    def drawn(generator: _Generator, logits: Any, count: Any) -> Any:
+        rows, wide = np.asarray(logits, np.float64), int(count)
+        if rows.ndim != 2:
+            raise invalid(f"logits should be a matrix, got shape {list(rows.shape)}")
+        reserved = len(rows) * 2 * (-(-wide // 4) * 4)
+        words = generator.reserve(reserved * _RESERVED).take(2 * wide * len(rows))
+        uniform = _as_float64(words).reshape(len(rows), wide)
+        result = np.empty(uniform.shape, wanted.numpy)
+        for row, numbers, places in zip(rows, uniform, result, strict=True):
+            finite = np.isfinite(row)
+            top = row[finite].max(initial=np.finfo(row.dtype).min)
+            heights = np.cumsum(np.where(finite, np.exp(row - top), 0))
+            places[:] = np.searchsorted(heights, numbers * heights[-1], side="right")
+        return result
+
+    with OpBuilder("Multinomial", name, "multinomial") as op:
+        tensor = op.tensor(logits, "logits", None, REALS)
+        seeds = scopes.get_seed(seed)
+        count = op.tensor(num_samples, "num_samples", dtypes.int32)
+        known, rows = constant_value(count), op.rank(tensor, 2)
+        assert rows is not None
+        shape = (rows[0], None if known is None else int(known))
+        return op.output(wanted, shape, _RandomKernel(seeds, drawn))
+
+
+def categorical(
+    logits: Any,
+    num_samples: Any,
+    dtype: Any = None,
+    seed: int | None = None,
+    name: str | None = None,
+    output_dtype: Any = None,
+) -> Tensor:
+    """Classes drawn with given odds: `multinomial` with its arguments in another order."""
+    wanted = output_dtype if dtype is None else dtype
+    return multinomial(logits, num_samples, seed, name or "categorical", wanted)
+
+
+def random_crop(value: Any, size: Any, seed: int | None = None, name: str | None = None) -> Tensor:
+    """A block of a given size from a random place.
+
+    Raises:
+        InvalidArgumentError: when it runs: the block is larger than `value`.
+    """
+    with scopes.name_scope(name, "random_crop") as scope:
+        value = convert_to_tensor(value, name="value")
+        size = convert_to_tensor(size, dtype=dtypes.int32, name="size")
+        shape = arrays.shape(value)
+        limit = shape - size + 1
+        places = random_uniform(
+            arrays.shape(shape), dtype=dtypes.int32, maxval=dtypes.int32.max, seed=seed
+        )
+        return _crop(value, places, limit, size, scope)
+
+
+def _crop(value: Tensor, places: Tensor, limit: Tensor, size: Tensor, name: str) -> Tensor:
+    def begin(places: Any, limit: Any) -> Any:
+        if (limit <= 0).any():
+            raise invalid(f"Need value.shape >= size: it is larger by {(1 - limit).tolist()}")
+        return places % limit
+
+    with OpBuilder("CropBegin", None) as op:
+        op.tensor(places, "places")
+        op.tensor(limit, "limit")
+        start = op.output(dtypes.int32, limit.shape.as_tuple(), Pure(begin))
+    return indexing.slice(value, start, size, name=name)
