@@ -14,9 +14,10 @@ itself has checksums in it stays a good one.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from types import TracebackType
-from typing import IO, Any, Final, Self
+from typing import IO, Final, Self
 
 from aioqueue.inputs.compression import required
 from aioqueue.inputs.files import (
@@ -214,9 +215,11 @@ def masked_crc32c(data: bytes) -> int:
     Returns:
         An int of 32 bits.
     """
-    checksum: int = _crc32c().value(data)
+    checksum = _crc32c()(data)
     return ((checksum >> 15 | checksum << 17) + _MASK) & 0xFFFFFFFF
 
 
-def _crc32c() -> Any:
-    return required("google_crc32c", "tfrecord", "TFRecord files")
+@cache
+def _crc32c() -> Callable[[bytes], int]:
+    found: Callable[[bytes], int] = required("google_crc32c", "tfrecord", "TFRecord files").value
+    return found
