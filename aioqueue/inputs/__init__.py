@@ -1,5 +1,68 @@
-"""The input pipeline: sources, readers, prepared examples, batches."""
+"""The input pipeline: sources, readers, prepared examples, batches.
+
+In practice a queue is never used by itself. Names of files are produced and shuffled, read, decoded,
+prepared by many workers, shuffled again and batched, each step with its own queue. These are the
+parts, which compose with plain ``for`` and ``async for``, and stop, close and report through the
+coordinator as queue runners do:
+
+* **sources** of items: `items`, `numbers`, `arrays`, `files`, and mixtures of them;
+* **readers** of files: `read_lines`, `read_csv`, `read_records`, `read_tfrecords`,
+  `read_whole_files`;
+* `prepare`: calls a function for each item on tasks, threads or processes, by a failure policy;
+* **batchers**: `batch`, `shuffle_batch`, `bucket_by_sequence_length`;
+* `broadcast`: the same batches to several consumers.
+
+Whatever is given an async queue or coordinator is awaited; what is given one of `aioqueue.sync`
+blocks. So there is one set of names for coroutines and for threads.
+"""
 
 from __future__ import annotations
 
-__all__ = ()
+from aioqueue.inputs.batching import BatchStatistics, batch, shuffle_batch
+from aioqueue.inputs.broadcasting import ConsumerStatistics, broadcast
+from aioqueue.inputs.bucketing import BucketStatistics, bucket_by_sequence_length
+from aioqueue.inputs.files import files
+from aioqueue.inputs.mixing import mix
+from aioqueue.inputs.policies import Retry
+from aioqueue.inputs.prepare import AsyncPrepareRunner, PrepareRunner, prepare
+from aioqueue.inputs.quarantine import Quarantined, read_quarantine
+from aioqueue.inputs.readers import Reader, read_records, read_whole_files
+from aioqueue.inputs.records import TFRecordWriter, read_tfrecords
+from aioqueue.inputs.sources import Entry, Source, arrays, items, numbers, rng
+from aioqueue.inputs.streams import AsyncBatchStream, BatchStream
+from aioqueue.inputs.text import read_csv, read_lines
+from aioqueue.inputs.totals import PrepareStatistics
+
+__all__ = (
+    "AsyncBatchStream",
+    "AsyncPrepareRunner",
+    "BatchStatistics",
+    "BatchStream",
+    "BucketStatistics",
+    "ConsumerStatistics",
+    "Entry",
+    "PrepareRunner",
+    "PrepareStatistics",
+    "Quarantined",
+    "Reader",
+    "Retry",
+    "Source",
+    "TFRecordWriter",
+    "arrays",
+    "batch",
+    "broadcast",
+    "bucket_by_sequence_length",
+    "files",
+    "items",
+    "mix",
+    "numbers",
+    "prepare",
+    "read_csv",
+    "read_lines",
+    "read_quarantine",
+    "read_records",
+    "read_tfrecords",
+    "read_whole_files",
+    "rng",
+    "shuffle_batch",
+)

@@ -1,4 +1,4 @@
-"""Rows 9 to 12: whole pipelines, each peer in a process of its own, alternately.
+"""Rows 9 to 12, and 17 to 19: whole pipelines, each peer in a process of its own, alternately.
 
 ``python -m tests.benchmarks.pipelines WORKLOAD PEER COUNT`` runs one and prints its figures as
 JSON.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import resource
 import statistics
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -25,8 +27,8 @@ from tests.benchmarks.harness import Comparison, Mode, Row, installed
 
 __all__ = ("measure",)
 
-BATCHES = {"tiny": 128, "jpeg": 32, "io": 32}
-COUNTS = {"tiny": 400_000, "jpeg": 3_200, "io": 40_000}
+BATCHES = {"tiny": 128, "jpeg": 32, "io": 32, "pycpu": 32}
+COUNTS = {"tiny": 400_000, "jpeg": 3_200, "io": 40_000, "pycpu": 16_000}
 IO_SECONDS = 0.005
 IO_WORKERS = 64
 
@@ -64,18 +66,33 @@ class MakeJpeg:
         return self.cv2.resize(image, (224, 224)), i
 
 
+class MakeInPython:
+    """Hold the GIL for about 0.4 ms, as a tokenizer written in Python would."""
+
+    def __call__(self, i: int) -> tuple[Any, int]:
+        total = i
+        for step in range(7_000):
+            total = (total * 31 + step) & 0xFFFFFF
+        return _FEATURES[total & 1023], i
+
+
 def maker(workload: str) -> Callable[[int], tuple[Any, int]]:
-    return make_tiny if workload == "tiny" else MakeJpeg()
+    if workload == "tiny":
+        return make_tiny
+    return MakeInPython() if workload == "pycpu" else MakeJpeg()
 
 
 # The peers: async iterators over batches.
 
 
-async def by_aioqueue(workload: str, count: int) -> AsyncIterator[Any]:
-    batch = BATCHES[workload]
+def queue_for(workload: str) -> aioqueue.FIFOQueue:
     shape = (4,) if workload != "jpeg" else (224, 224, 3)
     dtype = "uint8" if workload == "jpeg" else "float32"
-    queue = aioqueue.FIFOQueue(8 * batch, [dtype, "int64"], [shape, ()])
+    return aioqueue.FIFOQueue(8 * BATCHES[workload], [dtype, "int64"], [shape, ()])
+
+
+async def by_aioqueue(workload: str, count: int) -> AsyncIterator[Any]:
+    queue = queue_for(workload)
     numbers = iter(range(count))
     lock = threading.Lock()
 
@@ -87,6 +104,7 @@ async def by_aioqueue(workload: str, count: int) -> AsyncIterator[Any]:
                 raise aioqueue.OutOfRangeError("no more numbers") from None
 
     ops: list[Callable[[], Any]]
+    ends: tuple[type[BaseException], ...] = (aioqueue.OutOfRangeError, StopIteration)
     if workload == "io":
 
         async def fetch() -> None:
@@ -95,17 +113,48 @@ async def by_aioqueue(workload: str, count: int) -> AsyncIterator[Any]:
             await queue.enqueue((_FEATURES[i & 1023], i))
 
         ops = [fetch] * IO_WORKERS
-    else:
-        make, enqueue = maker(workload), queue.sync.enqueue
+    elif workload == "tiny":
+        enqueue = queue.sync.enqueue
 
         def prepare() -> None:
-            enqueue(make(next_number()))
+            enqueue(make_tiny(next(numbers)))
 
-        ops = [prepare] * (1 if workload == "tiny" else 2)
+        ops = [prepare]
+    else:
+        make, put = maker(workload), queue.sync.enqueue
+
+        def prepare_one_of_many() -> None:
+            put(make(next_number()))
+
+        ops = [prepare_one_of_many] * 2
+    runner = aioqueue.QueueRunner(queue, ops, queue_closed_exception_types=ends)
     async with aioqueue.Coordinator() as coord:
-        coord.start(aioqueue.QueueRunner(queue, ops))
-        async for examples in queue.batches(batch):
+        coord.start(runner)
+        async for examples in queue.batches(BATCHES[workload]):
             yield examples
+
+
+async def by_prepare(workload: str, count: int, ordered: bool = False) -> AsyncIterator[Any]:
+    """What users write: the function, and where it is to run."""
+    from aioqueue.inputs import numbers, prepare
+
+    queue = queue_for(workload)
+    runner = prepare(
+        numbers(count, epochs=1),
+        maker(workload),
+        into=queue,
+        workers=2,
+        where="process" if workload == "pycpu" else "thread",
+        ordered=ordered,
+    )
+    async with aioqueue.Coordinator() as coord:
+        coord.start(runner)
+        async for examples in queue.batches(BATCHES[workload]):
+            yield examples
+
+
+def by_prepare_in_order(workload: str, count: int) -> AsyncIterator[Any]:
+    return by_prepare(workload, count, ordered=True)
 
 
 async def by_limit(workload: str, count: int) -> AsyncIterator[Any]:
@@ -118,6 +167,34 @@ async def by_limit(workload: str, count: int) -> AsyncIterator[Any]:
 
     await asyncio.gather(*(asyncio.to_thread(run, start) for start in range(2)))
     for _ in range(count // BATCHES[workload]):
+        yield None
+
+
+def run_bare(workload: str, start: int, count: int, seconds: Any) -> None:
+    """One bare process: the function, and nothing else."""
+    make = maker(workload)
+    began = perf_counter()
+    for i in range(start, count, 2):
+        make(i)
+    seconds.put(perf_counter() - began)
+
+
+async def by_processes(workload: str, count: int) -> AsyncIterator[Any]:
+    """The same function in two bare processes; starting them is not counted."""
+    context = multiprocessing.get_context("spawn")
+    seconds: Any = context.Queue()
+    processes = [
+        context.Process(target=run_bare, args=(workload, start, count, seconds))
+        for start in range(2)
+    ]
+    for process in processes:
+        process.start()
+    took = max([seconds.get() for _ in processes])
+    for process in processes:
+        process.join()
+    yield None
+    await asyncio.sleep(took)  # as long as the slower one took, all batches but the first
+    for _ in range(count // BATCHES[workload] - 1):
         yield None
 
 
@@ -189,7 +266,10 @@ async def by_grain(workload: str, count: int) -> AsyncIterator[Any]:
 
 PEERS: dict[str, tuple[str, Callable[[str, int], AsyncIterator[Any]]]] = {
     "aioqueue": ("aioqueue", by_aioqueue),
+    "prepare": ("aioqueue", by_prepare),
+    "in order": ("aioqueue", by_prepare_in_order),
     "limit": ("numpy", by_limit),
+    "processes": ("numpy", by_processes),
     "torch": ("torch", by_torch),
     "spdl": ("spdl", by_spdl),
     "grain": ("grain", by_grain),
@@ -211,8 +291,10 @@ async def consume(workload: str, peer: str, count: int) -> dict[str, float]:
         first = first or perf_counter() - start
     seconds = perf_counter() - start
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    size = BATCHES[workload]
     return {
-        "rate": batches * BATCHES[workload] / seconds,
+        "rate": batches * size / seconds,
+        "steady": (batches - 1) * size / (seconds - first),  # without what starting takes
         "first": first,
         "cpu": sum(usage.ru_utime + usage.ru_stime for usage in usages) / count,
         "memory": (own_peak() + usages[1].ru_maxrss) * 1024.0,
@@ -236,47 +318,71 @@ def run_apart(workload: str, peer: str, count: int) -> dict[str, float]:
     return figures
 
 
-def requirements(workload: str) -> list[tuple[str, str, float]]:
-    """Number, peer, and the ratio of the rates to reach."""
-    return {
-        "tiny": [("9", "spdl", 100.0), ("9", "torch", 5.0)],
-        "jpeg": [
-            ("10", "limit", 0.97),
-            ("10", "torch", 1.05),
-            ("10", "spdl", 1.6),
-            ("10", "grain", 1.0),
-        ],
-        "io": [("11", "ideal", 0.95)],
-    }[workload]
+@dataclass(frozen=True)
+class Aim:
+    """What one of our pipelines must reach, in examples per second over those of a peer."""
+
+    number: str
+    ours: str
+    peer: str
+    ratio: float
+    rate: str = "rate"
+
+
+AIMS = {
+    "tiny": [Aim("9", "aioqueue", "spdl", 100.0), Aim("9", "aioqueue", "torch", 5.0)],
+    "jpeg": [
+        Aim("10", "aioqueue", "limit", 0.97),
+        Aim("10", "aioqueue", "torch", 1.05),
+        Aim("10", "aioqueue", "spdl", 1.6),
+        Aim("10", "aioqueue", "grain", 1.0),
+        Aim("18", "prepare", "limit", 0.97),
+        Aim("19", "in order", "prepare", 0.95),
+    ],
+    "io": [Aim("11", "aioqueue", "ideal", 0.95)],
+    "pycpu": [
+        Aim("17", "prepare", "processes", 0.9, "steady"),
+        Aim("17", "prepare", "torch", 1.25, "steady"),
+    ],
+}
 
 
 def measure_workload(workload: str, mode: Mode) -> Iterator[Comparison]:
     """All peers that are installed, alternately."""
     count = COUNTS[workload] // (50 if mode.quick else 1)
-    wanted = [peer for _, peer, _ in requirements(workload)]
+    aims = AIMS[workload]
     if workload == "jpeg" and not installed("cv2"):
         return
-    names = ["aioqueue", *(p for p in [*wanted, "spdl"] if p in PEERS)]
-    names = [name for name in dict.fromkeys(names) if installed(PEERS[name][0])]
+    names = [name for aim in aims for name in (aim.ours, aim.peer)]
+    names += ["spdl"] if workload == "io" else []
+    names = [name for name in dict.fromkeys(names) if name != "ideal"]
+    names = [name for name in names if installed(PEERS[name][0])]
     slower = {"spdl": 40 if workload == "tiny" else 1, "torch": 4 if workload == "tiny" else 1}
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for _ in range(max(1, mode.rounds // 2)):
         for name in names:
             runs[name].append(run_apart(workload, name, count // slower.get(name, 1)))
-    ours = runs["aioqueue"]
-    for number, peer, target in requirements(workload):
-        if peer == "ideal":
-            rates = [IO_WORKERS / IO_SECONDS] * len(ours)
-        elif peer in runs:
-            rates = [figures["rate"] for figures in runs[peer]]
-        else:
+    for aim in aims:
+        if aim.peer != "ideal" and aim.peer not in runs:
             continue
-        row = Row(number, f"{workload}, batches of {BATCHES[workload]}", peer, target)
-        ratios = [mine["rate"] / other for mine, other in zip(ours, rates, strict=True)]
-        shown = {"aioqueue": statistics.median(mine["rate"] for mine in ours)}
-        shown[peer] = statistics.median(rates)
-        yield Comparison(row, ratios, {k: f"{v:,.0f} examples/s" for k, v in shown.items()})
-    yield from side_figures(workload, {k: v for k, v in runs.items() if k != "limit"})
+        mine = [figures[aim.rate] for figures in runs[aim.ours]]
+        theirs = [IO_WORKERS / IO_SECONDS] * len(mine)
+        if aim.peer != "ideal":
+            theirs = [figures[aim.rate] for figures in runs[aim.peer]]
+        what = workload if aim.ours == "aioqueue" else f"{workload} by {TITLES[aim.ours]}"
+        row = Row(aim.number, f"{what}, batches of {BATCHES[workload]}", aim.peer, aim.ratio)
+        shown = {aim.ours: statistics.median(mine), aim.peer: statistics.median(theirs)}
+        yield Comparison(
+            row,
+            [a / b for a, b in zip(mine, theirs, strict=True)],
+            {name: f"{rate:,.0f} examples/s" for name, rate in shown.items()},
+        )
+    if "aioqueue" in runs:
+        peers = {"aioqueue", "torch", "spdl", "grain"}
+        yield from side_figures(workload, {k: v for k, v in runs.items() if k in peers})
+
+
+TITLES = {"prepare": "prepare", "in order": "prepare(ordered=True)"}
 
 
 def side_figures(workload: str, runs: dict[str, list[dict[str, float]]]) -> Iterator[Comparison]:
@@ -299,8 +405,8 @@ def side_figures(workload: str, runs: dict[str, list[dict[str, float]]]) -> Iter
 
 
 def measure(mode: Mode) -> Iterator[Comparison]:
-    """Rows 9 to 12."""
-    for workload in ("tiny", "jpeg", "io"):
+    """Rows 9 to 12, and 17 to 19."""
+    for workload in AIMS:
         yield from measure_workload(workload, mode)
 
 
