@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple, overload
 
 import numpy as np
 
@@ -20,6 +20,26 @@ _BLOCK: Final = 2**16
 _AHEAD: Final = 4096
 
 
+@overload
+def read_lines(
+    paths: Paths,
+    *,
+    encoding: str = "utf-8",
+    errors: str = "strict",
+    skip_header_lines: int = 0,
+    compression: str | None = "infer",
+    storage_options: StorageOptions = None,
+) -> Reader[str]: ...
+@overload
+def read_lines(
+    paths: Paths,
+    *,
+    encoding: None,
+    errors: str = "strict",
+    skip_header_lines: int = 0,
+    compression: str | None = "infer",
+    storage_options: StorageOptions = None,
+) -> Reader[bytes]: ...
 def read_lines(
     paths: Paths,
     *,
@@ -107,12 +127,13 @@ def read_csv(
     Raises:
         InvalidArgumentError: an argument is wrong.
     """
-    for argument, value in (("delimiter", delimiter), ("quotechar", quotechar)):
-        if not (isinstance(value, str) and len(value) == 1) and (argument, value) != (
-            "quotechar",
-            None,
-        ):
-            raise InvalidArgumentError(f"{argument}: got {value!r}; expected one character")
+    if not _is_character(delimiter):
+        raise InvalidArgumentError(f"delimiter: got {delimiter!r}; expected one character")
+    if quotechar is not None and (not _is_character(quotechar) or quotechar == delimiter):
+        raise InvalidArgumentError(
+            f"quotechar: got {quotechar!r}; expected one character that is not the delimiter,"
+            " or None"
+        )
     table = _Table(dtypes, columns, delimiter, quotechar)
     skip = checked_size(skip_header_lines, "skip_header_lines", 0)
     if table.named and not skip:
@@ -135,6 +156,10 @@ def read_csv(
         compression=compression,
         storage_options=storage_options,
     )
+
+
+def _is_character(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 1 and value not in "\r\n"
 
 
 class _Decoder(NamedTuple):

@@ -346,7 +346,9 @@ class TestCsv:
             ({"delimiter": ""}, "delimiter: got ''"),
             ({"delimiter": ", "}, "delimiter"),
             ({"delimiter": None}, "delimiter"),
+            ({"delimiter": "\n"}, "delimiter"),
             ({"quotechar": "ab"}, "quotechar"),
+            ({"quotechar": ","}, "quotechar: got ',';"),
             ({"encoding": None}, "encoding: got None"),
         ],
     )
@@ -386,7 +388,7 @@ class TestPaths:
 
     def test_of_an_async_queue_need_its_thread_face(self) -> None:
         with pytest.raises(InvalidArgumentError, match=r"queue\.sync"):
-            read_lines(sync.FIFOQueue(5).aio)  # type: ignore[arg-type]
+            read_lines(sync.FIFOQueue(5).aio)  # type: ignore[call-overload]
 
 
 class TestEntries:
