@@ -684,8 +684,18 @@ for scenario in SCENARIOS:
             spin_until(lambda: ledger.queue._machine._until_closed)
         else:
             spin_until(lambda: waiting(ledger.queue))
-        os.kill(os.getpid(), signal.SIGINT)
+        # A signal that comes just before the main thread falls asleep does not wake it: once more.
+        while armed:
+            os.kill(os.getpid(), signal.SIGINT)
+            breath.wait(0.02)
 
+    def handler(*_):
+        if armed:
+            armed.clear()
+            raise KeyboardInterrupt
+
+    armed, breath = [True], threading.Event()
+    signal.signal(signal.SIGINT, handler)
     thread = threading.Thread(target=interrupt)
     try:
         thread.start()
