@@ -159,7 +159,7 @@ class _Planner:
         nodes: list[Node] = []
         numbers: dict[Operation, int] = {}
         for operation in operations:
-            if operation.type == "Const":
+            if operation.type == "Const" and not operation.control_inputs:
                 tensor = operation.values()[0]
                 if tensor in self._places and tensor not in self._given:
                     self._template[self._places[tensor]] = operation.attrs["value"]
