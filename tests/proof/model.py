@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-__all__ = ("Call", "Reference", "Rules", "follow", "priority_of")
+from tests.proof.codec import priority_of
+
+__all__ = ("Call", "Reference", "Rules", "follow")
 
 Outcome = tuple[Any, ...]
 """How a call ended: ``("returned", rows)``, ``("out of range", requested, remaining, cause)``,
@@ -28,11 +30,6 @@ Rows = tuple[int, ...]
 PUTS = ("enqueue", "enqueue_many")
 TWO_STEP = "loop"
 """How the names of lanes begin whose callers can be cancelled between grant and commit."""
-
-
-def priority_of(number: int) -> int:
-    """The priority of a row: some come in order, some do not, some are equal."""
-    return number * 7 % 5
 
 
 @dataclass(frozen=True)
@@ -106,6 +103,8 @@ class Reference:
     places: list[Call] = field(default_factory=list)
     hands: dict[int, Rows] = field(default_factory=dict)
     """By the number of a granted dequeue: its rows."""
+    claims: tuple[int, int] = (-1, 0)
+    """Which batch found too few rows when it was its turn, and how many those were."""
     unknown: int = 0
     """Rows that were drawn by lot and are still in ``inside``, for it is not told yet which."""
     granted: list[Call] = field(default_factory=list)
@@ -120,7 +119,7 @@ class Reference:
         twin = Reference(self.rules, self.returned, self.now, self.phase, self.cause)
         for name in ("inside", "enqueues", "dequeues", "closers", "places", "granted", "new"):
             setattr(twin, name, list(getattr(self, name)))
-        twin.unknown = self.unknown
+        twin.unknown, twin.claims = self.unknown, self.claims
         for name in ("arrival", "done_rows", "hands", "ended"):
             setattr(twin, name, dict(getattr(self, name)))
         twin.cancelled, twin.hurried = set(self.cancelled), set(self.hurried)
@@ -137,6 +136,7 @@ class Reference:
             tuple(sorted(self.done_rows.items())),
             tuple(sorted(self.hands.items())),
             self.unknown,
+            self.claims,
             tuple(sorted(self.ended.items(), key=lambda item: item[0])),
             tuple(sorted(self.hurried)),
             tuple(sorted(self.cancelled)),
@@ -277,8 +277,10 @@ class Reference:
                 moved = True
             if self.phase == "closing" and not self.enqueues and not self.places:
                 self.phase, moved = "closed", True
+            claims = self.claims
             while self.dequeues and self._move_dequeue(self.dequeues[0], calling):
                 moved = True
+            moved = moved or self.claims != claims
         if self.phase == "closed":
             for call in self.closers:
                 self._end(call, ("returned", ()))
@@ -315,6 +317,8 @@ class Reference:
             self._end(call, ("out of range", call.n, self.size(), self.cause))
             return True
         else:
+            if self.rules.takes_early:
+                self.claims = (call.number, available)
             return False
         self.dequeues.pop(0)
         rows = self._take(n)
@@ -327,19 +331,16 @@ class Reference:
 
     # Counting.
 
+    def _first(self) -> list[int]:
+        return [call.number for call in self.dequeues[:1]]
+
     def size(self) -> int:
         """Rows that nobody holds."""
         return len(self.inside) - self.unknown
 
     def owned(self) -> int:
-        """Rows inside that belong to the batch that waits first, so they take up no room.
-
-        One whose time has passed does not wait while there are any: it takes what is there.
-        """
-        if not self.dequeues or not self.rules.takes_early:
-            return 0
-        first = self.dequeues[0]
-        return 0 if first.number in self.hurried else min(first.n, self._available())
+        """Rows inside that belong to the batch that waits first, so they take up no room."""
+        return min(self.claims[1], self.size()) if self.claims[0] in self._first() else 0
 
     def counts(self) -> tuple[int, ...]:
         """What statistics should say when everybody has run on: size, enqueued, dequeued, waiting

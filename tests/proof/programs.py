@@ -21,7 +21,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
-import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -31,82 +30,23 @@ from hypothesis.stateful import (
     rule,
 )
 
-from aioqueue.queues import aio
-from tests.proof.model import Call, Outcome, Reference, Rules, follow, priority_of
+from tests.proof.codec import KINDS, Codec
+from tests.proof.model import Call, Outcome, Reference, Rules, follow
 from tests.proof.stage import LANES, Stage, outcome_of
 
-__all__ = ("KINDS", "Codec", "Program", "programs_of")
+__all__ = ("Program", "programs_of")
 
-MOST_WAITING = 5
+MOST_CALLS = 14
 MOST_AT_ONCE = 4
 """Steps that may go unanswered: with each, the orders in which callers may run on multiply."""
 
 LANE_NUMBERS = st.integers(0, 2)
 SMALL = st.integers(0, 4)
-KINDS = ("fifo", "objects", "shuffle", "padding", "priority")
 CAPACITIES = st.sampled_from([1, 2, 3, None])
 KEPT = st.integers(0, 2)
 RUNS = st.sampled_from([True, False])
 NO_OR_YES = st.booleans()
 TIMEOUTS = st.sampled_from([None, None, 0, 3])
-
-
-class Codec:
-    """Rows, as they are told to the reference, and elements and batches of a queue."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-    def queue(self, capacity: int | None, keep: int) -> Any:
-        if self.kind == "fifo":
-            return aio.FIFOQueue(capacity, "int64", (2,))
-        if self.kind == "objects":
-            return aio.FIFOQueue(capacity)
-        if self.kind == "shuffle":
-            return aio.RandomShuffleQueue(capacity, keep, "int64", (), seed=1)
-        if self.kind == "padding":
-            return aio.PaddingFIFOQueue(capacity, "int64", [(None,)])
-        return aio.PriorityQueue(capacity, "int64", [()])
-
-    def element(self, row: int) -> Any:
-        if self.kind == "fifo":
-            return (row, -row)
-        if self.kind == "padding":
-            return [row + 1] * (1 + row % 3)
-        return (priority_of(row), row) if self.kind == "priority" else row
-
-    def batch(self, rows: tuple[int, ...]) -> Any:
-        if self.kind == "objects":
-            return list(rows)
-        column = np.array(rows, "int64")
-        if self.kind == "fifo":
-            return np.stack([column, -column], axis=1)
-        if self.kind == "padding":
-            return np.repeat(column[:, None] + 1, 1 + len(rows) % 3, axis=1)
-        if self.kind == "priority":
-            return np.array([priority_of(row) for row in rows], "int64"), column
-        return column
-
-    def row(self, element: Any) -> int:
-        if self.kind == "fifo":
-            assert element[1] == -element[0]
-            return int(element[0])
-        if self.kind == "padding":
-            assert (element == element[0]).all()
-            return int(element[0]) - 1
-        if self.kind == "priority":
-            assert element[0] == priority_of(int(element[1]))
-            return int(element[1])
-        return int(element)
-
-    def rows(self, batch: Any) -> tuple[int, ...]:
-        if self.kind == "padding":
-            if len(batch):
-                assert batch[:, -1].any(), "padded to more than the longest"
-            return tuple(self.row(line[line != 0]) for line in batch)
-        if self.kind == "priority":
-            batch = list(zip(*batch, strict=True))
-        return tuple(self.row(element) for element in batch)
 
 
 class Program(RuleBasedStateMachine):
@@ -306,7 +246,7 @@ class Program(RuleBasedStateMachine):
     # How it is done.
 
     def may_begin(self) -> bool:
-        return len(self.began) - len(self.outcomes) < MOST_WAITING
+        return len(self.began) < MOST_CALLS
 
     @property
     def outcomes(self) -> dict[int, Outcome]:

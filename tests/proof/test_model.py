@@ -15,9 +15,10 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from aioqueue.attempts import Attempt, Take
 from aioqueue.machine import Machine
+from tests.proof.codec import KINDS
 from tests.proof.effort import EFFORT, IS_LONG
 from tests.proof.model import Call, Reference, Rules, follow
-from tests.proof.programs import KINDS, Program, programs_of
+from tests.proof.programs import Program, programs_of
 from tests.proof.stage import LANES
 
 PROGRAMS = {"asyncio": 80, "uvloop": 40, "threads": 40, "mixed": 30}

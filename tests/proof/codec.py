@@ -1,0 +1,77 @@
+"""Rows are whole numbers in the proof: what they look like in each kind of queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from aioqueue.queues import aio
+
+__all__ = ("KINDS", "Codec", "priority_of")
+
+KINDS = ("fifo", "objects", "shuffle", "padding", "priority")
+
+
+def priority_of(number: int) -> int:
+    """The priority of a row: some come in order, some do not, some are equal."""
+    return number * 7 % 5
+
+
+class Codec:
+    """Makes a queue of one kind, and elements and batches of numbers; reads them again."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def queue(self, capacity: int | None, keep: int) -> Any:
+        if self.kind == "fifo":
+            return aio.FIFOQueue(capacity, "int64", (2,))
+        if self.kind == "objects":
+            return aio.FIFOQueue(capacity)
+        if self.kind == "shuffle":
+            return aio.RandomShuffleQueue(capacity, keep, "int64", (), seed=1)
+        if self.kind == "padding":
+            return aio.PaddingFIFOQueue(capacity, "int64", [(None,)])
+        return aio.PriorityQueue(capacity, "int64", [()])
+
+    def element(self, row: int) -> Any:
+        if self.kind == "fifo":
+            return (row, -row)
+        if self.kind == "padding":
+            return [row + 1] * (1 + row % 3)
+        return (priority_of(row), row) if self.kind == "priority" else row
+
+    def batch(self, rows: Sequence[int]) -> Any:
+        if self.kind == "objects":
+            return list(rows)
+        column = np.array(rows, "int64")
+        if self.kind == "fifo":
+            return np.stack([column, -column], axis=1)
+        if self.kind == "padding":
+            return np.repeat(column[:, None] + 1, 1 + len(rows) % 3, axis=1)
+        if self.kind == "priority":
+            return np.array([priority_of(row) for row in rows], "int64"), column
+        return column
+
+    def row(self, element: Any) -> int:
+        if self.kind == "fifo":
+            assert element[1] == -element[0]
+            return int(element[0])
+        if self.kind == "padding":
+            assert (element == element[0]).all()
+            return int(element[0]) - 1
+        if self.kind == "priority":
+            assert element[0] == priority_of(int(element[1]))
+            return int(element[1])
+        return int(element)
+
+    def rows(self, batch: Any) -> tuple[int, ...]:
+        if self.kind == "padding":
+            if len(batch):
+                assert batch[:, -1].any(), "padded to more than the longest"
+            return tuple(self.row(line[line != 0]) for line in batch)
+        if self.kind == "priority":
+            batch = list(zip(*batch, strict=True))
+        return tuple(self.row(element) for element in batch)
