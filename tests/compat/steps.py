@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import aioqueue.compat.v1 as tf
 from tests.worlds import spin_until
 
-__all__ = ("Step", "blocked", "native", "waiting")
+__all__ = ("Step", "blocked", "drained", "native", "waiting")
 
 
 class Step(threading.Thread):
@@ -63,3 +64,20 @@ def blocked(sess: Any, queue: Any, fetch: Any, feed_dict: Any = None, **options:
     spin_until(lambda: step.done or waiting(sess, queue) > before)
     assert not step.done, f"{fetch} did not block"
     return step
+
+
+def drained(sess: Any, fetch: Any, most: int = 1000) -> list[Any]:
+    """Run all queue runners and return what a fetch gives until the end of the input."""
+    sess.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+    coord = tf.train.Coordinator()
+    threads = tf.train.start_queue_runners(sess, coord)
+    got: list[Any] = []
+    try:
+        while len(got) < most:
+            got.append(sess.run(fetch))
+    except tf.errors.OutOfRangeError:
+        pass
+    finally:
+        coord.request_stop()
+        coord.join(threads)
+    return got
