@@ -84,7 +84,7 @@ class TensorFlowFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return None
         if _source(below) is None:
             raise ModuleNotFoundError(explain(below), name=f"{PACKAGE}.{below}")
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        return importlib.machinery.ModuleSpec(fullname, self, origin=PACKAGE, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         """Make a module that has the names of the namespace that it stands for."""

@@ -14,6 +14,7 @@ from aioqueue.compat.v1.coordination.runners import (
     add_queue_runner,
     start_queue_runners,
 )
+from aioqueue.compat.v1.examples import MESSAGES
 from aioqueue.compat.v1.inputs.batchers import (
     batch,
     batch_join,
@@ -23,6 +24,14 @@ from aioqueue.compat.v1.inputs.batchers import (
     maybe_shuffle_batch_join,
     shuffle_batch,
     shuffle_batch_join,
+)
+from aioqueue.compat.v1.inputs.producers import (
+    input_producer,
+    limit_epochs,
+    match_filenames_once,
+    range_input_producer,
+    slice_input_producer,
+    string_input_producer,
 )
 from aioqueue.compat.v1.ops.global_step import (
     assert_global_step,
@@ -92,13 +101,20 @@ __all__ = (
     "get_global_step",
     "get_or_create_global_step",
     "global_step",
+    "input_producer",
+    "limit_epochs",
+    "match_filenames_once",
     "maybe_batch",
     "maybe_batch_join",
     "maybe_shuffle_batch",
     "maybe_shuffle_batch_join",
+    "range_input_producer",
     "shuffle_batch",
     "shuffle_batch_join",
+    "slice_input_producer",
     "start_queue_runners",
+    "string_input_producer",
 )
 
-__getattr__ = names_of(__name__)
+# They need protobuf, an extra, and are made when they are asked for.
+__getattr__ = names_of(__name__, deferred=dict.fromkeys(MESSAGES, "aioqueue.compat.v1.examples"))

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
+import aioqueue
 from aioqueue import inputs
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.files import file_errors
@@ -114,7 +115,7 @@ def line_file(path: str, skip_header_lines: int, compression: str) -> Iterator[R
     with file_errors(path):
         try:
             yield from _keyed(reader)
-        except inputs.DataLossError as error:
+        except aioqueue.DataLossError as error:
             raise errors.DataLossError(None, None, str(error)) from error
 
 
@@ -146,7 +147,7 @@ def fixed_length_records(
         with file_errors(path):
             try:
                 yield from _keyed(reader)
-            except inputs.DataLossError as error:
+            except aioqueue.DataLossError as error:
                 if error.fault == "truncated header":
                     raise errors.OutOfRangeError(None, None, "reached end of file") from error
                 if not error.fault.startswith("truncated"):
@@ -179,7 +180,7 @@ def tf_record_file(path: str, compression: str) -> Iterator[Record]:
         reader = inputs.read_tfrecords(path, compression=COMPRESSIONS.get(compression))
         try:
             yield from _keyed(reader)
-        except inputs.DataLossError as error:
+        except aioqueue.DataLossError as error:
             message = f"{error.fault} at {error.offset}"
             if error.fault == "truncated record":
                 message += "' failed with Read less bytes than requested"
