@@ -6,7 +6,8 @@ Other types of object can be fetched and fed if they say which tensors they cons
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -129,10 +130,13 @@ class Fetches:
 
     def _take_mapping(self, fetch: Mapping[Any, Any]) -> Rebuild:
         takes = {key: self._take(one) for key, one in fetch.items()}
-        kind: Any = type(fetch) if type(fetch).__init__ is dict.__init__ else dict
+        like = copy.copy(fetch) if isinstance(fetch, MutableMapping) else dict(fetch)
 
         def rebuild(values: Iterator[Any]) -> Any:
-            return kind({key: take(values) for key, take in takes.items()})
+            made = copy.copy(like)  # with the default factory of a defaultdict, for instance
+            for key, take in takes.items():
+                made[key] = take(values)
+            return made
 
         return rebuild
 

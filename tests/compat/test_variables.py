@@ -1,0 +1,391 @@
+"""Variables: initialising, reading, changing, counting, finding again by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aioqueue.compat.v1 as tf
+from tests.compat.steps import Step
+
+UNINITIALIZED = "Attempting to use uninitialized value v\n"
+
+
+def names(graph: Any) -> list[str]:
+    return [one.name for one in graph.get_operations()]
+
+
+class TestMaking:
+    def test_takes_four_operations(self, graph: Any) -> None:
+        v = tf.Variable([1, 2], name="v")
+        assert names(graph) == ["v/initial_value", "v", "v/Assign", "v/read"]
+        assert (v.name, v.op.name, v.initializer.name) == ("v:0", "v", "v/Assign")
+        assert v.value().name == "v/read:0"
+        assert v.initial_value.name == "v/initial_value:0"
+        assert repr(v) == "<tf.Variable 'v:0' shape=(2,) dtype=int32>"
+        assert (v.dtype, v.shape.as_list(), v.get_shape().as_list()) == (tf.int32, [2], [2])
+        assert v.graph is graph
+        assert v.device == ""
+
+    def test_names_are_made_unique(self) -> None:
+        assert [tf.Variable(1).op.name for _ in range(2)] == ["Variable", "Variable_1"]
+
+    def test_initial_values(self, sess: Any) -> None:
+        from_function = tf.Variable(lambda: [1.0, 2.0], name="f")
+        cast = tf.Variable(np.float64(1.7), dtype=tf.int32)
+        text = tf.Variable("a")
+        tensor = tf.Variable(tf.constant(3) + 1)
+        sess.run(tf.global_variables_initializer())
+        assert sess.run(from_function).tolist() == [1.0, 2.0]
+        assert from_function.initial_value.name == "f/Initializer/initial_value:0"
+        assert sess.run([cast, text, tensor]) == [1, b"a", 4]
+
+    def test_bad_ones(self) -> None:
+        with pytest.raises(ValueError, match="initial_value must be specified"):
+            tf.Variable()
+        with pytest.raises(ValueError, match="must have a shape specified"):
+            tf.Variable(tf.placeholder(tf.int32))
+        with pytest.raises(ValueError, match="collections argument"):
+            tf.Variable(1, collections="local_variables")
+
+    def test_collections(self) -> None:
+        trained, fixed = tf.Variable(1), tf.Variable(1, trainable=False)
+        local = tf.Variable(1, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES])
+        assert tf.global_variables() == tf.all_variables() == [trained, fixed]
+        assert tf.trainable_variables() == [trained]
+        assert tf.local_variables() == [local]
+        assert (trained.trainable, fixed.trainable) == (True, False)
+        assert tf.model_variables() == tf.moving_average_variables() == []
+
+    def test_in_a_branch_they_belong_to_the_outside(self, sess: Any) -> None:
+        made: list[Any] = []
+
+        def build() -> Any:
+            made.append(tf.Variable(3))
+            return made[0] + 1
+
+        y = tf.cond(tf.constant(True), build, lambda: tf.constant(0))
+        sess.run(made[0].initializer)
+        assert sess.run([y, made[0]]) == [4, 3]
+
+
+class TestInitialising:
+    def test_is_needed_first(self, sess: Any) -> None:
+        v = tf.Variable(1, name="v")
+        for fetch in (v, v.value(), v + 1, v.read_value(), v.assign_add(1), v.count_up_to(3)):
+            with pytest.raises(tf.errors.FailedPreconditionError, match=UNINITIALIZED):
+                sess.run(fetch)
+        sess.run(v.initializer)
+        assert sess.run(v) == 1
+
+    def test_is_not_needed_by_an_assignment(self, sess: Any) -> None:
+        v = tf.Variable(1)
+        assert sess.run(v.assign(5)) == 5
+        assert sess.run(v) == 5
+
+    def test_by_collection(self, sess: Any) -> None:
+        v = tf.Variable(1, name="v")
+        w = tf.Variable(2, name="w", collections=[tf.GraphKeys.LOCAL_VARIABLES])
+        assert sess.run(tf.report_uninitialized_variables()).tolist() == [b"v", b"w"]
+        assert sess.run(tf.report_uninitialized_variables([w])).tolist() == [b"w"]
+        sess.run(tf.global_variables_initializer())
+        assert sess.run(tf.report_uninitialized_variables()).tolist() == [b"w"]
+        assert sess.run([tf.is_variable_initialized(v), tf.is_variable_initialized(w)]) == [1, 0]
+        sess.run([tf.local_variables_initializer(), tf.tables_initializer()])
+        assert sess.run(tf.report_uninitialized_variables()).tolist() == []
+
+    def test_names_of_the_operations(self) -> None:
+        v = tf.Variable(1)
+        assert tf.global_variables_initializer().name == "init"
+        assert tf.local_variables_initializer().name == "init_1"
+        assert tf.variables_initializer([v], name="mine").name == "mine"
+        assert tf.tables_initializer().name == "init_all_tables"
+        assert tf.initialize_all_variables().name == "init_2"
+
+    def test_from_another_variable(self, sess: Any) -> None:
+        v = tf.Variable(3)
+        w = tf.Variable(v.initialized_value() * 2)
+        sess.run(w.initializer)
+        assert sess.run(w) == 6
+        sess.run([v.assign(10)])
+        sess.run(w.initializer)
+        assert sess.run(w) == 20
+
+    def test_initializers_are_free_of_control_dependencies(self, sess: Any) -> None:
+        with tf.control_dependencies([tf.Assert(False, ["no"])]):
+            v = tf.Variable(1)
+            init = tf.global_variables_initializer()
+        sess.run(init)
+        assert sess.run(v) == 1
+
+    def test_load(self, sess: Any) -> None:
+        v = tf.Variable([1, 2])
+        v.load([7, 8])
+        assert v.eval().tolist() == [7, 8]
+        with tf.Session() as other:
+            v.load([3, 4], other)
+            assert v.eval(other).tolist() == [3, 4]
+        assert v.eval().tolist() == [7, 8]
+        with pytest.raises(ValueError, match="Cannot feed value of shape"):
+            v.load([1])
+
+
+class TestChanging:
+    def test_assignments(self, sess: Any, graph: Any) -> None:
+        v = tf.Variable([1, 2])
+        made = [
+            v.assign([3, 4]),
+            v.assign_add([1, 1]),
+            tf.assign(v, [1, 2]),
+            tf.assign_sub(v, [1, 1]),
+        ]
+        assert names(graph)[4:] == [
+            *("Assign/value", "Assign", "AssignAdd/value", "AssignAdd"),
+            *("Assign_1/value", "Assign_1", "AssignSub/value", "AssignSub"),
+        ]
+        sess.run(v.initializer)
+        assert [sess.run(one).tolist() for one in made] == [[3, 4], [4, 5], [1, 2], [0, 1]]
+        assert v.assign([1, 1], read_value=False).type == "Assign"
+
+    def test_of_what_an_assignment_gives(self, sess: Any) -> None:
+        v = tf.Variable(1)
+        assert sess.run(tf.assign_add(v.assign(5), 1)) in (2, 6)
+        with pytest.raises(TypeError, match="expected a tf.Variable"):
+            tf.assign(tf.constant(1), 2)
+
+    def test_shapes_and_dtypes_are_checked(self, sess: Any) -> None:
+        v = tf.Variable([1, 2])
+        message = r"Dimension 0 in both shapes must be equal, but are 2 and 3. Shapes are \[2\] and"
+        with pytest.raises(ValueError, match=message):
+            v.assign([1, 2, 3])
+        with pytest.raises(ValueError, match="Shapes must be equal rank"):
+            v.assign_add(1)
+        message = (
+            "Expected int32 passed to parameter 'value' of op 'Assign', got 1.5 of type 'float'"
+        )
+        with pytest.raises(TypeError, match=message):
+            v.assign(1.5)
+        with pytest.raises(ValueError, match="requested dtype int32 for Tensor with dtype int64"):
+            v.assign(tf.constant([1, 2], tf.int64))
+        wider = tf.assign(v, [1, 2, 3], validate_shape=False)
+        assert wider.shape.as_list() == [3]
+        assert sess.run(wider).tolist() == [1, 2, 3]
+
+    def test_values_are_copies(self, sess: Any) -> None:
+        v = tf.Variable([0, 0])
+        x = tf.placeholder(tf.int32, [2])
+        mine = np.array([1, 2], np.int32)
+        sess.run(v.assign(x), {x: mine})[:] = 9
+        mine[:] = 9
+        assert sess.run(v).tolist() == [1, 2]
+        sess.run(v)[:] = 9
+        assert sess.run(v).tolist() == [1, 2]
+
+    def test_integers_wrap_around(self, sess: Any) -> None:
+        v = tf.Variable(np.int8(127))
+        sess.run(v.initializer)
+        assert sess.run(v.assign_add(np.int8(1))) == -128
+
+    def test_reads_after_it(self, sess: Any) -> None:
+        v = tf.Variable(1)
+        sess.run(v.initializer)
+        with tf.control_dependencies([v.assign_add(1)]):
+            by_name, own = tf.identity(v), v.read_value()
+        assert sess.run(by_name) == 2
+        assert sess.run([own, by_name]) == [3, 3]
+
+    def test_a_variable_fetched_beside_it_is_read_last(self, sess: Any) -> None:
+        v = tf.Variable(1)
+        sess.run(v.initializer)
+        up = v.assign_add(1)
+        assert sess.run([v, up]) == [2, 2]
+        assert sess.run([up, v]) == [3, 3]
+
+    def test_as_a_tensor(self, sess: Any) -> None:
+        v = tf.Variable([1.0, 2.0])
+        sess.run(v.initializer)
+        assert sess.run(v * 2 + v[0]).tolist() == [3.0, 5.0]
+        assert sess.run(np.sqrt(v * v)).tolist() == [1.0, 2.0]
+        assert sess.run(tf.reduce_sum(v)) == 3.0
+        with pytest.raises(ValueError, match="Incompatible type conversion"):
+            tf.convert_to_tensor(v, tf.int32)
+        with pytest.raises(TypeError, match="as a Python `bool` is not allowed"):
+            bool(v)
+        with pytest.raises(TypeError, match="not iterable"):
+            list(v)
+        v.set_shape([2])
+        with pytest.raises(ValueError, match="must be equal"):
+            v.set_shape([3])
+
+    def test_are_compared_as_objects(self) -> None:
+        v, w = tf.Variable(1), tf.Variable(1)
+        assert v == v
+        assert v != w
+        assert {v: 1, w: 2}[w] == 2
+
+
+class TestCountUpTo:
+    def test_returns_the_value_before(self, sess: Any) -> None:
+        v = tf.Variable(0, name="v")
+        count = v.count_up_to(2)
+        assert (count.op.type, count.name) == ("CountUpTo", "CountUpTo:0")
+        sess.run(v.initializer)
+        assert [sess.run(count), sess.run(count)] == [0, 1]
+        for _ in range(2):
+            with pytest.raises(tf.errors.OutOfRangeError, match="^Reached limit of 2\n") as caught:
+                sess.run(count)
+            assert caught.value.op is count.op
+        assert sess.run(v) == 2
+
+    def test_int64(self, sess: Any) -> None:
+        v = tf.Variable(np.int64(0))
+        sess.run(v.initializer)
+        assert type(sess.run(tf.count_up_to(v, 3))) is np.int64
+
+    def test_threads_share_it(self, sess: Any) -> None:
+        v = tf.Variable(0)
+        count = v.count_up_to(400)
+        sess.run(v.initializer)
+        found: list[int] = []
+
+        def work() -> None:
+            with pytest.raises(tf.errors.OutOfRangeError):
+                while True:
+                    found.append(int(sess.run(count)))
+
+        for step in [Step(work) for _ in range(4)]:
+            step.result()
+        assert sorted(found) == list(range(400))
+
+    def test_of_scalar_integers_only(self) -> None:
+        with pytest.raises(ValueError, match="Shape must be rank 0 but is rank 1"):
+            tf.Variable([1]).count_up_to(3)
+        with pytest.raises(TypeError, match="has DataType float32 not in list of allowed"):
+            tf.Variable(1.0).count_up_to(3)
+
+
+class TestVariableScopes:
+    def test_prefix_names(self) -> None:
+        with tf.variable_scope("s") as scope:
+            w = tf.get_variable("w", [2, 3])
+            assert tf.constant(1).name == "s/Const:0"
+            assert tf.get_variable_scope() is scope
+            with tf.variable_scope("t"):
+                assert tf.get_variable("w", []).name == "s/t/w:0"
+        assert w.name == "s/w:0"
+        assert (scope.name, scope.original_name_scope) == ("s", "s/")
+        assert w.initializer.name == "s/w/Assign"
+        assert tf.get_variable("w", []).name == "w:0"
+
+    def test_reuse(self) -> None:
+        with tf.variable_scope("s"):
+            w = tf.get_variable("w", [2, 3])
+            with pytest.raises(ValueError, match="Variable s/w already exists, disallowed"):
+                tf.get_variable("w", [2, 3])
+        with tf.variable_scope("s", reuse=True):
+            assert tf.get_variable("w", [2, 3]) is w
+            assert tf.constant(1).name == "s_1/Const:0"
+            with pytest.raises(ValueError, match="Variable s/q does not exist"):
+                tf.get_variable("q", [1])
+            with pytest.raises(
+                ValueError, match=r"specified shape \(3,\) and found shape \(2, 3\)"
+            ):
+                tf.get_variable("w", [3])
+            with pytest.raises(ValueError, match="specified dtype int32 and found dtype float32"):
+                tf.get_variable("w", [2, 3], tf.int32)
+        with tf.variable_scope("s", reuse=tf.AUTO_REUSE):
+            assert tf.get_variable("w", [2, 3]) is w
+            assert tf.get_variable("q", initializer=tf.constant(3)).name == "s/q:0"
+
+    def test_reuse_from_now_on_and_inherited(self) -> None:
+        with tf.variable_scope("s") as scope:
+            w = tf.get_variable("w", [])
+            scope.reuse_variables()
+            assert tf.get_variable("w", []) is w
+        with tf.variable_scope(scope, reuse=True), tf.variable_scope("inner") as inner:
+            assert inner.reuse is True
+
+    def test_default_names_are_made_unique(self) -> None:
+        found = []
+        for _ in range(2):
+            with tf.variable_scope(None, "d"):
+                found.append(tf.get_variable("i", []).name)
+        assert found == ["d/i:0", "d_1/i:0"]
+
+    def test_initial_values(self, sess: Any) -> None:
+        made = [
+            tf.get_variable("zeros", [2], initializer=tf.zeros_initializer()),
+            tf.get_variable("class", [2], initializer=tf.ones_initializer),
+            tf.get_variable("int", [2], tf.int32),
+            tf.get_variable("text", [1], tf.string),
+            tf.get_variable("constant", [2], initializer=tf.constant_initializer([3, 4])),
+            tf.get_variable("value", initializer=[5.0]),
+            tf.get_variable("function", initializer=lambda: tf.constant([6])),
+            tf.get_variable("given", [2], initializer=lambda shape, dtype: tf.ones(shape, dtype)),
+        ]
+        sess.run(tf.global_variables_initializer())
+        assert [sess.run(one).tolist() for one in made] == [
+            *([0, 0], [1, 1], [0, 0], [b""], [3, 4], [5], [6], [1, 1]),
+        ]
+
+    def test_default_is_glorots(self, sess: Any) -> None:
+        w = tf.get_variable("w", [30, 20])
+        sess.run(w.initializer)
+        values = sess.run(w)
+        limit = np.sqrt(6 / 50)
+        assert np.abs(values).max() <= limit
+        assert np.abs(values).max() > limit * 0.9
+        with tf.variable_scope("s", initializer=tf.ones_initializer()):
+            v = tf.get_variable("v", [2])
+        sess.run(v.initializer)
+        assert sess.run(v).tolist() == [1, 1]
+
+    def test_bad_arguments(self) -> None:
+        with pytest.raises(ValueError, match="its `shape` argument must be specified"):
+            tf.get_variable("noshape")
+        with pytest.raises(ValueError, match="must be fully defined"):
+            tf.get_variable("z", [None])
+        with pytest.raises(ValueError, match="do not specify shape"):
+            tf.get_variable("zz", [1], initializer=tf.constant(1.0))
+        with pytest.raises(TypeError, match="name_or_scope"):
+            tf.variable_scope(5)
+        with pytest.raises(TypeError, match="name_or_scope is required"):
+            tf.variable_scope(None)
+
+    def test_local_variables(self) -> None:
+        v = tf.get_local_variable("v", [])
+        assert tf.local_variables() == [v]
+        assert tf.global_variables() == tf.trainable_variables() == []
+
+    def test_each_graph_has_its_own(self) -> None:
+        tf.get_variable("w", [])
+        with tf.Graph().as_default():
+            assert tf.get_variable("w", []).name == "w:0"
+
+
+class TestGlobalStep:
+    def test_is_made_once(self, sess: Any) -> None:
+        assert tf.train.get_global_step() is None
+        step = tf.train.get_or_create_global_step()
+        assert tf.train.get_global_step() is tf.train.get_or_create_global_step() is step
+        assert (step.name, step.dtype, step.trainable) == ("global_step:0", tf.int64, False)
+        assert tf.get_collection(tf.GraphKeys.GLOBAL_STEP) == [step]
+        with pytest.raises(ValueError, match="already exists"):
+            tf.train.create_global_step()
+        sess.run(step.initializer)
+        sess.run(tf.assign_add(step, 1))
+        assert tf.train.global_step(sess, step) == 1
+
+    def test_is_found_by_name(self) -> None:
+        v = tf.Variable(0, name="global_step")
+        assert tf.train.get_global_step() is v
+
+    def test_must_be_an_integer_scalar(self) -> None:
+        with pytest.raises(TypeError, match="integer type"):
+            tf.train.assert_global_step(tf.Variable(0.0))
+        with pytest.raises(TypeError, match="not scalar"):
+            tf.train.assert_global_step(tf.Variable([0]))
+        with pytest.raises(TypeError, match="Variable or Tensor"):
+            tf.train.assert_global_step(5)
