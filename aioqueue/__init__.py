@@ -14,6 +14,7 @@ from aioqueue.coordination.aio import Coordinator, LooperTask, QueueRunner
 from aioqueue.errors import (
     AioQueueError,
     CancelledError,
+    DataLossError,
     DeadlineExceededError,
     InvalidArgumentError,
     OutOfRangeError,
@@ -21,6 +22,7 @@ from aioqueue.errors import (
     QueueEmpty,
     QueueFull,
     StillRunningError,
+    WorkerDiedError,
 )
 from aioqueue.queues.aio import (
     AsyncBatches,
@@ -37,6 +39,7 @@ __all__ = (
     "AsyncQueue",
     "CancelledError",
     "Coordinator",
+    "DataLossError",
     "DeadlineExceededError",
     "FIFOQueue",
     "InvalidArgumentError",
@@ -52,6 +55,7 @@ __all__ = (
     "RandomShuffleQueue",
     "Statistics",
     "StillRunningError",
+    "WorkerDiedError",
     "__version__",
     "sync",
 )

@@ -11,7 +11,9 @@ so that the ``except`` clause which a program already has keeps working::
     ├── CancelledError         its CancelScope was cancelled    concurrent.futures.CancelledError
     ├── OutOfRangeError        closed, and not enough is left   anyio.EndOfStream, *ShutDown
     ├── QueueClosedError       closed, nothing can be put in   anyio.ClosedResourceError, *ShutDown
-    └── StillRunningError      workers outlived their grace     RuntimeError
+    ├── StillRunningError      workers outlived their grace     RuntimeError
+    ├── WorkerDiedError        a worker process was killed      RuntimeError
+    └── DataLossError          a file is damaged, or cut off    ValueError
 
 ``*ShutDown`` stands for ``asyncio.QueueShutDown`` and ``queue.ShutDown``, which exist from
 Python 3.13 on.
@@ -36,6 +38,7 @@ import anyio
 __all__ = (
     "AioQueueError",
     "CancelledError",
+    "DataLossError",
     "DeadlineExceededError",
     "InvalidArgumentError",
     "OutOfRangeError",
@@ -43,6 +46,7 @@ __all__ = (
     "QueueEmpty",
     "QueueFull",
     "StillRunningError",
+    "WorkerDiedError",
 )
 
 if TYPE_CHECKING or sys.version_info < (3, 13):
@@ -161,3 +165,37 @@ class StillRunningError(AioQueueError, RuntimeError):
     def __init__(self, message: str = "", *, workers: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.workers = workers
+
+
+class WorkerDiedError(AioQueueError, RuntimeError):
+    """A worker process has died: it was killed, ran out of memory, or crashed.
+
+    Attributes:
+        exitcode: minus the number of the signal that ended it, or else its exit code.
+    """
+
+    def __init__(self, message: str = "", *, exitcode: int = 0) -> None:
+        super().__init__(message)
+        self.exitcode = exitcode
+
+
+class DataLossError(AioQueueError, ValueError):
+    """A file's content is damaged, or ends too early.
+
+    It is no `OSError`: reading the same bytes again will not help.
+
+    Attributes:
+        path: of the file.
+        offset: of the part that is damaged, in bytes from the start of the file (decompressed).
+        fault: what is wrong there: "corrupted record", "truncated record" and the like.
+    """
+
+    def __init__(
+        self, message: str = "", *, path: str = "", offset: int = 0, fault: str = ""
+    ) -> None:
+        if fault and not message:
+            message = f"{path}: {fault} at {offset}"
+        super().__init__(message)
+        self.path = path
+        self.offset = offset
+        self.fault = fault

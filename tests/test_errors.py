@@ -16,6 +16,7 @@ from aioqueue import errors
 from aioqueue.errors import (
     AioQueueError,
     CancelledError,
+    DataLossError,
     DeadlineExceededError,
     InvalidArgumentError,
     OutOfRangeError,
@@ -23,6 +24,7 @@ from aioqueue.errors import (
     QueueEmpty,
     QueueFull,
     StillRunningError,
+    WorkerDiedError,
 )
 from aioqueue.queues import blocking
 
@@ -35,6 +37,8 @@ ALSO: dict[type[AioQueueError], tuple[type[Exception], ...]] = {
     OutOfRangeError: (anyio.EndOfStream,),
     QueueClosedError: (anyio.ClosedResourceError,),
     StillRunningError: (RuntimeError,),
+    WorkerDiedError: (RuntimeError,),
+    DataLossError: (ValueError,),
 }
 FOREIGN = {base for bases in ALSO.values() for base in bases}
 
@@ -48,6 +52,8 @@ EXAMPLES: list[AioQueueError] = [
     OutOfRangeError("over", queue="images", requested=5, remaining=2, held=1),
     QueueClosedError("closed", queue="images", enqueued=4),
     StillRunningError("alive", workers=("a", "b")),
+    WorkerDiedError("killed", exitcode=-9),
+    DataLossError(path="a.tfrecord", offset=18, fault="corrupted record"),
 ]
 EACH = pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
 

@@ -120,6 +120,7 @@ class TestNames:
             "AsyncQueue",
             "CancelledError",
             "Coordinator",
+            "DataLossError",
             "DeadlineExceededError",
             "FIFOQueue",
             "InvalidArgumentError",
@@ -135,6 +136,7 @@ class TestNames:
             "RandomShuffleQueue",
             "Statistics",
             "StillRunningError",
+            "WorkerDiedError",
             "__version__",
             "sync",
         )

@@ -2,8 +2,8 @@
 
 In practice a queue is never used by itself. Names of files are produced and shuffled, read,
 decoded, prepared by many workers, shuffled again and batched, each step with its own queue. These
-are the parts, which compose with plain ``for`` and ``async for``, and stop, close and report through the
-coordinator as queue runners do:
+are the parts, which compose with plain ``for`` and ``async for``, and stop, close and report
+through the coordinator as queue runners do:
 
 * **sources** of items: `items`, `numbers`, `arrays`, `files`, and mixtures of them;
 * **readers** of files: `read_lines`, `read_csv`, `read_records`, `read_tfrecords`,

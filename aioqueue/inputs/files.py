@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any, Final, TypeAlias
 
-from aioqueue import AioQueueError, InvalidArgumentError
+from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs.compression import (
     checked_compression,
     compressed,
@@ -23,7 +23,6 @@ from aioqueue.inputs.compression import (
 from aioqueue.inputs.sources import Sequential, Shard, items
 
 __all__ = (
-    "DataLossError",
     "FilePath",
     "StorageOptions",
     "create",
@@ -39,24 +38,6 @@ StorageOptions: TypeAlias = Mapping[str, Any] | None
 
 _BUFFER: Final = 2**18
 _LARGEST_READ: Final = 2**24
-
-
-class DataLossError(AioQueueError, ValueError):
-    """A file's content is damaged, or ends too early.
-
-    Attributes:
-        path: of the file.
-        offset: of the part that is damaged, in bytes from the start of the file (decompressed).
-        fault: what is wrong there: "corrupted record", "truncated record" and the like.
-    """
-
-    def __init__(
-        self, message: str = "", *, path: str = "", offset: int = 0, fault: str = ""
-    ) -> None:
-        super().__init__(message or f"{path}: {fault} at {offset}")
-        self.path = path
-        self.offset = offset
-        self.fault = fault
 
 
 def files(

@@ -11,10 +11,9 @@ import copy
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import IO, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from aioqueue import InvalidArgumentError
+from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs.compression import checked_compression
 from aioqueue.inputs.files import (
-    DataLossError,
     FilePath,
     StorageOptions,
     is_path,

@@ -19,9 +19,9 @@ from functools import cache
 from types import TracebackType
 from typing import IO, Final, Self
 
+from aioqueue import DataLossError
 from aioqueue.inputs.compression import required
 from aioqueue.inputs.files import (
-    DataLossError,
     FilePath,
     StorageOptions,
     create,

@@ -9,8 +9,8 @@ from typing import IO, Any, Final, NamedTuple, overload
 
 import numpy as np
 
-from aioqueue import InvalidArgumentError
-from aioqueue.inputs.files import DataLossError, StorageOptions
+from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue.inputs.files import StorageOptions
 from aioqueue.inputs.readers import Paths, Reader, Run, checked_size
 from aioqueue.inputs.sources import is_int
 

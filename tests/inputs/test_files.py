@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from aioqueue import AioQueueError, InvalidArgumentError
+from aioqueue import AioQueueError, DataLossError, InvalidArgumentError
 from aioqueue.inputs.compression import checked_compression
-from aioqueue.inputs.files import DataLossError, create, files, open_for_reading
+from aioqueue.inputs.files import create, files, open_for_reading
 from aioqueue.inputs.readers import read_whole_files
 
 HAS_FSSPEC = importlib.util.find_spec("fsspec") is not None

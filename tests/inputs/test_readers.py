@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioqueue import InvalidArgumentError, sync
-from aioqueue.inputs.files import DataLossError, files
+from aioqueue import DataLossError, InvalidArgumentError, sync
+from aioqueue.inputs.files import files
 from aioqueue.inputs.readers import Reader, Run, read_records, read_whole_files
 from aioqueue.inputs.sources import items
 from aioqueue.inputs.text import read_csv, read_lines

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aioqueue import DataLossError
 from aioqueue.inputs import records
-from aioqueue.inputs.files import DataLossError
 from aioqueue.inputs.records import (
     TFRecordWriter,
     masked_crc32c,
