@@ -33,6 +33,10 @@ def gate() -> Iterator[threading.Event]:
     event.set()
 
 
+def fail(error: BaseException) -> None:
+    raise error
+
+
 def running(gate: threading.Event, name: str = "busy") -> threading.Thread:
     thread = threading.Thread(target=gate.wait, name=name, daemon=True)
     thread.start()
@@ -231,7 +235,7 @@ class TestJoin:
         coord.request_stop()
         thread = running(gate)
         module = sys.modules[tf.train.Coordinator.__module__]
-        now = module.monotonic()  # type: ignore[attr-defined]
+        now = module.monotonic()
         monkeypatch.setattr(module, "monotonic", lambda: now + 1000)
         joining = Step(lambda: coord.join([thread], stop_grace_period_secs=30))
         assert not joining.done
@@ -264,7 +268,7 @@ class TestStopOnException:
         self, coord: Any, kind: type[BaseException]
     ) -> None:
         with coord.stop_on_exception():
-            raise kind("x")
+            fail(kind("x"))
         assert coord.should_stop()
         with pytest.raises(kind, match="x"):
             coord.join()
@@ -354,7 +358,7 @@ class TestLooperThread:
 
     def test_bad_arguments(self, coord: Any) -> None:
         with pytest.raises(ValueError, match="'coord' argument must be a Coordinator"):
-            tf.train.LooperThread(None, 1)
+            tf.train.LooperThread(None, 1)  # type: ignore[arg-type]
         for bad in ({"args": (1,)}, {"kwargs": {"a": 1}}):
             with pytest.raises(ValueError, match="require that you also pass 'target'"):
                 tf.train.LooperThread(coord, 1, **bad)

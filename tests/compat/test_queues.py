@@ -50,7 +50,7 @@ class _OfNumbers:
         return element[1] if self.pairs else element
 
 
-KINDS = {
+KINDS: dict[str, Callable[..., Any]] = {
     "fifo": fifo,
     "shuffle": shuffle,
     "padding": padding,
@@ -839,7 +839,8 @@ class TestFromList:
         assert shapes([2], [2, 3]) is None
 
     def test_what_is_no_list_of_like_queues(self) -> None:
-        for bad in ((fifo(),), [], [fifo(), 3]):
+        wrong: list[Any] = [(fifo(),), [], [fifo(), 3]]
+        for bad in wrong:
             with pytest.raises(TypeError, match="A list of queues expected"):
                 tf.QueueBase.from_list(0, bad)
         with pytest.raises(TypeError, match="matching component dtypes"):

@@ -75,9 +75,9 @@ class TestServer:
         assert server.server_def.job_name == "worker"
         assert tf.train.Server(server.server_def, start=False).target == server.target
         assert tf.train.Server({"ps": ["there:7"]}).target == "grpc://there:7"
-        for bad in ({}, {"job_name": "chief"}, {"job_name": "worker"}):
+        for job in (None, "chief", "worker"):
             with pytest.raises(ValueError, match="expected one of"):
-                tf.train.Server(cluster, **bad)
+                tf.train.Server(cluster, job_name=job)
 
 
 class TestClusterSpec:

@@ -20,7 +20,7 @@ from aioqueue.compat.v1.inputs.sparse import (
     unpack_sparse,
 )
 from aioqueue.compat.v1.ops.branches import cond
-from aioqueue.compat.v1.ops.control import no_op
+from aioqueue.compat.v1.ops.control import group, no_op
 from aioqueue.compat.v1.ops.selecting import boolean_mask
 from aioqueue.compat.v1.ops.static import constant_value
 from aioqueue.compat.v1.queues.queues import (
@@ -498,7 +498,7 @@ class _Batcher:
             if self._keep.shape.ndims == 1:
                 made = put([boolean_mask(one, self._keep) for one in source])
             else:
-                made = if_kept(self._keep, partial(put, source))
+                made = if_kept(self._keep, partial(put, source), source)
             enqueues += [made] * num_threads
         add_queue_runner(QueueRunner(queue, enqueues))
 
@@ -602,9 +602,12 @@ def fifo_class(dynamic_pad: bool) -> Callable[..., QueueBase]:
     return PaddingFIFOQueue if dynamic_pad else FIFOQueue
 
 
-def if_kept(keep: Tensor, enqueue: Callable[[], Operation]) -> Any:
-    """What ``enqueue()`` makes, to be run only if ``keep`` is true; the example is made anyway."""
+def if_kept(keep: Tensor, enqueue: Callable[[], Operation], example: Sequence[Tensor]) -> Any:
+    """What ``enqueue()`` makes, to be run only if ``keep`` is true; the example is made anyway.
+
+    If it is never true, the input ends all the same. (TensorFlow did not look at it, for ever.)
+    """
     always = constant_value(keep)
     if always is not None:
-        return enqueue() if always else no_op()
+        return enqueue() if always else group(*example)
     return cond(keep, enqueue, no_op)

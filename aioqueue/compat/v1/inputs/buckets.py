@@ -125,7 +125,7 @@ def bucket(
             name="top_queue",
         )
         source = components.sources[0]
-        put = if_kept(keep, lambda: _enqueue_to(buckets, which, source))
+        put = if_kept(keep, lambda: _enqueue_to(buckets, which, source), source)
         takes = [
             _batch_from(queue, size, batches, number, allow_smaller_final_batch)
             for number, (queue, size) in enumerate(zip(buckets, sizes, strict=True))
