@@ -2,9 +2,9 @@
 
 How the data flows::
 
-    4,000 JPEG files ──► worker 0 ─┐  in the order  RandomShuffleQueue           ┌─► consumer
-      (names, shuffled   worker 1 ─┼─►    of the ──► uint8[112,112,3], int64[] ─┤   (counts, and
-       in every epoch)   ...      ─┘     source      1,024 elements      batches  └─► keeps one)
+    4,000 JPEG files    ──► worker 0 ─┐  in the order   RandomShuffleQueue
+    (names, shuffled in     worker 1 ─┼─►    of the ──► uint8[112,112,3], int64 ──batches──► consumer
+     every epoch)           ...      ─┘     source      960 elements
 
 * On the first run, the two photographs that come with scikit-learn are cut into labelled crops,
   written as JPEG files into a directory for each label.
@@ -41,7 +41,6 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
-from sklearn.datasets import load_sample_images
 from tqdm import tqdm
 
 import aioqueue
@@ -56,8 +55,6 @@ LEVELS = np.arange(256)
 PLACES = ("upper left", "upper right", "lower left", "lower right")
 LABELS = tuple(f"{photo}, {place}" for photo in ("china", "flower") for place in PLACES)
 
-MIN_AFTER_DEQUEUE = 768
-CAPACITY = 1024
 INTERRUPTED = 130  # exit status of a program that Ctrl-C has ended: 128 + SIGINT
 
 SHEET_COLUMNS, SHEET_ROWS, SHEET_GAP, SHEET_TEXT = 8, 4, 12, 18
@@ -71,6 +68,8 @@ def write_crops(root: Path, count: int) -> Path:
     directory = root / f"crops-{count}"
     if directory.is_dir():
         return directory
+    from sklearn.datasets import load_sample_images  # takes a second, which later runs need not
+
     root.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix="unfinished-", dir=root))
     try:
@@ -179,8 +178,7 @@ async def consume(options: argparse.Namespace, directory: Path, progress: Progre
             source,
             options.batch_size,
             coord=coord,
-            min_after_dequeue=MIN_AFTER_DEQUEUE,
-            capacity=CAPACITY,
+            min_after_dequeue=options.shuffle,
             seed=options.seed,
             function=prepare_image,
             workers=options.workers,
@@ -193,7 +191,8 @@ async def consume(options: argparse.Namespace, directory: Path, progress: Progre
         ) as bar:
             async for images, labels in batches:
                 progress.see(images, labels)
-                bar.set_postfix_str(f"queue {batches.queue.size()}/{CAPACITY}", refresh=False)
+                fill = f"queue {batches.queue.size()}/{batches.queue.capacity}"
+                bar.set_postfix_str(fill, refresh=False)
                 bar.update(len(labels))
                 if progress.done >= progress.total:
                     break
@@ -258,6 +257,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--crops", type=positive, default=4000, help="JPEG files to write, if they are not there")
     add("--images", type=positive, default=10_000, help="how many to take")
     add("--batch-size", type=positive, default=64, help="images per batch")
+    add("--shuffle", type=int, default=768, help="images that a batch is at least drawn from")
     add("--workers", type=positive, default=os.cpu_count() or 2, help="threads that prepare images")
     add("--seed", type=int, default=7, help="of the order, the augmentation and the shuffling")
     add("--sheet", type=Path, help="where to write the contact sheet, if not under --root")

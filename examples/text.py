@@ -33,8 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aioqueue import sync
-from aioqueue.sync import inputs
+from aioqueue import inputs, sync
 
 Tokens = NDArray[np.int32]
 Batch = tuple[NDArray[np.int64], Tokens]
