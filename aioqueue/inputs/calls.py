@@ -24,7 +24,7 @@ class Item(NamedTuple):
     """Its place among all that were taken, from 0."""
     value: Any
     epoch: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
 
     def describe(self) -> str:
         """Its value, bounded, and where it comes from."""

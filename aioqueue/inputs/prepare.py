@@ -17,7 +17,7 @@ from aioqueue.inputs.processes import ProcessWorkers
 from aioqueue.inputs.quarantine import Quarantined, QuarantineFile, QuarantineList
 from aioqueue.inputs.sources import Source, is_int, resolved_seed
 from aioqueue.inputs.totals import PrepareStatistics, Totals
-from aioqueue.inputs.workers import EnqueueOp, TaskWorkers, ThreadWorkers, Workers
+from aioqueue.inputs.workers import TaskWorkers, ThreadWorkers, Workers
 
 __all__ = ("AsyncPrepareRunner", "PrepareRunner", "Where", "prepare")
 
@@ -34,16 +34,19 @@ class _Preparing:
     """What the runners of both faces know of a `prepare`."""
 
     name: str
+    _workers: Workers
     _totals: Totals
     _description: str
 
     def __repr__(self) -> str:
         totals = self._totals.statistics()
-        kind = f"{type(self).__module__}.{type(self).__name__}"
-        return (
-            f"<{kind} {self._description} into '{self.name}',"
-            f" {totals.prepared} prepared, {totals.skipped} skipped>"
-        )
+        counts = (("prepared", totals.prepared), ("skipped", totals.skipped))
+        parts = [
+            f"{self._description} into '{self.name}'",
+            *[f"{count} {what}" for what, count in counts if count],
+            self._workers.state,
+        ]
+        return f"<{type(self).__module__}.{type(self).__name__} {', '.join(parts)}>"
 
     @property
     def quarantine(self) -> list[Quarantined]:
@@ -60,9 +63,10 @@ class AsyncPrepareRunner(_Preparing, aioqueue.QueueRunner):
     """A queue runner made by `prepare`, for an `aioqueue.Coordinator`. It runs once."""
 
     def __init__(
-        self, into: AsyncQueue[Any], ops: list[EnqueueOp], totals: Totals, description: str
+        self, into: AsyncQueue[Any], workers: Workers, totals: Totals, description: str
     ) -> None:
-        super().__init__(into, ops)
+        super().__init__(into, workers.enqueue_ops())
+        self._workers = workers
         self._totals = totals
         self._description = description
 
@@ -71,9 +75,10 @@ class PrepareRunner(_Preparing, sync.QueueRunner):
     """A queue runner made by `prepare`, for an `aioqueue.sync.Coordinator`. It runs once."""
 
     def __init__(
-        self, into: sync.BlockingQueue[Any], ops: list[EnqueueOp], totals: Totals, description: str
+        self, into: sync.BlockingQueue[Any], workers: Workers, totals: Totals, description: str
     ) -> None:
-        super().__init__(into, ops)
+        super().__init__(into, workers.enqueue_ops())
+        self._workers = workers
         self._totals = totals
         self._description = description
 
@@ -202,8 +207,8 @@ def prepare(
     made: Workers = kind(feed, into, totals, window, ordered=ordered, count=count, call=call)
     description = f"of {function_name(function)} on {count} {_PLURALS[where]}"
     if isinstance(into, AsyncQueue):
-        return AsyncPrepareRunner(into, made.enqueue_ops(), totals, description)
-    return PrepareRunner(into, made.enqueue_ops(), totals, description)
+        return AsyncPrepareRunner(into, made, totals, description)
+    return PrepareRunner(into, made, totals, description)
 
 
 _PLURALS: Final = {

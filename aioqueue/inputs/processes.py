@@ -27,13 +27,13 @@ from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any, Final
 
-from aioqueue import AioQueueError, InvalidArgumentError, OutOfRangeError
+from aioqueue import InvalidArgumentError, OutOfRangeError, WorkerDiedError
 from aioqueue.inputs.calls import Call, Item, function_name
 from aioqueue.inputs.shared_memory import Arena, unpack
 from aioqueue.inputs.worker_process import Outcome, Report, failure_of_message, work
 from aioqueue.inputs.workers import EnqueueOp, Prepared, ThreadWorkers
 
-__all__ = ("ProcessWorkers", "WorkerDiedError", "pickled_call")
+__all__ = ("ProcessWorkers", "pickled_call")
 
 _MOST_DEATHS: Final = 3
 """How many processes may die of one item."""
@@ -45,6 +45,12 @@ _MOST_ITEMS: Final = 64
 _CHUNK_SECONDS: Final = 0.005
 """How much work a chunk aims to be."""
 
+_WEIGHT: Final = 0.2
+"""Of the latest report in what an item is taken to last."""
+
+_LONG: Final = 0.02
+"""Seconds that an item may take for others to be sent ahead of its end."""
+
 _ENDING: Final = 1.0
 """Seconds that a process has to end after it was told so."""
 
@@ -54,18 +60,6 @@ _GUARD: Final = (
 )
 
 _log: Final = logging.getLogger("aioqueue")
-
-
-class WorkerDiedError(AioQueueError, RuntimeError):
-    """A worker process has died: it was killed, ran out of memory, or crashed.
-
-    Attributes:
-        exitcode: minus the number of the signal that ended it, or else its exit code.
-    """
-
-    def __init__(self, message: str = "", *, exitcode: int = 0) -> None:
-        super().__init__(message)
-        self.exitcode = exitcode
 
 
 def pickled_call(call: Call) -> bytes:
@@ -160,10 +154,7 @@ class _Process:
         finally:
             theirs.close()
             self.arena.handed_over()
-
-    @property
-    def name(self) -> str:
-        return f"{self._process.name} (pid {self._process.pid})"
+        self.name = f"{name} (pid {self._process.pid})"
 
     def send(self, message: bytes) -> None:
         """Send a message; a process that has died is noticed when reading from it."""
@@ -194,8 +185,11 @@ class _Process:
         return exitcode
 
     def terminate(self) -> None:
-        """End it, whatever it is doing. May be called from any thread."""
-        self._process.terminate()
+        """End it, whatever it is doing. May be called from any thread, and at any time."""
+        try:
+            self._process.terminate()
+        except ValueError:
+            pass  # its thread has ended it already
 
     def end(self, *, at_once: bool) -> None:
         """End it and forget it."""
@@ -208,7 +202,9 @@ class _Process:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+        self._process.close()
         self.connection.close()
+        self.arena.close()
 
 
 class ProcessWorkers(ThreadWorkers):
@@ -225,8 +221,9 @@ class ProcessWorkers(ThreadWorkers):
         self._inbox = _Inbox()
         self._work_came = threading.Condition(self._lock)
         self._processes: set[_Process] = set()
-        self._seconds = 0.0  # that one item takes, about
+        self._seconds = 0.0  # that one item takes, about; 0: unknown
         self._started = 0
+        self._none_can_work = False
         dtypes = self._into.dtypes
         keeps = dtypes is None or any(dtype.hasobject for dtype in dtypes)
         self._copy = bytearray if keeps else None
@@ -277,11 +274,9 @@ class ProcessWorkers(ThreadWorkers):
             if unready < _MOST_STARTS and died < 0:
                 _log.warning("worker process %s %s while it started", process.name, _how(died))
                 continue
-            raise WorkerDiedError(
-                f"worker process {process.name} {_how(died)} while it started"
-                + (f": {_GUARD}" if died >= 0 else f", as did {unready - 1} before it"),
-                exitcode=died,
-            )
+            why = f": {_GUARD}" if died >= 0 else f", as did {unready - 1} before it"
+            message = f"worker process {process.name} {_how(died)} while it started{why}"
+            raise self._once(WorkerDiedError(message, exitcode=died))
 
     @contextmanager
     def _started_process(self) -> Iterator[_Process]:
@@ -314,10 +309,12 @@ class ProcessWorkers(ThreadWorkers):
         if report is None:
             return self._exitcode(process)
         if report.refusal is not None:
-            raise InvalidArgumentError(
+            error = InvalidArgumentError(
                 f"function: got {function_name(self._call.function)!r}, which a new process cannot"
                 " import; expected a function of a module that can be imported there"
-            ) from failure_of_message(report.refusal)
+            )
+            error.__cause__ = failure_of_message(report.refusal)
+            raise self._once(error)
         while True:
             self._feed_process(process)
             report = process.receive()
@@ -326,12 +323,16 @@ class ProcessWorkers(ThreadWorkers):
                 return None
             self._accept(process, report)
 
+    def _once(self, error: Exception) -> Exception:
+        """A failure that every process is going to have: the first one tells it for all."""
+        with self._lock:
+            is_first, self._none_can_work = not self._none_can_work, True
+        return error if is_first else self._nothing_more()
+
     def _feed_process(self, process: _Process) -> None:
         """Send items, until the process has some ahead or there are none; wait for the first."""
-        size = max(1, min(_MOST_ITEMS, int(_CHUNK_SECONDS / max(self._seconds, 1e-6))))
-        if not self._seconds:
-            size = 1
-        while len(process.tasks) <= size:
+        size, ahead = self._chunk_size()
+        while len(process.tasks) <= ahead:
             with self._lock:
                 tasks = self._next_tasks(size, wait=not process.tasks)
             if not tasks:
@@ -349,6 +350,17 @@ class ProcessWorkers(ThreadWorkers):
             freed = [process.freed.popleft() for _ in range(len(process.freed))]
             process.send(pickle.dumps((freed, chunk), 5))
 
+    def _chunk_size(self) -> tuple[int, int]:
+        """How many items to send at a time, and how many a process may have left by then.
+
+        None, if they take long: an item that is sent ahead waits for the one before it, though
+        another process may have nothing to do.
+        """
+        if not 0 < self._seconds < _LONG:
+            return 1, 0
+        size = max(1, min(_MOST_ITEMS, int(_CHUNK_SECONDS / self._seconds)))
+        return size, size
+
     def _next_tasks(self, size: int, *, wait: bool) -> list[_Task]:
         """What to send next; ``[]`` if that is nothing and we may not wait for it."""
         while not self._halted.is_set():
@@ -363,8 +375,8 @@ class ProcessWorkers(ThreadWorkers):
     def _accept(self, process: _Process, report: Report) -> None:
         """Take what has come from a process to where it belongs."""
         if report.outcomes:
-            seconds = report.seconds / len(report.outcomes)
-            self._seconds += (seconds - self._seconds) * (0.2 if self._seconds else 1.0)
+            seconds = max(1e-6, report.seconds / len(report.outcomes))
+            self._seconds += (seconds - self._seconds) * (_WEIGHT if self._seconds else 1.0)
         for outcome in report.outcomes:
             task = process.tasks.pop(outcome.number)
             if outcome.has_failed:

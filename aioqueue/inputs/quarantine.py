@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from aioqueue import InvalidArgumentError
+from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs.calls import Item
 from aioqueue.inputs.sources import Entry, Source
 
@@ -124,10 +124,7 @@ class QuarantineFile:
         """All that this run has written; an item that is no more than described is its repr."""
         with self.path.open("rb") as file:
             file.seek(self._start)
-            return [
-                _record(fields, f"{self.path}: record {number}", trusted=True)
-                for number, fields in _lines(file, self.path, 1)
-            ]
+            return [_record(line, trusted=True) for line in _lines(file, str(self.path))]
 
 
 class QuarantinedItems(Source[Any]):
@@ -164,16 +161,13 @@ def read_quarantine(path: str | PathLike[str], *, trusted: bool = False) -> Quar
 
     Raises:
         OSError: the file cannot be read.
-        InvalidArgumentError: a line is damaged, an item was pickled and the file is not trusted, an
-            item was neither JSON nor could be pickled, or the records have several seeds. The
-            message names the line.
+        DataLossError: a line is damaged.
+        InvalidArgumentError: an item was pickled and the file is not trusted; an item was neither
+            JSON nor could be pickled; or the records have several seeds.
     """
     where = str(path)
     with open(path, "rb") as file:
-        records = [
-            _record(fields, f"{where}:{number}", trusted=trusted, replay=True)
-            for number, fields in _lines(file, path, 1)
-        ]
+        records = [_record(line, trusted=trusted, replay=True) for line in _lines(file, where)]
     seeds = {record.seed for record in records}
     if len(seeds) > 1:
         raise InvalidArgumentError(
@@ -208,39 +202,60 @@ def _is_json(item: Any) -> bool:
     return False
 
 
-def _lines(file: Any, path: Any, first: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(file, first):
+class _Line(NamedTuple):
+    """One line of a file."""
+
+    path: str
+    number: int
+    offset: int
+    fields: dict[str, Any]
+
+    def damaged(self, why: object) -> DataLossError:
+        """What to raise if it makes no record."""
+        return DataLossError(
+            f"{self}: no record of a quarantine: {why}",
+            path=self.path,
+            offset=self.offset,
+            fault="damaged record",
+        )
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.number}"
+
+
+def _lines(file: BinaryIO, path: str) -> Iterator[_Line]:
+    offset = file.tell()
+    for number, text in enumerate(file, 1):
+        line = _Line(path, number, offset, {})
         try:
-            fields = json.loads(line)
-            if not isinstance(fields, dict):
-                raise ValueError("it is no object")
+            fields = json.loads(text)
         except ValueError as error:
-            raise InvalidArgumentError(
-                f"{path}:{number}: no record of a quarantine: {error}"
-            ) from None
-        yield number, fields
+            raise line.damaged(error) from None
+        if not isinstance(fields, dict):
+            raise line.damaged(f"expected an object, not {fields!r}")
+        yield line._replace(fields=fields)
+        offset += len(text)
 
 
-def _record(
-    fields: dict[str, Any], where: str, *, trusted: bool, replay: bool = False
-) -> Quarantined:
+def _record(line: _Line, *, trusted: bool, replay: bool = False) -> Quarantined:
+    fields = line.fields
     described = fields.pop("repr", None)
     pickled = fields.pop("pickle", None)
     if pickled is not None:
         if not trusted:
             raise InvalidArgumentError(
-                f"trusted: got False, but {where} holds a pickled item ({described}); pass"
+                f"trusted: got False, but {line} holds a pickled item ({described}); pass"
                 " trusted=True if nobody else could have written this file"
             )
         fields["item"] = pickle.loads(base64.b64decode(pickled))
     elif "item" not in fields and described is not None:
         if replay:
             raise InvalidArgumentError(
-                f"{where}: the item could not be written, only described: {described}; look it up"
+                f"{line}: the item could not be written, only described: {described}; look it up"
                 f" in its source by epoch {fields.get('epoch')} and index {fields.get('index')}"
             )
         fields["item"] = described
     try:
         return Quarantined(**fields)
     except TypeError as error:
-        raise InvalidArgumentError(f"{where}: no record of a quarantine: {error}") from None
+        raise line.damaged(error) from None

@@ -78,6 +78,14 @@ class Arena:
         if self._tag is None:
             os.close(self._fd)
 
+    def close(self) -> None:
+        """Give the memory up; as soon as nobody looks at it any more, if somebody does now."""
+        self._numbers.release()
+        try:
+            self.memory.close()
+        except BufferError:
+            pass  # the last view of it will
+
     def __reduce__(self) -> tuple[Any, ...]:
         if self._tag is not None:
             return _attached, (self.size, self._tag)

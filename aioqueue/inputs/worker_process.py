@@ -14,7 +14,7 @@ import threading
 import traceback
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any, Final, NamedTuple
 
 from aioqueue.inputs.calls import Call, Item
@@ -71,19 +71,19 @@ def work(connection: Connection, arena: Arena) -> None:
     try:
         call: Call = pickle.loads(inbox.get())
     except Exception as error:
-        outbox.refuse(error)
+        outbox.send(Report([], 0.0, _message_of_failure(error)))
         return
-    outbox.begin()
-    outbox.send()
+    outbox.send(Report([], 0.0))
     while chunk := inbox.get():
-        outbox.begin()
         freed, tasks = pickle.loads(chunk)
         outbox.allocator.give_back(freed)
         for item, value in tasks:
             arena.item = item.number
-            outbox.add(item.number, *_prepared(call, item, value))
+            began = perf_counter()
+            made, has_failed = _prepared(call, item, value)
+            outbox.add(item.number, made, has_failed, perf_counter() - began)
             arena.item = -1
-        outbox.send()
+        outbox.flush()
 
 
 def _read(connection: Connection, inbox: SimpleQueue[bytes]) -> None:
@@ -111,21 +111,25 @@ def _prepared(call: Call, item: Item, value: bytes) -> tuple[Any, bool]:
 
 
 class _Outbox:
-    """Outcomes on their way to the parent, several at a time."""
+    """Outcomes on their way to the parent, several at a time, but none held for long.
+
+    That is seen to by a thread of its own, since the next item may take any time.
+    """
 
     def __init__(self, connection: Connection, arena: Arena) -> None:
         self.allocator = Allocator(arena.size)
         self._connection = connection
         self._arena = arena
+        self._holds = threading.Event()
+        self._lock = threading.Lock()  # guards all below, and the sending
         self._outcomes: list[Outcome] = []
         self._bytes = 0
-        self._since = 0.0
+        self._seconds = 0.0
+        self._due = 0.0
+        threading.Thread(target=self._flush_in_time, daemon=True).start()
 
-    def begin(self) -> None:
-        """Work begins now, or goes on."""
-        self._since = perf_counter()
-
-    def add(self, number: int, made: Any, has_failed: bool) -> None:
+    def add(self, number: int, made: Any, has_failed: bool, seconds: float) -> None:
+        """Add what has become of an item, and how long that took."""
         blocks: list[Block] = []
         if not has_failed:
             try:
@@ -135,20 +139,43 @@ class _Outbox:
                 made, has_failed = error, True
         if has_failed:
             message = _message_of_failure(made)
-        self._outcomes.append(Outcome(number, message, blocks, has_failed))
-        self._bytes += len(message) + sum(size for _, size in blocks)
-        if self._bytes >= _MOST_BYTES or perf_counter() - self._since >= _MOST_SECONDS:
-            self.send()
+        with self._lock:
+            if not self._outcomes:
+                self._due = perf_counter() + _MOST_SECONDS
+                self._holds.set()
+            self._outcomes.append(Outcome(number, message, blocks, has_failed))
+            self._bytes += len(message) + sum(size for _, size in blocks)
+            self._seconds += seconds
+            if self._bytes >= _MOST_BYTES:
+                self._flush()
 
-    def send(self) -> None:
-        now = perf_counter()
-        self._connection.send_bytes(pickle.dumps(Report(self._outcomes, now - self._since), 5))
+    def flush(self) -> None:
+        """Send what there is."""
+        with self._lock:
+            if self._outcomes:
+                self._flush()
+
+    def send(self, report: Report) -> None:
+        """Send a report; without a parent there is nothing left to do."""
+        try:
+            self._connection.send_bytes(pickle.dumps(report, 5))
+        except OSError:
+            os._exit(_PARENT_GONE)
+
+    def _flush(self) -> None:
+        self.send(Report(self._outcomes, self._seconds))
         self._outcomes = []
         self._bytes = 0
-        self.begin()
+        self._seconds = 0.0
+        self._holds.clear()
 
-    def refuse(self, error: Exception) -> None:
-        self._connection.send_bytes(pickle.dumps(Report([], 0.0, _message_of_failure(error)), 5))
+    def _flush_in_time(self) -> None:
+        while self._holds.wait():
+            # It may sleep through several flushes, so that it is not woken for each of them.
+            sleep(max(0.0, self._due - perf_counter()))
+            with self._lock:
+                if self._outcomes and perf_counter() >= self._due:
+                    self._flush()
 
 
 def _message_of_failure(error: Exception) -> bytes:

@@ -100,6 +100,13 @@ class Workers(ABC):
     def enqueue_ops(self) -> list[EnqueueOp]:
         """The workers, as a `QueueRunner` wants them."""
 
+    @property
+    def state(self) -> str:
+        """Where the run is, in one word."""
+        if self._has_ended:
+            return "ended"
+        return "running" if self._inside or self._gone else "idle"
+
     @abstractmethod
     def halt(self) -> None:
         """End all workers, whatever they wait for."""

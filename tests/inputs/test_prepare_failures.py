@@ -1,0 +1,362 @@
+"""What becomes of items that fail: skipped, tried again, told, written down and replayed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aioqueue import DataLossError, InvalidArgumentError, sync
+from aioqueue.inputs.policies import FailurePolicy, Retry
+from aioqueue.inputs.prepare import PrepareRunner, prepare
+from aioqueue.inputs.quarantine import Quarantined, read_quarantine
+from aioqueue.inputs.sources import Entry, Source, items, numbers
+from tests.inputs.functions import noise, refuses_thirteens
+from tests.inputs.preparing import Runner, drained, failures_of, in_loop, prepared
+from tests.worlds import World
+
+N = 40
+GOOD = [number for number in range(N) if number % 13]
+
+
+@pytest.fixture(params=[in_loop, lambda function: function], ids=["task", "thread"])
+def fitting(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Makes functions fit for tasks, or for threads."""
+    made: Callable[..., Any] = request.param
+    return made
+
+
+def flaky(times: int) -> Callable[[int], int]:
+    """A function that fails so many times for each number before it returns the number."""
+    failures: dict[int, int] = {}
+    lock = threading.Lock()
+
+    def make(number: int) -> int:
+        with lock:
+            failures[number] = failures.get(number, 0) + 1
+        if failures[number] <= times:
+            raise OSError(f"not yet: {number}")
+        return number
+
+    return make
+
+
+class TestSkip:
+    @pytest.mark.parametrize("ordered", [False, True], ids=["as they come", "ordered"])
+    async def test_the_rest_goes_on(
+        self, world: World, fitting: Callable[..., Any], ordered: bool
+    ) -> None:
+        runners: list[Runner] = []
+        got = await prepared(
+            world,
+            range(N),
+            fitting(refuses_thirteens),
+            runners=runners,
+            on_error="skip",
+            ordered=ordered,
+        )
+        assert (got if ordered else sorted(got)) == GOOD
+        totals = runners[0].statistics()
+        assert (totals.prepared, totals.skipped, totals.retried) == (len(GOOD), 4, 0)
+        records = sorted(runners[0].quarantine, key=lambda record: record.index)
+        assert [record.item for record in records] == [0, 13, 26, 39]
+        assert records[1].error == "ValueError: 13 is unlucky"
+        assert records[1].attempts == 1
+        assert (records[1].epoch, records[1].index) == (0, 13)
+        assert 'raise ValueError(f"{number} is unlucky")' in records[1].traceback
+        assert "while preparing item 13 (epoch 0, index 13)" in records[1].traceback
+
+    async def test_what_the_queue_refuses(self, world: World, fitting: Callable[..., Any]) -> None:
+        """A record that makes an example of the wrong shape is a bad record too."""
+        runners: list[Runner] = []
+        got = await prepared(
+            world,
+            range(N),
+            fitting(lambda number: np.zeros(3 if number % 13 else 4)),
+            world.fifo(8, "float64", (3,)),
+            runners=runners,
+            on_error=Retry(5, then="skip"),
+            ordered=True,
+        )
+        assert len(got) == len(GOOD)
+        assert runners[0].statistics().retried == 0  # it would be refused again
+        (first, *_) = runners[0].quarantine
+        assert "InvalidArgumentError: component 0: got an array float64[4]" in first.error
+
+    def test_an_item_enters_whole_or_not_at_all(self) -> None:
+        def make(number: int) -> Iterator[int]:
+            yield number
+            yield refuses_thirteens(number)
+
+        queue = sync.FIFOQueue(8)
+        got = drained(queue, prepare(range(N), make, into=queue, on_error="skip", ordered=True))
+        assert got == [number for number in GOOD for _ in range(2)]
+
+    @pytest.mark.parametrize(
+        ("limit", "reason"),
+        [
+            (0, "1 items have failed, and max_failures allows 0"),
+            (2, "3 items have failed, and max_failures allows 2"),
+            (0.05, "3 of 27 items have failed, and max_failures allows 0.05 of all"),
+        ],
+    )
+    def test_too_many(self, limit: float, reason: str) -> None:
+        queue = sync.FIFOQueue(N)
+        runner = prepare(
+            range(N),
+            refuses_thirteens,
+            into=queue,
+            workers=1,
+            on_error="skip",
+            max_failures=limit,
+        )
+        with pytest.raises(ExceptionGroup) as caught:
+            drained(queue, runner)
+        (failure,) = failures_of(caught.value)
+        assert reason in failure
+        assert "is unlucky" in failure
+
+    def test_not_too_many(self) -> None:
+        queue = sync.FIFOQueue(N)
+        for limit in (4, 0.2):
+            runner = prepare(
+                range(N), refuses_thirteens, into=queue, on_error="skip", max_failures=limit
+            )
+            drained(queue, runner)
+            queue = sync.FIFOQueue(N)
+
+    def test_a_share_is_judged_at_the_end_too(self) -> None:
+        """Fewer items have come than it takes to judge before."""
+        queue = sync.FIFOQueue(N)
+        runner = prepare(
+            range(N), refuses_thirteens, into=queue, on_error="skip", max_failures=0.02
+        )
+        with pytest.raises(ExceptionGroup) as caught:
+            drained(queue, runner)
+        assert (
+            "4 of 40 items have failed, and max_failures allows 0.02 of all"
+            in (failures_of(caught.value)[0])
+        )
+
+
+class TestRetry:
+    async def test_until_it_works(self, world: World, fitting: Callable[..., Any]) -> None:
+        runners: list[Runner] = []
+        got = await prepared(
+            world,
+            range(N),
+            fitting(flaky(2)),
+            runners=runners,
+            on_error=Retry(2),
+            ordered=True,
+        )
+        assert got == list(range(N))
+        totals = runners[0].statistics()
+        assert (totals.prepared, totals.retried, totals.skipped) == (N, 2 * N, 0)
+
+    async def test_in_vain(self, world: World, fitting: Callable[..., Any]) -> None:
+        with pytest.raises(ExceptionGroup) as caught:
+            await prepared(world, range(N), fitting(flaky(3)), on_error=Retry(2), workers=1)
+        (failure,) = failures_of(caught.value)
+        assert "OSError('not yet: 0') | while preparing item 0" in failure
+        assert "it has failed 3 times" in failure
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"on_error": Retry(2, then="skip")},
+            {"on_error": Retry(2), "max_failures": N},
+        ],
+        ids=["then skip", "max_failures"],
+    )
+    def test_in_vain_and_skipped(self, options: dict[str, Any]) -> None:
+        queue = sync.FIFOQueue(N)
+        runner = prepare(range(N), flaky(3), into=queue, **options)
+        assert drained(queue, runner) == []
+        assert {record.attempts for record in runner.quarantine} == {3}
+        assert runner.statistics().skipped == N
+
+    def test_only_of_failures_that_are_worth_it(self) -> None:
+        queue = sync.FIFOQueue(N)
+        on_error = Retry(2, on=(TimeoutError, ConnectionError), then="skip")
+        runner = prepare(range(N), flaky(1), into=queue, on_error=on_error)
+        drained(queue, runner)
+        assert runner.statistics().retried == 0
+        assert {record.attempts for record in runner.quarantine} == {1}
+
+    def test_backoff_is_asked_with_the_number_of_failures(self) -> None:
+        asked: list[int] = []
+
+        def backoff(failures: int) -> float:
+            asked.append(failures)
+            return 0.0001 * 2**failures
+
+        queue = sync.FIFOQueue(N)
+        drained(queue, prepare([1], flaky(3), into=queue, on_error=Retry(3, backoff)))
+        assert asked == [1, 2, 3]
+
+    def test_a_wrong_backoff_is_told(self) -> None:
+        queue = sync.FIFOQueue(N)
+        on_error = Retry(3, lambda failures: -1.0)
+        with pytest.raises(ExceptionGroup) as caught:
+            drained(queue, prepare([1], flaky(3), into=queue, on_error=on_error))
+        assert "backoff: got -1.0; expected a number of seconds >= 0" in str(
+            failures_of(caught.value)
+        )
+
+    def test_every_attempt_has_the_same_rng(self) -> None:
+        drawn: list[float] = []
+
+        def make(number: int, rng: np.random.Generator) -> int:
+            drawn.append(float(rng.random()))
+            raise OSError
+
+        queue = sync.FIFOQueue(N)
+        drained(queue, prepare([1], make, into=queue, on_error=Retry(3, then="skip")))
+        assert len(drawn) == 4
+        assert len(set(drawn)) == 1
+
+    @pytest.mark.parametrize(
+        ("message", "options"),
+        [
+            ("times: got 0; expected an int >= 1", {"times": 0}),
+            ("times: got True", {"times": True}),
+            ("backoff: got -1; expected a number", {"times": 1, "backoff": -1}),
+            ("backoff: got nan; expected a number", {"times": 1, "backoff": float("nan")}),
+            ("on: got 'OSError'; expected an exception", {"times": 1, "on": "OSError"}),
+            ("on: got ()", {"times": 1, "on": ()}),
+            ("then: got 'go on'; expected 'stop' or 'skip'", {"times": 1, "then": "go on"}),
+        ],
+    )
+    def test_wrong_arguments(self, message: str, options: dict[str, Any]) -> None:
+        with pytest.raises(InvalidArgumentError) as caught:
+            Retry(**options)
+        assert message in str(caught.value)
+
+    def test_a_policy_is_a_value(self) -> None:
+        assert Retry(3, 1.0) == Retry(3, 1.0)
+        assert hash(Retry(3)) == hash(Retry(3))
+
+
+class TestPolicy:
+    """`FailurePolicy`, by itself."""
+
+    def test_a_share_needs_some_items_to_judge_by(self) -> None:
+        policy = FailurePolicy("skip", 0.1, has_quarantine=False)
+        assert not policy.too_many(9, 9)
+        assert policy.too_many(9, 9, at_end=True)
+        assert not policy.too_many(1, 10)
+        assert policy.too_many(2, 10)
+
+
+ITEMS: dict[str, Any] = {
+    "a path": "images/1.jpg",
+    "a number": 3,
+    "a list": ["a", 1, 0.5, None, True, {"b": []}],
+    "a tuple": ("a", 1),
+    "bytes": b"\x00\xff",
+    "not a number": float("nan"),
+    "an array": np.arange(3),
+    "a dict with other keys": {1: 2},
+    "a subclass": np.float64(0.5),
+}
+AS_JSON = ("a path", "a number", "a list")
+
+
+class TestFile:
+    def run(self, source: Any, path: Path, **options: Any) -> PrepareRunner:
+        """Write all items of a source to a quarantine."""
+
+        def make(item: Any, rng: np.random.Generator) -> Any:
+            raise ValueError("all are bad")
+
+        queue = sync.FIFOQueue(8)
+        runner = prepare(
+            source, make, into=queue, on_error="skip", quarantine=path, workers=1, **options
+        )
+        assert drained(queue, runner) == []
+        return runner
+
+    @pytest.mark.parametrize("name", ITEMS)
+    def test_whatever_the_item_is(self, tmp_path: Path, name: str) -> None:
+        item = ITEMS[name]
+        path = tmp_path / "bad.jsonl"
+        runner = self.run([item], path)
+        fields = json.loads(path.read_text("utf-8"))
+        assert ("item" in fields) == (name in AS_JSON)
+        assert ("pickle" in fields) == (name not in AS_JSON)
+        (again,) = read_quarantine(path, trusted=True)
+        assert type(again) is type(item)
+        assert repr(again) == repr(item)
+        assert repr(runner.quarantine[0].item) == repr(item)
+
+    def test_pickles_are_opened_only_if_trusted(self, tmp_path: Path) -> None:
+        path = tmp_path / "bad.jsonl"
+        self.run(["a", b"b"], path)
+        with pytest.raises(InvalidArgumentError) as caught:
+            read_quarantine(path)
+        assert str(caught.value).startswith(f"trusted: got False, but {path}:2 holds a pickled")
+
+    def test_items_that_can_only_be_described(self, tmp_path: Path) -> None:
+        path = tmp_path / "bad.jsonl"
+        runner = self.run(items(["a", threading.Lock()], 1), path)
+        assert "<unlocked _thread.lock" in runner.quarantine[1].item
+        with pytest.raises(InvalidArgumentError) as caught:
+            read_quarantine(path)
+        assert f"{path}:2: the item could not be written, only described" in str(caught.value)
+        assert "by epoch 0 and index 1" in str(caught.value)
+
+    def test_a_replay_is_what_it_was(self, tmp_path: Path) -> None:
+        """The items come with their epochs, indices and seed, so their `rng` is the same."""
+        path = tmp_path / "bad.jsonl"
+        source = items(["a", "b", "c"], 2, shuffle=True, seed=5)
+        self.run(source, path)
+        again = read_quarantine(path)
+        assert isinstance(again, Source)
+        assert list(again.entries()) == list(source.entries())
+        assert again.seed == 5
+        assert len(again) == 6
+        assert isinstance(again.records[0], Quarantined)
+        assert again.records[0].error == "ValueError: all are bad"
+        queue, another = sync.FIFOQueue(8), sync.FIFOQueue(8)
+        replayed = drained(queue, prepare(again, noise, into=queue, ordered=True))
+        assert replayed == drained(another, prepare(source, noise, into=another, ordered=True))
+
+    def test_records_are_added(self, tmp_path: Path) -> None:
+        path = tmp_path / "bad.jsonl"
+        self.run([1], path, seed=3)
+        runner = self.run([2], path, seed=3)
+        assert [record.item for record in runner.quarantine] == [2]
+        assert list(read_quarantine(path).entries()) == [Entry(1, 0, 0), Entry(2, 0, 0)]
+        self.run([3], path, seed=4)
+        with pytest.raises(InvalidArgumentError, match="2 runs with different seeds"):
+            read_quarantine(path)
+
+    def test_an_empty_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "bad.jsonl"
+        queue = sync.FIFOQueue(N)
+        runner = prepare(numbers(3, 1), str, into=queue, on_error="skip", quarantine=str(path))
+        assert len(drained(queue, runner)) == 3
+        assert list(read_quarantine(path)) == []
+        assert runner.quarantine == []
+
+    @pytest.mark.parametrize("line", ["{", "[]", "{}", '{"item": 1}', "\xff"])
+    def test_a_damaged_file(self, tmp_path: Path, line: str) -> None:
+        path = tmp_path / "bad.jsonl"
+        self.run([1], path)
+        size = path.stat().st_size
+        with path.open("a", encoding="latin-1") as file:
+            file.write(line + "\n")
+        with pytest.raises(DataLossError) as caught:
+            read_quarantine(path)
+        assert (caught.value.path, caught.value.offset) == (str(path), size)
+        assert f"{path}:2: no record of a quarantine" in str(caught.value)
+
+    def test_no_file(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            read_quarantine(tmp_path / "none.jsonl")

@@ -1,0 +1,477 @@
+"""`prepare` in processes: every item once, whoever is killed, and nothing left behind."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import logging
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import anyio
+import pytest
+
+import aioqueue
+from aioqueue import InvalidArgumentError, sync
+from aioqueue.inputs import worker_process
+from aioqueue.inputs.policies import Retry
+from aioqueue.inputs.prepare import PrepareRunner, prepare
+from aioqueue.inputs.sources import items
+from tests.inputs import functions
+from tests.inputs.preparing import drained, failures_of, prepared
+from tests.worlds import PATIENCE, AsyncioWorld, ThreadWorld, World, spin_until, waiting
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HAS_PROC = sys.platform == "linux"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No process, no thread of ours, no shared memory and no open file outlives a test."""
+    # Each process would import the main module, and with it all of pytest.
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    start_the_forkserver()
+    files, shared = open_files(), shared_memory()
+    yield
+    assert multiprocessing.active_children() == []
+    spin_until(lambda: not [t for t in threading.enumerate() if "aioqueue" in t.name])
+    gc.collect()
+    assert shared_memory() == shared
+    assert open_files() <= files
+
+
+@functools.cache
+def start_the_forkserver() -> None:
+    """Its pipes, and those of the resource tracker, stay open as long as we live."""
+    if HAS_PROC:
+        # What is imported once there is imported by every process: it starts in no time.
+        multiprocessing.set_forkserver_preload([functions.__name__, worker_process.__name__])
+    process = multiprocessing.get_context("forkserver" if HAS_PROC else "spawn").Process()
+    process.start()
+    process.join()
+    process.close()
+    queue = sync.FIFOQueue(1)  # event loops in threads keep something open too
+    assert drained(queue, prepare(async_numbers(0), int, into=queue)) == []
+
+
+async def async_numbers(n: int) -> AsyncIterator[int]:
+    for number in range(n):
+        await anyio.lowlevel.checkpoint()
+        yield number
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd")) if HAS_PROC else 0
+
+
+def shared_memory() -> set[str]:
+    return set(os.listdir("/dev/shm")) if HAS_PROC else set()
+
+
+def pids() -> list[int]:
+    return [child.pid for child in multiprocessing.active_children() if child.pid]
+
+
+def runner_of(
+    function: Callable[..., Any], queue: sync.FIFOQueue, source: Any = range(100), **options: Any
+) -> PrepareRunner:
+    return prepare(source, function, into=queue, **{"workers": 2, **options}, where="process")
+
+
+def results(
+    function: Callable[..., Any], source: Any = range(100), **options: Any
+) -> tuple[list[Any], PrepareRunner]:
+    """Run a pipeline to its end; returns what came out, in order, and the runner."""
+    queue = sync.FIFOQueue(16)
+    runner = runner_of(function, queue, source, **options)
+    return drained(queue, runner), runner
+
+
+def failure(function: Callable[..., Any], source: Any = range(100), **options: Any) -> str:
+    with pytest.raises(ExceptionGroup) as caught:
+        results(function, source, **options)
+    (told,) = failures_of(caught.value)
+    return told
+
+
+class TestEveryItemOnce:
+    @pytest.mark.parametrize("kind", [AsyncioWorld, ThreadWorld], ids=lambda kind: kind.name)
+    def test_in_an_event_loop_and_in_threads(self, kind: type[World]) -> None:
+        world = kind()
+        got: list[Any] = []
+
+        async def body() -> None:
+            got.extend(
+                await prepared(world, range(500), functions.double, workers=2, where="process")
+            )
+
+        world.run(body)
+        assert sorted(got) == list(range(0, 1000, 2))
+
+    def test_of_an_async_source(self) -> None:
+        got, _ = results(functions.double, async_numbers(100))
+        assert sorted(got) == list(range(0, 200, 2))
+
+    def test_of_a_slow_source(self) -> None:
+        """What is done comes through while the source has nothing new."""
+        source = sync.FIFOQueue(1)
+        queue = sync.FIFOQueue(16)
+        with sync.Coordinator() as coord:
+            coord.start(runner_of(functions.double, queue, source))
+            for number in range(5):
+                source.enqueue(number)
+                assert queue.dequeue(timeout=PATIENCE) == 2 * number
+            source.close()
+            assert list(queue) == []
+
+    @pytest.mark.parametrize("workers", [1, 3])
+    def test_ordered(self, workers: int) -> None:
+        got, _ = results(functions.delayed, range(300), workers=workers, ordered=True)
+        assert got == list(range(300))
+
+    def test_ordered_with_failures_and_retries(self, tmp_path: Path) -> None:
+        function = functools.partial(functions.fails_at_first, str(tmp_path))
+        on_error = Retry(1, lambda failures: random.random() / 1000)
+        got, runner = results(function, range(50), ordered=True, on_error=on_error)
+        assert got == list(range(50))
+        assert runner.statistics().retried == 50
+
+    def test_generators(self) -> None:
+        got, runner = results(functions.negative_too, ordered=True)
+        assert got == [sign * number for number in range(100) for sign in (1, -1)]
+        assert runner.statistics().examples == 200
+
+    def test_rng_is_that_of_the_item(self) -> None:
+        source = items(range(50), 2, seed=3)
+        got, _ = results(functions.noise, source, workers=3)
+        queue = sync.FIFOQueue(16)
+        assert sorted(got) == sorted(drained(queue, prepare(source, functions.noise, into=queue)))
+
+    def test_items_in_flight_are_bounded(self) -> None:
+        taken: list[int] = []
+
+        def source() -> Iterator[int]:
+            for number in range(100):
+                taken.append(number)
+                yield number
+
+        queue = sync.FIFOQueue(1)
+        with sync.Coordinator() as coord:
+            coord.start(runner_of(functions.double, queue, source(), limit=7))
+            spin_until(lambda: waiting(queue) > 0 and len(taken) == 8)
+            assert sorted(queue) == list(range(0, 200, 2))
+
+
+class TestArrays:
+    """They come through shared memory, which is used again and again."""
+
+    @pytest.mark.parametrize("function", [functions.picture, functions.striped])
+    @pytest.mark.parametrize("ordered", [False, True], ids=["as they come", "ordered"])
+    def test_into_a_typed_queue(self, function: Callable[..., Any], ordered: bool) -> None:
+        queue = sync.FIFOQueue(4, "uint8", (200, 1000, 3))
+        runner = runner_of(function, queue, range(120), ordered=ordered, limit_bytes=6_000_000)
+        got = []
+        with sync.Coordinator() as coord:
+            coord.start(runner)
+            for image in queue:
+                assert (image == image[0, 0, 0]).all()
+                got.append(int(image[0, 0, 0]))
+        assert (got if ordered else sorted(got)) == list(range(120))
+
+    def test_into_a_queue_that_keeps_them(self) -> None:
+        """They are private to the consumer: no later one is written over them."""
+        got, _ = results(functions.picture, range(60), limit_bytes=3_000_000)
+        assert sorted(int(image[0, 0, 0]) for image in got) == list(range(60))
+        for image in got:
+            assert (image == image[0, 0, 0]).all()
+            image[...] = 0
+            assert image.flags.writeable
+
+    def test_no_more_room_than_that(self) -> None:
+        """What finds no place in shared memory goes through the pipe."""
+        got, _ = results(functions.picture, range(30), limit_bytes=1, ordered=True)
+        assert [int(image[0, 0, 0]) for image in got] == list(range(30))
+
+
+class TestWorkersThatDie:
+    def test_killed_at_random(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Twenty times in one run of 10,000 items."""
+        chance = random.Random(7)
+        queue = sync.FIFOQueue(256)
+        runner = runner_of(functions.double, queue, range(10_000), limit=300)
+        got: list[int] = []
+        killed = 0
+        with sync.Coordinator() as coord, caplog.at_level(logging.WARNING, "aioqueue"):
+            coord.start(runner)
+            next_kill = 100
+            for example in queue:
+                got.append(example)
+                if len(got) == next_kill and killed < 20:
+                    spin_until(pids)
+                    os.kill(chance.choice(pids()), signal.SIGKILL)
+                    killed += 1
+                    next_kill += chance.randrange(100, 450)
+        assert sorted(got) == list(range(0, 20_000, 2))
+        assert killed == 20
+        # One that was killed when it had nothing left to do is not missed.
+        assert 15 <= runner.statistics().workers_died <= 20
+        assert "was killed by SIGKILL (out of memory?)" in caplog.text
+
+    def test_in_order(self) -> None:
+        queue = sync.FIFOQueue(64)
+        got: list[int] = []
+        with sync.Coordinator() as coord:
+            coord.start(runner_of(functions.delayed, queue, range(600), ordered=True))
+            for example in queue:
+                got.append(example)
+                if example in (50, 200):
+                    os.kill(pids()[0], signal.SIGKILL)
+        assert got == list(range(600))
+
+    def test_in_the_midst_of_sending(self) -> None:
+        """The message is larger than the pipe, and nobody reads it to the end."""
+        queue = sync.FIFOQueue(1)
+        runner = runner_of(bytes_of, queue, [1, 2_000_000, 3_000_000], workers=1, ordered=True)
+        with sync.Coordinator() as coord:
+            coord.start(runner)
+            spin_until(lambda: waiting(queue) > 0)  # and does not read
+            (pid,) = pids()
+            spin_until(lambda: is_blocked_in_a_write(pid))
+            os.kill(pid, signal.SIGKILL)
+            assert [len(example) for example in queue] == [1, 2_000_000, 3_000_000]
+
+    @pytest.mark.parametrize("on_error", ["stop", "skip"])
+    def test_an_item_that_kills(self, on_error: Any) -> None:
+        if on_error == "stop":
+            told = failure(functions.kills_itself)
+            assert told.startswith("WorkerDiedError('3 worker processes have died of one item")
+            assert "the last one was killed by SIGKILL" in told
+            assert "while preparing item 37 (epoch 0, index 37)" in told
+            return
+        got, runner = results(functions.kills_itself, on_error=on_error, ordered=True)
+        assert got == [number for number in range(100) if number != 37]
+        (record,) = runner.quarantine
+        assert (record.item, record.attempts) == (37, 3)
+        assert runner.statistics().workers_died == 3
+
+    def test_while_they_start(self) -> None:
+        """Being killed is not a reason to give up, unless it happens again and again."""
+        queue = sync.FIFOQueue(16)
+        runner = runner_of(functions.double, queue, workers=1)
+        with sync.Coordinator() as coord:
+            coord.start(runner)
+            spin_until(pids)
+            os.kill(pids()[0], signal.SIGKILL)
+            assert sorted(queue) == list(range(0, 200, 2))
+        assert runner.statistics().workers_died == 1
+
+
+class TestFailures:
+    def test_the_traceback_is_that_of_the_worker(self) -> None:
+        with pytest.raises(ExceptionGroup) as caught:
+            results(functions.refuses_thirteens, range(1, 20))
+        (error,) = caught.value.exceptions
+        assert isinstance(error, ValueError)
+        assert "while preparing item 13 (epoch 0, index 12)" in error.__notes__
+        assert 'raise ValueError(f"{number} is unlucky")' in str(error.__cause__)
+
+    def test_skipped_with_the_traceback_of_the_worker(self) -> None:
+        got, runner = results(functions.refuses_thirteens, range(1, 30), on_error="skip")
+        assert len(got) == 27
+        assert 'raise ValueError(f"{number} is unlucky")' in runner.quarantine[0].traceback
+
+    def test_errors_that_do_not_travel(self) -> None:
+        assert failure(functions.raises_odd_error, [1]).startswith("RuntimeError('OddError: 1, 1')")
+
+    def test_leaving_the_process_is_a_failure(self) -> None:
+        assert "RuntimeError('the function raised SystemExit: 3')" in failure(functions.exits, [1])
+
+    def test_results_that_cannot_be_pickled(self) -> None:
+        assert "while pickling what the function returned" in failure(
+            functions.unpicklable_result, [1]
+        )
+
+    def test_items_that_cannot_be_pickled(self) -> None:
+        got, runner = results(functions.double, [1, lambda: 2, 3], on_error="skip", ordered=True)
+        assert got == [2, 6]
+        assert "while pickling the item" in runner.quarantine[0].traceback
+
+    def test_what_the_queue_refuses(self) -> None:
+        queue = sync.FIFOQueue(8, "uint8", (5,))
+        runner = runner_of(functions.picture, queue, range(3), on_error="skip")
+        assert drained(queue, runner) == []
+        assert runner.statistics().skipped == 3
+
+    @pytest.mark.parametrize(
+        "function",
+        [lambda number: number, functools.partial(lambda number: number)],
+        ids=["a lambda", "a partial of one"],
+    )
+    def test_functions_that_cannot_be_pickled(self, function: Callable[..., Any]) -> None:
+        with pytest.raises(InvalidArgumentError) as caught:
+            runner_of(function, sync.FIFOQueue(8))
+        assert "which cannot be pickled and so cannot be sent to a process" in str(caught.value)
+        assert "expected a function at the top level of a module" in str(caught.value)
+        assert "or use where='thread'" in str(caught.value)
+
+    def test_functions_that_cannot_be_imported_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(functions, "only_here", only_here, raising=False)
+        monkeypatch.setattr(only_here, "__module__", functions.__name__)
+        told = failure(only_here)
+        assert "function: got 'only_here', which a new process cannot import" in told
+
+
+class TestEnds:
+    """Whatever ends a pipeline ends its processes at once, also busy ones."""
+
+    def test_a_stop(self) -> None:
+        queue = sync.FIFOQueue(16)
+        with sync.Coordinator() as coord:
+            coord.start(runner_of(functions.never_ends, queue))
+            assert sorted([queue.dequeue(), queue.dequeue()]) == [0, 1]
+
+    def test_a_cancelled_task(self) -> None:
+        queue = aioqueue.FIFOQueue(16)
+
+        async def main() -> None:
+            async with aioqueue.Coordinator() as coord:
+                coord.start(
+                    prepare(range(9), functions.never_ends, into=queue, where="process", workers=2)
+                )
+                await queue.dequeue()
+                with anyio.fail_after(0.01):
+                    await queue.dequeue_many(5)
+
+        with pytest.raises(ExceptionGroup) as caught:
+            anyio.run(main)
+        assert "TimeoutError" in failures_of(caught.value)[0]
+
+    def test_a_consumer_that_closes_the_queue(self) -> None:
+        queue = sync.FIFOQueue(16)
+        with sync.Coordinator() as coord:
+            threads = coord.start(runner_of(functions.never_ends, queue))
+            queue.dequeue()
+            queue.close(cancel_pending_enqueues=True)
+            spin_until(lambda: not any(thread.is_alive() for thread in threads))
+
+    def test_a_stop_while_processes_start(self) -> None:
+        queue = sync.FIFOQueue(16)
+        with sync.Coordinator() as coord:
+            coord.start(runner_of(functions.double, queue))
+
+    def test_a_source_that_raises(self) -> None:
+        def source() -> Iterator[int]:
+            yield 5
+            raise OSError("the disk is gone")
+
+        assert failure(functions.never_ends, source()).startswith(
+            "OSError('the disk is gone') | in the source of a prepare"
+        )
+
+    def test_a_failure_while_others_are_busy(self) -> None:
+        assert "is unlucky" in failure(functions.busy_or_unlucky, [5, 13])
+
+
+@pytest.mark.skipif(not HAS_PROC, reason="looks into /proc")
+class TestProgramsThatEnd:
+    """Processes of a program of its own, which is ended in some way."""
+
+    @pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "SIGINT", "nothing"])
+    def test_no_process_outlives_it(self, how: str) -> None:
+        program = """
+import multiprocessing, sys
+from aioqueue import sync
+from aioqueue.inputs.prepare import prepare
+from tests.inputs.functions import never_ends
+
+if __name__ == "__main__":
+    queue = sync.FIFOQueue(16)
+    with sync.Coordinator() as coord:
+        coord.start(prepare(range(9), never_ends, into=queue, where="process", workers=1))
+        queue.dequeue(), queue.dequeue()
+        print(*[child.pid for child in multiprocessing.active_children()], flush=True)
+        if sys.argv[1] != "nothing":
+            queue.dequeue()
+"""
+        with subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", program, how],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as running:
+            assert running.stdout is not None
+            assert running.stderr is not None
+            workers = [int(pid) for pid in running.stdout.readline().split()]
+            assert len(workers) == 1
+            if how == "SIGINT":
+                os.killpg(running.pid, signal.SIGINT)  # as a terminal does it: to all of them
+            elif how != "nothing":
+                os.kill(running.pid, getattr(signal, how))
+            running.wait(PATIENCE)
+            spin_until(lambda: not any(map(is_running, workers)))
+            errors = running.stderr.read()
+        assert ("KeyboardInterrupt" in errors) == (how == "SIGINT")
+        assert errors == "" or how == "SIGINT"
+        assert "resource_tracker" not in errors
+
+    def test_a_program_without_a_guard(self, tmp_path: Path) -> None:
+        """It cannot work, since processes import the main module; but it says so."""
+        script = tmp_path / "unguarded.py"
+        script.write_text("""
+from aioqueue import sync
+from aioqueue.inputs.prepare import prepare
+from tests.inputs.functions import double
+
+queue = sync.FIFOQueue(16)
+with sync.Coordinator() as coord:
+    coord.start(prepare(range(9), double, into=queue, where="process", workers=1))
+    print(list(queue))
+""")
+        ran = subprocess.run(
+            [sys.executable, str(script)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
+        assert ran.returncode == 1
+        assert "the main module is being imported by a new process" in ran.stderr
+        assert "has ended with exit code 1 while it started" in ran.stderr
+        assert 'put that under `if __name__ == "__main__":`' in ran.stderr
+
+
+def only_here(number: int) -> int:
+    return number
+
+
+def bytes_of(size: int) -> bytes:
+    return bytes(size)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] not in "ZX"
+    except OSError:
+        return False
+
+
+def is_blocked_in_a_write(pid: int) -> bool:
+    """Whether a thread of a process waits for room in a socket; true where that cannot be seen."""
+    try:
+        places = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/wchan")]
+    except OSError:
+        return True
+    return any(place in ("0", "", "sock_alloc_send_pskb") for place in places)
