@@ -27,7 +27,9 @@ FLOATS = ("float16", "float32", "float64")
 @pytest.fixture(scope="module")
 def theirs() -> Any:
     """TensorFlow, in graph mode."""
-    pytest.importorskip("tensorflow", reason="compares with TensorFlow: pip install 'aioqueue[oracle]'")
+    pytest.importorskip(
+        "tensorflow", reason="compares with TensorFlow: pip install 'aioqueue[oracle]'"
+    )
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -118,7 +120,11 @@ SHAPES = ((), (5,), (2, 3), (2, 1, 3), (0,), (0, 3))
 for _name, _dtypes in UNARY.items():
     for _dtype in _dtypes:
         for _shape in SHAPES:
-            if _name in ("argmax", "argmin", "cumsum", "cumprod", "unstack", "sort", "argsort", "where") and not _shape:
+            if (
+                _name
+                in ("argmax", "argmin", "cumsum", "cumprod", "unstack", "sort", "argsort", "where")
+                and not _shape
+            ):
                 continue
             if _name in ("argmax", "argmin", "unstack") and 0 in _shape:
                 continue
@@ -129,14 +135,34 @@ for _name, _dtypes in UNARY.items():
             case(f"{_name}-{_dtype}-{_shape}", _unary)
     for _known in (None, [None, 3]):
 
-        def _partly(tf: Any, name: str = _name, dtype: str = _dtypes[-1], known: Any = _known) -> Any:
+        def _partly(
+            tf: Any, name: str = _name, dtype: str = _dtypes[-1], known: Any = _known
+        ) -> Any:
             return getattr(tf, name)(unknown(tf, values(dtype, 2, 3), known))
 
         if _name != "unstack":
             case(f"{_name}-unknown-{_known}", _partly)
 
-SPECIAL = np.array([0.0, -0.0, 0.5, 1.5, 2.5, -0.5, np.inf, -np.inf, np.nan, 1e30, -1e30, 1e-30, -7.0])
-for _name in ("abs", "sign", "floor", "ceil", "round", "exp", "sqrt", "rsqrt", "log", "tanh", "sigmoid", "reciprocal", "is_nan", "is_inf", "is_finite"):
+SPECIAL = np.array(
+    [0.0, -0.0, 0.5, 1.5, 2.5, -0.5, np.inf, -np.inf, np.nan, 1e30, -1e30, 1e-30, -7.0]
+)
+for _name in (
+    "abs",
+    "sign",
+    "floor",
+    "ceil",
+    "round",
+    "exp",
+    "sqrt",
+    "rsqrt",
+    "log",
+    "tanh",
+    "sigmoid",
+    "reciprocal",
+    "is_nan",
+    "is_inf",
+    "is_finite",
+):
     for _dtype in ("float32", "float64"):
 
         def _special(tf: Any, name: str = _name, dtype: str = _dtype) -> Any:
@@ -174,7 +200,9 @@ for _name, _dtypes in BINARY.items():
     for _dtype in _dtypes:
         for _one, _two in PAIRS:
 
-            def _binary(tf: Any, name: str = _name, dtype: str = _dtype, one: Any = _one, two: Any = _two) -> Any:
+            def _binary(
+                tf: Any, name: str = _name, dtype: str = _dtype, one: Any = _one, two: Any = _two
+            ) -> Any:
                 x = tf.constant(values(dtype, *one))
                 y = values(dtype, *two, start=2)
                 return getattr(tf, name)(x, tf.constant(y))
@@ -182,7 +210,9 @@ for _name, _dtypes in BINARY.items():
             case(f"{_name}-{_dtype}-{_one}-{_two}", _binary)
     for _known in (None, [None, 3], [2, None]):
 
-        def _broadcast(tf: Any, name: str = _name, dtype: str = _dtypes[-1], known: Any = _known) -> Any:
+        def _broadcast(
+            tf: Any, name: str = _name, dtype: str = _dtypes[-1], known: Any = _known
+        ) -> Any:
             x = unknown(tf, values(dtype, 2, 3), known)
             return getattr(tf, name)(x, values(dtype, 1, 3, start=2))
 
@@ -194,7 +224,9 @@ for _name, _dtypes in BINARY.items():
     case(f"{_name}-mismatch", _mismatch)
 
     def _runtime(tf: Any, name: str = _name, dtype: str = _dtypes[-1]) -> Any:
-        return getattr(tf, name)(unknown(tf, values(dtype, 2)), unknown(tf, values(dtype, 3, start=2)))
+        return getattr(tf, name)(
+            unknown(tf, values(dtype, 2)), unknown(tf, values(dtype, 3, start=2))
+        )
 
     case(f"{_name}-incompatible", _runtime)
 
@@ -204,7 +236,9 @@ for _name in ("floordiv", "mod", "div", "truncatediv", "pow", "truediv"):
 
             def _signs(tf: Any, name: str = _name, dtype: str = _dtype, y: int = _y) -> Any:
                 x = np.array([-7, -6, -1, 0, 1, 6, 7], dtype)
-                return getattr(tf, name)(tf.constant(x), np.array(abs(y) if name == "pow" else y, dtype))
+                return getattr(tf, name)(
+                    tf.constant(x), np.array(abs(y) if name == "pow" else y, dtype)
+                )
 
             if not (_name == "truncatediv" and _dtype == "float32"):
                 case(f"{_name}-signs-{_dtype}-{_y}", _signs)
@@ -312,7 +346,9 @@ for _name, _index in INDEXES.items():
     for _shape in ((2, 3, 4), (2, 3)):
         for _known in ("known", "part", "none"):
 
-            def _indexed(tf: Any, index: Any = _index, shape: Any = _shape, known: str = _known) -> Any:
+            def _indexed(
+                tf: Any, index: Any = _index, shape: Any = _shape, known: str = _known
+            ) -> Any:
                 array = values("int32", *shape)
                 static = {"known": shape, "part": [None, *shape[1:]], "none": None}[known]
                 return index(tf, unknown(tf, array, static))
@@ -693,7 +729,10 @@ def test_agrees(theirs: Any, name: str) -> None:
     their = Outcome(theirs, CASES[name], ())
     if their.error is not None:
         expected = ERRORS.get(type(their.error).__name__, type(their.error).__name__)
-        assert type(mine.error).__name__ == expected, (mine.error or mine.values, str(their.error)[:300])
+        assert type(mine.error).__name__ == expected, (
+            mine.error or mine.values,
+            str(their.error)[:300],
+        )
         assert mine.when == their.when, their.error
         return
     if mine.error is not None:

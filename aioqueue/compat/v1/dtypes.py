@@ -26,7 +26,7 @@ from aioqueue.compat.v1.core.dtypes import (
     uint64,
     variant,
 )
-from aioqueue.compat.v1.ops.math import (
+from aioqueue.compat.v1.ops.casting import (
     cast,
     saturate_cast,
 )

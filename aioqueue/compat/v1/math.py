@@ -3,25 +3,8 @@
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.ops.filling import linspace
-from aioqueue.compat.v1.ops.math import (
-    abs,
-    accumulate_n,
-    acos,
-    add,
-    add_n,
-    asin,
-    atan,
-    atan2,
-    ceil,
-    cos,
-    cosh,
-    divide,
+from aioqueue.compat.v1.ops.comparison import (
     equal,
-    exp,
-    expm1,
-    floor,
-    floordiv,
     greater,
     greater_equal,
     is_finite,
@@ -29,18 +12,35 @@ from aioqueue.compat.v1.ops.math import (
     is_nan,
     less,
     less_equal,
-    log,
-    log1p,
     logical_and,
     logical_not,
     logical_or,
     logical_xor,
+    not_equal,
+)
+from aioqueue.compat.v1.ops.filling import linspace
+from aioqueue.compat.v1.ops.math import (
+    abs,
+    acos,
+    add,
+    asin,
+    atan,
+    atan2,
+    ceil,
+    cos,
+    cosh,
+    divide,
+    exp,
+    expm1,
+    floor,
+    floordiv,
+    log,
+    log1p,
     maximum,
     minimum,
     mod,
     multiply,
     negative,
-    not_equal,
     pow,
     reciprocal,
     rint,
@@ -59,8 +59,13 @@ from aioqueue.compat.v1.ops.math import (
     tanh,
     truediv,
 )
+from aioqueue.compat.v1.ops.math import ceil as ceiling
 from aioqueue.compat.v1.ops.math import div_no_nan as divide_no_nan
 from aioqueue.compat.v1.ops.math import mod as floormod
+from aioqueue.compat.v1.ops.products import (
+    accumulate_n,
+    add_n,
+)
 from aioqueue.compat.v1.ops.reductions import (
     argmax,
     argmin,

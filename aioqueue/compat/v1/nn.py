@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.ops.math import relu, sigmoid, softmax, tanh
+from aioqueue.compat.v1.ops.math import (
+    relu,
+    sigmoid,
+    softmax,
+    tanh,
+)
 from aioqueue.compat.v1.ops.selecting import top_k
 
 __all__ = ("relu", "sigmoid", "softmax", "tanh", "top_k")

@@ -1,4 +1,4 @@
-"""Shapes and pieces: `reshape`, `stack`, `concat`, `split`, `tile`, `pad`, `transpose`, ...
+"""Shapes: `reshape`, `expand_dims`, `transpose`, `tile`, `pad`, ...
 
 An argument that says how (a shape, an axis, multiples) may be a tensor. What of it is known while
 the graph is built goes into the static shape of the result.
@@ -24,7 +24,6 @@ from aioqueue.compat.v1.ops.building import (
     array,
     broadcast,
     invalid,
-    merge,
     shape_text,
     unless_given,
 )
@@ -34,9 +33,7 @@ __all__ = (
     "broadcast_dynamic_shape",
     "broadcast_static_shape",
     "broadcast_to",
-    "concat",
     "expand_dims",
-    "pack",
     "pad",
     "rank",
     "repeat",
@@ -46,13 +43,9 @@ __all__ = (
     "shape",
     "shape_n",
     "size",
-    "split",
     "squeeze",
-    "stack",
     "tile",
     "transpose",
-    "unpack",
-    "unstack",
 )
 
 
@@ -279,14 +272,16 @@ def squeeze(
                     f"Tried to squeeze dim index {one} for tensor with {x.ndim} dimensions."
                 )
             if x.shape[one] != 1:
-                raise invalid(
-                    f"Can not squeeze dim[{one % x.ndim}], expected a dimension of 1, got {x.shape[one]}"
-                )
+                raise invalid(_not_one(one % x.ndim, x.shape[one]))
         return np.squeeze(x, tuple(axes) if axes else None)
 
     with OpBuilder("Squeeze", name) as op:
         tensor = op.tensor(input, "input")
         return op.output(tensor.dtype, _squeezed(op, tensor.shape.as_tuple(), axes), Pure(squeezed))
+
+
+def _not_one(place: int, size: int | None) -> str:
+    return f"Can not squeeze dim[{place}], expected a dimension of 1, got {size}"
 
 
 def _squeezed(op: OpBuilder, static: Dims, axes: list[int]) -> Dims:
@@ -302,9 +297,7 @@ def _squeezed(op: OpBuilder, static: Dims, axes: list[int]) -> Dims:
             )
         gone.add(one % len(static))
         if static[one] not in (1, None):
-            raise op.refuse(
-                f"Can not squeeze dim[{one % len(static)}], expected a dimension of 1, got {static[one]}"
-            )
+            raise op.refuse(_not_one(one % len(static), static[one]))
     return tuple(size for place, size in enumerate(static) if place not in gone)
 
 
@@ -385,279 +378,6 @@ def roll(input: Any, shift: Any, axis: Any, name: str | None = None) -> Tensor:
         op.tensor(shift, "shift", None, INDICES)
         op.tensor(axis, "axis", None, INDICES)
         return op.output(tensor.dtype, tensor.shape.as_tuple(), Pure(rolled))
-
-
-# Joining and taking apart.
-
-
-def stack(values: Any, axis: int = 0, name: str = "stack") -> Tensor:
-    """Tensors of one shape along a new axis.
-
-    Raises:
-        ValueError: the shapes are known to differ, or there are none.
-        InvalidArgumentError: they turn out to differ when it runs.
-    """
-    values = list(values) if isinstance(values, list | tuple | np.ndarray) else unstack(values)
-    if not values:
-        raise ValueError("stack: values is empty; expected at least one tensor")
-
-    def stacked(*values: Any) -> Any:
-        arrays = [array(one) for one in values]
-        for place, one in enumerate(arrays):
-            if one.shape != arrays[0].shape:
-                raise invalid(
-                    "Shapes of all inputs must match: values[0].shape ="
-                    f" {shape_text(arrays[0].shape)} != values[{place}].shape = {shape_text(one.shape)}"
-                )
-        return np.stack(arrays, axis)
-
-    with OpBuilder("Pack", name) as op:
-        tensors = op.alike_list(values, "values")
-        static: Dims = None
-        for place, one in enumerate(tensors):
-            try:
-                static = merge(static, one.shape.as_tuple())
-            except ValueError:
-                raise op.refuse(_pack_conflict(tensors[0], one, place)) from None
-        if static is not None:
-            if not -len(static) - 1 <= axis <= len(static):
-                raise ValueError(
-                    f"Argument `axis` = {axis} not in range [{-len(static) - 1}, {len(static) + 1})"
-                )
-            place = axis % (len(static) + 1)
-            static = (*static[:place], len(tensors), *static[place:])
-        return op.output(tensors[0].dtype, static, Pure(stacked), attrs={"axis": axis})
-
-
-def _pack_conflict(first: Tensor, other: Tensor, place: int) -> str:
-    one, two = first.shape.as_tuple() or (), other.shape.as_tuple() or ()
-    merging = f"\n\tFrom merging shape {place - 1} with other shapes."
-    if len(one) != len(two):
-        return f"Shapes must be equal rank, but are {len(one)} and {len(two)}{merging}"
-    for index, (size, wanted) in enumerate(zip(one, two, strict=True)):
-        if size is not None and wanted is not None and size != wanted:
-            return (
-                f"Dimension {index} in both shapes must be equal, but are {size} and {wanted}."
-                f" Shapes are {shape_text(one)} and {shape_text(two)}.{merging}"
-            )
-    return f"Shapes of all inputs must match{merging}"
-
-
-def pack(values: Any, axis: int = 0, name: str = "pack") -> Tensor:
-    """The old name of `stack`."""
-    return stack(values, axis, name)
-
-
-def unstack(
-    value: Any, num: int | None = None, axis: int = 0, name: str = "unstack"
-) -> list[Tensor]:
-    """The slices along an axis, whose size must be known.
-
-    Args:
-        value: a tensor.
-        num: the size of that axis; from the static shape if left out.
-        axis: which axis; it may count from the end.
-        name: name of the op.
-
-    Raises:
-        ValueError: `num` is neither given nor known, or there is no such axis.
-    """
-    value = convert_to_tensor(value)
-    static = value.shape.as_tuple()
-    if static is not None and not -len(static) <= axis < len(static):
-        raise ValueError(f"Argument `axis` = {axis} not in range [{-len(static)}, {len(static)})")
-    if num is None:
-        num = None if static is None else static[axis]
-        if num is None:
-            raise ValueError(f"Cannot infer argument `num` from shape {value.shape}")
-
-    def slices(x: Any) -> Any:
-        x = array(x)
-        if x.shape[axis] != num:
-            raise invalid(
-                f"Input shape axis {axis} must equal {num}, got shape {shape_text(x.shape)}"
-            )
-        parts = tuple(np.moveaxis(x, axis, 0))
-        return parts if num != 1 else parts[0]
-
-    with OpBuilder("Unpack", name) as op:
-        op.tensor(value, "value")
-        if static is not None:
-            place = axis % len(static)
-            if static[place] not in (None, num):
-                raise op.refuse(f"Dimension must be {num} but is {static[place]}")
-            static = (*static[:place], *static[place + 1 :])
-        return op.outputs([(value.dtype, static)] * num, Pure(slices), attrs={"num": num})
-
-
-def unpack(value: Any, num: int | None = None, axis: int = 0, name: str = "unpack") -> list[Tensor]:
-    """The old name of `unstack`."""
-    return unstack(value, num, axis, name)
-
-
-def concat(values: Any, axis: Any, name: str = "concat") -> Tensor:
-    """Tensors one after the other along an axis they have.
-
-    Raises:
-        ValueError: the static shapes do not fit.
-        InvalidArgumentError: they turn out not to fit when it runs.
-    """
-    values = list(values) if isinstance(values, list | tuple | np.ndarray) else [values]
-
-    def joined(*values: Any) -> Any:
-        arrays, place = [array(one) for one in values[:-1]], int(values[-1])
-        first = arrays[0]
-        for index, one in enumerate(arrays):
-            if one.ndim != first.ndim:
-                raise invalid(
-                    f"ConcatOp : Ranks of all input tensors should match: shape[0] ="
-                    f" {shape_text(first.shape)} vs. shape[{index}] = {shape_text(one.shape)}"
-                )
-        if not -first.ndim <= place < first.ndim:
-            raise invalid(
-                "ConcatOp : Expected concatenating dimensions in the range"
-                f" [{-first.ndim}, {first.ndim}), but got {place}"
-            )
-        for index, one in enumerate(arrays):
-            rest = [i for i in range(one.ndim) if i != place % one.ndim]
-            if any(one.shape[i] != first.shape[i] for i in rest):
-                raise invalid(
-                    f"ConcatOp : Dimension {next(i for i in rest if one.shape[i] != first.shape[i])}"
-                    f" in both shapes must be equal: shape[0] = {shape_text(first.shape)} vs."
-                    f" shape[{index}] = {shape_text(one.shape)}"
-                )
-        return np.concatenate(arrays, place)
-
-    with OpBuilder("ConcatV2", name) as op:
-        tensors = op.alike_list(values, "values")
-        place = op.tensor(axis, "axis", None if isinstance(axis, Tensor) else dtypes.int32, INDICES)
-        static = _concatenated(op, tensors, constant_value(place))
-        return op.output(tensors[0].dtype, static, Pure(joined))
-
-
-def _concatenated(op: OpBuilder, tensors: list[Tensor], axis: Any) -> Dims:
-    known = [one.shape.as_tuple() for one in tensors]
-    shapes = [one for one in known if one is not None]
-    if not shapes:
-        return None
-    ranks = {len(one) for one in shapes}
-    if len(ranks) > 1:
-        first, other = sorted(ranks)[:2]
-        raise op.refuse(
-            f"Shape must be rank {len(shapes[0])} but is rank {first if first != len(shapes[0]) else other}"
-        )
-    if axis is None:
-        return (None,) * len(shapes[0])
-    if not -len(shapes[0]) <= int(axis) < len(shapes[0]):
-        raise op.refuse(f"Shape must be at least rank {int(axis) + 1} but is rank {len(shapes[0])}")
-    place = int(axis) % len(shapes[0])
-    merged: Dims = None
-    for one in shapes:
-        try:
-            merged = merge(merged, (*one[:place], None, *one[place + 1 :]))
-        except ValueError as error:
-            raise op.refuse(str(error)) from None
-    assert merged is not None
-    sizes = [None if one is None else one[place] for one in known]
-    total = None if None in sizes else sum(size for size in sizes if size is not None)
-    return (*merged[:place], total, *merged[place + 1 :])
-
-
-def split(
-    value: Any, num_or_size_splits: Any, axis: Any = 0, num: int | None = None, name: str = "split"
-) -> list[Tensor]:
-    """Pieces along an axis.
-
-    Args:
-        value: a tensor.
-        num_or_size_splits: how many equal pieces; or a list of sizes, of which one may be -1.
-        axis: which axis.
-        num: how many sizes there are, where that is not known from them.
-        name: name of the op.
-
-    Raises:
-        ValueError: the axis is known not to divide so, or the number of pieces is not known.
-    """
-    if isinstance(num_or_size_splits, int | np.integer):
-        return _split_evenly(value, int(num_or_size_splits), axis, name)
-
-    def pieces(x: Any, sizes: Any, axis: Any) -> Any:
-        x, place = array(x), int(axis)
-        sizes = _sizes_of(x.shape[place], sizes)
-        parts = tuple(np.split(x, np.cumsum(sizes)[:-1], place))
-        return parts if len(parts) != 1 else parts[0]
-
-    with OpBuilder("SplitV", name) as op:
-        tensor = op.tensor(value, "value")
-        sizes = op.tensor(num_or_size_splits, "size_splits", None, INDICES)
-        if sizes.shape.ndims == 0:
-            raise ValueError(
-                "Rank-0 tensors are not supported as the num_or_size_splits argument to split."
-                f" Argument provided: {num_or_size_splits}"
-            )
-        place = op.tensor(axis, "split_dim", dtypes.int32)
-        if num is None:
-            num = sizes.shape.num_elements()
-        if num is None:
-            raise ValueError(f"Cannot infer argument `num` from shape {num_or_size_splits}")
-        static, known = tensor.shape.as_tuple(), constant_value(place)
-        lengths = shape_value(sizes) or (None,) * num
-        shapes: list[Dims] = [None if static is None else (None,) * len(static)] * num
-        if static is not None and known is not None:
-            at = int(known) % len(static)
-            whole = static[at]
-            if lengths.count(None) == 1 and whole is not None:
-                rest = whole - sum(one for one in lengths if one is not None)
-                lengths = tuple(rest if one is None else one for one in lengths)
-            shapes = [(*static[:at], one, *static[at + 1 :]) for one in lengths]
-        return op.outputs([(tensor.dtype, one) for one in shapes], Pure(pieces))
-
-
-def _split_evenly(value: Any, num: int, axis: Any, name: str) -> list[Tensor]:
-    def pieces(axis: Any, x: Any) -> Any:
-        x, place = array(x), int(axis)
-        if not -x.ndim <= place < x.ndim:
-            raise invalid(
-                f"-input rank(-{x.ndim}) <= split_dim < input rank ({x.ndim}), but got {place}"
-            )
-        if x.shape[place] % num:
-            raise invalid(
-                "Number of ways to split should evenly divide the split dimension, but got"
-                f" split_dim {place} (size = {x.shape[place]}) and num_split {num}"
-            )
-        parts = tuple(np.split(x, num, place))
-        return parts if num != 1 else parts[0]
-
-    with OpBuilder("Split", name) as op:
-        place = op.tensor(axis, "split_dim", dtypes.int32)
-        tensor = op.tensor(value, "value")
-        static, known = tensor.shape.as_tuple(), constant_value(place)
-        if static is not None and known is not None:
-            at = int(known) % len(static)
-            whole = static[at]
-            if whole is not None and whole % num:
-                raise op.refuse(
-                    f"Dimension size must be evenly divisible by {num} but is {whole}\n\tNumber of"
-                    " ways to split should evenly divide the split dimension"
-                )
-            static = (*static[:at], None if whole is None else whole // num, *static[at + 1 :])
-        elif static is not None:
-            static = (None,) * len(static)
-        return op.outputs([(tensor.dtype, static)] * num, Pure(pieces), attrs={"num_split": num})
-
-
-def _sizes_of(whole: int, sizes: Any) -> list[int]:
-    lengths: list[int] = sizes.tolist()
-    known = sum(one for one in lengths if one >= 0)
-    if lengths.count(-1) == 1 and known <= whole:
-        return [whole - known if one == -1 else one for one in lengths]
-    if -1 in lengths or known != whole:
-        raise invalid(
-            "Determined shape must either match input shape along split_dim exactly if fully"
-            " specified, or be less than the size of the input along split_dim if not fully"
-            f" specified.  Got: {known}"
-        )
-    return lengths
 
 
 # Repeating and padding.

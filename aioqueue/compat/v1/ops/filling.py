@@ -21,6 +21,7 @@ from aioqueue.compat.v1.ops.building import (
     dtype_hint,
     invalid,
 )
+from aioqueue.compat.v1.ops.casting import cast
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
 __all__ = (
@@ -44,7 +45,7 @@ def fill(dims: Any, value: Any, name: str | None = None) -> Tensor:
     """A tensor of shape `dims` whose elements are all `value`."""
 
     def filled(sizes: Any, value: Any) -> Any:
-        for place, one in enumerate(sizes.tolist()):
+        for one in sizes.tolist():
             if one < 0:
                 raise invalid(f"Dimension {one} must be >= 0")
         dtype = object if isinstance(value, bytes) else value.dtype
@@ -181,10 +182,8 @@ def range(
 
 
 def _range_argument(op: OpBuilder, value: Any, argument: str, wanted: DType) -> None:
-    from aioqueue.compat.v1.ops import math
-
     if dtype_hint(value) is not None:
-        value = math.cast(value, wanted)
+        value = cast(value, wanted)
     elif wanted.is_floating or isinstance(value, np.generic):
         value = wanted.numpy.type(value)
     op.tensor(value, argument, wanted, REALS)

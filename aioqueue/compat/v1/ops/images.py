@@ -214,7 +214,7 @@ def _array(picture: Any, channels: int) -> NDArray[Any]:
     """The pixels as ``[height, width, channels]``."""
     if picture.mode.startswith("I"):  # 16 bits of grey
         grey = np.asarray(picture).astype(np.uint16)[..., None]
-        return np.repeat(grey, channels, axis=-1) if channels in (3,) else grey
+        return np.repeat(grey, channels, axis=-1) if channels == 3 else grey
     if picture.mode == "P":  # a palette has the colours that it has
         picture = picture.convert("RGBA" if "transparency" in picture.info else "RGB")
     if picture.mode not in _MODES.values():

@@ -130,10 +130,10 @@ def _vector(values: list[Any]) -> Any:
     if not any(hints):
         return np.array(values, np.int32 if _fits_int32(values) else np.int64).reshape(len(values))
     wanted = dtypes.int64 if dtypes.int64 in hints else dtypes.int32
-    from aioqueue.compat.v1.ops import arrays, math
+    from aioqueue.compat.v1.ops import casting, joining
 
-    return arrays.stack(
-        [math.cast(one, wanted) if dtype_hint(one) else wanted.numpy.type(one) for one in values]
+    return joining.stack(
+        [casting.cast(one, wanted) if dtype_hint(one) else wanted.numpy.type(one) for one in values]
     )
 
 

@@ -1,4 +1,4 @@
-"""NumPy's own functions on tensors, by NEP 13 and NEP 18: ``np.sin(x)``, ``np.concatenate([x, y])``.
+"""NumPy's own functions on tensors, by NEP 13 and NEP 18: ``np.sin(x)``, ``np.stack([x, y])``.
 
 There is no list of functions. Whatever NumPy function meets a tensor becomes an op that calls that
 function on the values when it runs. What comes out, how many arrays of which dtypes and shapes, is
@@ -22,6 +22,7 @@ from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.ops import comparison, math, products
 from aioqueue.compat.v1.ops.building import (
     Dims,
     OpBuilder,
@@ -36,21 +37,21 @@ __all__ = ("apply_function", "apply_ufunc")
 _MOST_ELEMENTS = 4096
 """Samples are as large as the static shape says up to here, and beyond that are small."""
 
-_OPERATORS: Mapping[np.ufunc, str] = {
-    np.add: "add",
-    np.subtract: "subtract",
-    np.multiply: "multiply",
-    np.true_divide: "truediv",
-    np.floor_divide: "floordiv",
-    np.remainder: "mod",
-    np.power: "pow",
-    np.matmul: "matmul",
-    np.less: "less",
-    np.less_equal: "less_equal",
-    np.greater: "greater",
-    np.greater_equal: "greater_equal",
-    np.equal: "equal",
-    np.not_equal: "not_equal",
+_OPERATORS: Mapping[np.ufunc, Callable[..., Tensor]] = {
+    np.add: math.add,
+    np.subtract: math.subtract,
+    np.multiply: math.multiply,
+    np.true_divide: math.truediv,
+    np.floor_divide: math.floordiv,
+    np.remainder: math.mod,
+    np.power: math.pow,
+    np.matmul: products.matmul,
+    np.less: comparison.less,
+    np.less_equal: comparison.less_equal,
+    np.greater: comparison.greater,
+    np.greater_equal: comparison.greater_equal,
+    np.equal: comparison.equal,
+    np.not_equal: comparison.not_equal,
 }
 """The ufuncs behind Python's operators, and the ops that do the same."""
 
@@ -71,9 +72,7 @@ def apply_ufunc(
     if method == "at" or kwargs.get("out") is not None:
         _refuse_change(f"numpy.{ufunc.__name__}")
     if method == "__call__" and not kwargs and ufunc in _OPERATORS and _one_is_a_value(inputs):
-        from aioqueue.compat.v1.ops import math
-
-        return getattr(math, _OPERATORS[ufunc])(*inputs)
+        return _OPERATORS[ufunc](*inputs)
     function = getattr(ufunc, method)
     call = _Call(function, inputs, kwargs)
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}_{method}"

@@ -6,6 +6,7 @@ keys of a ``feed_dict``; `equal` and `not_equal` compare their values.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from aioqueue.compat.v1.core.graph import Tensor
 
 __all__ = ("Operators",)
-
-_NAMED_AFTER_TYPES = ("Less", "LessEqual", "Greater", "GreaterEqual")
-"""Operators whose ops are not called after a shorter name."""
 
 
 class Operators:
@@ -53,64 +51,64 @@ class Operators:
         return indexing.item(self, key)
 
     def __add__(self, other: Any) -> Tensor:
-        return _binary("add", "add", self, other)
+        return _binary("math", "add", "add", self, other)
 
     def __radd__(self, other: Any) -> Tensor:
-        return _binary("add", "add", other, self)
+        return _binary("math", "add", "add", other, self)
 
     def __sub__(self, other: Any) -> Tensor:
-        return _binary("subtract", "sub", self, other)
+        return _binary("math", "subtract", "sub", self, other)
 
     def __rsub__(self, other: Any) -> Tensor:
-        return _binary("subtract", "sub", other, self)
+        return _binary("math", "subtract", "sub", other, self)
 
     def __mul__(self, other: Any) -> Tensor:
-        return _binary("multiply", "mul", self, other)
+        return _binary("math", "multiply", "mul", self, other)
 
     def __rmul__(self, other: Any) -> Tensor:
-        return _binary("multiply", "mul", other, self)
+        return _binary("math", "multiply", "mul", other, self)
 
     def __truediv__(self, other: Any) -> Tensor:
-        return _binary("truediv", "truediv", self, other)
+        return _binary("math", "truediv", "truediv", self, other)
 
     def __rtruediv__(self, other: Any) -> Tensor:
-        return _binary("truediv", "truediv", other, self)
+        return _binary("math", "truediv", "truediv", other, self)
 
     def __floordiv__(self, other: Any) -> Tensor:
-        return _binary("floordiv", "floordiv", self, other)
+        return _binary("math", "floordiv", "floordiv", self, other)
 
     def __rfloordiv__(self, other: Any) -> Tensor:
-        return _binary("floordiv", "floordiv", other, self)
+        return _binary("math", "floordiv", "floordiv", other, self)
 
     def __mod__(self, other: Any) -> Tensor:
-        return _binary("mod", "mod", self, other)
+        return _binary("math", "mod", "mod", self, other)
 
     def __rmod__(self, other: Any) -> Tensor:
-        return _binary("mod", "mod", other, self)
+        return _binary("math", "mod", "mod", other, self)
 
     def __pow__(self, other: Any) -> Tensor:
-        return _binary("pow", "pow", self, other)
+        return _binary("math", "pow", "pow", self, other)
 
     def __rpow__(self, other: Any) -> Tensor:
-        return _binary("pow", "pow", other, self)
+        return _binary("math", "pow", "pow", other, self)
 
     def __matmul__(self, other: Any) -> Tensor:
-        return _binary("matmul", "matmul", self, other)
+        return _binary("products", "matmul", "matmul", self, other)
 
     def __rmatmul__(self, other: Any) -> Tensor:
-        return _binary("matmul", "matmul", other, self)
+        return _binary("products", "matmul", "matmul", other, self)
 
     def __lt__(self, other: Any) -> Tensor:
-        return _binary("less", "Less", self, other)
+        return _binary("comparison", "less", None, self, other)
 
     def __le__(self, other: Any) -> Tensor:
-        return _binary("less_equal", "LessEqual", self, other)
+        return _binary("comparison", "less_equal", None, self, other)
 
     def __gt__(self, other: Any) -> Tensor:
-        return _binary("greater", "Greater", self, other)
+        return _binary("comparison", "greater", None, self, other)
 
     def __ge__(self, other: Any) -> Tensor:
-        return _binary("greater_equal", "GreaterEqual", self, other)
+        return _binary("comparison", "greater_equal", None, self, other)
 
     def __and__(self, other: Any) -> Tensor:
         return _logical("and", self, other)
@@ -131,10 +129,12 @@ class Operators:
         return _logical("xor", other, self)
 
     def __invert__(self) -> Tensor:
-        from aioqueue.compat.v1.ops import math
+        from aioqueue.compat.v1.ops import comparison
 
         tensor: Any = self
-        return math.logical_not(tensor) if tensor.dtype.is_bool else math.invert(tensor)
+        if tensor.dtype.is_bool:
+            return comparison.logical_not(tensor)
+        return comparison.invert(tensor)
 
     def __neg__(self) -> Tensor:
         from aioqueue.compat.v1.ops import math
@@ -150,15 +150,23 @@ class Operators:
         return math.abs(self)
 
 
-def _binary(function: str, name: str, x: Any, y: Any) -> Tensor:
-    """The op of a binary operator; sparse tensors and the like get their turn."""
+def _binary(module: str, function: str, name: str | None, x: Any, y: Any) -> Tensor:
+    """The op of a binary operator; sparse tensors and the like get their turn.
+
+    Args:
+        module: where in the op library its function is.
+        function: the function's name.
+        name: what the op is called; the function's default if None.
+        x: the left operand.
+        y: the right operand.
+    """
     from aioqueue.compat.v1.core.scopes import name_scope
-    from aioqueue.compat.v1.ops import math
 
     if _knows_better(x, y):
         return NotImplemented  # type: ignore[no-any-return]
-    make: Callable[..., Tensor] = getattr(math, function)
-    if name in _NAMED_AFTER_TYPES:
+    library = importlib.import_module(f"aioqueue.compat.v1.ops.{module}")
+    make: Callable[..., Tensor] = getattr(library, function)
+    if name is None:
         return make(x, y)
     with name_scope(None, name) as scope:
         return make(x, y, name=scope)
@@ -168,7 +176,7 @@ def _logical(name: str, x: Any, y: Any) -> Tensor:
     """``&``, ``|`` and ``^``: of booleans, or of the bits of integers."""
     tensor: Any = x if isinstance(x, Operators) else y
     kind = "logical" if tensor.dtype.is_bool else "bitwise"
-    return _binary(f"{kind}_{name}", name, x, y)
+    return _binary("comparison", f"{kind}_{name}", name, x, y)
 
 
 def _knows_better(x: Any, y: Any) -> bool:

@@ -193,11 +193,10 @@ def substr(input: Any, pos: Any, len: Any, name: str | None = None, unit: str = 
 
 def _piece(text: bytes, start: int, length: int, unit: str, place: int) -> bytes:
     whole: Any = text if unit == "BYTE" else text.decode(errors="replace")
-    size = whole.__len__()
+    size = len(whole)
     if not -size <= start <= size:
-        raise invalid(
-            f"pos {start} out of range for string b'{text.decode(errors='replace')}' at index {place}"
-        )
+        shown = text.decode(errors="replace")
+        raise invalid(f"pos {start} out of range for string b'{shown}' at index {place}")
     start = start + size if start < 0 else start
     part: str | bytes = whole[start : start + length]
     return as_bytes(part)
@@ -384,7 +383,7 @@ def as_string(
         def written(number: Any) -> bytes:
             if dtype.is_bool:
                 return b"true" if number else b"false"
-            return (pattern % number).encode()
+            return str(pattern % number).encode()
 
         def texts(numbers: Any) -> Any:
             result = np.empty(np.shape(numbers), object)

@@ -1,0 +1,134 @@
+"""Comparison, logic and the bits of integers, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from aioqueue.compat.v1.core import dtypes
+from aioqueue.compat.v1.core.convert import convert_to_tensor
+from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.ops.building import INTEGERS, NUMBERS, REALS, dtype_hint
+from aioqueue.compat.v1.ops.elementwise import binary, unary
+
+__all__ = (
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "equal",
+    "greater",
+    "greater_equal",
+    "invert",
+    "is_finite",
+    "is_inf",
+    "is_nan",
+    "less",
+    "less_equal",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "not_equal",
+)
+
+
+_BOOLS = frozenset(("bool",))
+_COMPARABLE = NUMBERS | {"bool", "string"}
+
+
+def _compare(
+    op_type: str, function: Callable[..., Any], x: Any, y: Any, name: str | None
+) -> Tensor:
+    allowed = _COMPARABLE if op_type in ("Equal", "NotEqual") else REALS
+    return binary(op_type, function, x, y, name, allowed, result=dtypes.bool)
+
+
+def equal(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """Whether ``x == y``, element by element."""
+    return _compare("Equal", np.equal, x, y, name)
+
+
+def not_equal(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """Whether ``x != y``, element by element."""
+    return _compare("NotEqual", np.not_equal, x, y, name)
+
+
+def less(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """Whether ``x < y``, element by element."""
+    return _compare("Less", np.less, x, y, name)
+
+
+def less_equal(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """Whether ``x <= y``, element by element."""
+    return _compare("LessEqual", np.less_equal, x, y, name)
+
+
+def greater(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """Whether ``x > y``, element by element."""
+    return _compare("Greater", np.greater, x, y, name)
+
+
+def greater_equal(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """Whether ``x >= y``, element by element."""
+    return _compare("GreaterEqual", np.greater_equal, x, y, name)
+
+
+def logical_and(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """Whether both are true, element by element."""
+    return binary("LogicalAnd", np.logical_and, _bools(x), _bools(y), name, _BOOLS)
+
+
+def logical_or(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """Whether either is true, element by element."""
+    return binary("LogicalOr", np.logical_or, _bools(x), _bools(y), name, _BOOLS)
+
+
+def logical_xor(x: Any, y: Any, name: str = "LogicalXor") -> Tensor:
+    """Whether just one is true, element by element."""
+    return binary("LogicalXor", np.logical_xor, _bools(x), _bools(y), name, _BOOLS)
+
+
+def logical_not(x: Any, name: str | None = None) -> Tensor:
+    """Whether it is false, element by element."""
+    return unary("LogicalNot", np.logical_not, _bools(x), name, _BOOLS)
+
+
+def _bools(value: Any) -> Any:
+    return convert_to_tensor(value, dtype=None if dtype_hint(value) else dtypes.bool)
+
+
+def bitwise_and(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """The bits that are set in both."""
+    return binary("BitwiseAnd", np.bitwise_and, x, y, name, INTEGERS)
+
+
+def bitwise_or(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """The bits that are set in either."""
+    return binary("BitwiseOr", np.bitwise_or, x, y, name, INTEGERS)
+
+
+def bitwise_xor(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """The bits that are set in just one."""
+    return binary("BitwiseXor", np.bitwise_xor, x, y, name, INTEGERS)
+
+
+def invert(x: Any, name: str | None = None) -> Tensor:
+    """Every bit flipped."""
+    return unary("Invert", np.invert, x, name, INTEGERS)
+
+
+def is_nan(x: Any, name: str | None = None) -> Tensor:
+    """Whether each element is not a number."""
+    return unary("IsNan", np.isnan, x, name, result=dtypes.bool)
+
+
+def is_inf(x: Any, name: str | None = None) -> Tensor:
+    """Whether each element is infinite."""
+    return unary("IsInf", np.isinf, x, name, result=dtypes.bool)
+
+
+def is_finite(x: Any, name: str | None = None) -> Tensor:
+    """Whether each element is a number and not infinite."""
+    return unary("IsFinite", np.isfinite, x, name, result=dtypes.bool)
