@@ -151,8 +151,8 @@ class TestChanging:
 
     def test_of_what_an_assignment_gives(self, sess: Any) -> None:
         v = tf.Variable(1)
-        assert sess.run(tf.assign_add(v.assign(5), 1)) in (2, 6)
-        with pytest.raises(TypeError, match="expected a tf.Variable"):
+        assert sess.run(tf.assign_add(v.assign(5), 1)) == 6
+        with pytest.raises(TypeError, match=r"expected a tf\.Variable"):
             tf.assign(tf.constant(1), 2)
 
     def test_shapes_and_dtypes_are_checked(self, sess: Any) -> None:
@@ -234,7 +234,7 @@ class TestCountUpTo:
         sess.run(v.initializer)
         assert [sess.run(count), sess.run(count)] == [0, 1]
         for _ in range(2):
-            with pytest.raises(tf.errors.OutOfRangeError, match="^Reached limit of 2\n") as caught:
+            with pytest.raises(tf.errors.OutOfRangeError, match=r"^Reached limit of 2\n") as caught:
                 sess.run(count)
             assert caught.value.op is count.op
         assert sess.run(v) == 2

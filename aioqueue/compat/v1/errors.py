@@ -16,7 +16,7 @@ queue, so `CancelledError` is both. Every error survives pickling, without its o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import aioqueue
 
@@ -142,7 +142,6 @@ class OpError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {**self.__dict__, "_op": None, "__cause__": _picklable(self.__cause__)}
-        state["_node_def"] = None if self._node_def is None else self._node_def.name
         return _unpickled, (type(self), self._message, self._error_code), state
 
 
@@ -154,21 +153,6 @@ def _unpickled(kind: type[OpError], message: str, error_code: int) -> OpError:
     if kind is OpError:
         return OpError(None, None, message, error_code)
     return kind(None, None, message)  # type: ignore[call-arg]
-
-
-class CancelledError(OpError, aioqueue.CancelledError, aioqueue.QueueClosedError):
-    """The operation was withdrawn, or was an enqueue on a closed queue.
-
-    Args:
-        node_def: the operation as a record, or None.
-        op: the operation itself, or None.
-        message: what went wrong.
-    """
-
-    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
-        super().__init__(node_def, op, message, CANCELLED)
-        self.queue = ""
-        self.enqueued = 0
 
 
 class UnknownError(OpError):
@@ -187,8 +171,8 @@ class UnknownError(OpError):
         super().__init__(node_def, op, message, error_code)
 
 
-class InvalidArgumentError(OpError, aioqueue.InvalidArgumentError):
-    """An operation got values that it cannot work with, or was not fed one that it needs.
+class _StatusError(OpError):
+    """The other classes: each has a status code of its own, and is made of the rest.
 
     Args:
         node_def: the operation as a record, or None.
@@ -196,199 +180,110 @@ class InvalidArgumentError(OpError, aioqueue.InvalidArgumentError):
         message: what went wrong.
     """
 
-    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
-        super().__init__(node_def, op, message, INVALID_ARGUMENT)
-
-
-class DeadlineExceededError(OpError, aioqueue.DeadlineExceededError):
-    """The run's timeout was over first.
-
-    Args:
-        node_def: the operation as a record, or None.
-        op: the operation itself, or None.
-        message: what went wrong.
-    """
+    _code: ClassVar[int]
 
     def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
-        super().__init__(node_def, op, message, DEADLINE_EXCEEDED)
-        self.enqueued = 0
+        super().__init__(node_def, op, message, self._code)
 
 
-class OutOfRangeError(OpError, aioqueue.OutOfRangeError):
-    """The end of the input: a closed queue has too little left, or a counter is at its limit.
+class CancelledError(_StatusError, aioqueue.CancelledError, aioqueue.QueueClosedError):
+    """The operation was withdrawn, or was an enqueue on a closed queue."""
 
-    Args:
-        node_def: the operation as a record, or None.
-        op: the operation itself, or None.
-        message: what went wrong.
-    """
-
-    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
-        super().__init__(node_def, op, message, OUT_OF_RANGE)
-        self.queue = ""
-        self.requested = self.remaining = self.held = 0
+    _code = CANCELLED
+    queue = ""
+    enqueued = 0
 
 
-class NotFoundError(OpError):
-    """A file or another entity is not there.
+class InvalidArgumentError(_StatusError, aioqueue.InvalidArgumentError):
+    """An operation got values that it cannot work with, or was not fed one that it needs."""
 
-    Args:
-        node_def: the operation as a record, or None.
-        op: the operation itself, or None.
-        message: what went wrong.
-    """
-
-    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
-        super().__init__(node_def, op, message, NOT_FOUND)
+    _code = INVALID_ARGUMENT
 
 
-class AlreadyExistsError(OpError):
-    """What was to be made is there already.
+class DeadlineExceededError(_StatusError, aioqueue.DeadlineExceededError):
+    """The run's timeout was over first."""
 
-    Args:
-        node_def: the operation as a record, or None.
-        op: the operation itself, or None.
-        message: what went wrong.
-    """
-
-    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
-        super().__init__(node_def, op, message, ALREADY_EXISTS)
+    _code = DEADLINE_EXCEEDED
+    enqueued = 0
 
 
-class PermissionDeniedError(OpError):
-    """The caller may not do this.
+class NotFoundError(_StatusError):
+    """A file or another entity is not there."""
 
-    Args:
-        node_def: the operation as a record, or None.
-        op: the operation itself, or None.
-        message: what went wrong.
-    """
-
-    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
-        super().__init__(node_def, op, message, PERMISSION_DENIED)
+    _code = NOT_FOUND
 
 
-class UnauthenticatedError(OpError):
-    """The caller has not said who it is.
+class AlreadyExistsError(_StatusError):
+    """What was to be made is there already."""
 
-    Args:
-        node_def: the operation as a record, or None.
-        op: the operation itself, or None.
-        message: what went wrong.
-    """
-
-    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
-        super().__init__(node_def, op, message, UNAUTHENTICATED)
+    _code = ALREADY_EXISTS
 
 
-class ResourceExhaustedError(OpError):
-    """Memory, disk space or a quota is used up.
+class PermissionDeniedError(_StatusError):
+    """The caller may not do this."""
 
-    Args:
-        node_def: the operation as a record, or None.
-        op: the operation itself, or None.
-        message: what went wrong.
-    """
-
-    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
-        super().__init__(node_def, op, message, RESOURCE_EXHAUSTED)
+    _code = PERMISSION_DENIED
 
 
-class FailedPreconditionError(OpError):
-    """Something else has to happen first, such as the initialization of a variable.
+class ResourceExhaustedError(_StatusError):
+    """Memory, disk space or a quota is used up."""
 
-    Args:
-        node_def: the operation as a record, or None.
-        op: the operation itself, or None.
-        message: what went wrong.
-    """
-
-    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
-        super().__init__(node_def, op, message, FAILED_PRECONDITION)
+    _code = RESOURCE_EXHAUSTED
 
 
-class AbortedError(OpError):
-    """The operation was given up because of another one at the same time.
+class FailedPreconditionError(_StatusError):
+    """Something else has to happen first, such as the initialization of a variable."""
 
-    Args:
-        node_def: the operation as a record, or None.
-        op: the operation itself, or None.
-        message: what went wrong.
-    """
-
-    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
-        super().__init__(node_def, op, message, ABORTED)
+    _code = FAILED_PRECONDITION
 
 
-class UnimplementedError(OpError):
-    """The operation exists, but not for this.
+class AbortedError(_StatusError):
+    """The operation was given up because of another one at the same time."""
 
-    Args:
-        node_def: the operation as a record, or None.
-        op: the operation itself, or None.
-        message: what went wrong.
-    """
-
-    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
-        super().__init__(node_def, op, message, UNIMPLEMENTED)
+    _code = ABORTED
 
 
-class InternalError(OpError):
-    """Something that is always so was not so.
+class OutOfRangeError(_StatusError, aioqueue.OutOfRangeError):
+    """The end of the input: a closed queue has too little left, or a counter is at its limit."""
 
-    Args:
-        node_def: the operation as a record, or None.
-        op: the operation itself, or None.
-        message: what went wrong.
-    """
-
-    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
-        super().__init__(node_def, op, message, INTERNAL)
+    _code = OUT_OF_RANGE
+    queue = ""
+    requested = remaining = held = 0
 
 
-class UnavailableError(OpError):
-    """A service is not there at the moment.
+class UnimplementedError(_StatusError):
+    """The operation exists, but not for this."""
 
-    Args:
-        node_def: the operation as a record, or None.
-        op: the operation itself, or None.
-        message: what went wrong.
-    """
-
-    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
-        super().__init__(node_def, op, message, UNAVAILABLE)
+    _code = UNIMPLEMENTED
 
 
-class DataLossError(OpError):
-    """Data are damaged, and cannot be had again.
+class InternalError(_StatusError):
+    """Something that is always so was not so."""
 
-    Args:
-        node_def: the operation as a record, or None.
-        op: the operation itself, or None.
-        message: what went wrong.
-    """
+    _code = INTERNAL
 
-    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
-        super().__init__(node_def, op, message, DATA_LOSS)
+
+class UnavailableError(_StatusError):
+    """A service is not there at the moment."""
+
+    _code = UNAVAILABLE
+
+
+class DataLossError(_StatusError):
+    """Data are damaged, and cannot be had again."""
+
+    _code = DATA_LOSS
+
+
+class UnauthenticatedError(_StatusError):
+    """The caller has not said who it is."""
+
+    _code = UNAUTHENTICATED
 
 
 _CLASSES: dict[int, type[Any]] = {
-    CANCELLED: CancelledError,
     UNKNOWN: UnknownError,
-    INVALID_ARGUMENT: InvalidArgumentError,
-    DEADLINE_EXCEEDED: DeadlineExceededError,
-    NOT_FOUND: NotFoundError,
-    ALREADY_EXISTS: AlreadyExistsError,
-    PERMISSION_DENIED: PermissionDeniedError,
-    RESOURCE_EXHAUSTED: ResourceExhaustedError,
-    FAILED_PRECONDITION: FailedPreconditionError,
-    ABORTED: AbortedError,
-    OUT_OF_RANGE: OutOfRangeError,
-    UNIMPLEMENTED: UnimplementedError,
-    INTERNAL: InternalError,
-    UNAVAILABLE: UnavailableError,
-    DATA_LOSS: DataLossError,
-    UNAUTHENTICATED: UnauthenticatedError,
+    **{kind._code: kind for kind in _StatusError.__subclasses__()},
 }
 _CODES = {kind: code for code, kind in _CLASSES.items()}
 
@@ -418,7 +313,7 @@ _FROM_PYTHON: tuple[tuple[type[BaseException], type[Any]], ...] = (
 )
 
 
-def from_aioqueue(error: aioqueue.AioQueueError, op: Operation | None = None) -> OpError:
+def from_aioqueue(error: aioqueue.AioQueueError | OpError, op: Operation | None = None) -> OpError:
     """One of aioqueue's errors as the error that a session raises; ``error`` is its cause.
 
     Args:
@@ -473,11 +368,7 @@ def from_exception(error: Exception, op: Operation | None = None) -> OpError:
         return error
     if isinstance(error, aioqueue.AioQueueError):
         return from_aioqueue(error, op)
-    for kind, ours in _FROM_PYTHON:
-        if isinstance(error, kind):
-            break
-    else:
-        ours = UnknownError
+    ours = next((ours for kind, ours in _FROM_PYTHON if isinstance(error, kind)), UnknownError)
     made: OpError = ours(None, None, f"{type(error).__name__}: {error}")
     made.__cause__ = error
     if op is not None:

@@ -61,6 +61,9 @@ class NodeDef:
         self.input = list(inputs)
         self.attr = dict(attr)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NodeDef, (self.name, self.op, self.input, {})  # attributes may be functions
+
     def __repr__(self) -> str:
         lines = [f'name: "{self.name}"', f'op: "{self.op}"']
         return "\n".join([*lines, *(f'input: "{one}"' for one in self.input)])

@@ -404,14 +404,16 @@ def _change(
     variable = _variable_op(ref)
     label = variable.name
     static = variable.outputs[0].shape.merge_with(value.shape) if shape is None else shape
-    made = op(
-        op_type,
-        [value],
-        [(value.dtype, static)],
-        lambda step, given: function(_cell(step, label), given),
-        name=name,
-        attrs={"variable_op": variable},
-    )
+    before = [] if isinstance(ref, Variable) or ref.op is variable else [ref]
+    with variable.graph.control_dependencies(before):
+        made = op(
+            op_type,
+            [value],
+            [(value.dtype, static)],
+            lambda step, given: function(_cell(step, label), given),
+            name=name,
+            attrs={"variable_op": variable},
+        )
     return made.outputs[0]
 
 
