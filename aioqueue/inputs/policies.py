@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from aioqueue import InvalidArgumentError
+from aioqueue.inputs.sources import is_int
 
 __all__ = ("FailurePolicy", "OnError", "Retry")
 
@@ -36,7 +37,7 @@ class Retry:
     then: Literal["stop", "skip"] = "stop"
 
     def __post_init__(self) -> None:
-        if not _is_int(self.times) or self.times < 1:
+        if not is_int(self.times) or self.times < 1:
             raise InvalidArgumentError(f"times: got {self.times!r}; expected an int >= 1")
         if not callable(self.backoff):
             _checked_delay(self.backoff)
@@ -97,9 +98,17 @@ class FailurePolicy:
             or has_quarantine
             or (self.retry is not None and self.retry.then == "skip")
         )
-        self._most = self._share = None
-        if max_failures is not None:
-            self._set_limit(max_failures)
+        self._most: int | None = None
+        self._share: float | None = None
+        if is_int(max_failures) and max_failures >= 0:
+            self._most = int(max_failures)
+        elif isinstance(max_failures, float) and 0 < max_failures < 1:
+            self._share = max_failures
+        elif max_failures is not None:
+            raise InvalidArgumentError(
+                f"max_failures: got {max_failures!r}; expected an int >= 0, a share in (0, 1), or"
+                " None"
+            )
 
     @property
     def may_fail_twice(self) -> bool:
@@ -127,16 +136,6 @@ class FailurePolicy:
             return ""
         return f"{skipped} of {ended} items have failed, and max_failures allows {share:.4g} of all"
 
-    def _set_limit(self, limit: Any) -> None:
-        if _is_int(limit) and limit >= 0:
-            self._most: int | None = int(limit)
-        elif isinstance(limit, float) and 0 < limit < 1:
-            self._share: float | None = limit
-        else:
-            raise InvalidArgumentError(
-                f"max_failures: got {limit!r}; expected an int >= 0, a share in (0, 1), or None"
-            )
-
 
 def _checked_delay(seconds: Any) -> float:
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
@@ -146,7 +145,3 @@ def _checked_delay(seconds: Any) -> float:
             " number of failures that returns one"
         )
     return float(seconds)
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -30,7 +30,7 @@ from typing import Any, Final
 from aioqueue import InvalidArgumentError, OutOfRangeError, WorkerDiedError
 from aioqueue.inputs.calls import Call, Item, function_name
 from aioqueue.inputs.shared_memory import Arena, unpack
-from aioqueue.inputs.worker_process import Outcome, Report, failure_of_message, work
+from aioqueue.inputs.worker_process import Outcome, Report, Sent, failure_of_message, work
 from aioqueue.inputs.workers import EnqueueOp, Prepared, ThreadWorkers
 
 __all__ = ("ProcessWorkers", "pickled_call")
@@ -337,7 +337,7 @@ class ProcessWorkers(ThreadWorkers):
                 tasks = self._next_tasks(size, wait=not process.tasks)
             if not tasks:
                 return
-            chunk = []
+            chunk: list[Sent] = []
             for task in tasks:
                 try:
                     value = pickle.dumps(task.item.value, 5)
@@ -345,8 +345,9 @@ class ProcessWorkers(ThreadWorkers):
                     error.add_note("while pickling the item")
                     self._failed(task, error)
                     continue
-                process.tasks[task.item.number] = task
-                chunk.append((task.item._replace(value=None), value))
+                number, _, epoch, index = task.item
+                process.tasks[number] = task
+                chunk.append((number, epoch, index, value))
             freed = [process.freed.popleft() for _ in range(len(process.freed))]
             process.send(pickle.dumps((freed, chunk), 5))
 
@@ -378,23 +379,28 @@ class ProcessWorkers(ThreadWorkers):
             seconds = max(1e-6, report.seconds / len(report.outcomes))
             self._seconds += (seconds - self._seconds) * (_WEIGHT if self._seconds else 1.0)
         for outcome in report.outcomes:
-            task = process.tasks.pop(outcome.number)
-            if outcome.has_failed:
-                self._failed(task, failure_of_message(outcome.message))
+            number, message, _, has_failed = outcome
+            task = process.tasks.pop(number)
+            if has_failed:
+                self._failed(task, failure_of_message(message))
             else:
                 self._arrived(process, task, outcome)
 
     def _arrived(self, process: _Process, task: _Task, outcome: Outcome) -> None:
-        release = partial(process.freed.extend, [start for start, _ in outcome.blocks])
+        _, message, blocks, _ = outcome
+        release = None
+        if blocks:
+            release = partial(process.freed.extend, [start for start, _ in blocks])
         try:
-            examples = unpack(outcome.message, outcome.blocks, process.arena, self._copy)
+            examples = unpack(message, blocks, process.arena, self._copy)
         except Exception as error:
-            release()
+            if release is not None:
+                release()
             error.add_note("while unpickling what the function returned")
             self._failed(task, error)
             return
         prepared = Prepared(task.item, examples, failures=task.failures, release=release)
-        prepared.size = len(outcome.message) + sum(size for _, size in outcome.blocks)
+        prepared.size = len(message) + sum([size for _, size in blocks])
         self._deliver(prepared)
 
     def _failed(self, task: _Task, error: Exception) -> None:

@@ -225,5 +225,7 @@ def unpack(
         arena: the memory in which they do.
         copy: makes a private copy of each; ``None`` leaves them where they are.
     """
+    if not blocks:
+        return pickle.loads(message)
     views = arena.views(blocks)
     return pickle.loads(message, buffers=views if copy is None else map(copy, views))

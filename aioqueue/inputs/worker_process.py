@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from aioqueue.inputs.calls import Call, Item
 from aioqueue.inputs.shared_memory import Allocator, Arena, Block, pack
 
-__all__ = ("Outcome", "RemoteTraceback", "Report", "failure_of_message", "work")
+__all__ = ("Outcome", "RemoteTraceback", "Report", "Sent", "failure_of_message", "work")
 
 _MOST_BYTES: Final = 1024 * 1024
 """Examples that a worker may hold before it sends them."""
@@ -31,14 +31,13 @@ _MOST_SECONDS: Final = 0.01
 _PARENT_GONE: Final = 70
 
 
-class Outcome(NamedTuple):
-    """What has become of one item."""
+Sent = tuple[int, int, int, bytes]
+"""An item on its way to a worker: number, epoch, index, and its value pickled by itself, so that
+one which cannot be unpickled fails alone."""
 
-    number: int
-    message: bytes
-    """Its examples, or its failure."""
-    blocks: list[Block]
-    has_failed: bool
+Outcome = tuple[int, bytes, list[Block], bool]
+"""What has become of one item: its number, its examples or its failure, where the large parts of
+the examples lie, and whether it has failed. (Plain tuples, which cost least on the way.)"""
 
 
 class Report(NamedTuple):
@@ -75,13 +74,15 @@ def work(connection: Connection, arena: Arena) -> None:
         return
     outbox.send(Report([], 0.0))
     while chunk := inbox.get():
-        freed, tasks = pickle.loads(chunk)
+        freed: list[int]
+        sent: list[Sent]
+        freed, sent = pickle.loads(chunk)
         outbox.allocator.give_back(freed)
-        for item, value in tasks:
-            arena.item = item.number
+        for number, epoch, index, value in sent:
+            arena.item = number
             began = perf_counter()
-            made, has_failed = _prepared(call, item, value)
-            outbox.add(item.number, made, has_failed, perf_counter() - began)
+            made, has_failed = _prepared(call, Item(number, value, epoch, index))
+            outbox.add(number, made, has_failed, perf_counter() - began)
             arena.item = -1
         outbox.flush()
 
@@ -97,11 +98,11 @@ def _read(connection: Connection, inbox: SimpleQueue[bytes]) -> None:
         inbox.put(message)
 
 
-def _prepared(call: Call, item: Item, value: bytes) -> tuple[Any, bool]:
-    """The examples of an item, or its failure, and whether it has failed."""
+def _prepared(call: Call, item: Item) -> tuple[Any, bool]:
+    """The examples of an item as it was sent, or its failure, and whether it has failed."""
     try:
-        item = item._replace(value=pickle.loads(value))
-        return tuple(call.examples(item)), False
+        number, value, epoch, index = item
+        return tuple(call.examples(Item(number, pickle.loads(value), epoch, index))), False
     except Exception as error:
         return error, True
     except BaseException as error:  # ending the process is not a function's business
@@ -143,7 +144,7 @@ class _Outbox:
             if not self._outcomes:
                 self._due = perf_counter() + _MOST_SECONDS
                 self._holds.set()
-            self._outcomes.append(Outcome(number, message, blocks, has_failed))
+            self._outcomes.append((number, message, blocks, has_failed))
             self._bytes += len(message) + sum(size for _, size in blocks)
             self._seconds += seconds
             if self._bytes >= _MOST_BYTES:

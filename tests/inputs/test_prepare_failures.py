@@ -194,7 +194,7 @@ class TestRetry:
 
         def backoff(failures: int) -> float:
             asked.append(failures)
-            return 0.0001 * 2**failures
+            return 0.0001 * failures
 
         queue = sync.FIFOQueue(N)
         drained(queue, prepare([1], flaky(3), into=queue, on_error=Retry(3, backoff)))
