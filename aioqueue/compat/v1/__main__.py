@@ -67,22 +67,23 @@ def run_script(path: str, arguments: Sequence[str]) -> int:
     Returns:
         0, or 2 if the file cannot be read.
     """
+    full = os.path.abspath(path)
     try:
-        with io.open_code(os.path.abspath(path)) as file:
+        with io.open_code(full) as file:
             source = file.read()
     except OSError as error:
         reason = f"[Errno {error.errno}] {error.strerror}"
-        sys.stderr.write(f"{sys.executable}: can't open file {path!r}: {reason}\n")
+        sys.stderr.write(f"{sys.executable}: can't open file {full!r}: {reason}\n")
         return 2
     module = types.ModuleType("__main__")
-    module.__file__ = path
+    module.__file__ = full
     module.__dict__["__builtins__"] = __builtins__
     module.__dict__["__cached__"] = None
-    module.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    module.__loader__ = importlib.machinery.SourceFileLoader("__main__", full)
     sys.modules["__main__"] = module
     sys.argv[:] = [path, *arguments]
     sys.path[0] = os.path.dirname(os.path.realpath(path))
-    _run(lambda: exec(compile(source, path, "exec", dont_inherit=True), module.__dict__))
+    _run(lambda: exec(compile(source, full, "exec", dont_inherit=True), module.__dict__))
     return 0
 
 

@@ -33,8 +33,8 @@ SUMMARIES = (
     "summaries are out of scope: queue.statistics() of aioqueue's own queues has the fill level,"
     " and tensorboardX or your framework writes event files"
 )
-IMAGES = "image ops are out of scope: decode in a tf.py_func, with Pillow or OpenCV"
-LOOPS = "loops within a graph are out of scope: loop in Python around Session.run"
+IMAGES = "pictures are decoded, and no more: change them in a tf.py_func, with Pillow or OpenCV"
+LOOPS = "use tf.while_loop, a NumPy function on the tensor, or a loop around Session.run"
 DEVICES = "everything runs on NumPy in this process; tf.device is accepted and has no effect"
 EAGER = "ops are deferred here: build them, then run them with tf.Session"
 ESTIMATORS = "estimators are out of scope: loop over tf.train.MonitoredSession instead"
@@ -103,7 +103,7 @@ REASONS: dict[str, str] = {
         ("Summary", "summary", "train.SummarySaverHook", "train.SummaryWriter"), SUMMARIES
     ),
     **dict.fromkeys(("image",), IMAGES),
-    **dict.fromkeys(("map_fn", "scan", "while_loop"), LOOPS),
+    **dict.fromkeys(("foldl", "foldr", "map_fn", "scan"), LOOPS),
     **dict.fromkeys(("config", "distribute", "tpu", "train.replica_device_setter"), DEVICES),
     **dict.fromkeys(("contrib.eager", "enable_eager_execution", "enable_v2_behavior"), EAGER),
     **dict.fromkeys(("estimator", "train.Supervisor"), ESTIMATORS),

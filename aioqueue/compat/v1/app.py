@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from aioqueue.compat.v1 import flags
+from aioqueue.compat.v1.absent import names_of
 
 __all__ = ("flags", "run")
 
@@ -26,3 +27,6 @@ def run(
     """
     rest = flags.FLAGS(list(sys.argv if argv is None else argv), known_only=True)
     sys.exit((main or sys.modules["__main__"].__dict__["main"])(rest))
+
+
+__getattr__ = names_of(__name__)

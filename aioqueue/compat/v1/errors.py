@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import aioqueue
+from aioqueue.compat.v1.absent import names_of
 
 if TYPE_CHECKING:
     from aioqueue.compat.v1.core.graph import Operation
@@ -374,3 +375,6 @@ def from_exception(error: Exception, op: Operation | None = None) -> OpError:
     if op is not None:
         made.blame(op)
     return made
+
+
+__getattr__ = names_of(__name__)

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from aioqueue.compat.v1.absent import names_of
+
 __all__ = (
     "FLAGS",
     "DEFINE_bool",
@@ -206,3 +208,6 @@ def _named(name: str, convert: Callable[[str], Any]) -> Callable[[str], Any]:
 
     converter.__name__ = name
     return converter
+
+
+__getattr__ = names_of(__name__)

@@ -12,6 +12,8 @@ from collections import Counter
 from logging import DEBUG, ERROR, FATAL, INFO, WARN
 from typing import Any
 
+from aioqueue.compat.v1.absent import names_of
+
 __all__ = (
     "DEBUG",
     "ERROR",
@@ -140,3 +142,6 @@ def _count(message: Any) -> int:
     with _lock:
         _counts[str(message)] += 1
         return _counts[str(message)] - 1
+
+
+__getattr__ = names_of(__name__)

@@ -1,0 +1,102 @@
+"""Names that are not there say so, why, and what is near."""
+
+from __future__ import annotations
+
+import pickle
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import aioqueue.compat.v1 as tf
+from aioqueue.compat.v1.absent import PACKAGE, REASONS, AbsentNameError, explain
+
+
+def found(path: str) -> Any:
+    """What is at a path, such as ``train.Coordinator``."""
+    thing: Any = tf
+    for name in path.split("."):
+        thing = getattr(thing, name)
+    return thing
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("path", "why"),
+        [
+            ("gradients", "gradients and optimisers belong to your framework"),
+            ("train.AdamOptimizer", "gradients and optimisers belong to your framework"),
+            ("layers", "layers and models belong to your framework"),
+            ("keras", "layers and models belong to your framework"),
+            ("nn.conv2d", "layers and models belong to your framework"),
+            ("train.Saver", "checkpoints are out of scope.*numpy.savez"),
+            ("summary", "summaries are out of scope"),
+            ("Summary", "summaries are out of scope"),
+            ("data.experimental", "tf.data goes as far as scripts with queues use it"),
+            ("LMDBReader", "lmdb"),
+        ],
+    )
+    def test_they_say_what_it_would_need(self, path: str, why: str) -> None:
+        with pytest.raises(AbsentNameError, match=rf"^tf\.\S+ is not in {PACKAGE}: .*{why}"):
+            found(path)
+
+    def test_they_are_what_programs_catch(self) -> None:
+        with pytest.raises(AttributeError):
+            _ = tf.gradients
+        with pytest.raises(NotImplementedError):
+            _ = tf.gradients
+        assert not hasattr(tf, "gradients")
+        assert getattr(tf.train, "Saver", None) is None
+
+    def test_they_survive_pickling(self) -> None:
+        error = AbsentNameError(explain("gradients"))
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+    @pytest.mark.parametrize(
+        ("path", "near"),
+        [
+            ("Coordinator", "tf.train.Coordinator"),
+            ("QueueRunner", "tf.train.QueueRunner"),
+            ("train.FIFOQueue", "tf.FIFOQueue"),
+            ("TFRecordWriter", "tf.python_io.TFRecordWriter"),
+            ("FIFOQeue", "tf.FIFOQueue"),
+            ("train.shufle_batch", "tf.train.shuffle_batch"),
+            ("fifoqueue", "tf.FIFOQueue"),
+        ],
+    )
+    def test_they_name_what_is_near(self, path: str, near: str) -> None:
+        with pytest.raises(AbsentNameError, match=r"Near it: ") as caught:
+            found(path)
+        assert near in str(caught.value).split("Near it: ")[1].split(", ")
+
+    def test_a_name_like_no_other_gets_no_suggestion(self) -> None:
+        with pytest.raises(AbsentNameError) as caught:
+            _ = tf.zzzzzz
+        assert "Near" not in str(caught.value)
+        assert "zzzzzz" in str(caught.value)
+
+    def test_special_names_are_missing_as_from_any_module(self) -> None:
+        with pytest.raises(AttributeError, match="has no attribute '__wrapped__'") as caught:
+            _ = tf.__wrapped__
+        assert not isinstance(caught.value, AbsentNameError)
+
+
+class TestReasons:
+    @pytest.mark.parametrize("path", REASONS)
+    def test_what_has_a_reason_is_not_there(self, path: str) -> None:
+        """Or it is a namespace of which a part is there, and the reason is that of the rest."""
+        try:
+            thing = found(path)
+        except AbsentNameError as error:
+            assert REASONS[path] in str(error)
+        else:
+            assert isinstance(thing, ModuleType)
+            with pytest.raises(AbsentNameError, match="is not in"):
+                _ = thing.something_else
+
+    @pytest.mark.parametrize(
+        "name", [name for name in tf.__all__ if isinstance(getattr(tf, name), ModuleType)]
+    )
+    def test_every_namespace_explains(self, name: str) -> None:
+        with pytest.raises(AbsentNameError, match=rf"tf\.{name}\.something_else is not in"):
+            _ = getattr(tf, name).something_else
