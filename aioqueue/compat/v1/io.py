@@ -1,9 +1,24 @@
-"""``tf.io``: queues, reading and parsing under their later names."""
+"""``tf.io``: files, decoding, parsing and queues under their later names."""
 
 from __future__ import annotations
 
-from aioqueue.compat.v1.absent import (
-    names_of,
+from aioqueue.compat.v1 import gfile
+from aioqueue.compat.v1.absent import names_of
+from aioqueue.compat.v1.inputs.producers import match_filenames_once
+from aioqueue.compat.v1.inputs.sparse import (
+    deserialize_many_sparse,
+    serialize_many_sparse,
+    serialize_sparse,
+)
+from aioqueue.compat.v1.ops.decoding import decode_base64, decode_csv, decode_raw, encode_base64
+from aioqueue.compat.v1.ops.files import matching_files, read_file, write_file
+from aioqueue.compat.v1.ops.images import (
+    decode_bmp,
+    decode_gif,
+    decode_image,
+    decode_jpeg,
+    decode_png,
+    is_jpeg,
 )
 from aioqueue.compat.v1.parsing import (
     FixedLenFeature,
@@ -39,10 +54,28 @@ __all__ = (
     "TFRecordOptions",
     "TFRecordWriter",
     "VarLenFeature",
+    "decode_base64",
+    "decode_bmp",
+    "decode_csv",
+    "decode_gif",
+    "decode_image",
+    "decode_jpeg",
+    "decode_png",
+    "decode_raw",
+    "deserialize_many_sparse",
+    "encode_base64",
+    "gfile",
+    "is_jpeg",
+    "match_filenames_once",
+    "matching_files",
     "parse_example",
     "parse_single_example",
     "parse_single_sequence_example",
+    "read_file",
+    "serialize_many_sparse",
+    "serialize_sparse",
     "tf_record_iterator",
+    "write_file",
 )
 
 __getattr__ = names_of(__name__)
