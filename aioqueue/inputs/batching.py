@@ -12,17 +12,20 @@ from aioqueue import FIFOQueue, InvalidArgumentError, PaddingFIFOQueue, RandomSh
 from aioqueue.inputs.collating import Collator
 from aioqueue.inputs.stages import (
     AnyCoordinator,
+    Filling,
     checked_coordinator,
     checked_count,
     checked_flag,
     fill,
     has_fixed_shapes,
     is_queue,
+    pouring,
+    start,
 )
 from aioqueue.inputs.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
 from aioqueue.philox import Seed
 
-__all__ = ("BatchStatistics", "Batching", "batch", "shuffle_batch")
+__all__ = ("BatchStatistics", "Batching", "Prefetching", "batch", "shuffle_batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +37,13 @@ class BatchStatistics:
     examples: int
     """Examples in them."""
     waiting: int
-    """Examples that wait in the queue."""
+    """Examples that wait, in queues and in batches that are ready."""
 
 
 class Batching:
     """The pipe that takes examples from a queue and makes batches of them.
 
     Args:
-        kind: what made it, for messages.
         queue: where the examples are.
         size: how many make a batch.
         whole: whether a smaller batch is never made.
@@ -53,7 +55,6 @@ class Batching:
 
     def __init__(
         self,
-        kind: str,
         queue: AnyQueue,
         size: int,
         *,
@@ -64,11 +65,11 @@ class Batching:
         pad: bool = False,
     ) -> None:
         self.queue = queue
+        self.examples: AnyQueue | None = queue
         self.runner = runner
         self.size: int | None = size
         self.whole = whole
         self.max_wait = max_wait
-        self._kind = kind
         self._owns = owns
         self._collate = Collator(pad=pad) if queue.dtypes is None else None
         self._lock = threading.Lock()  # guards the counts
@@ -77,7 +78,7 @@ class Batching:
 
     def give(self, taken: Any) -> Any:
         """Stack the examples, where they are objects."""
-        n = len(_first(taken))
+        n = _rows_of(taken)
         made = taken if self._collate is None else self._collate(taken)
         with self._lock:
             self._batches += 1
@@ -93,14 +94,55 @@ class Batching:
             self.queue.close(cancel_pending_enqueues=True)
 
     def describe(self) -> str:
-        return f"{self._kind} of {self.size} from {self.queue!r}"
+        return f"of {self.size} examples from {self.queue!r}"
 
 
-def _first(batch: Any) -> Any:
-    """The first column of a batch, or the list of objects that it is."""
+class Prefetching:
+    """The pipe that gives out the batches of another one, made ahead by a worker.
+
+    Args:
+        making: makes the batches, in the worker.
+        queue: where they wait.
+    """
+
+    size: int | None = None
+    whole = False
+    max_wait: float | None = None
+
+    def __init__(self, making: Batching, queue: FIFOQueue) -> None:
+        self.queue: AnyQueue = queue
+        self.examples: AnyQueue | None = making.queue
+        self.runner = making.runner
+        self._making = making
+        self._lock = threading.Lock()  # guards the counts
+        self._batches = 0
+        self._examples = 0
+
+    def give(self, taken: Any) -> Any:
+        with self._lock:
+            self._batches += 1
+            self._examples += _rows_of(taken)
+        return taken
+
+    def statistics(self) -> BatchStatistics:
+        with self._lock:
+            made = self._making.statistics()
+            ready = made.examples - self._examples
+            return BatchStatistics(self._batches, self._examples, made.waiting + ready)
+
+    def close(self) -> None:
+        self.queue.close(cancel_pending_enqueues=True)
+        self._making.close()
+
+    def describe(self) -> str:
+        return f"{self._making.describe()}, {self.queue.size()} ready"
+
+
+def _rows_of(batch: Any) -> int:
+    """How many examples are in a batch, or in a list of objects that is to become one."""
     if isinstance(batch, tuple):
-        return batch[0]
-    return next(iter(batch.values())) if isinstance(batch, dict) else batch
+        return len(batch[0])
+    return len(next(iter(batch.values())) if isinstance(batch, dict) else batch)
 
 
 @overload
@@ -214,7 +256,6 @@ def batch(
         )
         runner = fill(queue, source, coord, function, options)
     pipe = Batching(
-        "batch",
         queue,
         batch_size,
         whole=not allow_smaller_final_batch,
@@ -240,7 +281,6 @@ def shuffle_batch(
     shapes: Any = None,
     names: Any = None,
     allow_smaller_final_batch: bool = True,
-    max_wait: float | None = None,
     name: str = "shuffle_batch",
     **options: Any,
 ) -> AsyncBatchStream[BatchStatistics]: ...
@@ -260,7 +300,6 @@ def shuffle_batch(
     shapes: Any = None,
     names: Any = None,
     allow_smaller_final_batch: bool = True,
-    max_wait: float | None = None,
     name: str = "shuffle_batch",
     **options: Any,
 ) -> BatchStream[BatchStatistics]: ...
@@ -279,14 +318,15 @@ def shuffle_batch(
     shapes: Any = None,
     names: Any = None,
     allow_smaller_final_batch: bool = True,
-    max_wait: float | None = None,
     name: str = "shuffle_batch",
     **options: Any,
 ) -> AsyncBatchStream[BatchStatistics] | BatchStream[BatchStatistics]:
     """Batches of examples in random order.
 
-    Each example is drawn at random from a queue that holds more than ``min_after_dequeue`` others.
-    The order follows from the seed if the examples come in a fixed order: from one worker, or with
+    Each example is drawn at random, uniformly, from those in a queue: ``min_after_dequeue`` and one
+    more, until the source has ended. One more worker draws them and makes batches ahead, so that
+    what is drawn never depends on when a consumer asks. The same seed gives the same batches if
+    the examples come in the same order: without a function, with one worker, or with
     ``ordered=True``.
 
     Args:
@@ -295,15 +335,14 @@ def shuffle_batch(
         coord: as for `batch`.
         min_after_dequeue: how many examples must stay behind while more may come, >= 0: the more,
             the better the shuffling, the longer the start, and the more memory.
-        capacity: examples that may wait in the queue, > ``min_after_dequeue``; ``None`` for
-            ``min_after_dequeue`` and three batches.
+        capacity: examples that may wait, > ``min_after_dequeue``: what is more than those waits in
+            batches that are ready, of which there is at least one; ``None`` for three batches.
         seed: as for `RandomShuffleQueue`.
         function: as for `batch`.
         dtypes: as for `batch`; ``None`` takes a queue's, if the source is a queue with shapes.
         shapes: one shape per dtype; shuffled examples cannot be padded.
         names: one per component, as for `FIFOQueue`.
         allow_smaller_final_batch: as for `batch`.
-        max_wait: as for `batch`.
         name: what messages and worker names call it.
         options: what else `prepare` takes: ``workers``, ``where``, ``ordered`` and so on.
 
@@ -316,30 +355,35 @@ def shuffle_batch(
     """
     checked_coordinator(coord)
     batch_size = checked_count(batch_size, "batch_size", least=1)
-    _check_flags(False, allow_smaller_final_batch, max_wait)
+    checked_flag(allow_smaller_final_batch, "allow_smaller_final_batch")
+    keep = checked_count(min_after_dequeue, "min_after_dequeue")
+    ahead = 3
+    if capacity is not None:
+        capacity = checked_count(capacity, "capacity", least=keep + 1)
+        ahead = max(1, (capacity - keep) // batch_size)
     if dtypes is None and function is None and is_queue(source) and has_fixed_shapes(source):
         dtypes, shapes, names = source.dtypes, source.shapes, source.names
     _check_layout(dtypes, shapes, names)
-    if capacity is None:
-        capacity = checked_count(min_after_dequeue, "min_after_dequeue") + 3 * batch_size
-    queue = RandomShuffleQueue(
-        capacity, min_after_dequeue, dtypes, shapes, names, seed=seed, name=name
+    # With room for one more only, what a draw chooses from is the same whoever is faster.
+    shuffled = RandomShuffleQueue(
+        keep + 1, keep, dtypes, shapes, names, seed=seed, name=f"{name}-examples"
     )
-    runner = fill(queue, source, coord, function, options)
-    pipe = Batching(
-        "shuffle_batch",
-        queue,
+    runner = fill(shuffled, source, coord, function, options)
+    making = Batching(
+        shuffled,
         batch_size,
         whole=not allow_smaller_final_batch,
-        max_wait=max_wait,
+        max_wait=None,
         owns=True,
         runner=runner,
     )
-    return _stream(pipe, coord)
+    ready = FIFOQueue(ahead, name=name)
+    start(coord, ready, pouring(BatchStream(making), Filling(ready), closes=True))
+    return _stream(Prefetching(making, ready), coord)
 
 
 def _stream(
-    pipe: Batching, coord: AnyCoordinator
+    pipe: Batching | Prefetching, coord: AnyCoordinator
 ) -> AsyncBatchStream[BatchStatistics] | BatchStream[BatchStatistics]:
     if isinstance(coord, aioqueue.Coordinator):
         return AsyncBatchStream(pipe)

@@ -61,6 +61,7 @@ class Consumer:
     whole = False
     max_wait: float | None = None
     runner: AnyRunner | None = None
+    examples: AnyQueue | None = None
 
     def __init__(self, queue: FIFOQueue, policy: Policy, *, copy: bool) -> None:
         self.queue: AnyQueue = queue

@@ -174,7 +174,7 @@ class Bucketing:
     ) -> None:
         self.queue: AnyQueue = queue
         self.runner = runner
-        self._examples_queue = examples
+        self.examples: AnyQueue | None = examples
         self._limit = limit
         self._length = length or _first_dimension
         self._collate = collate
@@ -183,7 +183,7 @@ class Bucketing:
         self._lock = threading.Lock()  # guards all below
         self._buckets = [_Group() for _ in range(limit.buckets)]
         self._plain = _Group()  # the batch that would be made next without buckets
-        self._examples = self._skipped = self._batches = 0
+        self._sorted = self._skipped = self._batches = 0
         self._elements = self._padding = 0
         self._plain_elements = self._plain_padding = 0
 
@@ -199,7 +199,7 @@ class Bucketing:
         if not self._buckets[bucket].takes(self._limit, length):
             yield self._batch_of(bucket)
         with self._lock:
-            self._examples += 1
+            self._sorted += 1
             self._count_plain(length)
             group = self._buckets[bucket]
             group.examples.append(example)
@@ -227,7 +227,7 @@ class Bucketing:
                 "%s: %d of %d examples were too long and were skipped",
                 self.queue.name,
                 self._skipped,
-                self._skipped + self._examples,
+                self._skipped + self._sorted,
             )
 
     # The pipe.
@@ -238,7 +238,7 @@ class Bucketing:
     def statistics(self) -> BucketStatistics:
         with self._lock:
             return BucketStatistics(
-                examples=self._examples,
+                examples=self._sorted,
                 skipped=self._skipped,
                 batches=self._batches,
                 waiting=tuple(len(group.lengths) for group in self._buckets),
@@ -249,7 +249,7 @@ class Bucketing:
             )
 
     def close(self) -> None:
-        for queue in (self.queue, self._examples_queue):
+        for queue in (self.queue, self.examples):
             if queue is not None:
                 queue.close(cancel_pending_enqueues=True)
 

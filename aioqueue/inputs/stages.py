@@ -175,8 +175,8 @@ def pouring(source: Any, stage: Stage, *, closes: bool = False) -> Callable[[], 
     Args:
         source: any iterable, async iterable, queue or stream.
         stage: where to.
-        closes: whether the source is a queue that is sure to be closed at a stop, so that a thread
-            may wait for it.
+        closes: whether the source is a queue, or a stream from one, that is sure to be closed at a
+            stop, so that a thread may wait for it.
 
     Raises:
         InvalidArgumentError: the source is none.
@@ -186,6 +186,8 @@ def pouring(source: Any, stage: Stage, *, closes: bool = False) -> Callable[[], 
             return _pouring(source.sync.dequeue, stage)
         return _pouring_async(source.aio.dequeue, stage)
     if isinstance(source, AsyncBatchStream | BatchStream):
+        if closes:
+            return _pouring(source.sync._next, stage)
         return _pouring_async(source.aio._next, stage)
     if isinstance(source, str | bytes):
         raise InvalidArgumentError(

@@ -26,6 +26,9 @@ class Pipe(Protocol[StatisticsT]):
     queue: AnyQueue
     """What is read."""
 
+    examples: AnyQueue | None
+    """Where single examples wait for their batch, if they do so in a queue."""
+
     runner: AnyRunner | None
     """What prepares the examples, if they are prepared."""
 
@@ -65,6 +68,12 @@ class Stream(Generic[StatisticsT]):
     def name(self) -> str:
         """The name of its queue."""
         return self._pipe.queue.name
+
+    @property
+    def examples(self) -> AnyQueue | None:
+        """The queue in which single examples wait for their batch: that of a `batch` itself, the
+        shuffled one of a `shuffle_batch`; ``None`` where there is none."""
+        return self._pipe.examples
 
     @property
     def runner(self) -> AnyRunner | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import namedtuple
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -151,7 +152,7 @@ class TestBatch:
         async with coordinated(world) as coord:
             stream = batch([], 4, coord=coord, name="digits")
             assert stream.name == "digits"
-            assert "BatchStream batch of 4 from <aioqueue." in repr(stream)
+            assert "BatchStream of 4 examples from <aioqueue." in repr(stream)
             assert "'digits' [objects]" in repr(stream)
 
 
@@ -405,7 +406,7 @@ class TestShuffleBatch:
 
     async def test_the_first_ones_come_from_those_that_must_be_there(self, world: World) -> None:
         taken = await self.shuffled(world, min_after_dequeue=30, capacity=40)
-        assert all(number < 40 + place for place, number in enumerate(taken))
+        assert all(number <= 30 + place for place, number in enumerate(taken))
         assert any(number >= 20 for number in taken[:8])
 
     async def test_a_queue_is_moved_over(self, world: World) -> None:
@@ -417,8 +418,13 @@ class TestShuffleBatch:
             taken = await self.shuffled(world, filled(queue, 100))
             assert sorted(taken) == list(range(100))
 
-    async def test_prepared_examples_in_order_follow_from_the_seed(self, world: World) -> None:
+    async def test_the_same_seed_gives_the_same_batches_whoever_is_faster(
+        self, world: World
+    ) -> None:
+        pause = threading.Event()
+
         def augment(number: int, rng: np.random.Generator) -> int:
+            pause.wait(rng.random() / 1000)  # so that workers overtake each other
             return number + 1000 * int(rng.integers(1000))
 
         runs = [
@@ -428,14 +434,49 @@ class TestShuffleBatch:
                 function=augment,
                 workers=workers,
                 ordered=True,
-                # Not at a moment that threads decide: the queue is full before the first is drawn.
-                min_after_dequeue=99,
-                capacity=100,
                 seed=7,
             )
-            for workers in (1, 4)
+            for workers in (1, 2, 7)
         ]
-        assert runs[0] == runs[1]
+        assert runs[0] == runs[1] == runs[2]
+        assert {number % 1000 for number in runs[0]} == set(range(100))
+
+    async def test_batches_are_made_ahead(self, world: World) -> None:
+        async with coordinated(world) as coord:
+            stream = shuffle_batch(
+                range(1000), 5, coord=coord, min_after_dequeue=10, capacity=30, seed=1
+            )
+            await world.until(lambda: stream.queue.statistics().waiting_enqueues == 1)
+            assert stream.queue.size() == stream.queue.capacity == 4
+            await take(stream)
+            counts = stream.statistics()
+            assert (counts.batches, counts.examples) == (1, 5)
+            assert stream.examples.capacity == 11
+            assert "of 5 examples from <aioqueue.RandomShuffleQueue" in repr(stream)
+            stream.close()
+            await joined(coord)
+
+    async def test_a_whole_final_batch_or_none(self, world: World) -> None:
+        async with coordinated(world) as coord:
+            stream = shuffle_batch(
+                range(10), 4, coord=coord, min_after_dequeue=3, allow_smaller_final_batch=False
+            )
+            assert [len(taken) for taken in await rest(stream)] == [4, 4]
+            assert stream.statistics() == BatchStatistics(batches=2, examples=8, waiting=2)
+
+    async def test_a_failing_source_is_the_cause(self, world: World) -> None:
+        def broken() -> Iterator[int]:
+            yield from range(30)
+            raise ValueError("the disk is gone")
+
+        with pytest.raises(ExceptionGroup) as raised:
+            async with coordinated(world) as coord:
+                stream = shuffle_batch(broken(), 10, coord=coord, min_after_dequeue=5)
+                await rest(stream)
+                with pytest.raises(OutOfRangeError) as end:
+                    stream.queue.dequeue_nowait()
+        assert failures_of(raised.value) == ["ValueError: the disk is gone"]
+        assert end.value.__cause__ is raised.value.exceptions[0]
 
     async def test_typed(self, world: World) -> None:
         async with coordinated(world) as coord:
@@ -475,7 +516,11 @@ COORD = object()
         (batch, {"workers": 3}, "workers: got without a function"),
         (batch, {"function": 5}, "function: got 5"),
         (shuffle_batch, {"min_after_dequeue": -1}, "min_after_dequeue: got -1"),
-        (shuffle_batch, {"capacity": 5, "min_after_dequeue": 5}, "min_after_dequeue: got 5"),
+        (
+            shuffle_batch,
+            {"capacity": 5, "min_after_dequeue": 5},
+            "capacity: got 5; expected an int >= 6",
+        ),
         (shuffle_batch, {"seed": "x"}, "seed: got 'x'"),
         (shuffle_batch, {"dtypes": "int64"}, "shapes: got None, with dtypes"),
         (shuffle_batch, {"dtypes": "int64", "shapes": [(None,)]}, "expected fixed sizes"),
