@@ -5,11 +5,6 @@ from __future__ import annotations
 from aioqueue.compat.v1 import gfile
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.inputs.producers import match_filenames_once
-from aioqueue.compat.v1.inputs.sparse import (
-    deserialize_many_sparse,
-    serialize_many_sparse,
-    serialize_sparse,
-)
 from aioqueue.compat.v1.ops.decoding import decode_base64, decode_csv, decode_raw, encode_base64
 from aioqueue.compat.v1.ops.files import matching_files, read_file, write_file
 from aioqueue.compat.v1.ops.images import (
@@ -62,7 +57,6 @@ __all__ = (
     "decode_jpeg",
     "decode_png",
     "decode_raw",
-    "deserialize_many_sparse",
     "encode_base64",
     "gfile",
     "is_jpeg",
@@ -72,8 +66,6 @@ __all__ = (
     "parse_single_example",
     "parse_single_sequence_example",
     "read_file",
-    "serialize_many_sparse",
-    "serialize_sparse",
     "tf_record_iterator",
     "write_file",
 )
