@@ -163,7 +163,7 @@ class Progress:
         if not self.done:
             self.images, self.labels = images, labels
         self.done += len(labels)
-        self.checksum = zlib.crc32(labels, zlib.crc32(images, self.checksum))
+        self.checksum = zlib.crc32(labels.data, zlib.crc32(images.data, self.checksum))
 
 
 async def consume(options: argparse.Namespace, directory: Path, progress: Progress) -> None:
