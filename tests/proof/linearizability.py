@@ -317,6 +317,7 @@ class _Search:
     def put(self, move: _Move, state: State) -> State | None:
         line, phase, due = state
         row = move.row
+        assert row is not None
         if due != (-1 if move.is_first else row) or phase == ENDED:
             return None
         if phase == CLOSING and move.op.start > self.closed_at:

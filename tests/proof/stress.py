@@ -147,8 +147,6 @@ class _Worker:
             rows = (self.load.codec.row(result),)
         if outcome == "closed" or (outcome == "out of range" and step.n == 1):
             self.is_over = True
-        if outcome == "done" and step.method == "wait_closed":
-            step = _Step("wait_closed")
         op = Op(step.method, start, end, outcome, rows, step.n, step.hurried)
         op.two_step, op.caller = self.two_step, self.name
         self.history.append(op)
@@ -157,9 +155,9 @@ class _Worker:
         """In a thread."""
         face = self.load.queue.sync
         for step in self.steps():
-            call = self.call(step, face)
-            if step.patience is not None and not step.method.endswith("nowait"):
-                call = partial(call, timeout=step.patience)
+            can_wait = not step.method.endswith("nowait")
+            options = {"timeout": step.patience} if can_wait else {}
+            call = partial(self.call(step, face), **options)
             start = perf_counter_ns()
             try:
                 result = call()

@@ -55,6 +55,7 @@ def ops(*told: tuple[Any, ...], **options: Any) -> list[Op]:
     return made
 
 
+Told = dict[str, tuple[Spec, list[tuple[Any, ...]]]]
 FIFO = Spec("fifo", 2)
 PRIORITY = Spec("priority", 5)  # the priorities of 0, 1, 2, 3, 4 are 0, 2, 4, 1, 3
 SHUFFLE = Spec("shuffle", 3, keep=1)
@@ -62,7 +63,7 @@ UNDONE = {"outcome": "undone"}
 EMPTY, FULL = {"outcome": "empty"}, {"outcome": "full"}
 CLOSED, OUT = {"outcome": "closed"}, {"outcome": "out of range"}
 
-LEGAL = {
+LEGAL: Told = {
     "one after the other": (
         FIFO,
         [(0, 1, "enqueue", [1]), (2, 3, "enqueue", [2]), (4, 5, "dequeue", [1])],
@@ -121,7 +122,7 @@ LEGAL = {
     ),
 }
 
-ILLEGAL = {
+ILLEGAL: Told = {
     "swap": (
         FIFO,
         [
@@ -253,11 +254,8 @@ class TestTheChecker:
     def test_explains(self, name: str) -> None:
         spec, told = LEGAL[name]
         verdict = check(ops(*told), spec)
-        assert len(verdict.order) == sum(
-            max(1, len(op.rows)) for op in ops(*told) if op.is_put
-        ) + sum(not op.is_put and op.outcome != "undone" for op in ops(*told)) - sum(
-            op.is_put and not op.rows and op.outcome == "undone" for op in ops(*told)
-        )
+        explained = [op for op in ops(*told) if op.outcome != "undone"]
+        assert {str(op) for op in verdict.order} == {str(op) for op in explained}
 
     @pytest.mark.parametrize("name", ILLEGAL)
     def test_refuses(self, name: str) -> None:
