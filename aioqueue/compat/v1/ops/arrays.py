@@ -179,7 +179,8 @@ def _check_sizes(count: int, sizes: Any) -> None:
     for one in sizes.tolist():
         known *= 1 if one == -1 else one
     if np.count_nonzero(sizes == -1) > 1:
-        raise invalid("Only one input size may be -1, not both")
+        first, second = np.flatnonzero(sizes == -1)[:2]
+        raise invalid(f"Only one input size may be -1, not both {first} and {second}")
     if (sizes == -1).any():
         if known == 0:
             raise invalid(
@@ -402,7 +403,7 @@ def tile(input: Any, multiples: Any, name: str | None = None) -> Tensor:
         if static is None or known is None:
             static = (None,) * len(known or static or ()) if (known or static) else None
         elif len(static) != len(known):
-            raise op.refuse(f"Shape must be rank {len(known)} but is rank {len(static)}")
+            raise op.refuse(f"Shape must be rank {len(static)} but is rank {len(known)}")
         else:
             pairs = zip(static, known, strict=True)
             static = tuple(None if a is None or b is None else a * b for a, b in pairs)

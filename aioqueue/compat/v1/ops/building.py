@@ -131,7 +131,17 @@ def merge(first: Dims, second: Dims) -> Dims:
     Raises:
         ValueError: they contradict each other.
     """
-    return TensorShape(first).merge_with(TensorShape(second)).as_tuple()
+    if first is None or second is None:
+        return second if first is None else first
+    if len(first) != len(second):
+        raise ValueError(f"Shapes must be equal rank, but are {len(first)} and {len(second)}")
+    for place, (one, two) in enumerate(zip(first, second, strict=True)):
+        if one is not None and two is not None and one != two:
+            raise ValueError(
+                f"Dimension {place} in both shapes must be equal, but are {one} and {two}. Shapes"
+                f" are {shape_text(first)} and {shape_text(second)}."
+            )
+    return tuple(two if one is None else one for one, two in zip(first, second, strict=True))
 
 
 def broadcast(first: Dims, second: Dims) -> Dims:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import binascii
+import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +24,7 @@ __all__ = (
     "string_to_number",
 )
 
+_WEB_SAFE = frozenset((string.ascii_letters + string.digits + "-_").encode())
 _NUMBERS = frozenset(("float32", "float64", "int32", "int64"))
 
 
@@ -120,7 +121,7 @@ def decode_raw(
             if len(row) != size:
                 raise invalid(
                     "DecodeRaw requires input strings to all be the same size, but element"
-                    f" {place} has size {len(row)} != {size}"
+                    f" {place} has size {size} != {len(row)}"
                 )
         if size % wanted.size:
             raise invalid(
@@ -341,12 +342,10 @@ def decode_base64(input: Any, name: str | None = None) -> Tensor:
 
     def decoded(text: bytes) -> bytes:
         stripped = text.rstrip(b"=")
-        try:
-            if len(stripped) % 4 == 1 or b"+" in stripped or b"/" in stripped:
-                raise ValueError
-            padded = stripped.translate(bytes.maketrans(b"-_", b"+/")) + b"=" * (-len(stripped) % 4)
-            return base64.b64decode(padded, validate=True)
-        except (ValueError, binascii.Error):
-            raise invalid("Invalid character found in base64.") from None
+        if not _WEB_SAFE.issuperset(stripped):
+            raise invalid("Invalid character found in base64.")
+        if len(stripped) % 4 == 1:
+            raise invalid("Base64 string length cannot be 1 modulo 4.")
+        return base64.urlsafe_b64decode(stripped + b"=" * (-len(stripped) % 4))
 
     return map_strings("DecodeBase64", decoded, input, name)

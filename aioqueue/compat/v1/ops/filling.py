@@ -198,7 +198,7 @@ def _widest(values: list[Any]) -> DType:
 
 def _range(start: Any, limit: Any, delta: Any) -> Any:
     if delta == 0:
-        raise invalid("Requires delta != 0: 0")
+        raise invalid("Requires delta != 0")
     if delta > 0 and start > limit:
         raise invalid(f"Requires start <= limit when delta > 0: {start}/{limit}")
     if delta < 0 and start < limit:

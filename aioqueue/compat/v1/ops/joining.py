@@ -59,8 +59,9 @@ def stack(values: Any, axis: int = 0, name: str = "stack") -> Tensor:
         for place, one in enumerate(tensors):
             try:
                 static = merge(static, one.shape.as_tuple())
-            except ValueError:
-                raise op.refuse(_pack_conflict(tensors[0], one, place)) from None
+            except ValueError as error:
+                merging = f"\n\tFrom merging shape {place - 1} with other shapes."
+                raise op.refuse(f"{error}{merging}") from None
         if static is not None:
             if not -len(static) - 1 <= axis <= len(static):
                 raise ValueError(
@@ -69,20 +70,6 @@ def stack(values: Any, axis: int = 0, name: str = "stack") -> Tensor:
             place = axis % (len(static) + 1)
             static = (*static[:place], len(tensors), *static[place:])
         return op.output(tensors[0].dtype, static, Pure(stacked), attrs={"axis": axis})
-
-
-def _pack_conflict(first: Tensor, other: Tensor, place: int) -> str:
-    one, two = first.shape.as_tuple() or (), other.shape.as_tuple() or ()
-    merging = f"\n\tFrom merging shape {place - 1} with other shapes."
-    if len(one) != len(two):
-        return f"Shapes must be equal rank, but are {len(one)} and {len(two)}{merging}"
-    for index, (size, wanted) in enumerate(zip(one, two, strict=True)):
-        if size is not None and wanted is not None and size != wanted:
-            return (
-                f"Dimension {index} in both shapes must be equal, but are {size} and {wanted}."
-                f" Shapes are {shape_text(one)} and {shape_text(two)}.{merging}"
-            )
-    return f"Shapes of all inputs must match{merging}"
 
 
 def pack(values: Any, axis: int = 0, name: str = "pack") -> Tensor:
@@ -195,13 +182,13 @@ def _concatenated(op: OpBuilder, tensors: list[Tensor], axis: Any) -> Dims:
     merged: Dims = None
     for one in shapes:
         try:
-            merged = merge(merged, (*one[:place], None, *one[place + 1 :]))
+            merged = merge(merged, (*one[:place], *one[place + 1 :]))
         except ValueError as error:
             raise op.refuse(str(error)) from None
     assert merged is not None
     sizes = [None if one is None else one[place] for one in known]
     total = None if None in sizes else sum(size for size in sizes if size is not None)
-    return (*merged[:place], total, *merged[place + 1 :])
+    return (*merged[:place], total, *merged[place:])
 
 
 def split(

@@ -116,7 +116,7 @@ def _same_dtype(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     x = convert_to_tensor(x, dtype=None if dtype_hint(x) else hint, name="x")
     y = convert_to_tensor(y, dtype=None if dtype_hint(y) else x.dtype, name="y")
     if x.dtype != y.dtype:
-        raise TypeError(f"`x` and `y` must have the same dtype, got {x.dtype!r} != {y.dtype!r}")
+        raise TypeError(f"`x` and `y` must have the same dtype, got {x.dtype!r} != {y.dtype!r}.")
     return x, y
 
 

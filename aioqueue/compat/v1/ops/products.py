@@ -35,7 +35,10 @@ def add_n(inputs: Sequence[Any] | Any, name: str | None = None) -> Tensor:
     """
     values = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
     if not values:
-        raise ValueError("inputs must be an iterable of at least one Tensor/IndexedSlices")
+        raise ValueError(
+            "Inputs must be an iterable of at least one Tensor/IndexedSlices with the same dtype"
+            " and shape."
+        )
 
     def total(*values: Any) -> Any:
         result = values[0]
@@ -48,11 +51,12 @@ def add_n(inputs: Sequence[Any] | Any, name: str | None = None) -> Tensor:
     with OpBuilder("AddN", name) as op:
         tensors = op.alike_list(values, "inputs")
         shape: Dims = None
-        for tensor in tensors:
+        for place, tensor in enumerate(tensors):
             try:
                 shape = merge(shape, tensor.shape.as_tuple())
             except ValueError as error:
-                raise op.refuse(str(error)) from None
+                merging = f"\n\tFrom merging shape {place - 1} with other shapes."
+                raise op.refuse(f"{error}{merging}") from None
         return op.output(tensors[0].dtype, shape, Pure(total))
 
 

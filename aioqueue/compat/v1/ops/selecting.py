@@ -10,6 +10,7 @@ from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import as_value
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.building import (
     INDICES,
     INTEGERS,
@@ -107,8 +108,11 @@ def boolean_mask(
             start = first % len(whole)
             try:
                 merge(whole[start : start + len(part)], part)
-            except ValueError as error:
-                raise ValueError(str(error)) from None
+            except ValueError:
+                raise ValueError(
+                    f"Shapes {TensorShape(whole[start : start + len(part)])} and"
+                    f" {TensorShape(part)} are incompatible"
+                ) from None
             shape = (*whole[:start], None, *whole[start + len(part) :])
         return op.output(tensor.dtype, shape, Pure(masked))
 
@@ -151,7 +155,7 @@ def _select(condition: Any, x: Any, y: Any, name: str | None) -> Tensor:
 
     with OpBuilder("Select", name) as op:
         op.tensor(condition, "condition", None, _BOOLS)
-        x, y = op.alike(x=x, y=y)
+        x, y = op.alike(t=x, e=y)
         try:
             shape = merge(x.shape.as_tuple(), y.shape.as_tuple())
         except ValueError as error:
