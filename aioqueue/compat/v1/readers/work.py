@@ -104,8 +104,8 @@ class ReaderResource:
                     return WOULD_WAIT
                 self._begin(_checked_work(queue, item))
             assert self._records is not None
-            found = _some(self._records, count)
-            if len(found) < count or self._ends_at_once:
+            found, is_over = _some(self._records, count)
+            if is_over or self._ends_at_once:
                 self._finish()
             if found:
                 self._produced += len(found)
@@ -186,8 +186,11 @@ class ReaderResource:
         self._work = state.current_work
 
 
-def _some(records: Iterator[Record], count: int) -> list[Record]:
-    """Some records; a failure after the first of them is left for the next time."""
+def _some(records: Iterator[Record], count: int) -> tuple[list[Record], bool]:
+    """Some records, and whether there are no more.
+
+    A failure after the first of them is left for the next time.
+    """
     found: list[Record] = []
     try:
         for record in islice(records, count):
@@ -195,7 +198,8 @@ def _some(records: Iterator[Record], count: int) -> list[Record]:
     except errors.OpError:
         if not found:
             raise
-    return found
+        return found, False
+    return found, len(found) < count
 
 
 def _checked_work(queue: QueueResource, item: Any) -> bytes:
