@@ -16,6 +16,7 @@ import numpy as np
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype, dtype_of_value
 from aioqueue.compat.v1.core.graph import Operation, Tensor, get_default_graph, op
+from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 
 __all__ = (
@@ -313,12 +314,13 @@ def _first_dtype(value: Any) -> DType | None:
 def _packed(value: Sequence[Any], dtype: DType | None, name: str | None) -> Tensor:
     """Rows of tensors and values as one tensor."""
     dtype = dtype or _first_dtype(value)
-    rows = [convert_to_tensor(one, dtype) for one in value]
-    shape = rows[0].shape
-    for row in rows[1:]:
-        shape = shape.merge_with(row.shape)
-    outputs = [(rows[0].dtype, TensorShape([len(rows)]).concatenate(shape))]
-    return op("Pack", rows, outputs, _pack, name=name or "packed").outputs[0]
+    with name_scope(name or "packed") as scope:
+        rows = [convert_to_tensor(one, dtype, name=str(i)) for i, one in enumerate(value)]
+        shape = rows[0].shape
+        for row in rows[1:]:
+            shape = shape.merge_with(row.shape)
+        outputs = [(rows[0].dtype, TensorShape([len(rows)]).concatenate(shape))]
+        return op("Pack", rows, outputs, _pack, name=scope).outputs[0]
 
 
 def _pack(step: Any, *rows: Any) -> Any:

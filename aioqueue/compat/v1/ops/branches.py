@@ -125,7 +125,7 @@ def cond(
 
     Raises:
         TypeError: `pred` is no bool tensor, or a function is none.
-        ValueError: the functions do not return the same nesting and dtypes.
+        ValueError: `pred` is no scalar, or the functions do not return the same nesting and dtypes.
     """
     functions = [true_fn if fn1 is None else fn1, false_fn if fn2 is None else fn2]
     for which, one in zip(("true_fn", "false_fn"), functions, strict=True):
@@ -140,6 +140,8 @@ def cond(
                 f"Input 'pred' of 'Switch' Op has type {condition.dtype.name} that does not match "
                 "expected type of bool."
             )
+        if condition.shape.ndims not in (None, 0):
+            raise ValueError(f"Shape must be rank 0 but is rank {condition.shape.ndims}")
         return _branch(condition, functions, strict)
 
 
@@ -154,6 +156,8 @@ def _branch(condition: Tensor, functions: Sequence[Any], strict: bool) -> Any:
             returned = returned[0]
         bodies.append(body)
         structures.append(returned)
+    if not any(map(nest.flatten, structures)):
+        raise ValueError("'true_fn' and 'false_fn' must return at least one result.")
     nest.assert_same_structure(*structures)
     for body, returned in zip(bodies, structures, strict=True):
         flat = nest.flatten(returned)

@@ -43,9 +43,10 @@ def identity(input: Any, name: str | None = None) -> Tensor:
         input: a tensor, a variable or a value.
         name: of the operation.
     """
-    tensor = convert_to_tensor(input)
-    outputs = [(tensor.dtype, tensor.shape)]
-    return op("Identity", [tensor], outputs, _same, name=name).outputs[0]
+    with name_scope(name, "Identity") as scope:
+        tensor = convert_to_tensor(input, name="input")
+        outputs = [(tensor.dtype, tensor.shape)]
+        return op("Identity", [tensor], outputs, _same, name=scope).outputs[0]
 
 
 def identity_n(input: Sequence[Any], name: str | None = None) -> list[Tensor]:

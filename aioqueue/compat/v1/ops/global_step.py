@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
+from aioqueue.compat.v1.core.convert import constant
 from aioqueue.compat.v1.core.graph import Graph, get_default_graph
 from aioqueue.compat.v1.core.scopes import GraphKeys
 from aioqueue.compat.v1.ops.variables import Variable
@@ -58,7 +59,7 @@ def create_global_step(graph: Graph | None = None) -> Any:
         raise ValueError('"global_step" already exists.')
     with graph.as_default(), graph.name_scope(None):
         return Variable(
-            np.int64(0),
+            lambda: constant(np.int64(0), name="zeros"),
             trainable=False,
             name=GraphKeys.GLOBAL_STEP,
             collections=[GraphKeys.GLOBAL_VARIABLES, GraphKeys.GLOBAL_STEP],

@@ -7,6 +7,7 @@ from typing import Any
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype
 from aioqueue.compat.v1.core.graph import Tensor, op
+from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.errors import InvalidArgumentError
 
@@ -44,7 +45,7 @@ def _described(dtype: DType, shape: TensorShape) -> str:
     return text
 
 
-def placeholder_with_default(input: Any, shape: Any, name: str | None = None) -> Tensor:  # noqa: A002
+def placeholder_with_default(input: Any, shape: Any, name: str | None = None) -> Tensor:
     """A tensor that runs may be fed a value for, and that else has the value of `input`.
 
     Args:
@@ -55,11 +56,14 @@ def placeholder_with_default(input: Any, shape: Any, name: str | None = None) ->
     Raises:
         ValueError: `input` cannot have that shape.
     """
-    tensor = convert_to_tensor(input)
     static = as_shape(shape)
-    static.assert_is_compatible_with(tensor.shape)
-    made = op(
-        "PlaceholderWithDefault", [tensor], [(tensor.dtype, static)], lambda step, value: value,
-        name=name,
-    )  # fmt: skip
+    with name_scope(name, "PlaceholderWithDefault") as scope:
+        tensor = convert_to_tensor(input, name="input")
+        static.assert_is_compatible_with(tensor.shape)
+        outputs = [(tensor.dtype, static)]
+        made = op("PlaceholderWithDefault", [tensor], outputs, _default, name=scope)
     return made.outputs[0]
+
+
+def _default(step: Any, value: Any) -> Any:
+    return value

@@ -66,15 +66,19 @@ def Assert(  # noqa: N802  # TensorFlow's name
     """
     most = _FEW if summarize is None else summarize
     with name_scope(name, "Assert", [condition]):
-        tested = convert_to_tensor(condition, dtypes.bool)
-        tensors = [convert_to_tensor(one) for one in data]
+        values = list(data)
+        for one in values:
+            convert_to_tensor(one)  # twice, as TensorFlow does: derived seeds count operations
 
-        def kernel(step: Any, holds: Any, *values: Any) -> None:
+        def kernel(step: Any, holds: Any, *found: Any) -> None:
             if not np.all(holds):
-                shown = " ".join(summarize_value(one, most) for one in values)
-                raise InvalidArgumentError(None, None, f"assertion failed: {shown}")
+                texts = " ".join(summarize_value(one, most) for one in found)
+                raise InvalidArgumentError(None, None, f"assertion failed: {texts}")
 
-        return op("Assert", [tested, *tensors], (), kernel)
+        with name_scope("Assert") as scope:
+            tested = convert_to_tensor(condition, dtypes.bool, name="condition")
+            shown = [convert_to_tensor(one, name=f"data_{i}") for i, one in enumerate(values)]
+            return op("Assert", [tested, *shown], (), kernel, name=scope)
 
 
 def Print(  # noqa: N802  # TensorFlow's name
@@ -95,8 +99,6 @@ def Print(  # noqa: N802  # TensorFlow's name
         summarize: how many elements of each are shown; None for 3.
         name: of the operation.
     """
-    tensor = convert_to_tensor(input_)
-    tensors = [convert_to_tensor(one) for one in data]
     most = _FEW if summarize is None else summarize
 
     def kernel(step: Any, value: Any, *values: Any) -> Any:
@@ -105,8 +107,11 @@ def Print(  # noqa: N802  # TensorFlow's name
             sys.stderr.write(f"{message or ''}{shown}\n")
         return value
 
-    outputs = [(tensor.dtype, tensor.shape)]
-    made = op("Print", [tensor, *tensors], outputs, kernel, name=name)
+    with name_scope(name, "Print") as scope:
+        tensor = convert_to_tensor(input_, name="input")
+        tensors = [convert_to_tensor(one, name=f"data_{i}") for i, one in enumerate(data)]
+        outputs = [(tensor.dtype, tensor.shape)]
+        made = op("Print", [tensor, *tensors], outputs, kernel, name=scope)
     return made.outputs[0]
 
 
