@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from aioqueue import CancelledError, OutOfRangeError, QueueClosedError
+from aioqueue.inputs.sources import rng
 
 __all__ = ("Call", "Item", "failure_of", "function_name", "is_async", "takes_rng")
 
@@ -44,7 +45,7 @@ class Call:
         skip_none: whether ``None`` means to leave the item out.
     """
 
-    def __init__(self, function: Callable[..., Any], seed: Any, skip_none: bool) -> None:
+    def __init__(self, function: Callable[..., Any], seed: int, skip_none: bool) -> None:
         self.function = function
         self.seed = seed
         self.skip_none = skip_none
@@ -84,8 +85,6 @@ class Call:
     def _made(self, item: Item) -> Any:
         if not self._takes_rng:
             return self.function(item.value)
-        from aioqueue.inputs.sources import rng
-
         return self.function(item.value, rng=rng(self.seed, item.epoch, item.index))
 
     def _many(self, made: Iterator[Any]) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from typing import Any, Final
@@ -120,8 +121,8 @@ def _counted(values: Iterable[Any]) -> Iterator[Item]:
         for number, value in enumerate(iterator):
             yield Item(number, value, 0, number)
     finally:
-        if iterator is not values:  # then nobody else can go on with it
-            getattr(iterator, "close", bool)()
+        if iterator is not values or inspect.isgenerator(values):
+            getattr(iterator, "close", bool)()  # nobody else is going on with it
 
 
 def _numbered(entries: Iterator[Any]) -> Iterator[Item]:
@@ -140,7 +141,7 @@ async def _counted_async(values: AsyncIterable[Any]) -> AsyncIterator[Item]:
             yield Item(number, value, 0, number)
             number += 1
     finally:
-        if iterator is not values:
+        if iterator is not values or inspect.isasyncgen(values):
             await _aclose(iterator)
 
 

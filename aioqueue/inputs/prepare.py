@@ -55,7 +55,7 @@ class _Preparing:
         return self._totals.quarantine.records()
 
     def statistics(self) -> PrepareStatistics:
-        """What has become of the items so far; all of one moment."""
+        """What has become of the items so far."""
         return self._totals.statistics()
 
 
@@ -197,11 +197,11 @@ def prepare(
     seed = source.seed if seed is None and isinstance(source, Source) else resolved_seed(seed)
     policy = FailurePolicy(on_error, max_failures, has_quarantine=quarantine is not None)
     records = QuarantineList() if quarantine is None else QuarantineFile(quarantine)
-    totals = Totals(policy, records, seed)
     window = Window(
         count * _PER_WORKER[where] if limit is None else _checked_count("limit", limit),
         None if limit_bytes is None else _checked_count("limit_bytes", limit_bytes),
     )
+    totals = Totals(policy, records, seed, window)
     call = Call(function, seed, skip_none)
     kind = _workers_class(where)
     made: Workers = kind(feed, into, totals, window, ordered=ordered, count=count, call=call)

@@ -33,7 +33,7 @@ from aioqueue.inputs.shared_memory import Arena, unpack
 from aioqueue.inputs.worker_process import Outcome, Report, Sent, failure_of_message, work
 from aioqueue.inputs.workers import EnqueueOp, Prepared, ThreadWorkers
 
-__all__ = ("ProcessWorkers", "pickled_call")
+__all__ = ("ProcessWorkers",)
 
 _MOST_DEATHS: Final = 3
 """How many processes may die of one item."""
@@ -62,7 +62,7 @@ _GUARD: Final = (
 _log: Final = logging.getLogger("aioqueue")
 
 
-def pickled_call(call: Call) -> bytes:
+def _pickled(call: Call) -> bytes:
     """The call, as it is sent to every process.
 
     Raises:
@@ -150,7 +150,7 @@ class _Process:
             self._process.start()
         except (OSError, EOFError) as error:
             self.connection.close()
-            raise WorkerDiedError(f"worker process {name} cannot be started: {_GUARD}") from error
+            raise WorkerDiedError(f"worker process {name} cannot be started: {error!r}") from error
         finally:
             theirs.close()
             self.arena.handed_over()
@@ -217,7 +217,7 @@ class ProcessWorkers(ThreadWorkers):
                 "where='process': the main module is being imported by a new process, and would"
                 ' start processes in turn; put what it does under `if __name__ == "__main__":`'
             )
-        self._payload = pickled_call(call)
+        self._payload = _pickled(call)
         self._inbox = _Inbox()
         self._work_came = threading.Condition(self._lock)
         self._processes: set[_Process] = set()
@@ -287,6 +287,8 @@ class ProcessWorkers(ThreadWorkers):
         process = _Process(name, self._arena_size)
         with self._lock:
             self._processes.add(process)
+        if self._halted.is_set():  # which may have missed this one
+            process.terminate()
         at_once = True
         try:
             yield process

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from aioqueue.inputs.calls import Item, failure_of
+from aioqueue.inputs.limits import Window
 from aioqueue.inputs.policies import FailurePolicy
 from aioqueue.inputs.quarantine import Quarantine, Quarantined
 
@@ -18,8 +19,10 @@ _log: Final = logging.getLogger("aioqueue")
 
 @dataclass(frozen=True)
 class PrepareStatistics:
-    """Counts of a `prepare`, all of one moment. Every item that has ended is in one of
-    ``prepared``, ``skipped`` and ``left_out``.
+    """Counts of a `prepare`.
+
+    Every item that was taken from the source is in just one of ``prepared``, ``left_out``,
+    ``skipped`` and ``in_flight`` (but for one that is just moving from there).
 
     Attributes:
         prepared: items whose examples are in the queue.
@@ -28,6 +31,8 @@ class PrepareStatistics:
         skipped: items that failed and were given up.
         retried: how often an item was tried again after a failure.
         workers_died: processes that died and were replaced.
+        in_flight: items that were taken from the source and have not ended; once a pipeline has
+            been stopped, those that the stop has dropped.
     """
 
     prepared: int = 0
@@ -36,6 +41,7 @@ class PrepareStatistics:
     skipped: int = 0
     retried: int = 0
     workers_died: int = 0
+    in_flight: int = 0
 
 
 class Totals:
@@ -45,12 +51,16 @@ class Totals:
         policy: what failures mean.
         quarantine: where skipped items go.
         seed: what their generators are derived from.
+        window: what is in flight.
     """
 
-    def __init__(self, policy: FailurePolicy, quarantine: Quarantine, seed: int) -> None:
+    def __init__(
+        self, policy: FailurePolicy, quarantine: Quarantine, seed: int, window: Window
+    ) -> None:
         self.policy = policy
         self.quarantine = quarantine
         self._seed = seed
+        self._window = window
         self._lock = threading.Lock()  # guards all below
         self._prepared = 0
         self._examples = 0
@@ -68,6 +78,7 @@ class Totals:
                 self._skipped,
                 self._retried,
                 self._workers_died,
+                self._window.items,
             )
 
     def entered(self, examples: int) -> None:
@@ -149,13 +160,14 @@ class Totals:
         totals = self.statistics()
         _log.info(
             "prepare into '%s' has ended: %d prepared (%d examples), %d retried, %d skipped,"
-            " %d left out, %d workers died",
+            " %d left out, %d dropped by the stop, %d workers died",
             name,
             totals.prepared,
             totals.examples,
             totals.retried,
             totals.skipped,
             totals.left_out,
+            totals.in_flight,
             totals.workers_died,
         )
 

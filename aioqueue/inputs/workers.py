@@ -18,6 +18,7 @@ from contextlib import aclosing, contextmanager
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 
 from aioqueue import (
     AsyncQueue,
@@ -205,10 +206,10 @@ class Workers(ABC):
         """The examples of an item are in the queue."""
         if prepared.release is not None:
             prepared.release()
-        if not prepared.is_skipped:
-            self._totals.entered(examples)
         with self._lock:
             self._window.left(prepared.size)
+            if not prepared.is_skipped:
+                self._totals.entered(examples)
             self._room_came()
 
     def _refused(self, prepared: Prepared, error: Exception, examples: int) -> None:
@@ -435,9 +436,14 @@ class TaskWorkers(Workers):
                     async with aclosing(examples):
                         examples = [example async for example in examples]
                 return Prepared(item, examples, failures=failures)
-            except Exception as error:
-                failures += 1
-                delay = self._totals.failed(item, error, failures)
+            except anyio.get_cancelled_exc_class() as cancellation:
+                await anyio.lowlevel.checkpoint_if_cancelled()  # then it is us who are cancelled
+                error: Exception = RuntimeError("what the function awaited was cancelled")
+                error.__cause__ = cancellation
+            except Exception as raised:
+                error = raised
+            failures += 1
+            delay = self._totals.failed(item, error, failures)
             if delay is None:
                 return Prepared(item, is_skipped=True)
             await anyio.sleep(delay)

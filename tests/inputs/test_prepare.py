@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import functools
 import logging
@@ -23,7 +24,15 @@ from aioqueue.inputs.prepare import AsyncPrepareRunner, PrepareRunner, prepare
 from aioqueue.inputs.sources import items, numbers, rng
 from tests.inputs.functions import double, negative_too, noise
 from tests.inputs.preparing import Runner, drained, failures_of, in_loop, prepared
-from tests.worlds import PATIENCE, TaskWorld, ThreadWorld, World, spin_until, waiting
+from tests.worlds import (
+    PATIENCE,
+    AsyncioWorld,
+    TaskWorld,
+    ThreadWorld,
+    World,
+    spin_until,
+    waiting,
+)
 
 N = 40
 
@@ -321,6 +330,30 @@ class TestEnds:
             await prepared(world, range(N), make)
         assert f"the function raised {kind.__name__}: from within" in failures_of(caught.value)[0]
 
+    def test_a_cancellation_that_is_not_ours(self) -> None:
+        """The function has awaited a task that someone has cancelled: the item has failed."""
+
+        async def make(number: int) -> None:
+            task = asyncio.create_task(asyncio.sleep(99))
+            task.cancel()
+            await task
+
+        world = AsyncioWorld()
+        with pytest.raises(ExceptionGroup) as caught:
+            world.run(functools.partial(prepared, world, [5], make))
+        assert failures_of(caught.value)[0].startswith(
+            "RuntimeError('what the function awaited was cancelled') | while preparing item 5"
+        )
+
+    def test_what_a_stop_drops_is_counted(self) -> None:
+        queue = sync.FIFOQueue(1)
+        runner = prepare(range(N), double, into=queue, workers=2)
+        with sync.Coordinator() as coord:
+            coord.start(runner)
+            spin_until(lambda: waiting(queue) == 2)
+        totals = runner.statistics()
+        assert (totals.prepared, totals.in_flight) == (1, 2)
+
     @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
     async def test_a_source_that_raises(self, world: World, where: Where, is_async: bool) -> None:
         def source() -> Iterator[int]:
@@ -354,12 +387,15 @@ class TestEnds:
     ) -> None:
         closed: list[str] = []
 
+        def endless() -> Iterator[int]:
+            try:
+                yield from range(1_000_000_000)
+            finally:
+                closed.append("now")
+
         class Endless:
             def __iter__(self) -> Iterator[int]:
-                try:
-                    yield from range(1_000_000_000)
-                finally:
-                    closed.append("now")
+                return endless()
 
         def make(number: int) -> int:
             if number == 10:
@@ -368,7 +404,9 @@ class TestEnds:
 
         with pytest.raises(ExceptionGroup):
             await prepared(world, Endless(), fitting(make, where))
-        assert closed == ["now"]
+        with pytest.raises(ExceptionGroup):
+            await prepared(world, endless(), fitting(make, where))
+        assert closed == ["now", "now"]
 
     async def test_a_stop_ends_a_wait_for_the_source(self, world: World, where: Where) -> None:
         """Nobody else will ever close it."""
@@ -477,7 +515,7 @@ class TestSurface:
         (record,) = [r for r in caplog.records if r.levelno == logging.INFO]
         assert record.getMessage() == (
             f"prepare into 'images' has ended: {N} prepared ({N} examples), 0 retried, 0 skipped,"
-            " 0 left out, 0 workers died"
+            " 0 left out, 0 dropped by the stop, 0 workers died"
         )
 
     @pytest.mark.parametrize(
