@@ -98,9 +98,9 @@ class Stream(Generic[StatisticsT]):
     def close(self) -> None:
         """Leave: end the stream, and the workers that it has started.
 
-        Returns at once; any thread or task may call it, any number of times. What is inside, or on
-        its way, can still be taken or is dropped with the stream. A queue that the stream was given
-        as its source stays as it is, and so does the coordinator.
+        Returns at once; any thread or task may call it, any number of times. Batches that are ready
+        can still be taken; what is on its way is dropped. A queue or stream that it was given as
+        its source stays as it is, and so does the coordinator.
         """
         self._pipe.close()
 
