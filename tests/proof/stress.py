@@ -17,6 +17,7 @@ from time import perf_counter_ns
 from typing import Any
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from aioqueue.errors import (
     DeadlineExceededError,
@@ -178,7 +179,7 @@ class _Worker:
                     self.note(step, start, None, error)
                 else:
                     self.note(step, start, result, None)
-                await anyio.lowlevel.checkpoint()
+                await checkpoint()
                 continue
             with anyio.move_on_after(step.patience):
                 try:

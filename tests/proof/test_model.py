@@ -20,6 +20,7 @@ from tests.proof.effort import EFFORT, IS_LONG
 from tests.proof.model import Call, Reference, Rules, follow
 from tests.proof.programs import Program, programs_of
 from tests.proof.stage import LANES
+from tests.worlds import UvloopWorld
 
 PROGRAMS = {"asyncio": 80, "uvloop": 40, "threads": 40, "mixed": 30}
 """How many programs of each kind of queue are played on each stage."""
@@ -41,6 +42,8 @@ def profile(programs: int) -> settings:
 @pytest.mark.parametrize("stage", LANES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_programs(kind: str, stage: str) -> None:
+    if stage == "uvloop" and UvloopWorld.missing():
+        pytest.skip(UvloopWorld.missing())
     before = Program.played
     run_state_machine_as_test(programs_of(kind, stage), settings=profile(PROGRAMS[stage] * EFFORT))
     print(f"\n{kind} on {stage}: {Program.played - before} programs")

@@ -1,0 +1,220 @@
+"""Broken builds, each with one mistake of the kind that matters, and who catches them.
+
+::
+
+    python -m tests.proof.seeded_bugs            # all of them, and one build without a mistake
+    python -m tests.proof.seeded_bugs --list
+    python -m tests.proof.seeded_bugs "lost wake" "dropped restore"
+
+Each is made in a temporary copy of the package, by replacing a piece of its source that must be
+there exactly once: when the source has changed, the mistake has to be thought of anew. Then the
+quick part of the proof runs against it, one module after the other. The exit status is 0 if each
+mistake was caught by at least one of them, and the build without one by none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ("BUGS", "Bug", "main")
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MODULES = ("test_model", "test_linearizability", "test_scheduling")
+OWN_TESTS = (
+    "not TestAFailure and not TestTheReference and not TestTheChecker and not TestTheExplorers"
+)
+"""Tests of the tools themselves, which say nothing of the queues."""
+PATIENCE = 300
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One mistake.
+
+    Attributes:
+        name: what it is called.
+        file: of the package.
+        before: what stands there, exactly once.
+        after: what is put in its place.
+    """
+
+    name: str
+    file: str
+    before: str
+    after: str
+
+    def applied(self, source: str) -> str:
+        """The source with the mistake in it.
+
+        Raises:
+            LookupError: what should be replaced is not there exactly once.
+        """
+        count = source.count(self.before)
+        if count != 1:
+            raise LookupError(
+                f"{self.name}: found {count} times in aioqueue/{self.file}, expected once:\n"
+                f"{self.before}\nThe source has changed; make the mistake anew in {__file__}"
+            )
+        return source.replace(self.before, self.after)
+
+
+BUGS = (
+    Bug(
+        "dropped restore",  # what a cancelled dequeue held is lost
+        "machine.py",
+        """                self._take_back_from_head()
+                self.storage.restore(attempt.held)
+            return self._settle()
+""",
+        """                self._take_back_from_head()
+                attempt.held.clear()
+            return self._settle()
+""",
+    ),
+    Bug(
+        "lost wake",  # what is posted just before the flag falls is told to nobody
+        "waiting/aio.py",
+        """        with self._lock:
+            self._is_scheduled = False
+        self._wake()
+""",
+        """        self._wake()
+        with self._lock:
+            self._is_scheduled = False
+""",
+    ),
+    Bug(
+        "skipped fairness",  # who comes now is served before those who wait
+        "machine.py",
+        "                if line or not self._advance(attempt, lanes):\n",
+        "                if not self._advance(attempt, lanes):\n",
+    ),
+    Bug(
+        "wrong waiter woken",  # the last in line is woken instead of the one that was granted
+        "machine.py",
+        "            lanes[attempt.lane] = None\n",
+        """            last = next(reversed(self._line(attempt)), attempt)
+            lanes[last.lane or attempt.lane] = None
+""",
+    ),
+    Bug(
+        "commit of a withdrawn attempt",  # a cancelled task keeps what it was granted
+        "queues/aio.py",
+        "                tell(machine.withdraw, attempt, perf_counter() - began)\n",
+        "                tell(machine.commit, attempt, perf_counter() - began)\n",
+    ),
+    Bug(
+        "leaked place",  # the place of a cancelled enqueue is never given back
+        "machine.py",
+        """            assert isinstance(attempt, Put)
+            self._places.pop(attempt, None)
+
+""",
+        """            assert isinstance(attempt, Put)
+
+""",
+    ),
+    Bug(
+        "closed too early",  # while an enqueue has its place, but is not in
+        "machine.py",
+        "            if self._state is CLOSING and not enqueues and not self._places:\n",
+        "            if self._state is CLOSING and not enqueues:\n",
+    ),
+    Bug(
+        "timeout without a look",  # what was granted in the last moment is lost with the timeout
+        "queues/blocking.py",
+        """                deliver(self._machine.withdraw(attempt, waited, if_pending=True))
+                if attempt.is_withdrawn:
+""",
+        """                deliver(self._machine.withdraw(attempt, waited, if_pending=True))
+                if not attempt.is_pending:
+""",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Catch:
+    """What one module made of one build."""
+
+    module: str
+    failed: bool
+    seconds: float
+    output: str
+
+
+def build(bug: Bug | None, folder: Path) -> None:
+    """Copy the package and its tests, and make the mistake."""
+    for name in ("aioqueue", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    if bug is not None:
+        path = folder / "aioqueue" / bug.file
+        path.write_text(bug.applied(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def judge(module: str, folder: Path) -> Catch:
+    """Run one module of the proof against a build."""
+    began = time.monotonic()
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-k", OWN_TESTS]
+    command = [sys.executable, "-m", "pytest", *options, f"tests/proof/{module}.py"]
+    environment = {**os.environ, "PYTHONPATH": str(folder), "AIOQUEUE_PROOF": "1"}
+    try:
+        ran = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+    except subprocess.TimeoutExpired:
+        return Catch(module, True, time.monotonic() - began, "it hung")
+    if ran.returncode not in (0, 1):
+        raise RuntimeError(f"{' '.join(command)} ended with {ran.returncode}:\n{ran.stdout}")
+    return Catch(module, ran.returncode == 1, time.monotonic() - began, ran.stdout)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Make broken builds, and tell which module of the proof catches each."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.proof.seeded_bugs", description=main.__doc__
+    )
+    parser.add_argument("names", nargs="*", help="of the mistakes; all, if none is given")
+    parser.add_argument("--list", action="store_true", help="print their names")
+    parser.add_argument("--verbose", action="store_true", help="print how they were caught")
+    given = parser.parse_args(arguments)
+    by_name = {bug.name: bug for bug in BUGS}
+    if given.list:
+        print("\n".join(by_name))
+        return 0
+    if unknown := set(given.names) - set(by_name):
+        parser.error(f"no such mistake: {', '.join(sorted(unknown))}")
+    builds: list[Bug | None] = [by_name[name] for name in given.names] or [None, *BUGS]
+    width = max(len(name) for name in by_name)
+    print(f"{'mistake':{width}}  {'  '.join(f'{module[5:]:>16}' for module in MODULES)}")
+    as_expected = True
+    for bug in builds:
+        with tempfile.TemporaryDirectory(prefix="aioqueue-seeded-") as folder:
+            build(bug, Path(folder))
+            catches = [judge(module, Path(folder)) for module in MODULES]
+        as_expected &= any(catch.failed for catch in catches) == (bug is not None)
+        told = [f"{'caught' if c.failed else 'passed'} {c.seconds:7.1f} s" for c in catches]
+        print(f"{bug.name if bug else '(none)':{width}}  {'  '.join(told)}", flush=True)
+        if given.verbose or (bug is None and not as_expected):
+            print("\n".join(catch.output for catch in catches if catch.failed))
+    print("as expected" if as_expected else "NOT as expected")
+    return 0 if as_expected else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
