@@ -239,11 +239,11 @@ class TestRunning:
                 sess.run(take)
 
     def test_negative_numbers_of_rows(self, sess: Any) -> None:
-        queue = fifo()
         n = tf.placeholder(tf.int32, [])
-        for take, name in ((queue.dequeue_many, "Many"), (queue.dequeue_up_to, "UpTo")):
-            with pytest.raises(INVALID, match=f"^Dequeue{name}Op requested -1 < 0 elements"):
-                sess.run(take(n), {n: -1})
+        for queue in (fifo(), fifo(shapes=None)):
+            for take, name in ((queue.dequeue_many, "Many"), (queue.dequeue_up_to, "UpTo")):
+                with pytest.raises(INVALID, match=f"^Dequeue{name}Op requested -1 < 0 elements"):
+                    sess.run(take(n), {n: -1})
 
     def test_numbers_of_rows_that_are_no_scalar(self, sess: Any) -> None:
         queue = fifo()

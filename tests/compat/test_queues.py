@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -540,19 +541,36 @@ class TestCancellation:
         assert sess.run(take) == 1
 
     def test_a_pending_close_is_not_withdrawn(self, sess: Any) -> None:
+        """Its run returns when the queue is closed, and tells then that it took too long."""
         queue = fifo(1)
         put, close = queue.enqueue(1), queue.close()
         sess.run(put)
         waits = blocked(sess, queue, put)
+        began = perf_counter()
         closing = Step(lambda: sess.run(close, options=tf.RunOptions(timeout_in_ms=1)))
         spin_until(native(sess, queue).is_closed)
+        spin_until(lambda: perf_counter() > began + 0.01)
+        assert not closing.done
         sess.run(queue.dequeue())
         waits.result()
-        try:
-            closing.result()  # the close was quicker
-        except tf.errors.DeadlineExceededError:
-            pass
+        with pytest.raises(tf.errors.DeadlineExceededError, match=r"^Timed out waiting"):
+            closing.result()
         assert sess.run(queue.is_closed())
+
+    def test_closing_the_session_lets_a_pending_close_go_on(self) -> None:
+        queue = fifo(1)
+        put, close = queue.enqueue(1), queue.close()
+        sess = tf.Session()
+        sess.run(put)
+        waits = blocked(sess, queue, put)
+        behind = native(sess, queue)
+        closing = Step(lambda: sess.run(close))
+        spin_until(behind.is_closed)
+        sess.close()
+        with pytest.raises(tf.errors.CancelledError, match=CANCELLED_IN):
+            waits.result()
+        with pytest.raises(tf.errors.CancelledError, match=r"^Run call was cancelled"):
+            closing.result()
 
 
 class TestValues:

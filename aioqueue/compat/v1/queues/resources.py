@@ -406,12 +406,12 @@ class QueueResource:
         return self.plan.kind == "PriorityQueue" and 0 <= self.plan.capacity < n
 
     def _check_batch(self, n: int, op: str) -> None:
+        if n < 0:
+            raise _invalid(f"{op} requested {n} < 0 elements")
         if self.plan.shapes is None:
             both = "DequeueMany and DequeueUpTo require"
             what = "DequeueMany requires" if self.plan.kind == "PriorityQueue" else both
             raise _invalid(f"{self.plan.kind}'s {what} the components to have specified shapes.")
-        if n < 0:
-            raise _invalid(f"{op} requested {n} < 0 elements")
 
     def _mismatch(self, given: Any, *, many: bool = False) -> errors.InvalidArgumentError:
         """What is wrong with the shapes of an element or a batch."""
