@@ -26,6 +26,7 @@ from aioqueue.inputs.stages import (
     checked_coordinator,
     checked_count,
     checked_flag,
+    closed,
     fill,
     pouring,
     start,
@@ -215,7 +216,7 @@ class Bucketing:
                     yield self._batch_of(bucket)
 
     def refused(self, queue: AnyQueue, error: QueueClosedError) -> None:
-        raise error
+        raise closed(queue) from error.__cause__
 
     def is_over(self) -> bool:
         return self.queue.is_closed()

@@ -25,6 +25,7 @@ __all__ = (
     "checked_coordinator",
     "checked_count",
     "checked_flag",
+    "closed",
     "fill",
     "has_fixed_shapes",
     "is_queue",
@@ -49,7 +50,7 @@ class Stage(Protocol):
         """The source has ended; return what is left to be enqueued."""
 
     def refused(self, queue: AnyQueue, error: QueueClosedError) -> None:
-        """A queue was closed before something could be put in. Raise to end here."""
+        """A queue was closed before something could be put in. Raise `closed` to end here."""
 
     def is_over(self) -> bool:
         """Whether more examples are of no use."""
@@ -71,7 +72,7 @@ class Filling:
         return ()
 
     def refused(self, queue: AnyQueue, error: QueueClosedError) -> None:
-        raise error
+        raise closed(queue) from error.__cause__
 
     def is_over(self) -> bool:
         return self._queue.is_closed()
@@ -123,28 +124,11 @@ def start(
     close_op: Callable[[], object] | None = None,
     cancel_op: Callable[[], object] | None = None,
 ) -> None:
-    """Start one worker that fills a queue. It ends quietly when the queue is closed on it."""
-    quietly = (OutOfRangeError, QueueClosedError)
+    """Start one worker that fills a queue. It ends quietly by an `OutOfRangeError`."""
     if isinstance(coord, aioqueue.Coordinator):
-        coord.start(
-            aioqueue.QueueRunner(
-                queue,
-                op,
-                queue_closed_exception_types=quietly,
-                close_op=close_op,
-                cancel_op=cancel_op,
-            )
-        )
+        coord.start(aioqueue.QueueRunner(queue, op, close_op=close_op, cancel_op=cancel_op))
     else:
-        coord.start(
-            sync.QueueRunner(
-                queue,
-                op,
-                queue_closed_exception_types=quietly,
-                close_op=close_op,
-                cancel_op=cancel_op,
-            )
-        )
+        coord.start(sync.QueueRunner(queue, op, close_op=close_op, cancel_op=cancel_op))
 
 
 def _moving(source: Any, queue: AnyQueue) -> Callable[[], Awaitable[None]] | None:
@@ -159,9 +143,17 @@ def _moving(source: Any, queue: AnyQueue) -> Callable[[], Awaitable[None]] | Non
 
     async def move() -> None:
         batch = await elements.dequeue_up_to(_AT_ONCE, max_wait=0)
-        await queue.aio.enqueue_many(batch, copy=False)
+        try:
+            await queue.aio.enqueue_many(batch, copy=False)
+        except QueueClosedError as error:
+            raise closed(queue) from error.__cause__
 
     return move
+
+
+def closed(queue: AnyQueue) -> OutOfRangeError:
+    """What ends a worker quietly when what it fills was closed: its consumer has left."""
+    return OutOfRangeError(f"'{queue.name}' was closed, so no more examples are needed")
 
 
 def has_fixed_shapes(queue: AnyQueue) -> bool:
@@ -211,17 +203,16 @@ def _pouring(take: Callable[[], Any], stage: Stage) -> Callable[[], None]:
             while not stage.is_over():
                 try:
                     example = take()
-                except OutOfRangeError as end:
+                except OutOfRangeError:
                     for queue, element in stage.finish():
                         _put(stage, queue, element)
-                    stage.ended(end.__cause__)
                     raise
                 for queue, element in stage.accept(example):
                     _put(stage, queue, element)
-        except QueueClosedError as error:
-            stage.ended(error.__cause__)
+            raise OutOfRangeError("no more examples are needed")
+        except OutOfRangeError as end:
+            stage.ended(end.__cause__)
             raise
-        raise OutOfRangeError("what was filled has been closed")
 
     return pour
 
@@ -263,17 +254,16 @@ def _pouring_async(
             while not stage.is_over():
                 try:
                     example = await take()
-                except OutOfRangeError as end:
+                except OutOfRangeError:
                     for queue, element in stage.finish():
                         await _put_async(stage, queue, element)
-                    stage.ended(end.__cause__)
                     raise
                 for queue, element in stage.accept(example):
                     await _put_async(stage, queue, element)
-        except QueueClosedError as error:
-            stage.ended(error.__cause__)
+            raise OutOfRangeError("no more examples are needed")
+        except OutOfRangeError as end:
+            stage.ended(end.__cause__)
             raise
-        raise OutOfRangeError("what was filled has been closed")
 
     return pour
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import aioqueue
-from aioqueue import InvalidArgumentError, OutOfRangeError, QueueState, sync
+from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError, QueueState, sync
 from aioqueue.inputs.batching import BatchStatistics, batch, shuffle_batch
 from aioqueue.inputs.sources import numbers
 from aioqueue.inputs.streams import AsyncBatchStream, BatchStream
@@ -286,6 +286,21 @@ class TestEnding:
                     stream.queue.dequeue_nowait()
         assert failures_of(raised.value) == ["ValueError: the disk is gone"]
         assert end.value.__cause__ is raised.value.exceptions[0]
+
+    async def test_a_source_that_fails_at_a_queue_of_its_own_is_no_exception(
+        self, world: World
+    ) -> None:
+        log = aioqueue.FIFOQueue(5, name="log")
+        log.close()
+
+        def logging() -> Iterator[int]:
+            yield 1
+            log.enqueue_nowait("one has gone")
+
+        with pytest.raises(ExceptionGroup) as raised:
+            async with coordinated(world) as coord:
+                await rest(batch(logging(), 2, coord=coord))
+        assert isinstance(raised.value.exceptions[0], QueueClosedError)
 
     async def test_a_failing_function_is_reported(self, world: World) -> None:
         def prepare(number: int) -> int:
