@@ -20,6 +20,7 @@ from aioqueue.compat.v1.core.graph import get_default_graph
 from aioqueue.compat.v1.core.scopes import GraphKeys, get_collection
 from aioqueue.compat.v1.ops.control import group
 from aioqueue.compat.v1.ops.variables import (
+    global_variables,
     global_variables_initializer,
     local_variables_initializer,
     report_uninitialized_variables,
@@ -107,6 +108,11 @@ class Scaffold:
                 GraphKeys.LOCAL_INIT_OP,
                 lambda: group(local_variables_initializer(), tables_initializer()),
             )
+        if self.ready_for_local_init_op is None:
+            self.ready_for_local_init_op = _collected(
+                GraphKeys.READY_FOR_LOCAL_INIT_OP,
+                lambda: report_uninitialized_variables(global_variables()),
+            )
         if self.ready_op is None:
             self.ready_op = _collected(GraphKeys.READY_OP, report_uninitialized_variables)
         get_default_graph().finalize()
@@ -124,8 +130,7 @@ class Scaffold:
         session.run(self.init_op, feed_dict=self.init_feed_dict)
         if self.init_fn is not None:
             self.init_fn(self, session)
-        if self.ready_for_local_init_op is not None:
-            self._check(session, self.ready_for_local_init_op, "ready for local_init")
+        self._check(session, self.ready_for_local_init_op, "ready for local_init")
         session.run(self.local_init_op, feed_dict=self.local_init_feed_dict)
         self._check(session, self.ready_op, "ready")
 
@@ -133,9 +138,9 @@ class Scaffold:
         missing = [name.decode() for name in session.run(op)]
         if missing:
             raise RuntimeError(
-                f"Init operations did not make model {what}.  Init op: {self.init_op.name}, init"
-                f" fn: {self.init_fn}, local_init_op: {self.local_init_op.name}, error: Variables"
-                f" not initialized: {', '.join(missing)}"
+                f"Init operations did not make model {what}.  Init op: {_name(self.init_op)}, init"
+                f" fn: {self.init_fn}, local_init_op: {_name(self.local_init_op)}, error:"
+                f" Variables not initialized: {', '.join(missing)}"
             )
 
 
@@ -232,7 +237,7 @@ class _Life:
 
     def run(self, fetches: Any, feed_dict: Any, options: Any, run_metadata: Any) -> Any:
         """One run with what the hooks add to it."""
-        if self.should_stop():
+        if self.stop_requested:
             raise RuntimeError("Run called even after should_stop requested.")
         context = SessionRunContext(SessionRunArgs(fetches, feed_dict, options), self.session)
         wanted: dict[Any, Any] = {"caller": fetches}
@@ -244,12 +249,10 @@ class _Life:
             if request.fetches is not None:
                 wanted[hook] = request.fetches
             if request.feed_dict:
-                if any(one in feeds for one in request.feed_dict):
-                    raise RuntimeError("Same tensor is fed by two hooks.")
+                _check_feeds(feeds, request.feed_dict, "two hooks")
                 feeds.update(request.feed_dict)
             options = options if request.options is None else request.options
-        if feed_dict and any(one in feed_dict for one in feeds):
-            raise RuntimeError("Same tensor is fed by a hook and user.")
+        _check_feeds(feeds, feed_dict or {}, "a SessionRunHook and user")
         feeds.update(feed_dict or {})
         found = self._run(wanted, feeds, options, run_metadata)
         for hook in self.hooks:
@@ -594,6 +597,16 @@ def _refuse_checkpoints(**arguments: Any) -> None:
     for name, value in arguments.items():
         if value is not None:
             raise NotImplementedError(f"{name}: got {value!r}; {CHECKPOINTS}")
+
+
+def _check_feeds(ours: Mapping[Any, Any], theirs: Mapping[Any, Any], who: str) -> None:
+    conflicts = [one for one in theirs if one in ours]
+    if conflicts:
+        raise RuntimeError(f"Same tensor is fed by {who}. Conflict(s): {conflicts}")
+
+
+def _name(op: Any) -> str:
+    return str(getattr(op, "name", op))
 
 
 def _first(value: Any, fallback: Any) -> Any:
