@@ -252,12 +252,8 @@ class QueueResource:
     def try_enqueue_many(self, batch: Any) -> Any:
         """Put the rows of a batch in, if that needs no waiting."""
         first = batch if self._single else batch[0]
-        state = self.inlet.statistics()
-        room = _UNBOUNDED if state.capacity is None else state.capacity - state.size
-        if np.ndim(first) and len(first) > 0:
-            fits = not state.waiting_enqueues and len(first) <= room
-            if not fits and self.inlet.state is not QueueState.CLOSED:
-                return WOULD_WAIT
+        if np.ndim(first) and len(first) > self._room() and not self.is_closed():
+            return WOULD_WAIT
         return self.enqueue_many(batch)
 
     def dequeue(self) -> Any:
@@ -323,10 +319,8 @@ class QueueResource:
 
     def try_dequeue_batch(self, n: int, *, up_to: bool) -> Any:
         """Take n elements out as one batch, if that needs no waiting."""
-        if n > 0 and self.queue.state is not QueueState.CLOSED and self.plan.shapes is not None:
-            state = self.queue.statistics()
-            if state.waiting_dequeues or state.size - self.plan.min_after_dequeue < n:
-                return WOULD_WAIT
+        if n > self._available() and self.plan.shapes is not None and not self.is_closed():
+            return WOULD_WAIT
         return self.dequeue_up_to(n) if up_to else self.dequeue_many(n)
 
     def close(self, *, cancel_pending_enqueues: bool = False) -> None:
@@ -397,6 +391,20 @@ class QueueResource:
         made.queue, made.held = self.name, error.held
         made.requested, made.remaining = error.requested, error.remaining
         return made
+
+    # Where there is room, no enqueue waits for it; where rows are free, no dequeue does, for a batch
+    # that waits has claimed them. Only a priority queue's batches do not claim.
+
+    def _room(self) -> float:
+        """How many rows can go in without waiting."""
+        capacity = self.plan.capacity
+        return np.inf if capacity < 0 else max(0, capacity - self.inlet.size())
+
+    def _available(self) -> int:
+        """How many rows can come out without waiting."""
+        if self.plan.kind == "PriorityQueue" and self.queue.statistics().waiting_dequeues:
+            return 0
+        return max(0, self.queue.size() - self.plan.min_after_dequeue)
 
     def _exceeds(self, n: int) -> bool:
         """Whether this is a priority queue that can never have n elements at once.
