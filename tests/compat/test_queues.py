@@ -546,9 +546,9 @@ class TestCancellation:
         put, close = queue.enqueue(1), queue.close()
         sess.run(put)
         waits = blocked(sess, queue, put)
-        began = perf_counter()
         closing = Step(lambda: sess.run(close, options=tf.RunOptions(timeout_in_ms=1)))
         spin_until(native(sess, queue).is_closed)
+        began = perf_counter()
         spin_until(lambda: perf_counter() > began + 0.01)
         assert not closing.done
         sess.run(queue.dequeue())

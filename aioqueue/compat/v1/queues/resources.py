@@ -392,8 +392,8 @@ class QueueResource:
         made.requested, made.remaining = error.requested, error.remaining
         return made
 
-    # Where there is room, no enqueue waits for it; where rows are free, no dequeue does, for a batch
-    # that waits has claimed them. Only a priority queue's batches do not claim.
+    # Where there is room, no enqueue waits for it; where rows are free, no dequeue does, for a
+    # batch that waits has claimed them. Only a priority queue's batches do not claim.
 
     def _room(self) -> float:
         """How many rows can go in without waiting."""
