@@ -378,6 +378,10 @@ class TestGlobalStep:
         sess.run(tf.assign_add(step, 1))
         assert tf.train.global_step(sess, step) == 1
 
+    def test_has_an_old_place(self) -> None:
+        step = tf.contrib.framework.get_or_create_global_step()
+        assert tf.train.get_global_step() is step
+
     def test_is_found_by_name(self) -> None:
         v = tf.Variable(0, name="global_step")
         assert tf.train.get_global_step() is v

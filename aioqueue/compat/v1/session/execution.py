@@ -117,10 +117,13 @@ def execute(plan: Plan, step: Step, values: list[Any]) -> None:
     node: Node
     try:
         for node in plan.nodes:
+            inputs = [values[place] for place in node.inputs]
             if node.waits:
-                result = _wait_for(node, step, values)
+                result = WOULD_WAIT if node.try_now is None else node.try_now(step, *inputs)
+                if result is WOULD_WAIT:
+                    result = _block(node, step, inputs)
             else:
-                result = node.kernel(step, *[values[place] for place in node.inputs])
+                result = node.kernel(step, *inputs)
             if node.output >= 0:
                 values[node.output] = result
             elif node.outputs:
@@ -136,12 +139,8 @@ def _fail(error: Exception, node: Node) -> NoReturn:
     raise mapped from error
 
 
-def _wait_for(node: Node, step: Step, values: list[Any]) -> Any:
-    inputs = [values[place] for place in node.inputs]
-    if node.try_now is not None:
-        result = node.try_now(step, *inputs)
-        if result is not WOULD_WAIT:
-            return result
+def _block(node: Node, step: Step, inputs: Sequence[Any]) -> Any:
+    """Run an operation that waits until others act."""
     if not node.scoped:
         return node.kernel(step, *inputs)
     with step.scope:
@@ -204,7 +203,7 @@ class _Together:
         if len(self._blocked) == 1 and not self._away:
             node = self._blocked.pop()
             try:
-                self._finish(node, _wait_for(node, self._step, self._values))
+                self._finish(node, _block(node, self._step, self._inputs(node)))
             except Exception as error:
                 _fail(error, node)
             return True
@@ -226,7 +225,7 @@ class _Together:
     def _work(self, node: Node) -> None:
         """In a thread: run a blocked operation."""
         try:
-            self._back.put((node, _wait_for(node, self._step, self._values), None))
+            self._back.put((node, _block(node, self._step, self._inputs(node)), None))
         except BaseException as error:
             self._back.put((node, None, error))
 

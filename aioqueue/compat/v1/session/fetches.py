@@ -191,13 +191,14 @@ class Feeder:
         tensor: the tensor.
     """
 
-    __slots__ = ("_dims", "_dtype", "_number", "_tensor")
+    __slots__ = ("_dims", "_dtype", "_number", "_numpy", "_tensor")
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor
         self._dtype: DType = tensor.dtype
         self._dims = tensor.shape.as_tuple()
-        self._number = self._dtype.numpy.kind in "iufc"
+        self._numpy = tensor.dtype.numpy
+        self._number = self._numpy.kind in "iufc"
 
     def __call__(self, value: Any) -> Any:
         """The value as an array (read-only: it is the caller's), NumPy scalar or ``bytes``.
@@ -206,6 +207,10 @@ class Feeder:
             TypeError: it is a tensor, or a Python integer that the dtype cannot hold.
             ValueError: it has not the tensor's shape, or is no value of its dtype.
         """
+        if type(value) is np.ndarray and value.dtype == self._numpy and self._number:
+            made = freeze(value) if value.ndim else value[()]  # by far the most frequent kind
+            self._check_shape(value.shape)
+            return made
         if isinstance(value, Tensor):
             raise TypeError(
                 "The value of a feed cannot be a tf.Tensor object. Acceptable feed values include "
@@ -219,13 +224,15 @@ class Feeder:
             made = self._integer(value)
         else:
             made = freeze(as_value(value, self._dtype, check=self._dtype.name == "string"))
-        shape = np.shape(made)
+        self._check_shape(np.shape(made))
+        return made
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
         if shape != self._dims and not self._tensor.shape.is_compatible_with(shape):
             raise ValueError(
                 f"Cannot feed value of shape {shape} for Tensor {self._tensor.name}, which has "
                 f"shape {self._tensor.shape}"
             )
-        return made
 
     def _integer(self, value: int) -> Any:
         kind = self._dtype.as_numpy_dtype

@@ -53,8 +53,9 @@ class _Call:
         """
         plan = self.plan
         values = plan.template.copy()
-        for place, feeder, value in zip(plan.feeds, self.feeders, fed, strict=True):
-            values[place] = feeder(value)
+        if fed:
+            for place, feeder, value in zip(plan.feeds, self.feeders, fed, strict=True):
+                values[place] = feeder(value)
         try:
             execute(plan, step, values)
         finally:
@@ -184,21 +185,25 @@ class BaseSession:
         del run_metadata
         if self._closed:
             raise RuntimeError("Attempted to use a closed Session.")
+        call, fed = self._prepared(fetches, feed_dict)
+        return call.run(Step(self, self._limit(options)), fed)
+
+    def _prepared(
+        self, fetches: Any, feed_dict: Mapping[Any, Any] | None
+    ) -> tuple[_Call, Sequence[Any]]:
+        """What to run, and the values that are fed; remembered for fetches that are not nested."""
         kind = type(fetches)
         key: Any = None
         if kind is Tensor or kind is Operation:
-            key = fetches
+            key = (fetches, *feed_dict) if feed_dict else fetches
         elif kind is list or kind is tuple:
-            key = (kind, *fetches)
-        if key is not None:
-            try:
-                call = self._calls.get((key, *feed_dict) if feed_dict else key)
-            except TypeError:  # lists in lists cannot be keys
-                call = None
-            if call is not None:
-                step = Step(self, self._timeout if options is None else self._limit(options))
-                return call.run(step, [*feed_dict.values()] if feed_dict else ())
-        step = Step(self, self._timeout if options is None else self._limit(options))
+            key = (kind, *fetches), *(feed_dict or ())
+        try:
+            call = self._calls.get(key)
+        except TypeError:  # lists in lists cannot be keys
+            call = key = None
+        if call is not None:
+            return call, [*feed_dict.values()] if feed_dict else ()
         if not self._graph.version:
             raise RuntimeError(
                 "The Session graph is empty. Add operations to the graph before calling run()."
@@ -210,10 +215,13 @@ class BaseSession:
             and _is_flat(fetches)
             and all(type(one) is Tensor for one in feed_dict or ())
         ):
-            self._calls[(key, *fed) if fed else key] = call
-        return call.run(step, [*fed.values()])
+            self._calls[key] = call
+        return call, [*fed.values()]
 
-    def _limit(self, options: RunOptions) -> float | None:
+    def _limit(self, options: RunOptions | None) -> float | None:
+        """The seconds that a run may take; None for no limit."""
+        if options is None:
+            return self._timeout
         if not isinstance(options, RunOptions):
             raise TypeError(f"options must be a tf.RunOptions, but got {type(options)}")
         return _seconds(options.timeout_in_ms) or self._timeout
@@ -259,7 +267,9 @@ class BaseSession:
         fed = tuple(expand_feeds(self._graph, dict.fromkeys(given)))
         call = self._call(fetches, fed)
 
-        def run(*values: Any, options: RunOptions | None = None, run_metadata: Any = None) -> Any:
+        def run_with_options(
+            *values: Any, options: RunOptions | None = None, run_metadata: Any = None
+        ) -> Any:
             del run_metadata
             if self._closed:
                 raise RuntimeError("Attempted to use a closed Session.")
@@ -267,10 +277,14 @@ class BaseSession:
                 raise TypeError(
                     f"expected {len(fed)} values, one per fed tensor, got {len(values)}"
                 )
-            timeout = self._timeout if options is None else self._limit(options)
-            return call.run(Step(self, timeout), values)
+            return call.run(Step(self, self._limit(options)), values)
 
-        return run if accept_options else lambda *values: run(*values)
+        def run(*values: Any) -> Any:
+            if len(values) != len(fed) or self._closed:
+                return run_with_options(*values)  # which says what is wrong
+            return call.run(Step(self, self._timeout), values)
+
+        return run_with_options if accept_options else run
 
     # Life.
 

@@ -1,0 +1,22 @@
+"""``tf.contrib.framework``: the global step, under its old names."""
+
+from __future__ import annotations
+
+from aioqueue.compat.v1 import nest
+from aioqueue.compat.v1.absent import names_of
+from aioqueue.compat.v1.ops.global_step import (
+    assert_global_step,
+    create_global_step,
+    get_global_step,
+    get_or_create_global_step,
+)
+
+__all__ = (
+    "assert_global_step",
+    "create_global_step",
+    "get_global_step",
+    "get_or_create_global_step",
+    "nest",
+)
+
+__getattr__ = names_of(__name__)
