@@ -328,6 +328,10 @@ class TestThreads:
 
 
 class TestArguments:
+    def test_names_in_two_places(self) -> None:
+        for name in ("QueueRunner", "add_queue_runner", "start_queue_runners"):
+            assert getattr(tf.train.queue_runner, name) is getattr(tf.train, name)
+
     def test_what_is_missing(self) -> None:
         full = queue()
         for bad in ({}, {"queue": full}, {"enqueue_ops": [1]}, {"queue": full, "enqueue_ops": []}):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from aioqueue.compat.v1.absent import (
     names_of,
 )
+from aioqueue.compat.v1.coordination import runners as queue_runner
 from aioqueue.compat.v1.coordination.coordinator import (
     Coordinator,
     LooperThread,
 )
 from aioqueue.compat.v1.coordination.runners import (
     QueueRunner,
+    QueueRunnerDef,
     add_queue_runner,
     start_queue_runners,
 )
@@ -81,6 +83,7 @@ __all__ = (
     "NanLossDuringTrainingError",
     "NanTensorHook",
     "QueueRunner",
+    "QueueRunnerDef",
     "Scaffold",
     "SecondOrStepTimer",
     "Server",
@@ -108,6 +111,7 @@ __all__ = (
     "maybe_batch_join",
     "maybe_shuffle_batch",
     "maybe_shuffle_batch_join",
+    "queue_runner",
     "range_input_producer",
     "shuffle_batch",
     "shuffle_batch_join",

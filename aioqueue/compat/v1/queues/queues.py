@@ -312,7 +312,11 @@ class QueueBase:
         )
 
     def is_closed(self, name: str | None = None) -> Tensor:
-        """A bool tensor: whether the queue is closed, that is, closing is done."""
+        """A bool tensor: whether the queue is closed, that is, closing is done.
+
+        Args:
+            name: of the op.
+        """
 
         def kernel(step: Any, resource: QueueResource) -> Any:
             return np.bool_(resource.is_closed())
@@ -320,7 +324,11 @@ class QueueBase:
         return self._look("QueueIsClosedV2", "Is_Closed", tf_dtypes.bool, kernel, name)
 
     def size(self, name: str | None = None) -> Tensor:
-        """An int32 tensor: how many elements are inside."""
+        """An int32 tensor: how many elements are inside, without those that a waiting batch holds.
+
+        Args:
+            name: of the op.
+        """
 
         def kernel(step: Any, resource: QueueResource) -> Any:
             return np.int32(resource.size())
