@@ -355,9 +355,10 @@ class TestEnding:
                 closed.append("async generator")
 
         async with coordinated(world) as coord:
-            for source in (endless(), endless_async()):
-                await take(batch(source, 2, coord=coord))
-        assert sorted(closed) == ["async generator", "generator"]
+            await take(batch(endless(), 2, coord=coord))
+            await take(batch(endless(), 2, coord=coord, function=lambda number: number))
+            await take(batch(endless_async(), 2, coord=coord))
+        assert sorted(closed) == ["async generator", "generator", "generator"]
 
     async def test_aclose_is_close(self, task_world: TaskWorld) -> None:
         async with aioqueue.Coordinator() as coord:
