@@ -635,3 +635,38 @@ class TestMakingOperations:
             y = tf.constant(1)
         with pytest.raises(ValueError, match="not an element of this graph"):
             graph.create_op("Identity", [y], [], lambda step, value: value)
+
+
+class TestNest:
+    def test_flattening_and_packing(self) -> None:
+        structure = {"b": [1, (2, 3)], "a": 4}
+        assert tf.nest.flatten(structure) == [4, 1, 2, 3]
+        packed = tf.nest.pack_sequence_as(structure, [40, 10, 20, 30])
+        assert packed == {"b": [10, (20, 30)], "a": 40}
+        assert list(packed) == ["b", "a"]
+        assert tf.nest.flatten("text") == ["text"]
+        with pytest.raises(ValueError, match="Structure had 4 elements, but flat_sequence had 1"):
+            tf.nest.pack_sequence_as(structure, [1])
+
+    def test_mapping(self) -> None:
+        assert tf.nest.map_structure(lambda a, b: a + b, [1, (2,)], [10, (20,)]) == [11, (22,)]
+        with pytest.raises(ValueError, match="same nested structure"):
+            tf.nest.map_structure(lambda a, b: a + b, [1, 2], [1])
+
+    def test_comparing(self) -> None:
+        tf.nest.assert_same_structure([1], (1,), check_types=False)
+        with pytest.raises(TypeError, match="sequence type"):
+            tf.nest.assert_same_structure([1], (1,))
+        with pytest.raises(ValueError, match="same keys"):
+            tf.nest.assert_same_structure({"a": 1}, {"b": 1})
+        with pytest.raises(ValueError, match="is a sequence, while"):
+            tf.nest.assert_same_structure([1, [2]], [1, 2])
+
+
+class TestSwitches:
+    def test_change_nothing(self) -> None:
+        tf.disable_v2_behavior()
+        tf.disable_eager_execution()
+        tf.enable_resource_variables()
+        assert not tf.executing_eagerly()
+        assert tf.__version__.startswith("1.")

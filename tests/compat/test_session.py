@@ -6,6 +6,7 @@ import gc
 import threading
 import weakref
 from collections import OrderedDict, defaultdict, namedtuple
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.session.fetches import register_session_run_conversion_functions
+from aioqueue.compat.v1.session.resources import ResourceContainer
 from tests.compat.steps import Step, blocked, waiting
 from tests.worlds import spin_until
 
@@ -628,3 +630,46 @@ class TestConfig:
     def test_run_metadata_is_accepted(self, sess: Any) -> None:
         options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
         assert sess.run(tf.constant(1), options=options, run_metadata=tf.RunMetadata()) == 1
+
+
+class TestResources:
+    def test_are_made_once_and_released_in_reverse(self) -> None:
+        container = ResourceContainer()
+        log: list[str] = []
+        assert container.get("a") is None
+
+        def make(name: str) -> str:
+            log.append(name)
+            return name
+
+        for name in ("a", "b", "a"):
+            container.get_or_create(name, partial(make, name), log.append)
+        assert container.get("a") == "a"
+        container.clear()
+        assert log == ["a", "b", "b", "a"]
+        assert container.get("a") is None
+
+    def test_threads_agree_on_one(self) -> None:
+        container = ResourceContainer()
+        start = threading.Barrier(4)
+
+        def get() -> Any:
+            start.wait(30)
+            return container.get_or_create("key", object)
+
+        assert len({step.result() for step in [Step(get) for _ in range(4)]}) == 1
+
+    def test_failures_of_releasing_are_told_together(self) -> None:
+        container = ResourceContainer()
+        log: list[str] = []
+        container.get_or_create("a", lambda: "a", log.append)
+        container.get_or_create("b", lambda: "b", lambda _: 1 / 0)
+        with pytest.raises(ExceptionGroup, match="could not be released"):
+            container.clear()
+        assert log == ["a"]
+
+    def test_nothing_is_made_after_closing(self) -> None:
+        container = ResourceContainer()
+        container.close()
+        with pytest.raises(tf.errors.CancelledError, match="Session has been closed"):
+            container.get_or_create("a", object)
