@@ -56,7 +56,8 @@ class DatasetRun:
     """
 
     def __init__(self, values: Mapping[Tensor, Any], step: Any) -> None:
-        self.values = {tensor: freeze(value) for tensor, value in values.items()}
+        # Copies, for who feeds an array may change it afterwards.
+        self.values = {tensor: freeze(_copied(value)) for tensor, value in values.items()}
         self.step = step
 
     def call(self, body: Body, given: Sequence[Tensor], row: Row) -> Row:
@@ -471,6 +472,10 @@ class Dataset:
         from aioqueue.compat.v1.datasets.iterator import make_initializable_iterator
 
         return make_initializable_iterator(self, shared_name)
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def _joined(rows: tuple[Row, ...]) -> Row:
