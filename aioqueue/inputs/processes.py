@@ -42,7 +42,7 @@ _MOST_STARTS: Final = 10
 """How many processes in a row may be killed while they start."""
 
 _MOST_ITEMS: Final = 64
-_CHUNK_SECONDS: Final = 0.005
+_CHUNK_SECONDS: Final = 0.01
 """How much work a chunk aims to be."""
 
 _WEIGHT: Final = 0.2

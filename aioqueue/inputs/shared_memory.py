@@ -23,6 +23,7 @@ from multiprocessing import reduction
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ("Allocator", "Arena", "Block", "pack", "unpack")
 
@@ -155,32 +156,16 @@ class Allocator:
         self._free = merged
 
 
-class _Packer(pickle.Pickler):
-    """Pickles one thing, large arrays in it aside into the arena."""
+class _Aside:
+    """Takes large buffers out of what is pickled, and puts them into the arena."""
 
-    def __init__(self, file: BytesIO, arena: Arena, allocator: Allocator) -> None:
-        super().__init__(file, protocol=5, buffer_callback=self._aside)
+    def __init__(self, arena: Arena, allocator: Allocator) -> None:
         self.blocks: list[Block] = []
         self._arena = arena
         self._allocator = allocator
-        self._is_placed = False  # the next buffer lies in the arena already: the last block
+        self._is_placed = False  # the next buffer is the last block already
 
-    def reducer_override(self, thing: Any) -> Any:
-        """Place arrays with gaps here; NumPy would copy them once more to close the gaps."""
-        if type(thing) is not np.ndarray or thing.nbytes <= SMALL or thing.dtype.hasobject:
-            return NotImplemented
-        if thing.flags.forc:
-            return NotImplemented
-        start = self._allocator.take(thing.nbytes)
-        if start is None:
-            return NotImplemented
-        placed = np.ndarray(thing.shape, thing.dtype, self._arena.memory, start)
-        placed[...] = thing
-        self.blocks.append((start, thing.nbytes))
-        self._is_placed = True
-        return placed.__reduce_ex__(5)
-
-    def _aside(self, buffer: pickle.PickleBuffer) -> bool:
+    def put(self, buffer: pickle.PickleBuffer) -> bool:
         """Put a buffer aside; true leaves it where it is."""
         if self._is_placed:
             self._is_placed = False
@@ -194,21 +179,67 @@ class _Packer(pickle.Pickler):
         self.blocks.append((start, size))
         return False
 
+    def place(self, array: NDArray[Any]) -> NDArray[Any] | None:
+        """Copy an array to the arena; its own buffer comes next."""
+        start = self._allocator.take(array.nbytes)
+        if start is None:
+            return None
+        placed: NDArray[Any] = np.ndarray(array.shape, array.dtype, self._arena.memory, start)
+        placed[...] = array
+        self.blocks.append((start, array.nbytes))
+        self._is_placed = True
+        return placed
 
-def pack(thing: Any, arena: Arena, allocator: Allocator) -> tuple[bytes, list[Block]]:
-    """Make a message of a thing: what is large lies in the arena, where the blocks say.
+
+class _GapPickler(pickle.Pickler):
+    """Places arrays with gaps itself; NumPy would copy them once more to close the gaps."""
+
+    def __init__(self, file: BytesIO, aside: _Aside) -> None:
+        super().__init__(file, protocol=5, buffer_callback=aside.put)
+        self._aside = aside
+
+    def reducer_override(self, thing: Any) -> Any:
+        placed = self._aside.place(thing) if _has_gaps(thing) else None
+        return NotImplemented if placed is None else placed.__reduce_ex__(5)
+
+
+def _has_gaps(thing: Any) -> bool:
+    return (
+        type(thing) is np.ndarray
+        and thing.nbytes > SMALL
+        and not thing.flags.forc
+        and not thing.dtype.hasobject
+    )
+
+
+def _gaps_within(examples: Iterable[Any]) -> bool:
+    """Whether a component of an example is an array with gaps."""
+    for example in examples:
+        kind = type(example)
+        parts = example if kind is tuple else example.values() if kind is dict else (example,)
+        if any(map(_has_gaps, parts)):
+            return True
+    return False
+
+
+def pack(
+    examples: tuple[Any, ...], arena: Arena, allocator: Allocator
+) -> tuple[bytes, list[Block]]:
+    """Make a message of examples: what is large lies in the arena, where the blocks say.
 
     Raises:
-        Exception: it cannot be pickled; nothing is taken of the arena.
+        Exception: they cannot be pickled; nothing is taken of the arena.
     """
-    file = BytesIO()
-    packer = _Packer(file, arena, allocator)
+    aside = _Aside(arena, allocator)
     try:
-        packer.dump(thing)
+        if _gaps_within(examples):
+            file = BytesIO()
+            _GapPickler(file, aside).dump(examples)
+            return file.getvalue(), aside.blocks
+        return pickle.dumps(examples, 5, buffer_callback=aside.put), aside.blocks
     except BaseException:
-        allocator.give_back(start for start, _ in packer.blocks)
+        allocator.give_back(start for start, _ in aside.blocks)
         raise
-    return file.getvalue(), packer.blocks
 
 
 def unpack(

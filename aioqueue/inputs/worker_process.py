@@ -1,8 +1,9 @@
 """What a worker process does: prepare the items that come through a pipe, and send examples back.
 
-The main thread prepares. Another one reads the pipe, for two reasons: the parent never has to wait
-for a worker that is busy, so that the two cannot wait for each other; and when the parent is gone,
-even killed, the worker ends at once, whatever it is doing.
+The main thread prepares. Another one reads the pipe, for three reasons: the parent never has to
+wait for a worker that is busy, so that the two cannot wait for each other; when the parent is gone,
+even killed, the worker ends at once, whatever it is doing; and examples that are held, so that
+several go in one message, go when the next one takes long.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import threading
 import traceback
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 from aioqueue.inputs.calls import Call, Item
@@ -25,8 +26,9 @@ __all__ = ("Outcome", "RemoteTraceback", "Report", "Sent", "failure_of_message",
 _MOST_BYTES: Final = 1024 * 1024
 """Examples that a worker may hold before it sends them."""
 
-_MOST_SECONDS: Final = 0.01
-"""How long a worker may hold an example before it sends it."""
+_MOST_SECONDS: Final = 0.025
+"""How long after the last message from the parent a worker may hold examples: longer than it takes,
+as a rule, until the next one comes."""
 
 _PARENT_GONE: Final = 70
 
@@ -65,8 +67,8 @@ def work(connection: Connection, arena: Arena) -> None:
     """The main function of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
     inbox: SimpleQueue[bytes] = SimpleQueue()
-    threading.Thread(target=_read, args=(connection, inbox), daemon=True).start()
     outbox = _Outbox(connection, arena)
+    threading.Thread(target=_read, args=(connection, inbox, outbox), daemon=True).start()
     try:
         call: Call = pickle.loads(inbox.get())
     except Exception as error:
@@ -87,14 +89,17 @@ def work(connection: Connection, arena: Arena) -> None:
         outbox.flush()
 
 
-def _read(connection: Connection, inbox: SimpleQueue[bytes]) -> None:
+def _read(connection: Connection, inbox: SimpleQueue[bytes], outbox: _Outbox) -> None:
     """Read what the parent sends, until the empty message that ends the work."""
     message = b"start"
     while message:
         try:
+            if not connection.poll(_MOST_SECONDS):
+                outbox.let_go()
             message = connection.recv_bytes()
         except (EOFError, OSError):
             os._exit(_PARENT_GONE)
+        outbox.may_hold = True
         inbox.put(message)
 
 
@@ -112,22 +117,17 @@ def _prepared(call: Call, item: Item) -> tuple[Any, bool]:
 
 
 class _Outbox:
-    """Outcomes on their way to the parent, several at a time, but none held for long.
-
-    That is seen to by a thread of its own, since the next item may take any time.
-    """
+    """Outcomes on their way to the parent, several at a time."""
 
     def __init__(self, connection: Connection, arena: Arena) -> None:
         self.allocator = Allocator(arena.size)
+        self.may_hold = True
         self._connection = connection
         self._arena = arena
-        self._holds = threading.Event()
         self._lock = threading.Lock()  # guards all below, and the sending
         self._outcomes: list[Outcome] = []
         self._bytes = 0
         self._seconds = 0.0
-        self._due = 0.0
-        threading.Thread(target=self._flush_in_time, daemon=True).start()
 
     def add(self, number: int, made: Any, has_failed: bool, seconds: float) -> None:
         """Add what has become of an item, and how long that took."""
@@ -141,13 +141,10 @@ class _Outbox:
         if has_failed:
             message = _message_of_failure(made)
         with self._lock:
-            if not self._outcomes:
-                self._due = perf_counter() + _MOST_SECONDS
-                self._holds.set()
             self._outcomes.append((number, message, blocks, has_failed))
             self._bytes += len(message) + sum(size for _, size in blocks)
             self._seconds += seconds
-            if self._bytes >= _MOST_BYTES:
+            if self._bytes >= _MOST_BYTES or not self.may_hold:
                 self._flush()
 
     def flush(self) -> None:
@@ -155,6 +152,11 @@ class _Outbox:
         with self._lock:
             if self._outcomes:
                 self._flush()
+
+    def let_go(self) -> None:
+        """Send what there is, and from now on each outcome as it comes."""
+        self.may_hold = False
+        self.flush()
 
     def send(self, report: Report) -> None:
         """Send a report; without a parent there is nothing left to do."""
@@ -168,15 +170,6 @@ class _Outbox:
         self._outcomes = []
         self._bytes = 0
         self._seconds = 0.0
-        self._holds.clear()
-
-    def _flush_in_time(self) -> None:
-        while self._holds.wait():
-            # It may sleep through several flushes, so that it is not woken for each of them.
-            sleep(max(0.0, self._due - perf_counter()))
-            with self._lock:
-                if self._outcomes and perf_counter() >= self._due:
-                    self._flush()
 
 
 def _message_of_failure(error: Exception) -> bytes:

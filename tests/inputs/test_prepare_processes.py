@@ -82,6 +82,14 @@ def pids() -> list[int]:
     return [child.pid for child in multiprocessing.active_children() if child.pid]
 
 
+def kill_one(dead: set[int], chance: random.Random) -> None:
+    """Kill a process that was not killed before."""
+    spin_until(lambda: set(pids()) - dead)
+    pid = chance.choice(sorted(set(pids()) - dead))
+    os.kill(pid, signal.SIGKILL)
+    dead.add(pid)
+
+
 def runner_of(
     function: Callable[..., Any], queue: sync.FIFOQueue, source: Any = range(100), **options: Any
 ) -> PrepareRunner:
@@ -210,19 +218,17 @@ class TestWorkersThatDie:
         queue = sync.FIFOQueue(256)
         runner = runner_of(functions.double, queue, range(10_000), limit=300)
         got: list[int] = []
-        killed = 0
+        dead: set[int] = set()
         with sync.Coordinator() as coord, caplog.at_level(logging.WARNING, "aioqueue"):
             coord.start(runner)
             next_kill = 100
             for example in queue:
                 got.append(example)
-                if len(got) == next_kill and killed < 20:
-                    spin_until(pids)
-                    os.kill(chance.choice(pids()), signal.SIGKILL)
-                    killed += 1
+                if len(got) == next_kill and len(dead) < 20:
+                    kill_one(dead, chance)
                     next_kill += chance.randrange(100, 450)
         assert sorted(got) == list(range(0, 20_000, 2))
-        assert killed == 20
+        assert len(dead) == 20
         # One that was killed when it had nothing left to do is not missed.
         assert 15 <= runner.statistics().workers_died <= 20
         assert "was killed by SIGKILL (out of memory?)" in caplog.text
@@ -230,12 +236,13 @@ class TestWorkersThatDie:
     def test_in_order(self) -> None:
         queue = sync.FIFOQueue(64)
         got: list[int] = []
+        dead: set[int] = set()
         with sync.Coordinator() as coord:
             coord.start(runner_of(functions.delayed, queue, range(600), ordered=True))
             for example in queue:
                 got.append(example)
                 if example in (50, 200):
-                    os.kill(pids()[0], signal.SIGKILL)
+                    kill_one(dead, random.Random(example))
         assert got == list(range(600))
 
     def test_in_the_midst_of_sending(self) -> None:

@@ -1,0 +1,124 @@
+"""The memory that processes share: places never overlap, and arrays come back as they were."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aioqueue.inputs.shared_memory import SMALL, Allocator, Arena, pack, unpack
+
+SIZE = 2**22
+
+
+def large(dtype: str = "float32") -> Any:
+    return np.arange(6 * SMALL).astype(dtype).reshape(-1, 8)
+
+
+EXAMPLES: dict[str, Any] = {
+    "an array": large(),
+    "in Fortran's order": np.asfortranarray(large()),
+    "with gaps": large()[::2],
+    "with gaps, backwards": large()[::-3, ::2],
+    "in a tuple": (large(), 3, large()[::2]),
+    "in a dict": {"x": large()[::2], "y": "label"},
+    "deeper": [{"x": (large()[::2],)}],
+    "of structures": large("int32").view("int32,int32"),
+    "of objects": np.array([{"a": 1}, None] * SMALL, dtype=object)[::2],
+    "small": np.arange(3),
+    "empty": np.zeros((0, 3)),
+    "no array": "text",
+    "a bytearray": bytearray(10 * SMALL),
+}
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    return bool(one == other)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("copy", [None, bytearray], ids=["views", "copies"])
+def test_what_is_packed_comes_back(name: str, copy: Any) -> None:
+    arena, allocator = Arena(SIZE), Allocator(SIZE)
+    message, blocks = pack((EXAMPLES[name],), arena, allocator)
+    (again,) = unpack(message, blocks, arena, copy)
+    assert same(EXAMPLES[name], again)
+    arena.handed_over()
+
+
+@pytest.mark.parametrize("name", ["an array", "in Fortran's order", "with gaps", "in a tuple"])
+def test_what_is_large_is_not_in_the_message(name: str) -> None:
+    arena, allocator = Arena(SIZE), Allocator(SIZE)
+    message, blocks = pack((EXAMPLES[name],), arena, allocator)
+    assert len(message) < 500
+    assert len(blocks) == (2 if name == "in a tuple" else 1)
+    arena.handed_over()
+
+
+@pytest.mark.parametrize("name", ["an array", "with gaps"])
+def test_without_a_place_it_is(name: str) -> None:
+    arena, allocator = Arena(SIZE), Allocator(SIZE)
+    assert allocator.take(SIZE - 64) is not None
+    message, blocks = pack((EXAMPLES[name],), arena, allocator)
+    assert blocks == []
+    assert same(EXAMPLES[name], unpack(message, blocks, arena)[0])
+    arena.handed_over()
+
+
+def test_copies_are_private_and_views_are_not() -> None:
+    arena, allocator = Arena(SIZE), Allocator(SIZE)
+    message, blocks = pack((large(),), arena, allocator)
+    (view,), (copy,) = unpack(message, blocks, arena), unpack(message, blocks, arena, bytearray)
+    view[0, 0] = 99
+    assert unpack(message, blocks, arena)[0][0, 0] == 99
+    assert copy[0, 0] == 0
+    assert copy.flags.writeable
+    arena.handed_over()
+
+
+def test_what_cannot_be_pickled_takes_no_place() -> None:
+    arena, allocator = Arena(SIZE), Allocator(SIZE)
+    with pytest.raises(Exception, match="pickle"):
+        pack((large(), lambda: 1), arena, allocator)
+    assert allocator.take(SIZE - 64) is not None
+    arena.handed_over()
+
+
+def test_an_arena_that_is_looked_at_lives_on() -> None:
+    arena, allocator = Arena(SIZE), Allocator(SIZE)
+    (view,) = unpack(*pack((large(),), arena, allocator), arena)
+    arena.close()
+    assert same(view, large())
+    arena.handed_over()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_places_never_overlap(seed: int) -> None:
+    """And all of the room is one piece again when all are given back."""
+    chance = random.Random(seed)
+    allocator = Allocator(10_000)
+    taken: dict[int, int] = {}
+    for _ in range(2000):
+        if taken and chance.random() < 0.5:
+            some = chance.sample(list(taken), chance.randint(1, min(3, len(taken))))
+            allocator.give_back(some)
+            for start in some:
+                del taken[start]
+            continue
+        size = chance.randint(1, 2000)
+        place = allocator.take(size)
+        if place is not None:
+            assert 64 <= place <= 10_000 - size
+            assert place % 64 == 0
+            assert all(place + size <= s or s + n <= place for s, n in taken.items())
+            taken[place] = size
+    allocator.give_back(list(taken))
+    assert allocator.take(9_920) == 64
