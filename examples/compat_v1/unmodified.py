@@ -12,7 +12,7 @@ tf.app.flags.DEFINE_integer("threads", 4, "how many threads make batches")
 FLAGS = tf.app.flags.FLAGS
 
 
-def main(argv):
+def main(argv: list[str]) -> None:
     index = tf.train.range_input_producer(FLAGS.rows, num_epochs=1, shuffle=True).dequeue()
     batch = tf.train.batch(
         [index, index * index],

@@ -111,7 +111,7 @@ class TestSources:
         with pytest.raises(tf.errors.InvalidArgumentError, match="did not match the expected str"):
             elements(sess, dataset)
         with pytest.raises(TypeError, match="`generator` must be callable"):
-            Dataset.from_generator([1], tf.int32)
+            Dataset.from_generator([1], tf.int32)  # type: ignore[arg-type]
 
     def test_files(self, sess: Any, tmp_path: Path) -> None:
         path = tmp_path / "a.txt"

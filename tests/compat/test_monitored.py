@@ -148,8 +148,12 @@ class TestLife:
     @pytest.mark.parametrize("end", [tf.errors.OutOfRangeError(None, None, "x"), StopIteration()])
     def test_the_end_of_the_input_ends_the_block(self, kind: Any, end: Exception) -> None:
         hook = Recorder()
-        with kind(hooks=[hook]):
-            raise end
+
+        def block() -> None:
+            with kind(hooks=[hook]):
+                raise end
+
+        block()
         assert hook.calls[-1] == "end"
 
     def test_a_subclass_of_it_does_not(self, kind: Any) -> None:
@@ -454,6 +458,7 @@ class TestHooks:
         ]
         seconds, steps = timer.update_last_triggered_step(8)
         assert steps == 3
+        assert seconds is not None
         assert seconds >= 0
         timer.reset()
         assert timer.should_trigger_for_step(8)

@@ -29,7 +29,7 @@ def work(sess: Any, *items: str | Path, close: bool = True) -> Any:
 def records(sess: Any, reader: Any, queue: Any) -> list[tuple[str, bytes]]:
     """All records, with the names of the files in their keys instead of the paths."""
     read = reader.read(queue)
-    found = []
+    found: list[tuple[str, bytes]] = []
     while True:
         try:
             key, value = sess.run(read)
@@ -119,9 +119,7 @@ class TestFixedLengthRecordReader:
             ((14,), []),
         ],
     )
-    def test_records(
-        self, sess: Any, binary: Path, sizes: tuple[int, ...], values: list[bytes]
-    ) -> None:
+    def test_records(self, sess: Any, binary: Path, sizes: Any, values: list[bytes]) -> None:
         """What is left at the end of a file, and is no record, is dropped."""
         reader = tf.FixedLengthRecordReader(*sizes)
         found = records(sess, reader, work(sess, binary))
@@ -158,7 +156,8 @@ class TestFixedLengthRecordReader:
 
     @pytest.mark.parametrize("name", ["record_bytes", "header_bytes", "footer_bytes", "hop_bytes"])
     def test_negative_sizes_are_refused(self, sess: Any, binary: Path, name: str) -> None:
-        reader = tf.FixedLengthRecordReader(**{"record_bytes": 1, name: -1})
+        sizes: dict[str, Any] = {"record_bytes": 1, name: -1}
+        reader = tf.FixedLengthRecordReader(**sizes)
         with pytest.raises(tf.errors.InvalidArgumentError, match=f"^{name} must be >= 0 not -1"):
             sess.run(reader.read(work(sess, binary)))
 

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from aioqueue.compat.v1 import errors
 
@@ -35,6 +36,6 @@ def file_errors(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         code = error.errno
-        kind = errors.UnknownError if code is None else KINDS.get(code, errors.UnknownError)
+        kind: Any = errors.UnknownError if code is None else KINDS.get(code, errors.UnknownError)
         reason = str(error) if code is None else os.strerror(code)
         raise kind(None, None, f"{path}; {reason}") from error

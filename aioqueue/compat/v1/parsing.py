@@ -85,17 +85,17 @@ class SparseFeature(NamedTuple):
     """A vector with few values, stored as two features: where they are, and what they are.
 
     Args:
-        index_key: the feature with the positions.
+        index_key: the feature with the positions; several for more than one axis.
         value_key: the feature with the values.
         dtype: of the values.
-        size: length of the vector.
+        size: length of the vector; several for more than one axis.
         already_sorted: whether positions ascend in every example, so that none are sorted.
     """
 
-    index_key: str
+    index_key: str | Sequence[str]
     value_key: str
     dtype: Any
-    size: int
+    size: int | Sequence[int]
     already_sorted: bool = False
 
 

@@ -71,6 +71,15 @@ class Scaffold:
         NotImplementedError: ``saver`` was given.
     """
 
+    init_op: Any
+    init_feed_dict: Any
+    init_fn: Callable[[Scaffold, Any], object] | None
+    ready_op: Any
+    ready_for_local_init_op: Any
+    local_init_op: Any
+    local_init_feed_dict: Any
+    summary_op: Any
+
     def __init__(
         self,
         init_op: Any = None,
@@ -85,19 +94,18 @@ class Scaffold:
         local_init_feed_dict: Mapping[Any, Any] | None = None,
     ) -> None:
         _refuse_checkpoints(saver=saver)
-        other = copy_from_scaffold
-        self.init_op = _first(init_op, other and other.init_op)
-        self.init_feed_dict = _first(init_feed_dict, other and other.init_feed_dict)
-        self.init_fn = _first(init_fn, other and other.init_fn)
-        self.ready_op = _first(ready_op, other and other.ready_op)
-        self.ready_for_local_init_op = _first(
-            ready_for_local_init_op, other and other.ready_for_local_init_op
-        )
-        self.local_init_op = _first(local_init_op, other and other.local_init_op)
-        self.local_init_feed_dict = _first(
-            local_init_feed_dict, other and other.local_init_feed_dict
-        )
-        self.summary_op = _first(summary_op, other and other.summary_op)
+        given = {
+            "init_op": init_op,
+            "init_feed_dict": init_feed_dict,
+            "init_fn": init_fn,
+            "ready_op": ready_op,
+            "ready_for_local_init_op": ready_for_local_init_op,
+            "local_init_op": local_init_op,
+            "local_init_feed_dict": local_init_feed_dict,
+            "summary_op": summary_op,
+        }
+        for name, value in given.items():
+            setattr(self, name, getattr(copy_from_scaffold, name, None) if value is None else value)
 
     def finalize(self) -> Scaffold:
         """Make what is still None, and let nothing be added to the default graph from then on."""
@@ -607,10 +615,6 @@ def _check_feeds(ours: Mapping[Any, Any], theirs: Mapping[Any, Any], who: str) -
 
 def _name(op: Any) -> str:
     return str(getattr(op, "name", op))
-
-
-def _first(value: Any, fallback: Any) -> Any:
-    return fallback if value is None else value
 
 
 def _collected(key: str, make: Callable[[], Any]) -> Any:
