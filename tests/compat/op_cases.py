@@ -78,15 +78,15 @@ def static(tensor: Any) -> Any:
     return tensor.shape.as_list() if tensor.shape.ndims is not None else None
 
 
-def agree(one: Any, two: Any) -> None:
+def agree(one: Any, two: Any, what: str) -> None:
+    """Check that two values are the same; floats to their last bits but a few."""
     one, two = np.asarray(one), np.asarray(two)
-    assert one.dtype == two.dtype
-    assert one.shape == two.shape
+    assert (one.dtype, one.shape) == (two.dtype, two.shape), what
     if one.dtype.kind == "f":
         tolerance = {2: 2e-3, 4: 2e-6, 8: 1e-14}[one.dtype.itemsize]
-        np.testing.assert_allclose(one, two, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(one, two, rtol=tolerance, atol=tolerance, err_msg=what)
     else:
-        assert one.tolist() == two.tolist()
+        assert one.tolist() == two.tolist(), what
 
 
 def message_of(error: BaseException) -> str:

@@ -19,11 +19,12 @@ RECORD = Path(__file__).with_name("op_record.json")
 LARGEST = 64
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON has it; strings as Latin-1, which has all bytes."""
-    if isinstance(value, list):
-        return [plain(one) for one in value]
-    return value.decode("latin-1") if isinstance(value, bytes) else value
+def plain(value: np.ndarray[Any, Any]) -> list[Any]:
+    """An array as JSON has it: dtype, shape, elements; strings as Latin-1, which has all bytes."""
+    flat = [
+        one.decode("latin-1") if isinstance(one, bytes) else one for one in value.ravel().tolist()
+    ]
+    return ["bytes" if value.dtype.kind in "OS" else value.dtype.name, list(value.shape), flat]
 
 
 def recorded(outcome: Outcome, name: str) -> dict[str, Any] | None:
@@ -32,10 +33,10 @@ def recorded(outcome: Outcome, name: str) -> dict[str, Any] | None:
         kind = type(outcome.error).__name__
         message = None if name in WORDED_OTHERWISE else message_of(outcome.error)
         return {"error": ERRORS.get(kind, kind), "when": outcome.when, "message": message}
-    values = [np.asarray(one) for one in outcome.values]
+    values = [np.asarray(one, object if isinstance(one, bytes) else None) for one in outcome.values]
     if sum(one.size for one in values) > LARGEST:
         return None
-    return {"kinds": outcome.kinds, "values": [plain(one.tolist()) for one in values]}
+    return {"kinds": outcome.kinds, "values": [plain(one) for one in values]}
 
 
 def main() -> None:

@@ -101,7 +101,7 @@ def test_agrees(theirs: Any, name: str) -> None:
         raise mine.error
     assert mine.kinds == their.kinds
     for one, two in zip(mine.values, their.values, strict=True):
-        agree(one, two)
+        agree(one, two, name)
 
 
 @pytest.mark.parametrize("name", KINDER)

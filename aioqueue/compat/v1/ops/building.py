@@ -23,7 +23,7 @@ from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core import dtypes, graph, scopes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.shapes import TensorShape
 
 __all__ = (
@@ -348,6 +348,10 @@ class OpBuilder:
     ) -> Tensor:
         """Add the op, which has one output; its tensor."""
         return self.outputs([(dtype, shape)], kernel, attrs=attrs)[0]
+
+    def sink(self, kernel: Callable[..., Any]) -> Operation:
+        """Add the op, which has no output, but does something; itself."""
+        return graph.op(self.type, self.inputs, (), kernel, name=self.name)
 
     def outputs(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
-from aioqueue.compat.v1.core.graph import Operation, Tensor, op
+from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.ops.building import OpBuilder
 from aioqueue.compat.v1.ops.filesystems import Local, failing_as, filesystem
 
@@ -58,7 +58,7 @@ def write_file(filename: Any, contents: Any, name: str | None = None) -> Operati
     with OpBuilder("WriteFile", name) as builder:
         for argument, value in (("filename", filename), ("contents", contents)):
             builder.rank(builder.tensor(value, argument, dtypes.string), 0)
-        return op("WriteFile", builder.inputs, (), write, name=builder.name)
+        return builder.sink(write)
 
 
 def matching_files(pattern: Any, name: str | None = None) -> Tensor:

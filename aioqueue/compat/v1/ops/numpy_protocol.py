@@ -12,8 +12,9 @@ tensor's dtype, so that ``array + tensor`` is ``tensor + array``.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.ops import comparison, math, products
 from aioqueue.compat.v1.ops.building import (
     Dims,
@@ -30,6 +31,7 @@ from aioqueue.compat.v1.ops.building import (
     array,
     broadcast_shapes,
     dtype_hint,
+    invalid,
 )
 
 __all__ = ("apply_function", "apply_ufunc")
@@ -89,38 +91,35 @@ def apply_function(
     """The op for a call of any other NumPy function, with tensors anywhere in its arguments.
 
     Returns:
-        A tensor, or a tuple or list of them, as the function returns arrays.
+        A tensor, or a tuple or list of them, as the function returns arrays; the operation itself
+        if the function writes a file.
 
     Raises:
-        TypeError: it would change a tensor.
+        TypeError: it would change a tensor, or what it returns cannot be told beforehand.
     """
     if function in _CHANGES_ITS_ARGUMENT or kwargs.get("out") is not None:
         _refuse_change(f"numpy.{function.__name__}")
-    return _Call(function, args, kwargs).build(function.__name__, None)
+    call = _Call(function, args, kwargs)
+    return call.build_sink() if function in _WRITES_FILES else call.build(function.__name__, None)
 
 
 def _refuse_change(name: str) -> None:
     raise TypeError(f"{name} would write into a tensor, which never changes; use what it returns")
 
 
-class _Output:
-    """What a result is known to be beforehand."""
+class _Results(NamedTuple):
+    """What is known of a function's results beforehand."""
 
-    __slots__ = ("dtype", "shape")
+    outputs: list[tuple[DType, Dims]]
+    """The dtype and static shape of each."""
+    container: Callable[[list[Any]], Any] | None
+    """What it returns several in, such as `tuple`; None if it returns one bare."""
 
-    def __init__(self, dtype: DType, shape: Dims) -> None:
-        self.dtype = dtype
-        self.shape = shape
 
+class _Slot(NamedTuple):
+    """Stands for a tensor in the arguments of a call."""
 
-class _Results:
-    """The outputs of a function, and whether it returns them bare, in a tuple or in a list."""
-
-    __slots__ = ("container", "outputs")
-
-    def __init__(self, outputs: list[_Output], container: Callable[[Any], Any] | None) -> None:
-        self.outputs = outputs
-        self.container = container
+    place: int
 
 
 class _Call:
@@ -131,18 +130,18 @@ class _Call:
     ) -> None:
         self.function = function
         self.tensors: list[Tensor] = []
-        self._args = self._without_tensors(tuple(args))
+        self._args = [self._without_tensors(one) for one in args]
         self._kwargs = {key: self._without_tensors(one) for key, one in kwargs.items()}
 
     def _without_tensors(self, value: Any) -> Any:
         """`value` with each tensor in it replaced by a `_Slot`."""
-        if dtype_hint(value) is not None and not isinstance(value, np.ndarray):
-            self.tensors.append(convert_to_tensor(value))
-            return _Slot(len(self.tensors) - 1)
-        if isinstance(value, tuple | list):
-            return type(value)(map(self._without_tensors, value))
         if isinstance(value, np.ndarray):
             return value.copy()  # the caller's to change
+        if dtype_hint(value) is not None:
+            self.tensors.append(convert_to_tensor(value))
+            return _Slot(len(self.tensors) - 1)
+        if type(value) in (tuple, list):
+            return type(value)(map(self._without_tensors, value))
         return value
 
     def __call__(self, *values: Any) -> Any:
@@ -154,19 +153,28 @@ class _Call:
     def build(self, name: str, known: _Results | None) -> Any:
         """Add the op; the tensors of its results."""
         results = known or self._tried()
-        wanted = [one.dtype for one in results.outputs]
+        wanted = [dtype for dtype, _ in results.outputs]
 
         def kernel(*values: Any) -> Any:
             made = self(*values)
             parts = [made] if results.container is None else list(made)
-            parts = [_as(one, dtype) for one, dtype in zip(parts, wanted, strict=True)]
+            parts = [_as(one, dtype, name) for one, dtype in zip(parts, wanted, strict=True)]
             return tuple(parts) if len(parts) > 1 else parts[0]
 
         with OpBuilder(name, None) as op:
-            for place, tensor in enumerate(self.tensors):
-                op.tensor(tensor, f"input_{place}")
-            made = op.outputs([(one.dtype, one.shape) for one in results.outputs], Pure(kernel))
+            self._add_inputs(op)
+            made = op.outputs(results.outputs, Pure(kernel))
         return made[0] if results.container is None else results.container(made)
+
+    def build_sink(self) -> Operation:
+        """Add the op of a function that returns nothing."""
+        with OpBuilder(self.function.__name__, None) as op:
+            self._add_inputs(op)
+            return op.sink(lambda step, *values: self(*values))
+
+    def _add_inputs(self, op: OpBuilder) -> None:
+        for place, tensor in enumerate(self.tensors):
+            op.tensor(tensor, f"input_{place}")
 
     def of_ufunc(self, ufunc: np.ufunc) -> _Results | None:
         """The results of an elementwise ufunc without options; None for any other."""
@@ -177,109 +185,101 @@ class _Call:
             for one in self._args
         ]
         shape = broadcast_shapes(shapes)
-        smallest = [np.ones((), one.dtype.numpy)[()] for one in self.tensors]
         try:
-            made = self._called([_string_sample(one) for one in smallest])
+            made = self._called([_filled_sample(one.dtype, (), np.ones) for one in self.tensors])
         except Exception:
             return None
         parts = made if isinstance(made, tuple) else (made,)
-        outputs = [_Output(_dtype_of(one), shape) for one in parts]
+        outputs = [(_dtype_of(one), shape) for one in parts]
         return _Results(outputs, tuple if isinstance(made, tuple) else None)
 
     def _called(self, values: Sequence[Any]) -> Any:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return self(*values)
 
     def _tried(self) -> _Results:
-        """What the function does with samples.
+        """What the function makes of samples.
 
         Raises:
-            TypeError: nothing can be told, so that not even a dtype is known.
+            TypeError: how many arrays, or of which dtypes, depends on values.
         """
-        made = [one for one in self._samples_results() if one is not None]
+        made = list(self._made_of_samples())
         if not made:
-            return _Results([_Output(self._likely_dtype(), None)], None)
-        container = type(made[0]) if isinstance(made[0], tuple | list) else None
+            # One array of the first tensor's dtype is a guess, which the kernel checks.
+            return _Results([(self.tensors[0].dtype, None)], None)
+        first = made[0]
         rows = [list(one) if isinstance(one, tuple | list) else [one] for one in made]
-        counts = {len(row) for row in rows}
-        if len(counts) != 1:
+        if len({len(row) for row in rows}) != 1:
             raise TypeError(
-                f"numpy.{self.function.__name__}: how many arrays it returns depends on values that"
-                " only a run will tell; call it in a tf.py_func"
+                f"numpy.{self.function.__name__}: how many arrays it returns depends on what only"
+                " a run will tell; call it in a tf.py_func"
             )
-        outputs = [_agreed(column) for column in zip(*rows, strict=True)]
-        # A named tuple of NumPy's, such as that of svd, is given back as a plain tuple.
-        return _Results(
-            outputs, None if container is None else (list if container is list else tuple)
-        )
+        outputs = [_agreed(column, self.function.__name__) for column in zip(*rows, strict=True)]
+        if not all(one.shape.ndims is not None for one in self.tensors):
+            outputs = [(dtype, None) for dtype, _ in outputs]
+        return _Results(outputs, _container(first) if isinstance(first, tuple | list) else None)
 
-    def _likely_dtype(self) -> DType:
-        return self.tensors[0].dtype
-
-    def _samples_results(self) -> Iterator[Any]:
-        if not self._may_be_tried():
-            return
-        for size, values in _SAMPLES:
-            samples = [_sample(one, size, values) for one in self.tensors]
-            if any(one is None for one in samples):
-                continue
+    def _made_of_samples(self) -> Iterator[Any]:
+        if any(map(callable, [*self._args, *self._kwargs.values()])):
+            return  # the caller's function is not to be called before the graph runs
+        for size, rank, values in _SAMPLES:
+            samples = [_sample(one, size, rank, values) for one in self.tensors]
             try:
                 yield self._called(samples)
             except Exception:
                 continue  # an unlucky sample, or a call that fails when it runs
 
-    def _may_be_tried(self) -> bool:
-        given = [*self._args, *self._kwargs.values()]
-        return self.function not in _WRITES_FILES and not any(map(callable, given))
 
-
-class _Slot:
-    """Stands for a tensor in the arguments of a call."""
-
-    __slots__ = ("place",)
-
-    def __init__(self, place: int) -> None:
-        self.place = place
+def _container(made: Any) -> Callable[[list[Any]], Any]:
+    """How to put tensors where a function has put arrays."""
+    if hasattr(made, "_fields"):  # a named tuple, such as that of numpy.linalg.svd
+        return lambda tensors: type(made)(*tensors)
+    return list if isinstance(made, list) else tuple
 
 
 def _filled(value: Any, values: Sequence[Any]) -> Any:
     if isinstance(value, _Slot):
         given = values[value.place]
         return array(given) if isinstance(given, bytes) else given
-    if isinstance(value, tuple | list):
+    if type(value) in (tuple, list):
         return type(value)(_filled(one, values) for one in value)
     return value
 
 
-_SAMPLES: tuple[tuple[int, Callable[..., Any]], ...] = (
-    (2, np.zeros),
-    (2, np.ones),
-    (3, np.ones),
-    (1, np.ones),
+def _varied(sizes: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Different small numbers in no order; square matrices of them have an inverse."""
+    count = int(np.prod(sizes, dtype=np.int64))
+    return (
+        (np.arange(count) * 14 % 31 % (2 if dtype.kind == "b" else 31)).astype(dtype).reshape(sizes)
+    )
+
+
+_SAMPLES: tuple[tuple[int, int, Callable[..., Any]], ...] = (
+    (3, 2, _varied),
+    (3, 1, np.zeros),
+    (2, 2, np.ones),
+    (1, 1, np.ones),
+    (1, 0, np.ones),
 )
-"""The size of unknown dimensions, and what the samples are filled with."""
+"""The size of unknown dimensions, their number if not even that is known, and the values."""
 
 
-def _sample(tensor: Tensor, size: int, make: Callable[..., Any]) -> Any:
-    """A small array such as `tensor` might be; None if not even its rank is known."""
+def _sample(tensor: Tensor, size: int, rank: int, make: Callable[..., Any]) -> Any:
+    """A value such as `tensor` might have."""
     static = tensor.shape.as_tuple()
-    if static is None:
-        return None
+    static = (None,) * rank if static is None else static
     count = tensor.shape.num_elements()
     small = count is not None and count <= _MOST_ELEMENTS
     sizes = [one if one is not None and (small or one <= 8) else size for one in static]
-    if tensor.dtype == dtypes.string:
-        return np.full(sizes, b"1" if make is np.ones else b"", object)
-    made = make(sizes, tensor.dtype.numpy)
-    return made if sizes else made[()]
+    return _filled_sample(tensor.dtype, sizes, make)
 
 
-def _string_sample(value: Any) -> Any:
-    return (
-        np.array(b"1", object)
-        if value is None or (value == 1 and isinstance(value, int))
-        else value
-    )
+def _filled_sample(dtype: DType, sizes: Sequence[int], make: Callable[..., Any]) -> Any:
+    if dtype == dtypes.string:
+        return np.full(sizes, b"1", object)
+    made = make(sizes, dtype.numpy)
+    return made if made.ndim else made[()]
 
 
 def _dtype_of(value: Any) -> DType:
@@ -288,7 +288,7 @@ def _dtype_of(value: Any) -> DType:
     return dtypes.as_dtype(np.asarray(value).dtype)
 
 
-def _agreed(values: Sequence[Any]) -> _Output:
+def _agreed(values: Sequence[Any], name: str) -> tuple[DType, Dims]:
     """What several results have in common.
 
     Raises:
@@ -298,13 +298,15 @@ def _agreed(values: Sequence[Any]) -> _Output:
     found = {_dtype_of(one) for one in arrays}
     shapes = {one.shape for one in arrays}
     if len(found) > 1:
+        names = ", ".join(sorted(one.name for one in found))
         raise TypeError(
-            f"the dtype of the result depends on values that only a run will tell: {found}"
+            f"numpy.{name}: whether it returns {names} depends on what only a run will tell; call"
+            " it in a tf.py_func"
         )
     if len({len(one) for one in shapes}) > 1:
-        return _Output(found.pop(), None)
+        return found.pop(), None
     columns = zip(*shapes, strict=True)
-    return _Output(found.pop(), tuple(_size(set(sizes), len(values)) for sizes in columns))
+    return found.pop(), tuple(_size(set(sizes), len(values)) for sizes in columns)
 
 
 def _size(sizes: set[int], samples: int) -> int | None:
@@ -314,9 +316,22 @@ def _size(sizes: set[int], samples: int) -> int | None:
     return next(iter(sizes))
 
 
-def _as(value: Any, dtype: DType) -> Any:
-    """A result as its tensor promises it."""
+def _as(value: Any, dtype: DType, name: str) -> Any:
+    """A result as its tensor promises it.
+
+    Raises:
+        InvalidArgumentError: it is of another kind.
+    """
     made = array(value)
+    if 0 in made.strides and made.size > 1:
+        made = made.copy()  # one element seen in many places, as broadcasting makes them
     if dtype == dtypes.string:
         return made if made.dtype == object else made.astype(object)
-    return made if made.dtype == dtype.numpy else made.astype(dtype.numpy)
+    if made.dtype == dtype.numpy:
+        return made
+    if not np.can_cast(made.dtype, dtype.numpy, "same_kind"):
+        raise invalid(
+            f"numpy.{name} returned {made.dtype.name}, where {dtype.name} was to be expected; call"
+            " it in a tf.py_func that says what it returns"
+        )
+    return made.astype(dtype.numpy)

@@ -1,0 +1,75 @@
+"""The op library gives what TensorFlow gave, which is on record: no TensorFlow is needed.
+
+`test_ops_oracle` compares with TensorFlow itself, and `record_ops` writes the record.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aioqueue.compat.v1 as tf
+from tests.compat import op_cases_arrays, op_cases_elementwise, op_cases_text
+from tests.compat.op_cases import CASES, Outcome, agree, message_of
+
+assert op_cases_arrays.OTHERS
+assert op_cases_elementwise.OPERATORS
+assert op_cases_text.STRINGS
+
+RECORD = json.loads(Path(__file__).with_name("op_record.json").read_text(encoding="utf-8"))
+
+
+def groups() -> dict[str, list[str]]:
+    """The recorded cases by the op that they are about."""
+    found: dict[str, list[str]] = {}
+    for name in RECORD:
+        found.setdefault(re.split(r"[-\[ ]", name, maxsplit=1)[0], []).append(name)
+    return found
+
+
+def as_value(dtype: str, shape: list[int], flat: list[Any]) -> Any:
+    """What `record_ops` wrote, as an array."""
+    if dtype != "bytes":
+        return np.array(flat, dtype).reshape(shape)
+    strings = np.empty(len(flat), object)
+    strings[:] = [one.encode("latin-1") for one in flat]
+    return strings.reshape(shape)
+
+
+def check(name: str) -> None:
+    wanted, outcome = RECORD[name], Outcome(tf, CASES[name])
+    if "error" in wanted:
+        assert outcome.error is not None, f"{name}: {outcome.values}"
+        assert (type(outcome.error).__name__, outcome.when) == (wanted["error"], wanted["when"]), (
+            name
+        )
+        if wanted["message"] is not None:
+            assert message_of(outcome.error) == wanted["message"], name
+        return
+    if outcome.error is not None:
+        raise AssertionError(name) from outcome.error
+    assert [[dtype, shape] for dtype, shape in outcome.kinds] == wanted["kinds"], name
+    for value, recorded in zip(outcome.values, wanted["values"], strict=True):
+        given = np.asarray(value, object) if isinstance(value, bytes) else value
+        agree(given, as_value(*recorded), name)
+
+
+@pytest.mark.parametrize("op", groups())
+def test_gives_what_tensorflow_gave(op: str) -> None:
+    for name in groups()[op]:
+        check(name)
+
+
+def test_every_case_is_on_record_unless_it_is_said_why() -> None:
+    """A new case is recorded, or it would never be checked without TensorFlow."""
+    from tests.compat.record_ops import SKIPPED
+    from tests.compat.test_ops_oracle import KINDER
+
+    left_out = {name for name in CASES if name in KINDER or name.startswith(SKIPPED)}
+    large = {"random uniform many", "random shuffle many", "zeros big"}
+    assert set(RECORD) | left_out | large == set(CASES)
