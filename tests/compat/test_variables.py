@@ -167,7 +167,8 @@ class TestChanging:
         )
         with pytest.raises(TypeError, match=message):
             v.assign(1.5)
-        with pytest.raises(ValueError, match="requested dtype int32 for Tensor with dtype int64"):
+        message = "Input 'value' of 'Assign' Op has type int64 that does not match type int32 of"
+        with pytest.raises(TypeError, match=message):
             v.assign(tf.constant([1, 2], tf.int64))
         wider = tf.assign(v, [1, 2, 3], validate_shape=False)
         assert wider.shape.as_list() == [3]

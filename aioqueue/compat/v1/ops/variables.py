@@ -420,6 +420,11 @@ def _change(
 def _operand(ref: Any, value: Any, op_type: str) -> Tensor:
     """What is assigned or added, as a tensor of the variable's dtype."""
     dtype = _variable_op(ref).outputs[0].dtype
+    if isinstance(value, Tensor | Variable) and value.dtype is not dtype:
+        raise TypeError(
+            f"Input 'value' of '{op_type}' Op has type {value.dtype.name} that does not match type "
+            f"{dtype.name} of argument 'ref'."
+        )
     try:
         return convert_to_tensor(value, dtype, name="value")
     except TypeError as error:
@@ -446,8 +451,8 @@ def assign(
         name: of the operation.
 
     Raises:
-        TypeError: a Python value is not of the variable's dtype.
-        ValueError: a tensor has another dtype, or the shape differs.
+        TypeError: the value is not of the variable's dtype.
+        ValueError: the shape differs.
     """
     del use_locking
     with name_scope(name, "Assign") as scope:
@@ -470,8 +475,8 @@ def assign_add(
         name: of the operation.
 
     Raises:
-        TypeError: a Python value is not of the variable's dtype.
-        ValueError: a tensor has another dtype, or the shape differs.
+        TypeError: the value is not of the variable's dtype.
+        ValueError: the shape differs.
     """
     del use_locking
     return _changed_by(ref, value, "AssignAdd", name, np.add)
@@ -489,8 +494,8 @@ def assign_sub(
         name: of the operation.
 
     Raises:
-        TypeError: a Python value is not of the variable's dtype.
-        ValueError: a tensor has another dtype, or the shape differs.
+        TypeError: the value is not of the variable's dtype.
+        ValueError: the shape differs.
     """
     del use_locking
     return _changed_by(ref, value, "AssignSub", name, np.subtract)
