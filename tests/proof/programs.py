@@ -37,6 +37,7 @@ from tests.proof.stage import LANES, Stage, outcome_of
 __all__ = ("Program", "programs_of")
 
 MOST_CALLS = 14
+"""Of one program, so that which steps are possible does not depend on what has ended."""
 MOST_AT_ONCE = 4
 """Steps that may go unanswered: with each, the orders in which callers may run on multiply."""
 
@@ -291,8 +292,8 @@ class Program(RuleBasedStateMachine):
         for state in self.states:
             state.new.append(call)
         make = self._made(method, in_thread, timeout, arguments, n, through)
-        # A thread would run at once: it begins when the others may run, too.
-        self._after(runs or in_thread, partial(self.stage.begin, call, make))
+        self.stage.begin(call, make)
+        self._after(runs or in_thread)  # a thread runs at once, so the others may, too
         return call.number
 
     def _made(
@@ -314,9 +315,8 @@ class Program(RuleBasedStateMachine):
         batches = face.batches(n, drop_remainder=through == "whole batches")
         return partial(step, batches)
 
-    def _after(self, runs: bool, last: Callable[[], object] | None = None) -> None:
-        if last is not None:
-            last()
+    def _after(self, runs: bool) -> None:
+        """A step has been made: let everybody run, unless the next one is to come before that."""
         self.unanswered += 1
         if runs or self.unanswered >= MOST_AT_ONCE:
             self._settle()
