@@ -1,0 +1,83 @@
+"""The command: ``python -m tests.oracle [--programs N] [--seed N] [--only KIND ...]``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tqdm import tqdm
+
+from tests.oracle import kinds
+from tests.oracle.comparing import compare, shrunk
+from tests.oracle.libraries import MISSING
+
+
+@dataclass
+class Row:
+    """What came of the programs of one kind."""
+
+    programs: int = 0
+    operations: int = 0
+    differences: int = 0
+    unsteady: int = 0
+    kinder: Counter[str] = field(default_factory=Counter)
+
+
+def main() -> int:
+    """Compare so many programs; the exit status is 1 if any differs."""
+    parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
+    parser.add_argument("--programs", type=int, default=2000, help="how many (default 2000)")
+    parser.add_argument("--seed", type=int, default=1, help="of the first one (default 1)")
+    parser.add_argument("--only", nargs="+", metavar="KIND", help="kinds that contain such text")
+    parser.add_argument("--stop", action="store_true", help="at the first difference")
+    parser.add_argument("--show", action="store_true", help="print the programs, compare nothing")
+    options = parser.parse_args()
+    if MISSING:
+        print(MISSING, file=sys.stderr)
+        return 2
+    chosen = kinds.chosen(options.only)
+    if not chosen:
+        parser.error(f"--only: got {options.only}; expected part of one of {list(kinds.KINDS)}")
+    table = {kind: Row() for kind in chosen}
+    with tqdm(total=options.programs, unit="program") as bar:
+        for program in kinds.programs(options.programs, options.seed, chosen):
+            bar.set_postfix_str(f"{program.kind} {program.seed}")
+            bar.update()
+            row = table[program.kind]
+            row.programs += 1
+            row.operations += program.operations
+            if options.show:
+                bar.write(program.script())
+                continue
+            verdict = compare(program)
+            row.unsteady += verdict.unsteady
+            if verdict.kinder is not None:
+                row.kinder[verdict.kinder] += 1
+            if verdict.difference is not None:
+                row.differences += 1
+                bar.write(str(shrunk(verdict.difference)))
+                if options.stop:
+                    break
+    _print(table)
+    return int(any(row.differences for row in table.values()))
+
+
+def _print(table: dict[str, Row]) -> None:
+    total = Row()
+    print(f"{'kind':<34}{'programs':>9}{'operations':>12}{'differences':>13}{'unsteady':>10}  kinder")
+    for kind, row in [*table.items(), ("all", total)]:
+        print(
+            f"{kind:<34}{row.programs:>9}{row.operations:>12}{row.differences:>13}"
+            f"{row.unsteady:>10}  {', '.join(f'{n} x {name}' for name, n in row.kinder.items())}"
+        )
+        total.programs += row.programs
+        total.operations += row.operations
+        total.differences += row.differences
+        total.unsteady += row.unsteady
+        total.kinder += row.kinder
+
+
+if __name__ == "__main__":
+    sys.exit(main())

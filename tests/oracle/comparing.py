@@ -1,0 +1,136 @@
+"""Playing a program on both libraries, telling what differs, and making it short."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+
+from tests.oracle.kinder import allowed
+from tests.oracle.libraries import ours, theirs
+from tests.oracle.outcomes import Outcome
+from tests.oracle.program import Program
+from tests.oracle.stage import GUARD, Compiled, Sight, play
+
+__all__ = ("Difference", "Verdict", "compare", "shrunk")
+
+AGAIN = 2
+"""How often a difference must show again: machines that are busy are late."""
+
+HASTE = 400
+"""Milliseconds after which a run is cut short while a program is made shorter."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where the two libraries did not do the same.
+
+    Attributes:
+        program: what was played.
+        line: which line was played when it showed; one more than there are: at the end.
+        theirs: what TensorFlow did then.
+        ours: what we did.
+    """
+
+    program: Program
+    line: int
+    theirs: list[Sight]
+    ours: list[Sight]
+
+    def __str__(self) -> str:
+        lines = self.program.lines
+        where = f"line {self.line}: {lines[self.line]}" if self.line < len(lines) else "the end"
+        return (
+            f"{self.program.script()}\n"
+            f"# They differ at {where}\n"
+            f"#   TensorFlow: {_shown(self.theirs, self.line)}\n"
+            f"#   aioqueue:   {_shown(self.ours, self.line)}\n"
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of comparing a program.
+
+    Attributes:
+        difference: the first one, if there is any.
+        kinder: the name of what we did better on purpose, if they parted there.
+        unsteady: a difference showed, and then did not show again.
+    """
+
+    difference: Difference | None = None
+    kinder: str | None = None
+    unsteady: bool = False
+
+
+def compare(program: Program) -> Verdict:
+    """Play a program on both libraries.
+
+    Args:
+        program: to be played; several times if a difference shows.
+    """
+    verdict = _once(program)
+    for _ in range(AGAIN):
+        if verdict.difference is None:
+            break
+        again = _once(program)
+        if again.difference is None:
+            return replace(again, unsteady=True)
+        verdict = again
+    return verdict
+
+
+def shrunk(difference: Difference) -> Difference:
+    """The same difference, or one like it, with as few lines as possible.
+
+    Args:
+        difference: found by `compare`.
+    """
+    lines = difference.program.lines[: difference.line + 1]
+    size = max(1, len(lines) // 2)
+    while True:
+        at = 0
+        while at < len(lines):
+            fewer = lines[:at] + lines[at + size :]
+            found = _once(replace(difference.program, lines=fewer), HASTE).difference
+            if found is not None and _alike(found, difference):
+                lines, difference = fewer, found
+            else:
+                at += size
+        if size == 1:
+            return difference
+        size //= 2
+
+
+def _once(program: Program, guard: int = GUARD) -> Verdict:
+    lines = [Compiled(line) for line in program.lines]
+    seen = []
+    for library in (theirs(), ours()):
+        with tempfile.TemporaryDirectory() as folder:
+            seen.append(play(library, lines, folder, guard))
+    for number, (expected, got) in enumerate(zip(*seen, strict=True)):
+        if expected == got:
+            continue
+        kinder = allowed(program.lines, number, *seen)
+        if kinder is not None:
+            return Verdict(kinder=kinder)
+        return Verdict(Difference(program, number, expected, got))
+    return Verdict()
+
+
+def _alike(one: Difference, other: Difference) -> bool:
+    """Whether two differences are of the same kind, so that one stands for the other."""
+    return _classes(one.theirs) == _classes(other.theirs) and _classes(one.ours) == _classes(
+        other.ours
+    )
+
+
+def _classes(seen: list[Sight]) -> list[Outcome]:
+    return [outcome[:2] if outcome[0] == "raises" else outcome[:1] for _, outcome in seen]
+
+
+def _shown(seen: list[Sight], line: int) -> str:
+    parts = [
+        f"{outcome}" if number == line else f"line {number} ends: {outcome}"
+        for number, outcome in seen
+    ]
+    return "; ".join(parts) or "nothing is seen: it blocks"

@@ -1,0 +1,92 @@
+"""Where `aioqueue.compat.v1` does better than TensorFlow on purpose, each by name.
+
+`KINDER` says all of them, and `test_kinder` shows each beside TensorFlow. Random programs run into
+some; `allowed` recognises those, and the comparison of such a program ends there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tests.oracle.outcomes import Outcome
+from tests.oracle.stage import Sight
+
+__all__ = ("KINDER", "allowed")
+
+KINDER: dict[str, str] = {
+    "rows of a cancelled batch": (
+        "A dequeue_many that times out, or whose session closes, loses the rows that it holds in"
+        " TensorFlow; here they go back to the queue."
+    ),
+    "remainder of a priority queue": (
+        "PriorityQueue.dequeue_up_to on a closed queue with fewer rows throws them away and raises"
+        " OutOfRangeError in TensorFlow; here it returns them, as the other queues do."
+    ),
+    "equal priorities": (
+        "Elements of the same priority leave in an order that TensorFlow does not promise, that of"
+        " its heap; here in the order in which they came."
+    ),
+    "padding of any rank": (
+        "PaddingFIFOQueue.dequeue_many of elements of rank 5 and an unknown dimension raises"
+        " UnimplementedError in TensorFlow, and the rows are lost; here it pads them."
+    ),
+    "errors given to request_stop": (
+        "request_stop(error) outside of an except block fails with a TypeError in TensorFlow, and"
+        " join with it; here the error is recorded, and join raises it."
+    ),
+    "all errors of a coordinator": (
+        "Errors after the first one are dropped in TensorFlow; here join raises the first one with"
+        " the ExceptionGroup of all of them as its __cause__."
+    ),
+    "join at once": (
+        "join looks once a second whether the threads have ended by themselves in TensorFlow; here"
+        " it returns when they have."
+    ),
+    "rows of no numbers": (
+        "enqueue_many of rows that hold no numbers, of shape [3, 0], crashes the process in"
+        " TensorFlow 2.21; here they are rows like others."
+    ),
+    "scalar as a batch": (
+        "A scalar fed to enqueue_many reads memory that is not its own in TensorFlow; here it"
+        " raises InvalidArgumentError."
+    ),
+}
+"""What we do better, by name, and why."""
+
+
+def allowed(
+    lines: Sequence[str], number: int, theirs: list[list[Sight]], ours: list[list[Sight]]
+) -> str | None:
+    """The name of what we did better at a line where the two parted; None if it is a difference.
+
+    Args:
+        lines: the program.
+        number: the first line at which they did not do the same.
+        theirs: what TensorFlow did at each line.
+        ours: what we did.
+    """
+    if _lost_batch(lines, number, theirs):
+        return "rows of a cancelled batch"
+    got = dict(ours[number])
+    for line, outcome in theirs[number]:
+        if "upto" in lines[line] and _is_short_priority_queue(outcome) and line in got:
+            if got[line][0] != "raises":
+                return "remainder of a priority queue"
+    return None
+
+
+def _lost_batch(lines: Sequence[str], number: int, theirs: list[list[Sight]]) -> bool:
+    """Whether a batch was cut short before, which holds rows in all queues but one."""
+    if any("tf.PriorityQueue" in line for line in lines):
+        return False
+    return any(
+        outcome[:2] == ("raises", "DeadlineExceededError")
+        for seen in theirs[:number]
+        for line, outcome in seen
+        if re.search(r"\((batch|upto|three)\b", lines[line])
+    )
+
+
+def _is_short_priority_queue(outcome: Outcome) -> bool:
+    return outcome[:2] == ("raises", "OutOfRangeError") and outcome[2].startswith("PriorityQueue")

@@ -1,0 +1,32 @@
+"""All kinds of programs, and how many there are of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tests.oracle.building_programs import BUILDING
+from tests.oracle.program import Maker, Program, made_from
+from tests.oracle.queue_programs import QUEUES
+
+__all__ = ("KINDS", "chosen", "programs")
+
+KINDS: dict[str, Maker] = {**QUEUES, **BUILDING}
+"""What writes the programs of each kind."""
+
+
+def chosen(parts: Sequence[str] | None) -> list[str]:
+    """The names of kinds that contain one of some texts; all if there are no texts."""
+    return [kind for kind in KINDS if not parts or any(part in kind for part in parts)]
+
+
+def programs(count: int, seed: int, kinds: Sequence[str]) -> Iterator[Program]:
+    """So many programs, one of each kind in turn.
+
+    Args:
+        count: how many.
+        seed: of the first; the others count up from it.
+        kinds: names of kinds.
+    """
+    for number in range(count):
+        kind = kinds[number % len(kinds)]
+        yield made_from(kind, KINDS[kind], seed + number)

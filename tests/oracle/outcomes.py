@@ -1,0 +1,78 @@
+"""What is seen of a program, in a form in which two libraries can be compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+__all__ = ("Outcome", "failed", "made", "text_of", "told")
+
+Outcome = tuple[Any, ...]
+"""Nested tuples of plain values; equal for equal behaviour."""
+
+# Queues and other resources without a shared name are numbered through the whole process.
+PRIVATE_NUMBER = re.compile(r"'_\d+_")
+# TensorFlow 2 tells where a node was made before what has happened, and once more if several failed.
+PREAMBLE = re.compile(r"\AGraph execution error:\n\n(.*?^Node: '[^\n]*'\n)*", re.DOTALL | re.MULTILINE)
+SEVERAL = re.compile(r"\A\d+ root error\(s\) found\.\n\s*\(0\) \w+: ")
+NODE = re.compile(r"\s*\[\[.*", re.DOTALL)
+# How TensorFlow 2 shows the node that was to be built.
+BUILT_NODE = re.compile(r" for '\{\{node .*| for '[^']*' \(op: .*", re.DOTALL)
+
+
+def told(value: Any) -> Outcome:
+    """A value that a session returned: its type, dtype, shape and contents."""
+    if isinstance(value, np.ndarray):
+        return ("array", str(value.dtype), value.shape, _listed(value.tolist()))
+    if isinstance(value, np.generic):
+        return ("scalar", str(value.dtype), repr(value.item()))
+    if isinstance(value, Mapping):
+        return ("dict", *((str(key), told(item)) for key, item in sorted(value.items())))
+    if isinstance(value, (list, tuple)):
+        return (type(value).__name__, *map(told, value))
+    return (type(value).__name__, repr(value))
+
+
+def made(value: Any) -> Outcome:
+    """Something that a line of a program has built: names, dtypes, shapes."""
+    if isinstance(value, (list, tuple)):
+        return (type(value).__name__, *map(made, value))
+    if isinstance(value, Mapping):
+        return ("dict", *((str(key), made(item)) for key, item in sorted(value.items())))
+    if hasattr(value, "enqueue_many"):
+        dtypes = tuple(str(getattr(dtype, "name", dtype)) for dtype in value.dtypes)
+        shapes = tuple(map(str, value.shapes))
+        return ("queue", type(value).__name__, value.name, dtypes, shapes, str(value.names))
+    if hasattr(value, "value_index"):
+        return ("tensor", value.name, value.dtype.name, str(value.shape))
+    if hasattr(value, "outputs") and hasattr(value, "type"):
+        return ("operation", value.name, value.type)
+    if hasattr(value, "initializer") and hasattr(value, "dtype"):
+        return ("variable", value.name, value.dtype.base_dtype.name, str(value.shape))
+    if isinstance(value, (bool, int, float, str, bytes, type(None), np.generic, np.ndarray)):
+        return told(value)
+    return (type(value).__name__,)
+
+
+def failed(error: BaseException) -> Outcome:
+    """An exception: its class, what it says, and the op that failed."""
+    op = getattr(error, "op", None)
+    return ("raises", type(error).__name__, text_of(error), None if op is None else op.name)
+
+
+def text_of(error: BaseException) -> str:
+    """The message of an exception, without numbers and places that are the library's own."""
+    text = str(getattr(error, "message", error))
+    text = SEVERAL.sub("", PREAMBLE.sub("", text))
+    text = BUILT_NODE.sub("", NODE.sub("", text))
+    return PRIVATE_NUMBER.sub("'_N_", text).strip()
+
+
+def _listed(values: Any) -> Any:
+    """Nested lists as tuples, with numbers spelled so that NaN equals itself."""
+    if isinstance(values, list):
+        return tuple(map(_listed, values))
+    return repr(values)

@@ -1,0 +1,46 @@
+"""A program: lines of Python, made from a kind and a seed."""
+
+from __future__ import annotations
+
+import random
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.oracle.stage import PRELUDE
+
+__all__ = ("Maker", "Program", "made_from")
+
+Maker = Callable[[random.Random], list[str]]
+"""Writes the lines of one random program."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """Lines of Python that build and run queues of a library called ``tf``.
+
+    Attributes:
+        kind: what it is about.
+        seed: what it was made from.
+        lines: one statement each.
+    """
+
+    kind: str
+    seed: int
+    lines: tuple[str, ...]
+
+    @property
+    def operations(self) -> int:
+        """How many runs of a session, and other things to see, it has."""
+        return sum("here(" in line or "go(" in line or "say(" in line for line in self.lines)
+
+    def script(self) -> str:
+        """The program as a script that runs by itself."""
+        return f"{PRELUDE}\n# {self.kind}, seed {self.seed}\n" + textwrap.dedent(
+            "\n".join(self.lines) + "\n"
+        )
+
+
+def made_from(kind: str, maker: Maker, seed: int) -> Program:
+    """The program of a kind and a seed: always the same."""
+    return Program(kind, seed, tuple(maker(random.Random(f"{kind} {seed}"))))
