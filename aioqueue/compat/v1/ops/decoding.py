@@ -13,7 +13,7 @@ from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import as_bytes, convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.ops.building import OpBuilder, Pure, invalid
+from aioqueue.compat.v1.ops.building import OpBuilder, Pure, array, invalid
 from aioqueue.compat.v1.ops.text import map_strings
 
 __all__ = (
@@ -26,6 +26,7 @@ __all__ = (
 
 _WEB_SAFE = frozenset((string.ascii_letters + string.digits + "-_").encode())
 _NUMBERS = frozenset(("float32", "float64", "int32", "int64"))
+_LIMITS = {one.name: (one.min, one.max) for one in (dtypes.int32, dtypes.int64)}
 
 
 def _number(text: bytes, dtype: DType) -> Any:
@@ -36,10 +37,11 @@ def _number(text: bytes, dtype: DType) -> Any:
     """
     if b"_" in text:
         raise ValueError(text)  # Python's own way of writing numbers
-    if dtype.is_floating:
+    limits = _LIMITS.get(dtype.name)
+    if limits is None:
         return float(text)
     number = int(text)
-    if not dtype.min <= number <= dtype.max:
+    if not limits[0] <= number <= limits[1]:
         raise ValueError(text)
     return number
 
@@ -234,37 +236,43 @@ class _Csv:
 
     def __call__(self, records: Any, *defaults: Any) -> Any:
         """The columns."""
-        texts = [records] if isinstance(records, bytes) else records.ravel().tolist()
-        rows = [self._fields(text, row) for row, text in enumerate(texts)]
-        values = [None if np.size(one) == 0 else np.ravel(one)[0] for one in _bare(defaults)]
-        found = []
-        for column, (kind, default) in enumerate(zip(self._kinds, values, strict=True)):
-            made = [
-                self._value(fields[column], kind, default, column, row)
-                for row, fields in enumerate(rows)
+        if isinstance(records, bytes):
+            fields = self._fields(records, 0)
+            found = [
+                kind.numpy.type(value) if kind is not dtypes.string else value
+                for kind, value in zip(self._kinds, self._values(fields, defaults, 0), strict=True)
             ]
-            if isinstance(records, bytes):
-                found.append(made[0] if kind == dtypes.string else kind.numpy.type(made[0]))
-            else:
-                whole = np.empty(len(made), kind.numpy)
-                whole[:] = made
-                found.append(whole.reshape(records.shape))
-        return tuple(found) if len(found) > 1 else found[0]
+            return tuple(found) if len(found) > 1 else found[0]
+        rows = [
+            self._values(self._fields(text, row), defaults, row)
+            for row, text in enumerate(records.ravel().tolist())
+        ]
+        columns = []
+        for place, kind in enumerate(self._kinds):
+            column = np.empty(len(rows), kind.numpy)
+            column[:] = [row[place] for row in rows]
+            columns.append(column.reshape(records.shape))
+        return tuple(columns) if len(columns) > 1 else columns[0]
 
-    def _value(self, field: bytes, kind: DType, default: Any, column: int, row: int) -> Any:
-        if field in self._empty:
-            if default is None:
-                raise invalid(f"Field {column} is required but missing in record {row}!")
-            return default
-        if kind == dtypes.string:
-            return field
-        try:
-            return _number(field, kind)
-        except ValueError:
-            shown = field.decode(errors="replace")
-            raise invalid(
-                f"Field {column} in record {row} is not a valid {_c_name(kind)}: {shown}"
-            ) from None
+    def _values(self, fields: list[bytes], defaults: Sequence[Any], row: int) -> list[Any]:
+        """What the fields of a record mean."""
+        values: list[Any] = []
+        for column, (field, kind) in enumerate(zip(fields, self._kinds, strict=True)):
+            if field in self._empty:
+                if np.size(defaults[column]) == 0:
+                    raise invalid(f"Field {column} is required but missing in record {row}!")
+                values.append(array(defaults[column]).item())
+            elif kind is dtypes.string:
+                values.append(field)
+            else:
+                try:
+                    values.append(_number(field, kind))
+                except ValueError:
+                    shown = field.decode(errors="replace")
+                    raise invalid(
+                        f"Field {column} in record {row} is not a valid {_c_name(kind)}: {shown}"
+                    ) from None
+        return values
 
     def _fields(self, record: bytes, row: int) -> list[bytes]:
         plain = b"\n" not in record and b"\r" not in record
@@ -317,10 +325,6 @@ class _Csv:
                 raise invalid("Quote inside a string has to be escaped by another quote")
             field += b'"'
             place = end + 2
-
-
-def _bare(values: Sequence[Any]) -> list[Any]:
-    return [np.asarray(one, object) if isinstance(one, bytes) else one for one in values]
 
 
 def encode_base64(input: Any, pad: bool = False, name: str | None = None) -> Tensor:
