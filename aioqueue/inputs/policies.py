@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.sources import is_int
@@ -63,14 +63,18 @@ class Retry:
 OnError = Literal["stop", "skip"] | Retry
 
 
+_TOO_FEW: Final = 10
+"""How many failures say nothing about their share, before the end."""
+
+
 class FailurePolicy:
     """When to try again, when to skip, and when to stop after all.
 
     Args:
         on_error: ``"stop"``, ``"skip"`` or a `Retry`.
         max_failures: how many items may be skipped: an int >= 0; or which share of all items, in
-            (0, 1), judged once so many have ended that a single one is no more than that share,
-            and at the end. ``None`` for any number.
+            (0, 1), judged as soon as more than ten were skipped, and at the end. ``None`` for any
+            number.
         has_quarantine: whether the caller has said where skipped items are to go.
 
     Raises:
@@ -132,7 +136,7 @@ class FailurePolicy:
         if self._most is not None and skipped > self._most:
             return f"{skipped} items have failed, and max_failures allows {self._most}"
         share = self._share
-        if share is None or skipped <= share * ended or not (at_end or ended >= 1 / share):
+        if share is None or skipped <= share * ended or not (at_end or skipped > _TOO_FEW):
             return ""
         return f"{skipped} of {ended} items have failed, and max_failures allows {share:.4g} of all"
 

@@ -167,8 +167,8 @@ def prepare(
             ``"stop"`` everything; ``"skip"`` the item; or `Retry`. What the queue has refused is
             not tried again.
         max_failures: how many items may be skipped before that stops everything all the same: an
-            int, or a share of all items in (0, 1), which is judged once 1 / share items have ended,
-            and at the end. ``None`` for any number.
+            int, or a share of all items in (0, 1), which is judged as soon as more than ten were
+            skipped, and at the end. ``None`` for any number.
         quarantine: a file that skipped items are written to, one JSON object per line; see
             `read_quarantine`. ``None`` keeps them in the runner's ``quarantine``.
         skip_none: whether the function may return ``None`` to leave an item out; else that is a
