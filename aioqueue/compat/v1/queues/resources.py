@@ -409,7 +409,8 @@ class QueueResource:
     def _exceeds(self, n: int) -> bool:
         """Whether this is a priority queue that can never have n elements at once.
 
-        TensorFlow waits for them until it is closed.
+        As in TensorFlow, whoever asks for them waits until it is closed; but alone, where there
+        everybody behind would wait too.
         """
         return self.plan.kind == "PriorityQueue" and 0 <= self.plan.capacity < n
 
