@@ -223,12 +223,17 @@ class _Call:
     def _made_of_samples(self) -> Iterator[Any]:
         if any(map(callable, [*self._args, *self._kwargs.values()])):
             return  # the caller's function is not to be called before the graph runs
+        found = False
         for size, rank, values in _SAMPLES:
+            if found and rank == 0:
+                return  # scalars promote otherwise than arrays in NumPy 1
             samples = [_sample(one, size, rank, values) for one in self.tensors]
             try:
-                yield self._called(samples)
+                made = self._called(samples)
             except Exception:
                 continue  # an unlucky sample, or a call that fails when it runs
+            found = True
+            yield made
 
 
 def _container(made: Any) -> Callable[[list[Any]], Any]:
