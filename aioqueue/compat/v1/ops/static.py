@@ -14,14 +14,9 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import Dims, Pure
 
-__all__ = ("constant_value", "is_tensor_like", "shape_value")
+__all__ = ("constant_value", "shape_value")
 
 _DEEPEST = 64
-
-
-def is_tensor_like(value: Any) -> bool:
-    """Whether `value` is a tensor, or a variable, which becomes one."""
-    return isinstance(value, Tensor) or hasattr(value, "_as_graph_element")
 
 
 def constant_value(tensor: Any, partial: bool = False) -> Any:
