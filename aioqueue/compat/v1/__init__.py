@@ -193,6 +193,17 @@ from aioqueue.compat.v1.ops.indexing import (
     slice,
     strided_slice,
 )
+from aioqueue.compat.v1.ops.initializing import (
+    global_variables_initializer,
+    initialize_all_tables,
+    initialize_all_variables,
+    initialize_local_variables,
+    initialize_variables,
+    local_variables_initializer,
+    report_uninitialized_variables,
+    tables_initializer,
+    variables_initializer,
+)
 from aioqueue.compat.v1.ops.joining import (
     concat,
     pack,
@@ -331,20 +342,11 @@ from aioqueue.compat.v1.ops.variables import (
     assign_sub,
     count_up_to,
     global_variables,
-    global_variables_initializer,
-    initialize_all_tables,
-    initialize_all_variables,
-    initialize_local_variables,
-    initialize_variables,
     is_variable_initialized,
     local_variables,
-    local_variables_initializer,
     model_variables,
     moving_average_variables,
-    report_uninitialized_variables,
-    tables_initializer,
     trainable_variables,
-    variables_initializer,
 )
 from aioqueue.compat.v1.parsing import (
     FixedLenFeature,

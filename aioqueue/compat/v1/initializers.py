@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.ops import initializers
-from aioqueue.compat.v1.ops import variables as _variables
+from aioqueue.compat.v1.ops import initializers, initializing
 from aioqueue.compat.v1.ops.initializers import Initializer
 
 __all__ = (
@@ -34,9 +33,9 @@ truncated_normal = initializers.TruncatedNormal
 variance_scaling = initializers.VarianceScaling
 zeros = initializers.Zeros
 
-global_variables = _variables.global_variables_initializer
-local_variables = _variables.local_variables_initializer
-tables_initializer = _variables.tables_initializer
-variables = _variables.variables_initializer
+global_variables = initializing.global_variables_initializer
+local_variables = initializing.local_variables_initializer
+tables_initializer = initializing.tables_initializer
+variables = initializing.variables_initializer
 
 __getattr__ = names_of(__name__)

@@ -7,7 +7,7 @@ read. Used like a tensor it is that read.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -23,7 +23,6 @@ from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor, get_default_
 from aioqueue.compat.v1.core.scopes import (
     GraphKeys,
     add_to_collections,
-    control_dependencies,
     get_collection,
     init_scope,
     name_scope,
@@ -31,10 +30,11 @@ from aioqueue.compat.v1.core.scopes import (
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape, check_equal_dims, unknown_shape
 from aioqueue.compat.v1.errors import FailedPreconditionError, OutOfRangeError
 from aioqueue.compat.v1.ops.branches import cond
-from aioqueue.compat.v1.ops.control import group, identity, no_op
+from aioqueue.compat.v1.ops.control import identity
 from aioqueue.compat.v1.ops.operators import Operators
 
 __all__ = (
+    "Cell",
     "Variable",
     "all_variables",
     "assign",
@@ -42,26 +42,19 @@ __all__ = (
     "assign_sub",
     "count_up_to",
     "global_variables",
-    "global_variables_initializer",
-    "initialize_all_tables",
-    "initialize_all_variables",
-    "initialize_local_variables",
-    "initialize_variables",
     "is_variable_initialized",
     "local_variables",
-    "local_variables_initializer",
     "model_variables",
     "moving_average_variables",
-    "report_uninitialized_variables",
-    "tables_initializer",
     "trainable_variables",
-    "variables_initializer",
+    "variable_cell",
+    "variable_op",
 )
 
 _NUMBERS = (dtypes.int32, dtypes.int64)
 
 
-class _Cell:
+class Cell:
     """The value that a variable has in one session; None before it is initialised."""
 
     __slots__ = ("_lock", "_value")
@@ -72,6 +65,7 @@ class _Cell:
 
     @property
     def is_set(self) -> bool:
+        """Whether there is a value."""
         return self._value is not None
 
     def read(self, name: str) -> Any:
@@ -100,8 +94,9 @@ class _Cell:
         return kept
 
 
-def _cell(step: Any, name: str) -> _Cell:
-    found: _Cell = step.resources.get_or_create(("variable", name), _Cell)
+def variable_cell(step: Any, name: str) -> Cell:
+    """What holds the variable of that name in the session of a step."""
+    found: Cell = step.resources.get_or_create(("variable", name), Cell)
     return found
 
 
@@ -184,11 +179,11 @@ class Variable(Operators):
             "VariableV2",
             (),
             [kind],
-            lambda step: _cell(step, name).read(name),
+            lambda step: variable_cell(step, name).read(name),
             name=scope,
             attrs={"variable": True},
         )
-        assigned = _change(self, "Assign", self._initial, None, _Cell.write)
+        assigned = _change(self, "Assign", self._initial, None, Cell.write)
         self._initializer = assigned.op
         self._snapshot = identity(self._operation.outputs[0], name="read")
 
@@ -265,7 +260,7 @@ class Variable(Operators):
             "Identity",
             (),
             [(self.dtype, self.shape)],
-            lambda step: _cell(step, name).read(name),
+            lambda step: variable_cell(step, name).read(name),
             name="read",
         )
         return made.outputs[0]
@@ -380,7 +375,7 @@ register_tensor_conversion_function(Variable, _to_tensor)
 # Changing a variable.
 
 
-def _variable_op(ref: Any) -> Operation:
+def variable_op(ref: Any) -> Operation:
     """The operation of a variable, of which `ref` is one, or what changes it."""
     element = ref._as_graph_element() if isinstance(ref, Variable) else ref
     if isinstance(element, Tensor):
@@ -397,11 +392,11 @@ def _change(
     op_type: str,
     value: Tensor,
     name: str | None,
-    function: Callable[[_Cell, Any], Any],
+    function: Callable[[Cell, Any], Any],
     shape: TensorShape | None = None,
 ) -> Tensor:
     """An operation that changes a variable with a value; ``function(cell, value)`` does it."""
-    variable = _variable_op(ref)
+    variable = variable_op(ref)
     label = variable.name
     static = variable.outputs[0].shape.merge_with(value.shape) if shape is None else shape
     before = [] if isinstance(ref, Variable) or ref.op is variable else [ref]
@@ -410,7 +405,7 @@ def _change(
             op_type,
             [value],
             [(value.dtype, static)],
-            lambda step, given: function(_cell(step, label), given),
+            lambda step, given: function(variable_cell(step, label), given),
             name=name,
             attrs={"variable_op": variable},
         )
@@ -419,7 +414,7 @@ def _change(
 
 def _operand(ref: Any, value: Any, op_type: str) -> Tensor:
     """What is assigned or added, as a tensor of the variable's dtype."""
-    dtype = _variable_op(ref).outputs[0].dtype
+    dtype = variable_op(ref).outputs[0].dtype
     if isinstance(value, Tensor | Variable) and value.dtype is not dtype:
         raise TypeError(
             f"Input 'value' of '{op_type}' Op has type {value.dtype.name} that does not match type "
@@ -458,9 +453,9 @@ def assign(
     with name_scope(name, "Assign") as scope:
         tensor = _operand(ref, value, "Assign")
         if validate_shape is False:
-            return _change(ref, "Assign", tensor, scope, _Cell.write, tensor.shape)
-        check_equal_dims(_variable_op(ref).outputs[0].shape, tensor.shape)
-        return _change(ref, "Assign", tensor, scope, _Cell.write)
+            return _change(ref, "Assign", tensor, scope, Cell.write, tensor.shape)
+        check_equal_dims(variable_op(ref).outputs[0].shape, tensor.shape)
+        return _change(ref, "Assign", tensor, scope, Cell.write)
 
 
 def assign_add(
@@ -504,10 +499,10 @@ def assign_sub(
 def _changed_by(
     ref: Any, value: Any, op_type: str, name: str | None, function: Callable[[Any, Any], Any]
 ) -> Tensor:
-    variable = _variable_op(ref)
+    variable = variable_op(ref)
     label = variable.name
 
-    def apply(cell: _Cell, given: Any) -> Any:
+    def apply(cell: Cell, given: Any) -> Any:
         with np.errstate(over="ignore"):  # integers wrap around
             return cell.change(label, lambda old: function(old, given))
 
@@ -531,7 +526,7 @@ def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:
         TypeError: the variable has another dtype.
         ValueError: it is no scalar.
     """
-    variable = _variable_op(ref)
+    variable = variable_op(ref)
     dtype, shape = variable.outputs[0].dtype, variable.outputs[0].shape
     if dtype not in _NUMBERS:
         raise TypeError(
@@ -548,7 +543,7 @@ def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:
                 raise OutOfRangeError(None, None, f"Reached limit of {most}")
             return old + one
 
-        return _cell(step, label).change(label, increased) - one
+        return variable_cell(step, label).change(label, increased) - one
 
     one = dtype.as_numpy_dtype(1)
     made = variable.graph.create_op(
@@ -558,9 +553,6 @@ def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:
     return made.outputs[0]
 
 
-# Whether variables are initialised, and initialising them.
-
-
 def is_variable_initialized(ref: Any, name: str | None = None) -> Tensor:
     """A bool scalar: whether a variable has a value in the session.
 
@@ -568,68 +560,16 @@ def is_variable_initialized(ref: Any, name: str | None = None) -> Tensor:
         ref: the variable.
         name: of the operation.
     """
-    variable = _variable_op(ref)
+    variable = variable_op(ref)
     label = variable.name
     made = variable.graph.create_op(
         "IsVariableInitialized",
         (),
         [(dtypes.bool, TensorShape(()))],
-        lambda step: np.bool_(_cell(step, label).is_set),
+        lambda step: np.bool_(variable_cell(step, label).is_set),
         name=name,
     )
     return made.outputs[0]
-
-
-def report_uninitialized_variables(
-    var_list: Sequence[Any] | None = None, name: str = "report_uninitialized_variables"
-) -> Tensor:
-    """A vector of strings: the names of the variables that have no value in the session.
-
-    Args:
-        var_list: the variables; None for all global and local ones.
-        name: of the operation.
-    """
-    variables = [*global_variables(), *local_variables()] if var_list is None else var_list
-    labels = [_variable_op(one).name for one in variables]
-
-    def kernel(step: Any) -> Any:
-        missing = [one.encode() for one in labels if not _cell(step, one).is_set]
-        found = np.empty(len(missing), dtype=object)
-        found[:] = missing
-        return found
-
-    outputs = [(dtypes.string, TensorShape([None]))]
-    return op("ReportUninitializedVariables", (), outputs, kernel, name=name).outputs[0]
-
-
-def variables_initializer(var_list: Sequence[Any], name: str = "init") -> Operation:
-    """An operation that gives variables their initial values.
-
-    Args:
-        var_list: the variables.
-        name: of the operation.
-    """
-    with control_dependencies(None):
-        return group(*[one.initializer for one in var_list], name=name)
-
-
-def global_variables_initializer() -> Operation:
-    """An operation that gives all global variables their initial values."""
-    return variables_initializer(global_variables())
-
-
-def local_variables_initializer() -> Operation:
-    """An operation that gives all local variables, such as epoch counters, their initial values."""
-    return variables_initializer(local_variables())
-
-
-def tables_initializer(name: str = "init_all_tables") -> Operation:
-    """An operation that does nothing: there are no lookup tables to initialise.
-
-    Args:
-        name: of the operation.
-    """
-    return no_op(name)
 
 
 def global_variables(scope: str | None = None) -> list[Any]:
@@ -660,23 +600,3 @@ def moving_average_variables(scope: str | None = None) -> list[Any]:
 def all_variables() -> list[Any]:
     """The old name of `global_variables`."""
     return global_variables()
-
-
-def initialize_variables(var_list: Sequence[Any], name: str = "init") -> Operation:
-    """The old name of `variables_initializer`."""
-    return variables_initializer(var_list, name)
-
-
-def initialize_all_variables() -> Operation:
-    """The old name of `global_variables_initializer`."""
-    return global_variables_initializer()
-
-
-def initialize_local_variables() -> Operation:
-    """The old name of `local_variables_initializer`."""
-    return local_variables_initializer()
-
-
-def initialize_all_tables(name: str = "init_all_tables") -> Operation:
-    """The old name of `tables_initializer`."""
-    return tables_initializer(name)

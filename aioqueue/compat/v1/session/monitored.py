@@ -19,12 +19,14 @@ from aioqueue.compat.v1.coordination.runners import start_queue_runners
 from aioqueue.compat.v1.core.graph import get_default_graph
 from aioqueue.compat.v1.core.scopes import GraphKeys, get_collection
 from aioqueue.compat.v1.ops.control import group
-from aioqueue.compat.v1.ops.variables import (
-    global_variables,
+from aioqueue.compat.v1.ops.initializing import (
     global_variables_initializer,
     local_variables_initializer,
     report_uninitialized_variables,
     tables_initializer,
+)
+from aioqueue.compat.v1.ops.variables import (
+    global_variables,
 )
 from aioqueue.compat.v1.session.hooks import (
     SessionRunArgs,
