@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.absent import PACKAGE, REASONS, AbsentNameError, explain
+from aioqueue.compat.v1.examples import example_classes
 
 
 def found(path: str) -> Any:
@@ -62,6 +65,7 @@ class TestErrors:
             ("FIFOQeue", "tf.FIFOQueue"),
             ("train.shufle_batch", "tf.train.shuffle_batch"),
             ("fifoqueue", "tf.FIFOQueue"),
+            ("bucket", "tf.contrib.training.bucket"),
         ],
     )
     def test_they_name_what_is_near(self, path: str, near: str) -> None:
@@ -79,6 +83,25 @@ class TestErrors:
         with pytest.raises(AttributeError, match="has no attribute '__wrapped__'") as caught:
             _ = tf.__wrapped__
         assert not isinstance(caught.value, AbsentNameError)
+
+
+class TestExtras:
+    def test_messages_say_how_to_install_what_they_need(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "google.protobuf", None)
+        example_classes.cache_clear()
+        with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[tfrecord\]'"):
+            _ = tf.train.Example
+        with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[tfrecord\]'"):
+            exec("from aioqueue.compat.v1.train import Example")
+
+    def test_so_do_records(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setitem(sys.modules, "google_crc32c", None)
+        with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[tfrecord\]'"):
+            list(tf.python_io.tf_record_iterator(str(tmp_path / "r")))
+        with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[tfrecord\]'"):
+            tf.python_io.TFRecordWriter(str(tmp_path / "r"))
 
 
 class TestReasons:

@@ -11,11 +11,13 @@ import difflib
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 __all__ = ("REASONS", "AbsentNameError", "explain", "names_of", "reason_of")
 
 PACKAGE = "aioqueue.compat.v1"
+MOST_NEAR = 3
 
 TRAINING = (
     "gradients and optimisers belong to your framework: run the training step between two"
@@ -36,6 +38,9 @@ SUMMARIES = (
 IMAGES = "pictures are decoded, and no more: change them in a tf.py_func, with Pillow or OpenCV"
 LOOPS = "use tf.while_loop, a NumPy function on the tensor, or a loop around Session.run"
 DEVICES = "everything runs on NumPy in this process; tf.device is accepted and has no effect"
+NUMPY = "NumPy's functions work on tensors: np.linalg.norm(x) is an op that a session runs"
+TABLES = "tables are out of scope: look keys up in a dict, in a tf.py_func"
+TESTS = "tests need nothing of it: unittest and pytest do"
 EAGER = "ops are deferred here: build them, then run them with tf.Session"
 ESTIMATORS = "estimators are out of scope: loop over tf.train.MonitoredSession instead"
 LMDB = "it would need the package lmdb: read the database in a tf.py_func"
@@ -48,6 +53,7 @@ REASONS: dict[str, str] = {
     **dict.fromkeys(
         (
             "AggregationMethod",
+            "ConditionalAccumulator",
             "GradientTape",
             "clip_by_global_norm",
             "custom_gradient",
@@ -76,6 +82,7 @@ REASONS: dict[str, str] = {
             "contrib.learn",
             "contrib.rnn",
             "contrib.slim",
+            "feature_column",
             "keras",
             "layers",
             "losses",
@@ -89,6 +96,7 @@ REASONS: dict[str, str] = {
             "saved_model",
             "train.Checkpoint",
             "train.CheckpointSaverHook",
+            "train.CheckpointSaverListener",
             "train.Saver",
             "train.checkpoint_exists",
             "train.get_checkpoint_state",
@@ -100,11 +108,33 @@ REASONS: dict[str, str] = {
         CHECKPOINTS,
     ),
     **dict.fromkeys(
-        ("Summary", "summary", "train.SummarySaverHook", "train.SummaryWriter"), SUMMARIES
+        (
+            "Summary",
+            "profiler",
+            "summary",
+            "train.ProfilerHook",
+            "train.SummarySaverHook",
+            "train.SummaryWriter",
+        ),
+        SUMMARIES,
     ),
     **dict.fromkeys(("image",), IMAGES),
-    **dict.fromkeys(("foldl", "foldr", "map_fn", "scan"), LOOPS),
-    **dict.fromkeys(("config", "distribute", "tpu", "train.replica_device_setter"), DEVICES),
+    **dict.fromkeys(("TensorArray", "foldl", "foldr", "map_fn", "scan"), LOOPS),
+    **dict.fromkeys(
+        (
+            "config",
+            "contrib.staging",
+            "distribute",
+            "tpu",
+            "train.GlobalStepWaiterHook",
+            "train.WorkerSessionCreator",
+            "train.replica_device_setter",
+        ),
+        DEVICES,
+    ),
+    **dict.fromkeys(("fft", "linalg", "norm", "signal", "spectral", "svd"), NUMPY),
+    **dict.fromkeys(("contrib.lookup", "lookup"), TABLES),
+    **dict.fromkeys(("test",), TESTS),
     **dict.fromkeys(("contrib.eager", "enable_eager_execution", "enable_v2_behavior"), EAGER),
     **dict.fromkeys(("estimator", "train.Supervisor"), ESTIMATORS),
     **dict.fromkeys(("LMDBReader",), LMDB),
@@ -160,7 +190,7 @@ def explain(path: str) -> str:
     reason = reason_of(path)
     if reason is not None:
         parts[0] += f": {reason}"
-    near = list(_near(path))
+    near = _near(path)
     if near:
         parts.append(f"Near it: {', '.join(near)}")
     elif reason is None:
@@ -185,31 +215,29 @@ def _path(module: str, name: str) -> str:
     return f"{module.removeprefix(PACKAGE)}.{name}".lstrip(".")
 
 
-def _near(path: str) -> Iterator[str]:
+def _near(path: str) -> list[str]:
     """Names that may be meant: the same one in another namespace, then similar ones in its own."""
     space, _, name = path.rpartition(".")
-    spaces = dict(_namespaces())
+    spaces = dict(_namespaces(sys.modules[PACKAGE], ""))
     same = [
-        f"tf.{_join(other, found)}"
+        _join(other, found)
         for other, names in spaces.items()
         for found in names
         if found.lower() == name.lower() and _join(other, found) != path
     ]
-    yield from same
-    if space in spaces and len(name) > 2:
-        for found in difflib.get_close_matches(name, spaces[space], n=3, cutoff=0.7):
-            if f"tf.{_join(space, found)}" not in same:
-                yield f"tf.{_join(space, found)}"
+    near = sorted(same, key=len)[:MOST_NEAR]
+    similar = difflib.get_close_matches(name, spaces.get(space, ()), n=MOST_NEAR, cutoff=0.75)
+    near += [_join(space, found) for found in similar]
+    return [f"tf.{found}" for found in dict.fromkeys(near)]
 
 
-def _namespaces() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The public namespaces that are loaded, as ``("train", ("Coordinator", ...))``."""
-    package = sys.modules[PACKAGE]
-    yield "", package.__all__
-    for name in package.__all__:
-        namespace = sys.modules.get(f"{PACKAGE}.{name}")
-        if namespace is not None:
-            yield name, namespace.__all__
+def _namespaces(module: ModuleType, path: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The public namespaces from one on, as ``("train", ("Coordinator", ...))``."""
+    yield path, module.__all__
+    for name in module.__all__:
+        found = vars(module).get(name)
+        if isinstance(found, ModuleType):
+            yield from _namespaces(found, _join(path, name))
 
 
 def _join(space: str, name: str) -> str:
