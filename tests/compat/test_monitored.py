@@ -183,6 +183,23 @@ class TestLife:
                 kind(scaffold=scaffold)
         assert not graph.finalized
 
+    def test_a_hook_that_fails_at_the_beginning(self, kind: Any, graph: Any) -> None:
+        """Nothing that was made stays behind."""
+        made = []
+
+        class Hook(tf.train.SessionRunHook):
+            def after_create_session(self, session: Any, coord: Any) -> None:
+                made.append((session, coord))
+                raise ValueError("mine")
+
+        numbers()
+        with pytest.raises(ValueError, match="mine"):
+            kind(hooks=[Hook()])
+        ((session, coord),) = made
+        assert session.closed
+        coord.join(stop_grace_period_secs=10)
+        assert not graph.finalized
+
     def test_an_init_function(self, kind: Any) -> None:
         variable = tf.Variable(1)
         value = tf.placeholder(tf.int32, [])

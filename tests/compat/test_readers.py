@@ -381,3 +381,15 @@ class TestState:
             sess.run(reader.serialize_state())
         with pytest.raises(tf.errors.UnimplementedError, match=r"^Reader RestoreState"):
             sess.run(reader.restore_state(b""))
+
+
+def test_closing_the_session_closes_the_file(graph: Any, text: Path) -> None:
+    """Also while somebody uses the reader: then by whoever does."""
+    sess = tf.Session()
+    reader = tf.TextLineReader()
+    read = reader.read(work(sess, text, close=False))
+    sess.run(read)
+    behind = sess.run(reader.reader_ref)
+    assert behind._records is not None
+    behind.use(sess.close)
+    assert behind._records is None

@@ -43,6 +43,7 @@ class ReaderResource:
         # A lock whose waiters can be cancelled, as those of a queue can: the token in this queue.
         self._turn = sync.FIFOQueue(1)
         self._turn.enqueue(None)
+        self._closed = False
         self._records: Iterator[Record] | None = None
         self._forget()
 
@@ -52,10 +53,7 @@ class ReaderResource:
     def use(self, action: Callable[[], T]) -> T:
         """Have it alone for a call, waiting for others."""
         self._turn.dequeue()
-        try:
-            return action()
-        finally:
-            self._turn.enqueue_nowait(None)
+        return self._used(action)
 
     def try_use(self, action: Callable[[], Any]) -> Any:
         """Have it alone for a call; `WOULD_WAIT` if somebody else has it."""
@@ -63,10 +61,15 @@ class ReaderResource:
             self._turn.dequeue_nowait()
         except aioqueue.QueueEmpty:
             return WOULD_WAIT
+        return self._used(action)
+
+    def _used(self, action: Callable[[], T]) -> T:
         try:
             return action()
         finally:
             self._turn.enqueue_nowait(None)
+            if self._closed:
+                self.close()
 
     def read(self, queue: QueueResource, take: Callable[[], Any]) -> Any:
         """One record, from the next items of work if need be.
@@ -136,8 +139,10 @@ class ReaderResource:
         self._work = b""
 
     def close(self) -> None:
-        """Close the file in progress; the session is over."""
-        self._drop()
+        """Close the file in progress, now or when whoever uses it is done: the session is over."""
+        self._closed = True
+        if self._records is not None:
+            self.try_use(self._drop)
 
     def produced(self) -> Any:
         """How many records it has produced."""

@@ -240,10 +240,15 @@ class _Life:
         # Nothing is a clean stop: a runner that has run out of data closes its queue, and that is
         # what the training loop notices.
         self.coord = Coordinator(clean_stop_exception_types=[])
-        if get_collection(GraphKeys.QUEUE_RUNNERS):
-            start_queue_runners(sess=self.session, coord=self.coord)
-        for hook in hooks:
-            hook.after_create_session(self.session, self.coord)
+        try:
+            if get_collection(GraphKeys.QUEUE_RUNNERS):
+                start_queue_runners(sess=self.session, coord=self.coord)
+            for hook in hooks:
+                hook.after_create_session(self.session, self.coord)
+        except BaseException:
+            self.coord.request_stop()
+            self.session.close()
+            raise
 
     def run(self, fetches: Any, feed_dict: Any, options: Any, run_metadata: Any) -> Any:
         """One run with what the hooks add to it."""
