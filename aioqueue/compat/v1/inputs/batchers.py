@@ -23,12 +23,8 @@ from aioqueue.compat.v1.ops.branches import cond
 from aioqueue.compat.v1.ops.control import group, no_op
 from aioqueue.compat.v1.ops.selecting import boolean_mask
 from aioqueue.compat.v1.ops.static import constant_value
-from aioqueue.compat.v1.queues.queues import (
-    FIFOQueue,
-    PaddingFIFOQueue,
-    QueueBase,
-    RandomShuffleQueue,
-)
+from aioqueue.compat.v1.queues.base import QueueBase
+from aioqueue.compat.v1.queues.queues import FIFOQueue, PaddingFIFOQueue, RandomShuffleQueue
 
 __all__ = (
     "Components",

@@ -1,0 +1,472 @@
+"""`tf.QueueBase`: methods that build ops, which a session runs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from aioqueue.compat.v1 import errors
+from aioqueue.compat.v1.core import dtypes as tf_dtypes
+from aioqueue.compat.v1.core.convert import convert_to_tensor
+from aioqueue.compat.v1.core.dtypes import DType
+from aioqueue.compat.v1.core.graph import Operation, Tensor, op
+from aioqueue.compat.v1.core.scopes import name_scope
+from aioqueue.compat.v1.core.shapes import Dimension, TensorShape, as_shape
+from aioqueue.compat.v1.ops.static import constant_value
+from aioqueue.compat.v1.queues.resources import QueueResource, type_names
+from aioqueue.compat.v1.queues.signature import Signature
+
+__all__ = ("QueueBase",)
+
+_SCALAR = TensorShape([])
+
+
+class QueueBase:
+    """A queue as a script sees it: every method adds an op to the graph, and a session runs it.
+
+    Args:
+        dtypes: one per component.
+        shapes: one per component, or ``None`` if elements may have any shape.
+        names: one per component, or ``None``; with names, elements and batches are dicts.
+        queue_ref: the tensor that stands for the queue itself.
+
+    Raises:
+        ValueError: there are more or fewer shapes or names than dtypes.
+    """
+
+    def __init__(
+        self,
+        dtypes: Sequence[Any],
+        shapes: Sequence[Any] | None,
+        names: Sequence[str] | None,
+        queue_ref: Tensor,
+    ) -> None:
+        if names is not None and len(names) != len(dtypes):
+            raise ValueError(
+                "Queue names must have the same length as dtypes,"
+                f"received len(names)={len(names)},len {len(dtypes)}"
+            )
+        self._signature = Signature(
+            list(dtypes),
+            None if shapes is None else [as_shape(shape) for shape in shapes],
+            None if names is None else list(names),
+        )
+        self._queue_ref = queue_ref
+        self._base_name = queue_ref.op.name.rsplit("/", 1)[-1]
+
+    def __repr__(self) -> str:
+        return f"<tf.{type(self).__name__} '{self.name}' [{self._signature!r}]>"
+
+    @staticmethod
+    def from_list(index: Any, queues: list[QueueBase]) -> QueueBase:
+        """The queue at an index that is known only when ops of it are run.
+
+        Args:
+            index: an integer tensor.
+            queues: of the same dtypes and names; they may be of different kinds. Where shapes
+                differ, the static shape is unknown.
+
+        Returns:
+            A queue whose ops are those of the queue that `index` then chooses.
+
+        Raises:
+            TypeError: it is no list of queues, or their dtypes or names differ.
+        """
+        if (
+            not isinstance(queues, list)
+            or not queues
+            or not all(isinstance(queue, QueueBase) for queue in queues)
+        ):
+            raise TypeError("A list of queues expected")
+        first = queues[0]
+        if any(queue._signature.types != first._signature.types for queue in queues):
+            raise TypeError("Queues do not have matching component dtypes.")
+        if any(queue.names != first.names for queue in queues):
+            raise TypeError("Queues do not have matching component names.")
+        shapes = [
+            functools.reduce(TensorShape.most_general_compatible_shape, of_component)
+            for of_component in zip(*(queue.shapes for queue in queues), strict=True)
+        ]
+        position = convert_to_tensor(index, name="index")
+        if not position.dtype.is_integer:
+            raise TypeError(f"index: got a {position.dtype.name} tensor; expected an integer one")
+        refs = [queue.queue_ref for queue in queues]
+        gathered = op("GatherV2", [position, *refs], [(tf_dtypes.resource, _SCALAR)], _gather)
+        return QueueBase(first.dtypes, shapes, first.names, gathered.outputs[0])
+
+    @property
+    def queue_ref(self) -> Tensor:
+        """The tensor that stands for the queue itself, for ops that use queues."""
+        return self._queue_ref
+
+    @property
+    def name(self) -> str:
+        """The full name of the op that makes the queue."""
+        return self._queue_ref.op.name
+
+    @property
+    def dtypes(self) -> list[Any]:
+        """The components' dtypes, as they were given."""
+        return self._signature.dtypes
+
+    @property
+    def shapes(self) -> list[TensorShape]:
+        """The components' shapes; unknown where elements may have any."""
+        return self._signature.static_shapes
+
+    @property
+    def names(self) -> list[str] | None:
+        """The components' names; ``None`` where they have none."""
+        return self._signature.names
+
+    def enqueue(self, vals: Any, name: str | None = None) -> Operation:
+        """An op that puts one element in, and waits while the queue is full.
+
+        Running it on a closed queue raises `tf.errors.CancelledError`.
+
+        Args:
+            vals: the components in a list or tuple, in a dict if they have names, or the only one.
+            name: of the op.
+
+        Raises:
+            ValueError: a static shape or a tensor's dtype is wrong, or the names are.
+            TypeError: a Python value does not fit its component's dtype.
+        """
+        with name_scope(name, f"{self._base_name}_enqueue", _listed(vals)) as scope:
+            tensors = self._components(vals)
+            for tensor, shape in zip(tensors, self.shapes, strict=False):
+                tensor.shape.assert_is_compatible_with(shape)
+            return self._enqueue_op(
+                "QueueEnqueueV2", tensors, QueueResource.enqueue, QueueResource.try_enqueue, scope
+            )
+
+    def enqueue_many(self, vals: Any, name: str | None = None) -> Operation:
+        """An op that puts the rows of a batch in, one after another, waiting while it is full.
+
+        The rows stay together: no other enqueue comes between them. Running it on a closed queue
+        raises `tf.errors.CancelledError`; rows that are in by then stay in.
+
+        Args:
+            vals: as for `enqueue`, each component with a first dimension more, of the same size.
+            name: of the op.
+
+        Raises:
+            ValueError: a static shape or a tensor's dtype is wrong, or the names are.
+            TypeError: a Python value does not fit its component's dtype.
+        """
+        with name_scope(name, f"{self._base_name}_EnqueueMany", _listed(vals)) as scope:
+            tensors = self._components(vals)
+            rows = Dimension(None)
+            for tensor, shape in zip(tensors, self.shapes, strict=False):
+                rows = rows.merge_with(tensor.shape.with_rank_at_least(1)[0])
+                tensor.shape[1:].assert_is_compatible_with(shape)
+            return self._enqueue_op(
+                "QueueEnqueueManyV2",
+                tensors,
+                QueueResource.enqueue_many,
+                QueueResource.try_enqueue_many,
+                scope,
+            )
+
+    def dequeue(self, name: str | None = None) -> Any:
+        """Tensors of one element taken out; running them waits for one.
+
+        Running it on a queue that is closed and empty raises `tf.errors.OutOfRangeError`.
+
+        Args:
+            name: of the op.
+
+        Returns:
+            The tensor of the only component, a list of those of several, a dict if they have names.
+        """
+
+        def kernel(step: Any, resource: QueueResource) -> Any:
+            return resource.dequeue()
+
+        def try_now(step: Any, resource: QueueResource) -> Any:
+            return resource.try_dequeue()
+
+        made = op(
+            "QueueDequeueV2",
+            [self._queue_ref],
+            list(zip(self._signature.types, self.shapes, strict=True)),
+            kernel,
+            name=name or f"{self._base_name}_Dequeue",
+            waits=True,
+            attrs={"try_now": try_now},
+        )
+        return self._result(made)
+
+    def dequeue_many(self, n: Any, name: str | None = None) -> Any:
+        """Tensors of n elements taken out as one batch; running them waits for all n.
+
+        They may be more than the capacity. Running it on a closed queue with fewer than n elements
+        raises `tf.errors.OutOfRangeError`.
+
+        Args:
+            n: an int32.
+            name: of the op.
+
+        Returns:
+            As from `dequeue`, with a first dimension more.
+
+        Raises:
+            ValueError: n is a negative constant.
+            TypeError: n is no int32.
+        """
+
+        def kernel(step: Any, resource: QueueResource, count: Any) -> Any:
+            return resource.dequeue_many(_count(count))
+
+        def try_now(step: Any, resource: QueueResource, count: Any) -> Any:
+            return resource.try_dequeue_batch(_count(count), up_to=False)
+
+        return self._batch("DequeueMany", n, name, kernel, try_now, fixed=True)
+
+    def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
+        """Tensors of n elements taken out as one batch, or of the last ones of a closed queue.
+
+        Running it on a queue that is closed and empty raises `tf.errors.OutOfRangeError`.
+
+        Args:
+            n: an int32.
+            name: of the op.
+
+        Returns:
+            As from `dequeue`, with a first dimension more, of unknown size.
+
+        Raises:
+            TypeError: n is no int32.
+        """
+
+        def kernel(step: Any, resource: QueueResource, count: Any) -> Any:
+            return resource.dequeue_up_to(_count(count))
+
+        def try_now(step: Any, resource: QueueResource, count: Any) -> Any:
+            return resource.try_dequeue_batch(_count(count), up_to=True)
+
+        return self._batch("DequeueUpTo", n, name, kernel, try_now, fixed=False)
+
+    def close(self, cancel_pending_enqueues: bool = False, name: str | None = None) -> Operation:
+        """An op that closes the queue.
+
+        What is inside can still be dequeued. A plain close waits until the enqueues that came
+        before it are in; enqueues that come after it fail. Closing again by a plain close raises
+        `tf.errors.CancelledError`.
+
+        Args:
+            cancel_pending_enqueues: fail the enqueues that are waiting, instead of waiting for
+                them; this may be done any number of times.
+            name: of the op.
+
+        Raises:
+            TypeError: ``cancel_pending_enqueues`` is no bool.
+        """
+        if not isinstance(cancel_pending_enqueues, bool):
+            raise TypeError(
+                "Expected bool for argument 'cancel_pending_enqueues'"
+                f" not {cancel_pending_enqueues!r}."
+            )
+
+        def kernel(step: Any, resource: QueueResource) -> None:
+            resource.close(cancel_pending_enqueues=cancel_pending_enqueues)
+            step.check()
+
+        def try_now(step: Any, resource: QueueResource) -> Any:
+            return resource.try_close(cancel_pending_enqueues=cancel_pending_enqueues)
+
+        return op(
+            "QueueCloseV2",
+            [self._queue_ref],
+            [],
+            kernel,
+            name=name or f"{self._base_name}_Close",
+            waits=not cancel_pending_enqueues,
+            attrs={
+                "cancel_pending_enqueues": cancel_pending_enqueues,
+                "try_now": try_now,
+                "scoped": False,  # a close that has begun is not withdrawn
+            },
+        )
+
+    def is_closed(self, name: str | None = None) -> Tensor:
+        """A bool tensor: whether the queue is closed, that is, closing is done.
+
+        Args:
+            name: of the op.
+        """
+
+        def kernel(step: Any, resource: QueueResource) -> Any:
+            return np.bool_(resource.is_closed())
+
+        return self._look("QueueIsClosedV2", "Is_Closed", tf_dtypes.bool, kernel, name)
+
+    def size(self, name: str | None = None) -> Tensor:
+        """An int32 tensor: how many elements are inside, without those that a waiting batch holds.
+
+        Args:
+            name: of the op.
+        """
+
+        def kernel(step: Any, resource: QueueResource) -> Any:
+            return np.int32(resource.size())
+
+        return self._look("QueueSizeV2", "Size", tf_dtypes.int32, kernel, name)
+
+    def _look(
+        self,
+        op_type: str,
+        what: str,
+        dtype: DType,
+        kernel: Callable[..., Any],
+        name: str | None,
+    ) -> Tensor:
+        name = name or f"{self._base_name}_{what}"
+        return op(op_type, [self._queue_ref], [(dtype, _SCALAR)], kernel, name=name).outputs[0]
+
+    def _components(self, vals: Any) -> list[Tensor]:
+        """The components of an element or a batch as tensors of their dtypes, in order."""
+        names = self.names
+        if isinstance(vals, Mapping):
+            if not names:
+                raise ValueError("Queue must have names to enqueue a dictionary")
+            if sorted(names, key=str) != sorted(vals, key=str):
+                raise ValueError(
+                    "Keys in dictionary to enqueue do not match names of Queue. "
+                    f" Dictionary: {sorted(vals, key=str)},Queue: {sorted(names, key=str)}"
+                )
+            values: Sequence[Any] = [vals[name] for name in names]
+        elif names:
+            raise ValueError("You must enqueue a dictionary in a Queue with names")
+        else:
+            values = _listed(vals)
+        # Not strict: as in TensorFlow, surplus components are dropped, and missing ones are told
+        # when the op runs.
+        pairs = zip(values, self._signature.types, strict=False)
+        return [
+            convert_to_tensor(value, dtype=dtype, name=f"component_{index}")
+            for index, (value, dtype) in enumerate(pairs)
+        ]
+
+    def _enqueue_op(
+        self,
+        op_type: str,
+        tensors: list[Tensor],
+        put: Callable[[QueueResource, Any], None],
+        try_put: Callable[[QueueResource, Any], Any],
+        name: str,
+    ) -> Operation:
+        kernel: Callable[..., Any]
+        try_now: Callable[..., Any]
+        if len(tensors) != len(self._signature.types):
+            kernel = try_now = self._signature_mismatch(tensors)
+        elif len(tensors) == 1:
+
+            def kernel(step: Any, resource: QueueResource, value: Any) -> None:
+                put(resource, value)
+
+            def try_now(step: Any, resource: QueueResource, value: Any) -> Any:
+                return try_put(resource, value)
+
+        else:
+
+            def kernel(step: Any, resource: QueueResource, *values: Any) -> None:
+                put(resource, values)
+
+            def try_now(step: Any, resource: QueueResource, *values: Any) -> Any:
+                return try_put(resource, values)
+
+        return op(
+            op_type,
+            [self._queue_ref, *tensors],
+            [],
+            kernel,
+            name=name,
+            waits=True,
+            attrs={"try_now": try_now},
+        )
+
+    def _signature_mismatch(self, tensors: list[Tensor]) -> Callable[..., Any]:
+        have = type_names([tf_dtypes.resource, *(tensor.dtype for tensor in tensors)])
+        expected = type_names([tf_dtypes.resource, *self._signature.types])
+
+        def kernel(step: Any, *values: Any) -> None:
+            raise errors.InvalidArgumentError(
+                None, None, f"Signature mismatch, have: {have}-> expected: {expected}->"
+            )
+
+        return kernel
+
+    def _batch(
+        self,
+        what: str,
+        n: Any,
+        name: str | None,
+        kernel: Callable[..., Any],
+        try_now: Callable[..., Any],
+        *,
+        fixed: bool,
+    ) -> Any:
+        with name_scope(name, f"{self._base_name}_{what}", [self._queue_ref]) as scope:
+            rows = _row_count(n, f"Queue{what}V2")
+            known = constant_value(rows) if fixed else None
+            size = None if known is None else int(known.item())
+            if size is not None and size < 0:
+                raise ValueError(
+                    f"Input 'n' must be >= 0, but is {size} for '{scope.rstrip('/')}'"
+                    f" (op: 'Queue{what}V2')."
+                )
+            made = op(
+                f"Queue{what}V2",
+                [self._queue_ref, rows],
+                [
+                    (dtype, TensorShape([size]).concatenate(shape))
+                    for dtype, shape in zip(self._signature.types, self.shapes, strict=True)
+                ],
+                kernel,
+                name=scope,
+                waits=True,
+                attrs={"try_now": try_now},
+            )
+        return self._result(made)
+
+    def _result(self, made: Operation) -> Any:
+        tensors = made.outputs
+        if self.names:
+            return dict(zip(self.names, tensors, strict=True))
+        return tensors[0] if len(tensors) == 1 else tensors
+
+
+def _row_count(n: Any, op_type: str) -> Tensor:
+    if isinstance(n, Tensor) and n.dtype != tf_dtypes.int32:
+        raise TypeError(
+            f"Input 'n' of '{op_type}' Op has type {n.dtype.name} that does not match expected type"
+            " of int32."
+        )
+    return convert_to_tensor(n, dtype=tf_dtypes.int32, name="n")
+
+
+def _count(n: Any) -> int:
+    """The number of rows, which TensorFlow also took in a vector of one."""
+    if np.size(n) != 1:
+        raise errors.InvalidArgumentError(
+            None, None, f"n: got shape {list(np.shape(n))}; expected a scalar"
+        )
+    return int(n.item())
+
+
+def _gather(step: Any, index: Any, *resources: QueueResource) -> QueueResource:
+    if not 0 <= index < len(resources):
+        raise errors.InvalidArgumentError(
+            None, None, f"indices = {index} is not in [0, {len(resources)})"
+        )
+    return resources[int(index)]
+
+
+def _listed(vals: Any) -> list[Any]:
+    if isinstance(vals, Mapping):
+        return list(vals.values())
+    return list(vals) if isinstance(vals, list | tuple) else [vals]
