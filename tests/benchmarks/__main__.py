@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tests.benchmarks import batches, elements, pipelines, report, scaling
+from tests.benchmarks import batches, compat, elements, pipelines, report, scaling
 from tests.benchmarks.harness import Comparison, Mode
 
 PARTS = {
@@ -12,6 +12,7 @@ PARTS = {
     "batches": batches.measure,
     "pipelines": pipelines.measure,
     "scaling": scaling.measure,
+    "compat": compat.measure,
 }
 
 

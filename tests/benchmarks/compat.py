@@ -1,0 +1,110 @@
+"""Rows 20 and 21: `aioqueue.compat.v1` beside TensorFlow, running the same program.
+
+The runner's rows are measured in processes of their own, alternately, since its threads would
+disturb what comes after: ``python -m tests.benchmarks.compat LIBRARY COUNT`` runs one.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import Any
+
+from tests.benchmarks.harness import Comparison, Mode, Row, compare, installed
+
+__all__ = ("measure",)
+
+BATCH = 128
+THREADS = 4
+
+
+def library(name: str) -> Any:
+    """The module that a script calls ``tf``."""
+    if name == "TensorFlow":
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        import tensorflow
+
+        tensorflow.compat.v1.disable_v2_behavior()
+        return tensorflow.compat.v1
+    import aioqueue.compat.v1
+
+    return aioqueue.compat.v1
+
+
+def pairs(name: str, n: int) -> Callable[[], float]:
+    """Seconds for one enqueue and one dequeue, each a run of the session."""
+    tf = library(name)
+    graph = tf.Graph()
+    with graph.as_default():
+        queue = tf.FIFOQueue(50, [tf.float32, tf.int32], [[4], []])
+        enqueue = queue.enqueue([tf.constant([1.0, 2, 3, 4]), tf.constant(3)])
+        dequeue = queue.dequeue()
+    session = tf.Session(graph=graph)
+
+    def run() -> float:
+        start = perf_counter()
+        for _ in range(n):
+            session.run(enqueue)
+            session.run(dequeue)
+        return (perf_counter() - start) / n
+
+    return run
+
+
+def feed(name: str, count: int) -> float:
+    """Examples per second that four threads of a queue runner feed to one consumer."""
+    tf = library(name)
+    with tf.Graph().as_default():
+        queue = tf.FIFOQueue(1000, [tf.float32, tf.int32], [[4], []])
+        enqueue = queue.enqueue([tf.constant([1.0, 2, 3, 4]), tf.constant(3)])
+        batch = queue.dequeue_many(BATCH)
+        tf.train.add_queue_runner(tf.train.QueueRunner(queue, [enqueue] * THREADS))
+        with tf.Session() as session:
+            coord = tf.train.Coordinator()
+            threads = tf.train.start_queue_runners(session, coord)
+            session.run(batch)
+            start = perf_counter()
+            for _ in range(count // BATCH):
+                session.run(batch)
+            rate = count / (perf_counter() - start)
+            coord.request_stop()
+            coord.join(threads)
+    return rate
+
+
+def feed_apart(name: str, count: int) -> float:
+    command = [sys.executable, "-m", "tests.benchmarks.compat", name, str(count)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return float(output.splitlines()[-1])
+
+
+def measure(mode: Mode) -> Iterator[Comparison]:
+    """Rows 20 and 21, where TensorFlow is installed."""
+    if not installed("tensorflow"):
+        return
+    n = mode.scaled(10_000)
+    yield compare(
+        Row("20", "compat.v1: enqueue and dequeue by Session.run", "TensorFlow", 5.0),
+        pairs("aioqueue", n),
+        pairs("TensorFlow", n // 5),
+        mode,
+        names=("aioqueue", "TensorFlow"),
+    )
+    names = ("aioqueue", "TensorFlow")
+    rates: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(max(1, mode.rounds // 2)):
+        for name in names:
+            rates[name].append(feed_apart(name, 2_000 if mode.quick else 200_000))
+    yield Comparison(
+        Row("21", "compat.v1: QueueRunner of 4 threads, dequeue_many(128)", "TensorFlow", 2.0),
+        [ours / theirs for ours, theirs in zip(*rates.values(), strict=True)],
+        {name: f"{statistics.median(each):,.0f} examples/s" for name, each in rates.items()},
+    )
+
+
+if __name__ == "__main__":
+    print(feed(sys.argv[1], int(sys.argv[2])))
