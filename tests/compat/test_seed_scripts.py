@@ -206,8 +206,8 @@ def test_a_script_gives_the_documented_result(tmp_path: Path, name: str) -> None
 
 def test_coordinated_loops_stop_together(tmp_path: Path) -> None:
     done = run(written(tmp_path, COORDINATOR_LOOPS))
-    lines = done.stdout.splitlines()
-    assert lines.count("stopped") == 10, done.stderr
-    assert lines.count("request stop") >= 1
-    assert lines[-1] == "True True"
+    # Lines of several threads may run into each other.
+    assert done.stdout.count("stopped") == 10, done.stderr
+    assert done.stdout.count("request stop") >= 1
+    assert done.stdout.endswith("True True\n")
     assert done.stderr == ""
