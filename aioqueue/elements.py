@@ -97,6 +97,7 @@ class Component:
         "_high",
         "_is_float",
         "_low",
+        "_own_scalar",
         "dtype",
         "fixed",
         "label",
@@ -125,6 +126,8 @@ class Component:
             self.dtype = np.dtype(object)
         self._castable: dict[np.dtype[Any], bool] = {self.dtype: True}
         self._is_float = self.dtype.kind in "fc"
+        # NumPy's scalars of exactly this dtype; not those whose dtype says more than their type.
+        self._own_scalar = self.dtype.type if self.dtype.kind in "biufc" else None
         self._low, self._high = _bounds(self.dtype)
 
     def __repr__(self) -> str:
@@ -161,7 +164,7 @@ class Component:
             elif kind is float:
                 if self._is_float and (self._low <= value <= self._high or not isfinite(value)):
                     return value
-            elif kind is self.text:
+            elif kind is self._own_scalar or kind is self.text:
                 return value
         if self.scalar and self.dtype.kind == "O" and not self.text:
             return value
