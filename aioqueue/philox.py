@@ -31,6 +31,7 @@ _SHIFT: Final = np.uint64(32)
 _MULTIPLIERS: Final = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL: Final = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS: Final = 10
+_FEW_BLOCKS: Final = 8
 _FIRST_BLOCKS: Final = 16
 _MOST_BLOCKS: Final = 1024
 
@@ -57,16 +58,24 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def philox_blocks(seed: int, seed2: int, first: int, count: int) -> NDArray[np.uint32]:
-    """The words of blocks ``first`` to ``first + count``, as one flat array of ``4 * count``.
+def philox_blocks(
+    seed: int, seed2: int, first: int, count: int, *, stride: int = 1
+) -> NDArray[np.uint32]:
+    """The words of some blocks, as one flat array of ``4 * count``.
 
     Args:
         seed: the 64-bit key.
         seed2: the upper 64 bits of the counter; the lower 64 bits count blocks.
         first: number of the first block.
         count: how many blocks.
+        stride: how far each is from the one before.
     """
-    blocks = np.arange(first, first + count, dtype=np.uint64)
+    if count <= _FEW_BLOCKS:
+        words: list[int] = []
+        for number in range(first, first + count * stride, stride):
+            words += _block(seed, seed2, number)
+        return np.array(words, np.uint32)
+    blocks = np.arange(first, first + count * stride, stride, dtype=np.uint64)
     c0, c1 = blocks & _LOW, blocks >> _SHIFT
     c2 = np.full(count, seed2 & 0xFFFFFFFF, np.uint64)
     c3 = np.full(count, (seed2 >> 32) & 0xFFFFFFFF, np.uint64)
@@ -82,6 +91,23 @@ def philox_blocks(seed: int, seed2: int, first: int, count: int) -> NDArray[np.u
         )
         k0, k1 = (k0 + _WEYL[0]) & 0xFFFFFFFF, (k1 + _WEYL[1]) & 0xFFFFFFFF
     return np.stack((c0, c1, c2, c3), axis=1).astype(np.uint32).ravel()
+
+
+def _block(seed: int, seed2: int, number: int) -> tuple[int, int, int, int]:
+    """The words of one block, in Python's ints: quicker than NumPy for a few blocks."""
+    c0, c1 = number & 0xFFFFFFFF, (number >> 32) & 0xFFFFFFFF
+    c2, c3 = seed2 & 0xFFFFFFFF, (seed2 >> 32) & 0xFFFFFFFF
+    k0, k1 = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
+    for _ in range(_ROUNDS):
+        p0, p2 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
+        c0, c1, c2, c3 = (
+            (p2 >> 32) ^ c1 ^ k0,
+            p2 & 0xFFFFFFFF,
+            (p0 >> 32) ^ c3 ^ k1,
+            p0 & 0xFFFFFFFF,
+        )
+        k0, k1 = (k0 + _WEYL[0]) & 0xFFFFFFFF, (k1 + _WEYL[1]) & 0xFFFFFFFF
+    return c0, c1, c2, c3
 
 
 class PhiloxWords:

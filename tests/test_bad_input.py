@@ -23,7 +23,7 @@ HUGE = 2**63
 
 
 def refused(message: str) -> pytest.RaisesExc[InvalidArgumentError]:
-    """Expect a refusal whose message begins so; it is a ``ValueError``, as semantics.md says."""
+    """Expect a refusal whose message begins so; it is a ``ValueError``."""
     assert issubclass(InvalidArgumentError, ValueError)
     return pytest.raises(InvalidArgumentError, match=f"^{message}")
 

@@ -1,4 +1,4 @@
-"""Stopping together, joining and reporting: `semantics.md` section 8, in every world."""
+"""Stopping together, joining and reporting, in every world."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ ONES = 0xFFFFFFFF
 
 
 def block(counter: tuple[int, int, int, int], key: tuple[int, int]) -> list[int]:
-    """Philox 4x32-10, as told in section 3 of `tensorflow1.md`: one block, in Python's integers."""
+    """Philox 4x32-10 once more, as its authors tell it: one block, in Python's integers."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
@@ -57,14 +57,21 @@ def test_known_answers(
 
 
 def test_blocks_do_not_depend_on_how_many_are_made() -> None:
-    together = philox_blocks(5, 6, 0, 9).tolist()
-    apart = [word for number in range(9) for word in philox_blocks(5, 6, number, 1).tolist()]
-    assert together == apart == list(itertools.islice(words_of(5, 6), 36))
+    together = philox_blocks(5, 6, 0, 29).tolist()
+    apart = [word for number in range(29) for word in philox_blocks(5, 6, number, 1).tolist()]
+    assert together == apart == list(itertools.islice(words_of(5, 6), 4 * 29))
+
+
+@pytest.mark.parametrize("count", [0, 3, 20])
+def test_blocks_may_be_left_out(count: int) -> None:
+    whole = philox_blocks(5, 6, 2, 3 * count).reshape(-1, 4)
+    assert philox_blocks(5, 6, 2, count, stride=3).reshape(-1, 4).tolist() == whole[::3].tolist()
 
 
 def test_the_counter_carries_into_its_second_word() -> None:
-    made = philox_blocks(1, 2, ONES, 2).tolist()
-    assert made == block((ONES, 0, 2, 0), (1, 0)) + block((0, 1, 2, 0), (1, 0))
+    expected = block((ONES, 0, 2, 0), (1, 0)) + block((0, 1, 2, 0), (1, 0))
+    assert philox_blocks(1, 2, ONES, 2).tolist() == expected
+    assert philox_blocks(1, 2, ONES, 100).tolist()[:8] == expected
 
 
 @pytest.mark.parametrize("pair", [(0, 1), (87654321, 3), (2**31 - 2, 2**31 - 2), (7, 0)])

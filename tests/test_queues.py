@@ -1,4 +1,4 @@
-"""What every operation does, in every world: `semantics.md` 1 to 7, sentence by sentence."""
+"""What every operation does, in every world: the promises of its documentation, one by one."""
 
 from __future__ import annotations
 

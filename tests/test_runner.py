@@ -1,4 +1,4 @@
-"""Workers that keep a queue filled: `semantics.md` section 8, for tasks, threads and mixtures."""
+"""Workers that keep a queue filled, for tasks, threads and mixtures."""
 
 from __future__ import annotations
 
