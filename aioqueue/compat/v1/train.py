@@ -62,12 +62,14 @@ from aioqueue.compat.v1.session.hooks import (
     StopAtStepHook,
 )
 from aioqueue.compat.v1.session.monitored import (
-    ChiefSessionCreator,
     MonitoredSession,
     MonitoredTrainingSession,
+    SingularMonitoredSession,
+)
+from aioqueue.compat.v1.session.scaffold import (
+    ChiefSessionCreator,
     Scaffold,
     SessionCreator,
-    SingularMonitoredSession,
 )
 
 __all__ = (

@@ -13,35 +13,26 @@ from types import TracebackType
 from typing import Any, Self
 
 from aioqueue.compat.v1 import errors, logging
-from aioqueue.compat.v1.absent import CHECKPOINTS
 from aioqueue.compat.v1.coordination.coordinator import Coordinator
 from aioqueue.compat.v1.coordination.runners import start_queue_runners
 from aioqueue.compat.v1.core.graph import get_default_graph
 from aioqueue.compat.v1.core.scopes import GraphKeys, get_collection
-from aioqueue.compat.v1.ops.control import group
-from aioqueue.compat.v1.ops.initializing import (
-    global_variables_initializer,
-    local_variables_initializer,
-    report_uninitialized_variables,
-    tables_initializer,
-)
-from aioqueue.compat.v1.ops.variables import (
-    global_variables,
-)
 from aioqueue.compat.v1.session.hooks import (
     SessionRunArgs,
     SessionRunContext,
     SessionRunHook,
     SessionRunValues,
 )
-from aioqueue.compat.v1.session.session import Session
+from aioqueue.compat.v1.session.scaffold import (
+    ChiefSessionCreator,
+    Scaffold,
+    SessionCreator,
+    refuse_checkpoints,
+)
 
 __all__ = (
-    "ChiefSessionCreator",
     "MonitoredSession",
     "MonitoredTrainingSession",
-    "Scaffold",
-    "SessionCreator",
     "SingularMonitoredSession",
     "StepContext",
 )
@@ -51,157 +42,6 @@ PREEMPTED = (errors.AbortedError, errors.UnavailableError)
 
 DEFAULT = object()
 """Stands for TensorFlow's own period for saving what is out of scope here."""
-
-
-class Scaffold:
-    """The operations that bring a graph into being: what initialises it, and when it is ready.
-
-    Args:
-        init_op: initialises the model; None for all global variables.
-        init_feed_dict: fed to it.
-        init_fn: called after it as ``init_fn(scaffold, session)``.
-        ready_op: fetches the names of what is not initialised; None for those of all variables.
-        ready_for_local_init_op: the same, asked before ``local_init_op`` runs.
-        local_init_op: initialises what each session has of its own; None for all local variables,
-            such as epoch counters, and tables.
-        summary_op: out of scope.
-        saver: out of scope.
-        copy_from_scaffold: a scaffold to take what is None from.
-        local_init_feed_dict: fed to ``local_init_op``.
-
-    Raises:
-        NotImplementedError: ``saver`` was given.
-    """
-
-    init_op: Any
-    init_feed_dict: Any
-    init_fn: Callable[[Scaffold, Any], object] | None
-    ready_op: Any
-    ready_for_local_init_op: Any
-    local_init_op: Any
-    local_init_feed_dict: Any
-    summary_op: Any
-
-    def __init__(
-        self,
-        init_op: Any = None,
-        init_feed_dict: Mapping[Any, Any] | None = None,
-        init_fn: Callable[[Scaffold, Any], object] | None = None,
-        ready_op: Any = None,
-        ready_for_local_init_op: Any = None,
-        local_init_op: Any = None,
-        summary_op: Any = None,
-        saver: Any = None,
-        copy_from_scaffold: Scaffold | None = None,
-        local_init_feed_dict: Mapping[Any, Any] | None = None,
-    ) -> None:
-        _refuse_checkpoints(saver=saver)
-        given = {
-            "init_op": init_op,
-            "init_feed_dict": init_feed_dict,
-            "init_fn": init_fn,
-            "ready_op": ready_op,
-            "ready_for_local_init_op": ready_for_local_init_op,
-            "local_init_op": local_init_op,
-            "local_init_feed_dict": local_init_feed_dict,
-            "summary_op": summary_op,
-        }
-        for name, value in given.items():
-            setattr(self, name, getattr(copy_from_scaffold, name, None) if value is None else value)
-
-    def finalize(self) -> Scaffold:
-        """Make what is still None, and let nothing be added to the default graph from then on."""
-        if self.init_op is None:
-            self.init_op = _collected(GraphKeys.INIT_OP, global_variables_initializer)
-        if self.local_init_op is None:
-            self.local_init_op = _collected(
-                GraphKeys.LOCAL_INIT_OP,
-                lambda: group(local_variables_initializer(), tables_initializer()),
-            )
-        if self.ready_for_local_init_op is None:
-            self.ready_for_local_init_op = _collected(
-                GraphKeys.READY_FOR_LOCAL_INIT_OP,
-                lambda: report_uninitialized_variables(global_variables()),
-            )
-        if self.ready_op is None:
-            self.ready_op = _collected(GraphKeys.READY_OP, report_uninitialized_variables)
-        get_default_graph().finalize()
-        return self
-
-    def initialize(self, session: Any) -> None:
-        """Initialise everything in a new session.
-
-        Args:
-            session: the session.
-
-        Raises:
-            RuntimeError: something is not initialised all the same; it is named.
-        """
-        session.run(self.init_op, feed_dict=self.init_feed_dict)
-        if self.init_fn is not None:
-            self.init_fn(self, session)
-        self._check(session, self.ready_for_local_init_op, "ready for local_init")
-        session.run(self.local_init_op, feed_dict=self.local_init_feed_dict)
-        self._check(session, self.ready_op, "ready")
-
-    def _check(self, session: Any, op: Any, what: str) -> None:
-        missing = [name.decode() for name in session.run(op)]
-        if missing:
-            raise RuntimeError(
-                f"Init operations did not make model {what}.  Init op: {_name(self.init_op)}, init"
-                f" fn: {self.init_fn}, local_init_op: {_name(self.local_init_op)}, error:"
-                f" Variables not initialized: {', '.join(missing)}"
-            )
-
-
-class SessionCreator:
-    """Base class of what makes the session of a `MonitoredSession`."""
-
-    def create_session(self) -> Any:
-        """Make a session, ready to be used."""
-        raise NotImplementedError("create_session is not implemented.")
-
-
-class ChiefSessionCreator(SessionCreator):
-    """Makes sessions that initialise the model.
-
-    Args:
-        scaffold: what initialises it; None for one with every default.
-        master: target of the session.
-        config: configuration of the session.
-        checkpoint_dir: out of scope.
-        checkpoint_filename_with_path: out of scope.
-
-    Raises:
-        NotImplementedError: something of what is out of scope was given.
-    """
-
-    def __init__(
-        self,
-        scaffold: Scaffold | None = None,
-        master: str = "",
-        config: Any = None,
-        checkpoint_dir: str | None = None,
-        checkpoint_filename_with_path: str | None = None,
-    ) -> None:
-        _refuse_checkpoints(
-            checkpoint_dir=checkpoint_dir,
-            checkpoint_filename_with_path=checkpoint_filename_with_path,
-        )
-        self._scaffold = Scaffold() if scaffold is None else scaffold
-        self._master = master
-        self._config = config
-
-    def create_session(self) -> Session:
-        """Make a session in which everything is initialised."""
-        self._scaffold.finalize()
-        session = Session(self._master, graph=get_default_graph(), config=self._config)
-        try:
-            self._scaffold.initialize(session)
-        except BaseException:
-            session.close()
-            raise
-        return session
 
 
 class StepContext:
@@ -597,7 +437,7 @@ def MonitoredTrainingSession(  # noqa: N802  # TensorFlow's name
     Raises:
         NotImplementedError: something of what is out of scope was given.
     """
-    _refuse_checkpoints(checkpoint_dir=checkpoint_dir, summary_dir=summary_dir)
+    refuse_checkpoints(checkpoint_dir=checkpoint_dir, summary_dir=summary_dir)
     if not is_chief:
         raise NotImplementedError(
             "is_chief: got False; sessions of several processes are out of scope, so that"
@@ -608,27 +448,7 @@ def MonitoredTrainingSession(  # noqa: N802  # TensorFlow's name
     return MonitoredSession(creator, everything, stop_grace_period_secs)
 
 
-def _refuse_checkpoints(**arguments: Any) -> None:
-    for name, value in arguments.items():
-        if value is not None:
-            raise NotImplementedError(f"{name}: got {value!r}; {CHECKPOINTS}")
-
-
 def _check_feeds(ours: Mapping[Any, Any], theirs: Mapping[Any, Any], who: str) -> None:
     conflicts = [one for one in theirs if one in ours]
     if conflicts:
         raise RuntimeError(f"Same tensor is fed by {who}. Conflict(s): {conflicts}")
-
-
-def _name(op: Any) -> str:
-    return str(getattr(op, "name", op))
-
-
-def _collected(key: str, make: Callable[[], Any]) -> Any:
-    """What the default graph's collection has under a key; else a new one, which is put there."""
-    found = get_collection(key)
-    if found:
-        return found[0]
-    made = make()
-    get_default_graph().add_to_collection(key, made)
-    return made
