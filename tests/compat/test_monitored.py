@@ -296,6 +296,15 @@ class TestPreemption:
         ):
             sess.run(number)
 
+    def test_a_preempted_thread_is_why_a_run_has_failed(self) -> None:
+        """Which by itself has only met the end of the input."""
+        element = failing_runner(tf.errors.AbortedError(None, None, "preempted"))
+        sess = tf.train.SingularMonitoredSession()
+        with pytest.raises(tf.errors.AbortedError, match="preempted"):
+            sess.run(element)
+        with pytest.raises(tf.errors.AbortedError, match="preempted"):
+            sess.close()
+
     def test_so_it_does_if_making_it_fails(self) -> None:
         number = tf.constant(1)
         creator = tf.train.ChiefSessionCreator()
