@@ -16,7 +16,6 @@ import logging
 import multiprocessing
 import pickle
 import signal
-import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from typing import Any, Final
 from aioqueue import InvalidArgumentError, OutOfRangeError, WorkerDiedError
 from aioqueue.inputs.calls import Call, Item, function_name
 from aioqueue.inputs.shared_memory import Arena, unpack
+from aioqueue.inputs.starting import StartedProcess
 from aioqueue.inputs.worker_process import Outcome, Report, Sent, failure_of_message, work
 from aioqueue.inputs.workers import EnqueueOp, Prepared, ThreadWorkers
 
@@ -141,9 +141,8 @@ class _Process:
         self.tasks: dict[int, _Task] = {}  # what it has to prepare, by number
         self.freed: deque[int] = deque()  # places in the arena that it may use again
         self.arena = Arena(arena_size)
-        context = _context()
-        self.connection, theirs = context.Pipe()
-        self._process = context.Process(
+        self.connection, theirs = multiprocessing.Pipe()
+        self._process: Any = StartedProcess(
             target=work, args=(theirs, self.arena), name=name, daemon=True
         )
         try:
@@ -449,11 +448,6 @@ class ProcessWorkers(ThreadWorkers):
             )
             self._totals.give_up(culprit.item, error, culprit.failures + culprit.deaths)
             self._deliver(Prepared(culprit.item, is_skipped=True))
-
-
-def _context() -> Any:
-    """How processes are started: never by fork, which would copy locks that threads hold."""
-    return multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 
 
 def _how(exitcode: int) -> str:

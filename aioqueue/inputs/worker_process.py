@@ -1,9 +1,9 @@
 """What a worker process does: prepare the items that come through a pipe, and send examples back.
 
-The main thread prepares. Another one reads the pipe, for three reasons: the parent never has to
-wait for a worker that is busy, so that the two cannot wait for each other; when the parent is gone,
-even killed, the worker ends at once, whatever it is doing; and examples that are held, so that
-several go in one message, go when the next one takes long.
+The main thread prepares. A second one reads the pipe and never waits for anything else: so the
+parent need not wait for a worker that is busy, nor the two for each other; and when the parent is
+gone, even killed, the worker ends at once, whatever it is doing. Examples are held until several
+can go in one message; a third thread sends them when the next one takes long.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _read(connection: Connection, inbox: SimpleQueue[bytes], outbox: _Outbox) ->
             message = connection.recv_bytes()
         except (EOFError, OSError):
             os._exit(_PARENT_GONE)
-        outbox.may_hold = True
+        outbox.hold()
         inbox.put(message)
 
 
@@ -121,13 +121,15 @@ class _Outbox:
 
     def __init__(self, connection: Connection, arena: Arena) -> None:
         self.allocator = Allocator(arena.size)
-        self.may_hold = True
+        self._may_hold = True
+        self._is_late = threading.Event()
         self._connection = connection
         self._arena = arena
         self._lock = threading.Lock()  # guards all below, and the sending
         self._outcomes: list[Outcome] = []
         self._bytes = 0
         self._seconds = 0.0
+        threading.Thread(target=self._send_late, daemon=True).start()
 
     def add(self, number: int, made: Any, has_failed: bool, seconds: float) -> None:
         """Add what has become of an item, and how long that took."""
@@ -144,7 +146,7 @@ class _Outbox:
             self._outcomes.append((number, message, blocks, has_failed))
             self._bytes += len(message) + sum(size for _, size in blocks)
             self._seconds += seconds
-            if self._bytes >= _MOST_BYTES or not self.may_hold:
+            if self._bytes >= _MOST_BYTES or not self._may_hold:
                 self._flush()
 
     def flush(self) -> None:
@@ -153,10 +155,19 @@ class _Outbox:
             if self._outcomes:
                 self._flush()
 
+    def hold(self) -> None:
+        """Hold outcomes from now on."""
+        self._may_hold = True
+
     def let_go(self) -> None:
-        """Send what there is, and from now on each outcome as it comes."""
-        self.may_hold = False
-        self.flush()
+        """Have what there is sent, and from now on each outcome as it comes. Does not wait."""
+        self._may_hold = False
+        self._is_late.set()
+
+    def _send_late(self) -> None:
+        while self._is_late.wait():
+            self._is_late.clear()
+            self.flush()
 
     def send(self, report: Report) -> None:
         """Send a report; without a parent there is nothing left to do."""
