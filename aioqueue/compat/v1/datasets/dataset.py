@@ -342,7 +342,8 @@ class Dataset:
     ) -> Dataset:
         """A dataset of the same elements in random order, drawn from a buffer.
 
-        The same seeds give the order that TensorFlow gave.
+        The same seed gives the order that TensorFlow gave. Without one here, and with one of the
+        graph, the order is the same each time, but another one than TensorFlow's.
 
         Args:
             buffer_size: how many elements the buffer holds.
