@@ -52,7 +52,9 @@ def main() -> int:
                 bar.write(program.script())
                 continue
             verdict = compare(program)
-            row.unsteady += verdict.unsteady
+            if verdict.unsteady:
+                row.unsteady += 1
+                bar.write(f"{program.kind}, seed {program.seed}: differed once, and not again")
             if verdict.kinder is not None:
                 row.kinder[verdict.kinder] += 1
             if verdict.difference is not None:

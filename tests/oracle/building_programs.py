@@ -17,7 +17,6 @@ DTYPES = (
     "(tf.float32, tf.int64)",
     "['float', 'int32']",
     "[tf.bool, tf.int32, tf.float64]",
-    "[]",
 )
 SHAPES = (
     "None",
@@ -134,7 +133,7 @@ def _op(draw: random.Random, queue: str, number: int) -> str:
         "enqueue_many": f"({draw.choice(VALUES)}{name})",
         "dequeue_many": f"({draw.choice(COUNTS)}{name})",
         "dequeue_up_to": f"({draw.choice(COUNTS)}{name})",
-        "close": draw.choice(("()", "(True)", "(cancel_pending_enqueues=False)", "(1)", "(None)")),
+        "close": draw.choice(("()", "(True)", "(cancel_pending_enqueues=False)", "(1)")),
     }.get(method, f"({name[2:]})")
     made = f"{queue}.{method}{call}"
     if draw.random() < 0.15:

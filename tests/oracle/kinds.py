@@ -1,16 +1,29 @@
-"""All kinds of programs, and how many there are of each."""
+"""All kinds of programs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from tests.oracle.building_programs import BUILDING
+from tests.oracle.coordinator_programs import COORDINATOR
+from tests.oracle.input_programs import INPUTS
 from tests.oracle.program import Maker, Program, made_from
 from tests.oracle.queue_programs import QUEUES
+from tests.oracle.reader_programs import READERS
+from tests.oracle.runner_programs import RUNNERS
+from tests.oracle.sharing_programs import SHARING
 
 __all__ = ("KINDS", "chosen", "programs")
 
-KINDS: dict[str, Maker] = {**QUEUES, **BUILDING}
+KINDS: dict[str, Maker] = {
+    **QUEUES,
+    **BUILDING,
+    **SHARING,
+    **COORDINATOR,
+    **RUNNERS,
+    **INPUTS,
+    **READERS,
+}
 """What writes the programs of each kind."""
 
 

@@ -18,9 +18,16 @@ PRIVATE_NUMBER = re.compile(r"'_\d+_")
 # TensorFlow 2 tells where a node was made before what has happened, and once more if several failed.
 PREAMBLE = re.compile(r"\AGraph execution error:\n\n(.*?^Node: '[^\n]*'\n)*", re.DOTALL | re.MULTILINE)
 SEVERAL = re.compile(r"\A\d+ root error\(s\) found\.\n\s*\(0\) \w+: ")
-NODE = re.compile(r"\s*\[\[.*", re.DOTALL)
+NODE = re.compile(r"\s*\n\s*\[\[.*", re.DOTALL)
 # How TensorFlow 2 shows the node that was to be built.
 BUILT_NODE = re.compile(r" for '\{\{node .*| for '[^']*' \(op: .*", re.DOTALL)
+# What TensorFlow 2 says around the message of TensorFlow 1.
+AROUND = re.compile(
+    r"\A(component_\d+: "
+    r"|Expected \w+ passed to parameter '\w+' of op '\w+', got .* of type '\w+' instead\. Error: "
+    r"|Tried to convert '\w+' to a tensor and failed\. Error: )",
+    re.DOTALL,
+)
 
 
 def told(value: Any) -> Outcome:
@@ -32,14 +39,14 @@ def told(value: Any) -> Outcome:
     if isinstance(value, Mapping):
         return ("dict", *((str(key), told(item)) for key, item in sorted(value.items())))
     if isinstance(value, (list, tuple)):
-        return (type(value).__name__, *map(told, value))
+        return (_sequence(value), *map(told, value))
     return (type(value).__name__, repr(value))
 
 
 def made(value: Any) -> Outcome:
     """Something that a line of a program has built: names, dtypes, shapes."""
     if isinstance(value, (list, tuple)):
-        return (type(value).__name__, *map(made, value))
+        return (_sequence(value), *map(made, value))
     if isinstance(value, Mapping):
         return ("dict", *((str(key), made(item)) for key, item in sorted(value.items())))
     if hasattr(value, "enqueue_many"):
@@ -68,7 +75,12 @@ def text_of(error: BaseException) -> str:
     text = str(getattr(error, "message", error))
     text = SEVERAL.sub("", PREAMBLE.sub("", text))
     text = BUILT_NODE.sub("", NODE.sub("", text))
-    return PRIVATE_NUMBER.sub("'_N_", text).strip()
+    return AROUND.sub("", PRIVATE_NUMBER.sub("'_N_", text)).strip()
+
+
+def _sequence(value: Any) -> str:
+    """What kind of sequence it is; of named tuples, whose classes have many names, the fields."""
+    return " ".join(getattr(value, "_fields", [type(value).__name__]))
 
 
 def _listed(values: Any) -> Any:

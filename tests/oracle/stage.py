@@ -14,6 +14,7 @@ Besides ``tf``, ``np`` and ``sys`` the lines may use:
 from __future__ import annotations
 
 import ast
+import logging
 import sys
 import threading
 from collections.abc import Sequence
@@ -212,10 +213,13 @@ def play(
     Returns:
         For each line, and for the end, what was seen.
     """
+    # Threads that fail are part of the play.
     hook, threading.excepthook = threading.excepthook, lambda args: None
+    logging.disable()
     try:
         return Stage(tf, folder, guard).play(lines)
     finally:
+        logging.disable(logging.NOTSET)
         threading.excepthook = hook
 
 
