@@ -93,3 +93,7 @@ def raises_odd_error(number: int) -> int:
 
 def busy_or_unlucky(number: int) -> int:
     return never_ends(number) if number % 13 else refuses_thirteens(number)
+
+
+def slow_from_fifty(number: int) -> int:
+    return never_ends(number) if number >= 50 else number

@@ -26,6 +26,7 @@ from aioqueue.inputs import worker_process
 from aioqueue.inputs.policies import Retry
 from aioqueue.inputs.prepare import PrepareRunner, prepare
 from aioqueue.inputs.sources import items
+from aioqueue.inputs.starting import StartedProcess
 from tests.inputs import functions
 from tests.inputs.preparing import drained, failures_of, prepared
 from tests.worlds import PATIENCE, AsyncioWorld, ThreadWorld, World, spin_until, waiting
@@ -179,6 +180,19 @@ class TestEveryItemOnce:
             spin_until(lambda: waiting(queue) > 0 and len(taken) == 8)
             assert sorted(queue) == list(range(0, 200, 2))
 
+    def test_large_items_and_large_results(self) -> None:
+        """More than a pipe holds, both ways: neither side waits for the other."""
+        source = [bytes([number]) * 1_000_000 for number in range(12)]
+        got, _ = results(bytes.upper, source, workers=1, ordered=True)
+        assert got == [data.upper() for data in source]
+
+    def test_a_fast_item_does_not_wait_for_a_slow_one(self) -> None:
+        """Though both are in one chunk, and would go in one message."""
+        queue = sync.FIFOQueue(100)
+        with sync.Coordinator() as coord:
+            coord.start(runner_of(functions.slow_from_fifty, queue, range(60), workers=1))
+            assert sorted(queue.dequeue_many(50, timeout=PATIENCE)) == list(range(50))
+
 
 class TestArrays:
     """They come through shared memory, which is used again and again."""
@@ -281,6 +295,25 @@ class TestWorkersThatDie:
             os.kill(pids()[0], signal.SIGKILL)
             assert sorted(queue) == list(range(0, 200, 2))
         assert runner.statistics().workers_died == 1
+
+    def test_exit_codes_are_read_once(self) -> None:
+        """Whoever asks, and however many do at once."""
+        for _ in range(10):
+            process = StartedProcess(daemon=True)
+            process.start()
+            codes: list[int | None] = []
+
+            def ask(process: Any = process, codes: list[int | None] = codes) -> None:
+                process.join(PATIENCE)
+                codes.append(process.exitcode)
+
+            threads = [threading.Thread(target=ask, daemon=True) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(PATIENCE)
+            assert codes == [0] * 8
+            process.close()
 
 
 class TestFailures:
