@@ -19,13 +19,22 @@ NEED_ALL_LOOPS = [
     f"test_{name}.py" for name in ("cancellation", "coordinator", "loopers", "threads")
 ]
 collect_ignore = NEED_ALL_LOOPS if MISSING else []
+HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
+collect_ignore_glob = [] if HAS_TENSORFLOW else ["compat/test_*_oracle.py", "oracle/test_*.py"]
 
 
-def pytest_report_header() -> str:
+def pytest_report_header() -> list[str]:
     """Say which tests are left out, and why."""
-    if not MISSING:
-        return "event loops: asyncio, trio, uvloop"
-    return f"without {', '.join(MISSING)}: not run: {', '.join(NEED_ALL_LOOPS)}"
+    loops = "event loops: asyncio, trio, uvloop"
+    if MISSING:
+        loops = f"without {', '.join(MISSING)}: not run: {', '.join(NEED_ALL_LOOPS)}"
+    oracle = "compared with TensorFlow"
+    if not HAS_TENSORFLOW:
+        oracle = (
+            f"TensorFlow is not installed: not run: {', '.join(collect_ignore_glob)}"
+            " (pip install '.[oracle]')"
+        )
+    return [loops, oracle]
 
 
 def made(kind: type[WorldT]) -> WorldT:
