@@ -20,7 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
+from zlib import crc32
 
+from hypothesis import seed
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -31,6 +33,7 @@ from hypothesis.stateful import (
 )
 
 from tests.proof.codec import KINDS, Codec
+from tests.proof.effort import IS_LONG
 from tests.proof.model import Call, Outcome, Reference, Rules, follow
 from tests.proof.stage import LANES, Stage, outcome_of
 
@@ -45,6 +48,7 @@ LANE_NUMBERS = st.integers(0, 2)
 SMALL = st.integers(0, 4)
 CAPACITIES = st.sampled_from([1, 2, 3, None])
 KEPT = st.integers(0, 2)
+INSIDE = st.integers(0, 3)
 RUNS = st.sampled_from([True, False])
 NO_OR_YES = st.booleans()
 TIMEOUTS = st.sampled_from([None, None, 0, 3])
@@ -61,8 +65,11 @@ class Program(RuleBasedStateMachine):
         stage=st.sampled_from(sorted(LANES)),
         capacity=CAPACITIES,
         keep=KEPT,
+        inside=INSIDE,
     )
-    def start(self, kind: str, stage: str, capacity: int | None, keep: int) -> None:
+    def start(
+        self, kind: str, stage: str, capacity: int | None, keep: int = 0, inside: int = 0
+    ) -> None:
         """Make the queue; only a shuffle queue has anything to keep, less than its capacity."""
         Program.played += 1
         self.kind = kind
@@ -81,6 +88,8 @@ class Program(RuleBasedStateMachine):
         self.next_row = 0
         self.unanswered = 0
         self.failed = False
+        for _ in range(min(inside, capacity or inside)):
+            self.enqueue_nowait()
 
     # Calls that may have to wait.
 
@@ -189,6 +198,25 @@ class Program(RuleBasedStateMachine):
                 state.cancel(made)
             self._after(runs)
 
+    @rule(place=SMALL, puts=NO_OR_YES, runs=RUNS)
+    def cancel_in_the_hand_over(self, place: int, puts: bool, runs: bool = True) -> None:
+        """Let a task that waits have what it waits for, perhaps, and cancel it before it runs.
+
+        Args:
+            place: which one, of those that wait to put in or to take out; one more of them begins
+                before, and perhaps has to wait.
+        """
+        if self.may_begin():
+            begin = self.enqueue if puts else self.dequeue
+            begin(lane=place)
+        waiting = self._waiting(puts)
+        if waiting:
+            if puts:
+                self.dequeue_nowait(runs=False)
+            else:
+                self.enqueue_nowait(runs=False)
+            self.cancel(waiting[place % len(waiting)].number, runs)
+
     @rule(seconds=st.sampled_from([1, 2, 3]), runs=RUNS)
     def advance(self, seconds: int, runs: bool = True) -> None:
         """Let time pass."""
@@ -245,6 +273,17 @@ class Program(RuleBasedStateMachine):
             del self.stage
 
     # How it is done.
+
+    def _waiting(self, puts: bool) -> list[Call]:
+        """The tasks that have not ended, of those who put in or of those who take out."""
+        return [
+            call
+            for call in self.began
+            if call.is_put is puts
+            and call.lane != "thread"
+            and call.method != "wait_closed"
+            and call.number not in self.outcomes
+        ]
 
     def may_begin(self) -> bool:
         return len(self.began) < MOST_CALLS
@@ -408,12 +447,23 @@ class Program(RuleBasedStateMachine):
 
 
 def programs_of(kind: str, stage: str) -> type[Program]:
-    """Programs of one kind of queue on one stage; printed, they are plain `Program`."""
+    """Programs of one kind of queue on one stage; printed, they are plain `Program`.
+
+    Other ones for each, but the same in each run, unless they are to be played for long.
+    """
 
     class OfOneKind(Program):
-        @initialize(kind=st.just(kind), stage=st.just(stage), capacity=CAPACITIES, keep=KEPT)
-        def start(self, kind: str, stage: str, capacity: int | None, keep: int) -> None:
-            super().start(kind, stage, capacity, keep)
+        @initialize(
+            kind=st.just(kind),
+            stage=st.just(stage),
+            capacity=CAPACITIES,
+            keep=KEPT,
+            inside=INSIDE,
+        )
+        def start(
+            self, kind: str, stage: str, capacity: int | None, keep: int = 0, inside: int = 0
+        ) -> None:
+            super().start(kind, stage, capacity, keep, inside)
 
     OfOneKind.__name__ = Program.__name__
-    return OfOneKind
+    return seed(crc32(f"{kind} {stage}".encode()))(OfOneKind) if not IS_LONG else OfOneKind

@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from aioqueue.attempts import Attempt, Take
 from aioqueue.machine import Machine
 from tests.proof.codec import KINDS
-from tests.proof.effort import EFFORT, IS_LONG
+from tests.proof.effort import EFFORT
 from tests.proof.model import Call, Reference, Rules, follow
 from tests.proof.programs import Program, programs_of
 from tests.proof.stage import LANES
@@ -30,7 +30,6 @@ def profile(programs: int) -> settings:
     return settings(
         max_examples=programs,
         stateful_step_count=25,
-        derandomize=not IS_LONG,
         deadline=None,
         database=None,
         print_blob=False,

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -195,12 +196,54 @@ class TaskRun:
                 entry.is_gone = True
 
 
+def play(scene: Scene, choices: Choices) -> None:
+    TaskRun(scene, choices).run()
+
+
 @pytest.mark.parametrize("scene", SCENES, ids=str)
 def test_tasks(scene: Scene) -> None:
-    explored = explore(lambda choices: TaskRun(scene, choices).run())
+    explored = explore(partial(play, scene))
     print(f"\n{explored.schedules} schedules")
     assert explored.finished
     assert explored.schedules > 1
+
+
+TAKING: tuple[Call, ...] = (("dequeue",), ("dequeue_many", 2))
+PUTTING: tuple[Call, ...] = (("enqueue", 5), ("enqueue_many", (6, 7)))
+ALSO_PUTTING: tuple[Call, ...] = (("enqueue", 8), ("enqueue_many", (8, 9)))
+if IS_LONG:
+    TAKING += (("dequeue_up_to", 2, 1.0),)  # whose deadline passes at any time
+DISTURBANCES = {
+    "cancel the first": ("cancel", 0),
+    "cancel the second": ("cancel", 1),
+    "close": ("close", False),
+    "close and cancel": ("close", True),
+    "end a loop": ("end", 0),
+}
+
+
+def pairs(disturbance: Event, inner: bool) -> list[Scene]:
+    """Any two that wait on the same side, in one loop or two, and what disturbs their hand-over."""
+    scenes = []
+    for first, second, events, inside in (
+        (TAKING, TAKING, GRANTS, 0),
+        (PUTTING, ALSO_PUTTING, TAKES, 2),
+    ):
+        for one, other, loop in product(first, second, (0, 1)):
+            waiters = ((0, *one), (loop, *other))
+            scenes.append(Scene(waiters, (events, (disturbance,)), 2, inside, inner))
+    return scenes
+
+
+@pytest.mark.parametrize("inner", [False, True], ids=["from outside", "from within"])
+@pytest.mark.parametrize("disturbance", DISTURBANCES)
+def test_any_two_tasks(disturbance: str, inner: bool) -> None:
+    schedules = 0
+    for scene in pairs(DISTURBANCES[disturbance], inner):
+        explored = explore(partial(play, scene))
+        assert explored.finished
+        schedules += explored.schedules
+    print(f"\n{schedules} schedules")
 
 
 # Threads, and event loops that run in threads: every order in which they can take their locks, and
