@@ -25,7 +25,7 @@ from aioqueue.inputs.files import files
 from aioqueue.inputs.mixing import mix
 from aioqueue.inputs.policies import Retry
 from aioqueue.inputs.prepare import AsyncPrepareRunner, PrepareRunner, prepare
-from aioqueue.inputs.quarantine import Quarantined, read_quarantine
+from aioqueue.inputs.quarantine import Quarantined, QuarantinedItems, read_quarantine
 from aioqueue.inputs.readers import Reader, read_records, read_whole_files
 from aioqueue.inputs.records import TFRecordWriter, read_tfrecords
 from aioqueue.inputs.sources import Entry, Source, arrays, items, numbers, rng
@@ -44,6 +44,7 @@ __all__ = (
     "PrepareRunner",
     "PrepareStatistics",
     "Quarantined",
+    "QuarantinedItems",
     "Reader",
     "Retry",
     "Source",
