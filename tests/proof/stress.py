@@ -103,7 +103,7 @@ class _Worker:
     def _step(self) -> _Step:
         rng, load = self.rng, self.load
         patience = None
-        if load.interrupts and rng.random() < 0.2:
+        if load.interrupts and rng.random() < 0.1:
             patience = rng.choice([0, 1e-5, 1e-4])
         dice = rng.random()
         if self.produces:

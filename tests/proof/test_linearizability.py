@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.proof.effort import EFFORT
-from tests.proof.linearizability import NotLinearizableError, Op, Spec, check
+from tests.proof.linearizability import NotLinearizableError, Op, Spec, UndecidedError, check
 from tests.proof.stress import Load
 
 HISTORIES = {"objects": 9, "fifo": 8, "padding": 6, "shuffle": 6, "priority": 6}
@@ -35,13 +35,17 @@ def test_histories(
     """Half of the histories are made with threads that switch as often as they can."""
     half = HISTORIES[kind] * EFFORT // 2
     first = half if "many" in request.node.name else 0
-    most = 0
+    most = undecided = 0
     for seed in range(first, first + half):
         load = Load(seed, kind, interrupts=interrupts, ends_with=ENDINGS[ending])
         history = load.run()
         assert len(history) >= 1000
-        most = max(most, check(history, load.spec).configurations)
-    print(f"\n{half} histories, at most {most} configurations")
+        try:
+            most = max(most, check(history, load.spec).configurations)
+        except UndecidedError:
+            undecided += 1
+    print(f"\n{half} histories, at most {most} configurations, {undecided} undecided")
+    assert undecided <= 1 + half // 20
 
 
 def ops(*told: tuple[Any, ...], **options: Any) -> list[Op]:
@@ -272,7 +276,7 @@ class TestTheChecker:
 
     def test_gives_up(self) -> None:
         spec, told = LEGAL["one after the other"]
-        with pytest.raises(NotLinearizableError, match="given up"):
+        with pytest.raises(UndecidedError):
             check(ops(*told), spec, limit=2)
 
     @pytest.mark.parametrize("kind", ["objects", "shuffle", "priority"])
@@ -285,7 +289,7 @@ class TestTheChecker:
         check(history, load.spec)
         spoil(history, damage)
         with pytest.raises(NotLinearizableError):
-            check(history, load.spec, limit=100_000)
+            check(history, load.spec)
 
 
 def spoil(history: list[Op], damage: str) -> None:
