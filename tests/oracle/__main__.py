@@ -68,7 +68,9 @@ def main() -> int:
 
 def _print(table: dict[str, Row]) -> None:
     total = Row()
-    print(f"{'kind':<34}{'programs':>9}{'operations':>12}{'differences':>13}{'unsteady':>10}  kinder")
+    print(
+        f"{'kind':<34}{'programs':>9}{'operations':>12}{'differences':>13}{'unsteady':>10}  kinder"
+    )
     for kind, row in [*table.items(), ("all", total)]:
         print(
             f"{kind:<34}{row.programs:>9}{row.operations:>12}{row.differences:>13}"

@@ -101,6 +101,10 @@ COUNTS = (
     "np.int32(3)",
     "np.int64(3)",
 )
+METHODS = (
+    *("enqueue", "enqueue", "enqueue", "enqueue_many", "enqueue_many", "enqueue_many"),
+    *("dequeue", "dequeue_many", "dequeue_up_to", "close", "size", "is_closed"),
+)
 
 
 def building(draw: random.Random) -> list[str]:
@@ -111,9 +115,7 @@ def building(draw: random.Random) -> list[str]:
         arguments = [draw.choice(CAPACITIES)]
         if kind == "RandomShuffleQueue":
             arguments.append(draw.choice(("0", "2", "-1")))
-        arguments += [draw.choice(DTYPES), f"shapes={draw.choice(SHAPES)}"]
-        if draw.random() < 0.4:
-            arguments.append(f"names={draw.choice(NAMES)}")
+        arguments += _components(draw, kind)
         if draw.random() < 0.3:
             arguments.append(f"name={draw.choice(('None', repr('q'), repr('queue_1')))}")
         queue = f"q{number}"
@@ -122,12 +124,27 @@ def building(draw: random.Random) -> list[str]:
     return lines
 
 
+def _components(draw: random.Random, kind: str) -> list[str]:
+    """Dtypes, shapes and names, which fit each other more often than not."""
+    if draw.random() < 0.4:
+        made = [draw.choice(DTYPES), f"shapes={draw.choice(SHAPES)}"]
+        return [*made, f"names={draw.choice(NAMES)}"] if draw.random() < 0.4 else made
+    count = draw.randint(1, 2)
+    dtypes = draw.sample(("tf.int32", "tf.string", "tf.float32", "tf.bool"), count)
+    shapes = [draw.choice(([], [], [2], [2, 2])) for _ in range(count)]
+    if kind == "PaddingFIFOQueue":
+        shapes = [draw.choice(("[None]", "[None, 2]", "[2]")) for _ in range(count)]
+    made = [f"[{', '.join(dtypes)}]", f"shapes=[{', '.join(map(str, shapes))}]"]
+    if kind not in ("PaddingFIFOQueue", "PriorityQueue") and draw.random() < 0.3:
+        made.pop()
+    if draw.random() < 0.3:
+        made.append(f"names={['a', 'b', 'c'][: count + (kind == 'PriorityQueue')]}")
+    return made
+
+
 def _op(draw: random.Random, queue: str, number: int) -> str:
     name = f", name={draw.choice(('mine', 'a/b'))!r}" if draw.random() < 0.1 else ""
-    method = draw.choice(
-        ("enqueue", "enqueue", "enqueue_many", "enqueue_many", "dequeue", "dequeue_many")
-        + ("dequeue_up_to", "close", "size", "is_closed")
-    )
+    method = draw.choice(METHODS)
     call = {
         "enqueue": f"({draw.choice(VALUES)}{name})",
         "enqueue_many": f"({draw.choice(VALUES)}{name})",

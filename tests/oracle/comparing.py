@@ -125,9 +125,7 @@ def _once(program: Program, guard: int = GUARD) -> Verdict:
 
 def _alike(one: Difference, other: Difference) -> bool:
     """Whether two differences are of the same kind, so that one stands for the other."""
-    return _gist(one.theirs) == _gist(other.theirs) and _gist(one.ours) == _gist(
-        other.ours
-    )
+    return _gist(one.theirs) == _gist(other.theirs) and _gist(one.ours) == _gist(other.ours)
 
 
 def _gist(seen: list[Sight]) -> list[Outcome]:

@@ -55,6 +55,19 @@ WORK = (
     "lambda: (coord.wait_for_stop(), guarded({}))",
     "lambda: (gate.wait(), guarded({}))",
 )
+ACTIONS = {
+    "start": 6,
+    "stop": 3,
+    "report": 3,
+    "tuple": 1,
+    "guarded": 2,
+    "clear": 0.7,
+    "join": 5,
+    "look": 5,
+    "raise": 1,
+    "gate": 1,
+    "loop": 1,
+}
 
 
 def coordinator(draw: random.Random) -> list[str]:
@@ -63,20 +76,14 @@ def coordinator(draw: random.Random) -> list[str]:
         ("", "", "", "[ValueError]", "clean_stop_exception_types=(KeyError, ValueError)", "[]")
     )
     lines = [f"coord = tf.train.Coordinator({clean})", *HELPERS]
-    registered = 0
     for number in range(draw.randint(4, 14)):
         error = draw.choice(ERRORS)
-        action = draw.choices(
-            ("start", "stop", "report", "tuple", "guarded", "clear", "join", "look", "raise")
-            + ("gate", "loop"),
-            (6, 3, 3, 1, 2, 0.7, 5, 5, 1, 1, 1),
-        )[0]
+        action = draw.choices(list(ACTIONS), list(ACTIONS.values()))[0]
         if action == "start":
             work = draw.choice(WORK).format(error)
             lines.append(f"start('t{number}', {work})")
             if draw.random() < 0.4:
                 lines.append("if threads: coord.register_thread(threads[-1])")
-                registered += 1
         elif action == "join":
             lines.append(_join(draw))
         elif action == "loop":

@@ -42,7 +42,7 @@ def producer(draw: random.Random) -> list[str]:
     names = [f"file{at}" for at in range(count)]
     match draw.choice(("string", "string", "range", "slice", "slice", "input", "input")):
         case "string":
-            given = draw.choice((f"{names}", f"np.array({names})", f"tf.constant({names})"))
+            given = draw.choice((f"{names}", f"tuple({names})", f"tf.constant({names})"))
             if draw.random() < 0.06:
                 given = draw.choice(("[]", "tf.constant([], tf.string)", "''", "[1, 2]"))
             lines.append(f"q = tf.train.string_input_producer({given}, {options})")
@@ -112,9 +112,14 @@ def batcher(draw: random.Random) -> list[str]:
     maybe = draw.random() < 0.3
     many = draw.random() < 0.3
     pads = not shuffles and draw.random() < 0.4
-    tensors = _tensors(draw, ["pair", "rows"] if many and pads else ["pair"] if many else (
-        ["i", "text", "row", "half", "rows"] if pads else ["i", "text", "pair", "half"]
-    ))
+    tensors = _tensors(
+        draw,
+        ["pair", "rows"]
+        if many and pads
+        else ["pair"]
+        if many
+        else (["i", "text", "row", "half", "rows"] if pads else ["i", "text", "pair", "half"]),
+    )
     if many and not pads:
         tensors = draw.choice(
             ("[pair]", "[pair, tf.stack([text, text])]", "{'a': pair}", "[tf.stack([pair, pair])]")

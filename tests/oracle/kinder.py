@@ -52,8 +52,12 @@ KINDER: dict[str, str] = {
         " TensorFlow; here it is a scalar's."
     ),
     "op of an error": (
-        "Errors in a queue runner's thread, and of a queue whose shared name is that of another"
-        " kind of queue, have no op in TensorFlow; here they have the one that failed."
+        "TensorFlow finds no op for errors in a queue runner's thread, nor where a message has"
+        " brackets of its own, such as a shape; here an error has the op that failed."
+    ),
+    "array of file names": (
+        "string_input_producer of a NumPy array of several names raises ValueError in TensorFlow,"
+        " which asks for its truth value; here it is like a list."
     ),
     "scalar as a batch": (
         "A scalar fed to enqueue_many reads memory that is not its own in TensorFlow; here it"
@@ -94,9 +98,9 @@ def allowed(
         return "rows of a cancelled batch"
     got = dict(ours[number])
     for line, outcome in theirs[number]:
-        if "upto" in lines[line] and _is_short_priority_queue(outcome) and line in got:
-            if got[line][0] != "raises":
-                return "remainder of a priority queue"
+        is_remainder = line in got and got[line][0] != "raises"
+        if is_remainder and "upto" in lines[line] and _is_short_priority_queue(outcome):
+            return "remainder of a priority queue"
     return None
 
 

@@ -15,8 +15,10 @@ Outcome = tuple[Any, ...]
 
 # Queues and other resources without a shared name are numbered through the whole process.
 PRIVATE_NUMBER = re.compile(r"'_\d+_")
-# TensorFlow 2 tells where a node was made before what has happened, and once more if several failed.
-PREAMBLE = re.compile(r"\AGraph execution error:\n\n(.*?^Node: '[^\n]*'\n)*", re.DOTALL | re.MULTILINE)
+# TensorFlow 2 tells first where a node was made, and that there were others if several failed.
+PREAMBLE = re.compile(
+    r"\AGraph execution error:\n\n(.*?^Node: '[^\n]*'\n)*", re.DOTALL | re.MULTILINE
+)
 SEVERAL = re.compile(r"\A\d+ root error\(s\) found\.\n\s*\(0\) \w+: ")
 NODE = re.compile(r"\s*\n\s*\[\[.*", re.DOTALL)
 # How TensorFlow 2 shows the node that was to be built.

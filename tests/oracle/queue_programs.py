@@ -44,6 +44,7 @@ class Writer:
     size: int = 0
     closed: bool = False
     counter: int = 0
+    timed: bool = False
 
     def chance(self, probability: float) -> bool:
         return self.draw.random() < probability
@@ -200,6 +201,8 @@ class Writer:
             "size = q.size()",
             "closed = q.is_closed()",
         ]
+        if len(self.components) > 1 and not self.names and self.chance(0.2):
+            self.lines.append(f"puts2 = q.enqueue([{self.element()[0]}])")  # the others are missing
         for at in range(self.draw.choice((0, 0, 1, 2))):
             if self.chance(0.5):
                 self.lines.append(f"put{at} = q.enqueue({self.vals(self.element())})")
@@ -208,7 +211,9 @@ class Writer:
                 self.lines.append(f"puts{at} = q.enqueue_many({self.vals(self.batch(rows))})")
         if self.chance(0.3):
             self.lines.append(f"three = q.dequeue_many({self.draw.randint(0, 4)})")
-        self.lines.append("session()")
+        # A session whose runs all have a timeout takes no other.
+        self.timed = not self.blocks and self.chance(0.15)
+        self.lines.append("session(timeout=40)" if self.timed else "session()")
 
     def vals(self, values: list[str]) -> str:
         if self.names:
@@ -222,7 +227,7 @@ class Writer:
         arguments = [fetch]
         if feed:
             arguments.append(feed)
-        if timeout is not None:
+        if timeout is not None and not self.timed:
             arguments.append(f"timeout={timeout}")
         self.lines.append(f"{how}({', '.join(arguments)})")
 
@@ -242,8 +247,8 @@ class Writer:
             "take": 10,
             "batch": 7,
             "upto": 5,
-            "close": 1.2,
-            "cancel": 0.6,
+            "close": 2 if self.blocks else 1.2,
+            "cancel": 1 if self.blocks else 0.6,
             "both": 1 if self.kind in ("FIFOQueue", "PaddingFIFOQueue") else 0,
             "size": 4,
             "closed": 2,
@@ -275,7 +280,8 @@ class Writer:
 
     def _puts(self) -> bool:
         rows = self.draw.choice((0, 1, 2, 2, 3, 3, 4, 6))
-        wrong = self.chance(0.06) and rows > 0
+        several = self.components[0].shape is None and len(self.components) > 1
+        wrong = self.chance(0.2 if several else 0.06) and rows > 0
         stuck = not self.closed and self.room() < rows and not wrong
         if stuck and not self.blocks and self.chance(0.8):
             return self._take()
@@ -373,7 +379,7 @@ class Writer:
         return True
 
 
-def alone(kind: str) -> Maker:
+def one_thread(kind: str) -> Maker:
     """Programs of one thread on a kind of queue."""
 
     def write(draw: random.Random) -> list[str]:
@@ -401,7 +407,7 @@ def _written(writer: Writer, length: int) -> list[str]:
 
 _KINDS = ("FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue")
 QUEUES: dict[str, Maker] = {
-    **{f"{kind}, one thread": alone(kind) for kind in _KINDS},
+    **{f"{kind}, one thread": one_thread(kind) for kind in _KINDS},
     **{f"{kind}, blocked": blocked(kind) for kind in _KINDS},
 }
 """The kinds of programs of this module by name."""

@@ -18,14 +18,15 @@ TEXTS = (
     b"0123456789abcdef",
     b"0123456",
 )
+KINDS = (
+    *("TextLineReader", "TextLineReader", "FixedLengthRecordReader"),
+    *("WholeFileReader", "IdentityReader", "TFRecordReader"),
+)
 
 
 def reader(draw: random.Random) -> list[str]:
     """A reader of one kind, and files or work items of any content."""
-    kind = draw.choice(
-        ("TextLineReader", "TextLineReader", "FixedLengthRecordReader", "WholeFileReader")
-        + ("IdentityReader", "TFRecordReader")
-    )
+    kind = draw.choice(KINDS)
     lines = []
     count = draw.randint(1, 4)
     names = []

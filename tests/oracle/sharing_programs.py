@@ -1,4 +1,4 @@
-"""Programs of several queue ops that are one queue, and of one queue op that is several queues."""
+"""Programs of queue ops that are one queue, of one that is several, and of two in a chain."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _queue(draw: random.Random) -> str:
     odd = draw.choice((None, None, None, "kind", "capacity", "dtype", "shape", "own"))
     if draw.random() < 0.4:
         kind, more = "RandomShuffleQueue", f", {draw.choice((0, 0, 1))}"
-        seed = f", seed={draw.choice((3, 3, 4))}" if draw.random() < 0.7 else ""
+        seed = f", seed={draw.choice((3, 3, 3, 4))}"  # without one there is no order to compare
     else:
         kind, more, seed = "FIFOQueue", "", ""
     if odd == "kind":
@@ -55,9 +55,7 @@ def _queue(draw: random.Random) -> str:
     if odd is None and draw.random() < 0.2 and kind == "FIFOQueue":
         shape = "None"
     name = "other" if odd == "own" else "common"
-    return (
-        f"tf.{kind}({capacity}{more}, [tf.{dtype}], shapes={shape}{seed}, shared_name={name!r})"
-    )
+    return f"tf.{kind}({capacity}{more}, [tf.{dtype}], shapes={shape}{seed}, shared_name={name!r})"
 
 
 def listed(draw: random.Random) -> list[str]:
@@ -75,9 +73,10 @@ def listed(draw: random.Random) -> list[str]:
         lines[-1] = lines[-1].replace("b1", "b'b1'").replace("b2", "b'b2'")
         lines.append(f"size{at} = q{at}.size()")
     queues = ", ".join(f"q{at}" for at in range(count))
+    queues = f"[{queues}]" if draw.random() < 0.93 else f"({queues},)"
     lines += [
         "which = tf.placeholder(tf.int32)",
-        f"q = tf.QueueBase.from_list(which, {draw.choice(('[{}]', '[{}]', '[{}]', '({},)')).format(queues)})",
+        f"q = tf.QueueBase.from_list(which, {queues})",
         "put = q.enqueue([7, b'any'])",
         "take = q.dequeue()",
         "batch = q.dequeue_many(2)",
@@ -95,5 +94,45 @@ def listed(draw: random.Random) -> list[str]:
     return lines
 
 
-SHARING: dict[str, Maker] = {"shared_name": shared, "from_list": listed}
+def chained(draw: random.Random) -> list[str]:
+    """Two queues, and runs that move elements from the one to the other."""
+    target = draw.choice(
+        (
+            f"FIFOQueue({draw.randint(1, 3)}, ",
+            f"RandomShuffleQueue(4, {draw.randint(0, 2)}, seed=5, dtypes=",
+            f"PaddingFIFOQueue({draw.randint(1, 3)}, ",
+        )
+    )
+    lines = [
+        f"q0 = tf.FIFOQueue({draw.randint(1, 4)}, [tf.int32], [[]])",
+        f"q1 = tf.{target}[tf.int32], shapes=[tf.TensorShape([])])",
+        "x = tf.placeholder(tf.int32, [])",
+        "move = q1.enqueue(q0.dequeue() * 10)",
+        "moves = q1.enqueue_many(q0.dequeue_many(2))",
+    ]
+    for at in range(2):
+        lines += [
+            f"put{at} = q{at}.enqueue(x)",
+            f"take{at} = q{at}.dequeue()",
+            f"batch{at} = q{at}.dequeue_many(2)",
+            f"close{at} = q{at}.close()",
+            f"cancel{at} = q{at}.close(cancel_pending_enqueues=True)",
+            f"size{at} = q{at}.size()",
+        ]
+    lines.append("session()")
+    for number in range(draw.randint(8, 24)):
+        # One at a time into the first: several that come at once would be moved in any order.
+        action = draw.choices(
+            ("put0", "move", "moves", "take1", "batch1", "take0", "put1", "close", "cancel"),
+            (8, 5, 2, 5, 2, 1, 1, 0.7, 0.3),
+        )[0]
+        if action in ("close", "cancel"):
+            action += draw.choice("01")
+        lines.append(f"go({action}, {{x: {number}}})" if "put" in action else f"go({action})")
+        if draw.random() < 0.5:
+            lines.append(f"here(size{draw.choice('01')})")
+    return lines
+
+
+SHARING: dict[str, Maker] = {"shared_name": shared, "from_list": listed, "two queues": chained}
 """The kinds of programs of this module by name."""

@@ -2,7 +2,8 @@
 
 Besides ``tf``, ``np`` and ``sys`` the lines may use:
 
-* ``session()``: a session of the program's graph, kept as ``sess``;
+* ``session(timeout)``: a session of the program's graph, kept as ``sess``. Timeouts are in
+  milliseconds;
 * ``here(fetch, feed, timeout)``: ``sess.run`` in the thread that plays the program;
 * ``go(fetch, feed, timeout)``: the same in a thread of its own, for it may block. The program goes
   on as soon as it has ended or blocks, and so does everything else;
@@ -43,10 +44,9 @@ else:
 folder = tempfile.mkdtemp()
 say = print
 settle = lambda: time.sleep(0.2)
-def session(**options):
+def session(timeout=0):
     global sess
-    sess = tf.Session(**options)
-    return sess
+    sess = tf.Session(config=tf.ConfigProto(operation_timeout_in_ms=timeout))
 def here(fetch, feed=None, timeout=None, label=""):
     options = tf.RunOptions(timeout_in_ms=timeout or 0)
     try:
@@ -142,10 +142,9 @@ class Stage:
     def _see(self, outcome: Outcome) -> None:
         self._seen[-1].append((self._line, outcome))
 
-    def _session(self, **options: Any) -> Any:
-        config = self._tf.ConfigProto(operation_timeout_in_ms=self._guard)
-        sess = self._names["sess"] = self._tf.Session(config=config, **options)
-        return sess
+    def _session(self, timeout: int | None = None) -> None:
+        config = self._tf.ConfigProto(operation_timeout_in_ms=timeout or self._guard)
+        self._names["sess"] = self._tf.Session(config=config)
 
     def _call(self, fetch: Any, feed: Any, timeout: int | None) -> Any:
         sess = self._names["sess"]
@@ -189,7 +188,10 @@ class Stage:
         if coord is not None:
             coord.request_stop()
         if sess is not None:
-            sess.close()
+            try:
+                sess.close()
+            except RuntimeError:
+                pass  # the program has closed it, and it is one that minds
         for helper in self._helpers:
             helper.join(2 * self._guard / 1000)
         if self._has_threads:
@@ -199,9 +201,7 @@ class Stage:
             self._see(self._helpers[0].outcome or ("blocked for ever",))
 
 
-def play(
-    tf: Any, lines: Sequence[Compiled], folder: str, guard: int = GUARD
-) -> list[list[Sight]]:
+def play(tf: Any, lines: Sequence[Compiled], folder: str, guard: int = GUARD) -> list[list[Sight]]:
     """Play a program on a library.
 
     Args:
