@@ -49,13 +49,14 @@ def test_a_last_batch_does_not_wait_for_rows_that_might_come_back() -> None:
     assert rows_of(machine, take) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("attempt", [Take(1, single=True), Take(1), Put(7)])
-def test_what_was_granted_is_done_at_the_commit(attempt: Take | Put) -> None:
+@pytest.mark.parametrize("kind", ["row", "batch", "enqueue"])
+def test_what_was_granted_is_done_at_the_commit(kind: str) -> None:
     machine = machine_of(capacity=1)
-    if isinstance(attempt, Put):
+    attempt = Put(7) if kind == "enqueue" else Take(1, single=kind == "row")
+    if kind == "enqueue":
         machine.begin(Put(0), Lane())
     begun(machine, attempt)
-    machine.begin(Take(1) if isinstance(attempt, Put) else Put(1), Lane())
+    machine.begin(Take(1) if kind == "enqueue" else Put(1), Lane())
     assert attempt.state is GRANTED
     machine.commit(attempt)
     assert attempt.state is DONE
