@@ -52,9 +52,10 @@ def main() -> int:
                 bar.write(program.script())
                 continue
             verdict = compare(program)
-            if verdict.unsteady:
+            if verdict.unsteady is not None:
                 row.unsteady += 1
-                bar.write(f"{program.kind}, seed {program.seed}: differed once, and not again")
+                seen = verdict.unsteady.summary()
+                bar.write(f"# {program.kind}, seed {program.seed}, once and not again:\n{seen}")
             if verdict.kinder is not None:
                 row.kinder[verdict.kinder] += 1
             if verdict.difference is not None:

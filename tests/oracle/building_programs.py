@@ -86,7 +86,6 @@ VALUES = (
     "tf.placeholder(tf.float32, [None, 2])",
     "[tf.placeholder(tf.int32, [None, 2]), tf.placeholder(tf.string, [3])]",
     "([],)",
-    "3000000000",
 )
 COUNTS = (
     "0",
@@ -116,8 +115,9 @@ def building(draw: random.Random) -> list[str]:
         if kind == "RandomShuffleQueue":
             arguments.append(draw.choice(("0", "2", "-1")))
         arguments += _components(draw, kind)
-        if draw.random() < 0.3:
-            arguments.append(f"name={draw.choice(('None', repr('q'), repr('queue_1')))}")
+        # Names of their own: one that was refused may have taken its name.
+        if number or draw.random() < 0.6:
+            arguments.append(f"name={'None' if draw.random() < 0.1 else repr(f'queue_{number}')}")
         queue = f"q{number}"
         lines.append(f"{queue} = tf.{kind}({', '.join(arguments)})")
         lines += [_op(draw, queue, at) for at in range(draw.randint(2, 7))]

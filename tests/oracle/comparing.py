@@ -39,10 +39,13 @@ class Difference:
     ours: list[Sight]
 
     def __str__(self) -> str:
+        return f"{self.program.script()}\n{self.summary()}"
+
+    def summary(self) -> str:
+        """Where they differ, and how, as comments of the script."""
         lines = self.program.lines
         where = f"line {self.line}: {lines[self.line]}" if self.line < len(lines) else "the end"
         return (
-            f"{self.program.script()}\n"
             f"# They differ at {where}\n"
             f"#   TensorFlow: {_shown(self.theirs, self.line)}\n"
             f"#   aioqueue:   {_shown(self.ours, self.line)}\n"
@@ -56,12 +59,12 @@ class Verdict:
     Attributes:
         difference: the first one, if there is any.
         kinder: the name of what we did better on purpose, if they parted there.
-        unsteady: a difference showed, and then did not show again.
+        unsteady: one that showed, and then did not show again.
     """
 
     difference: Difference | None = None
     kinder: str | None = None
-    unsteady: bool = False
+    unsteady: Difference | None = None
 
 
 def compare(program: Program) -> Verdict:
@@ -76,7 +79,7 @@ def compare(program: Program) -> Verdict:
             break
         again = _once(program)
         if again.difference is None:
-            return replace(again, unsteady=True)
+            return replace(again, unsteady=verdict.difference)
         verdict = again
     return verdict
 

@@ -43,6 +43,14 @@ KINDER: dict[str, str] = {
         "join looks once a second whether the threads have ended by themselves in TensorFlow; here"
         " it returns when they have."
     ),
+    "integers out of range": (
+        "A Python integer that does not fit its dtype wraps around silently in TensorFlow 2.21;"
+        " here it raises OverflowError."
+    ),
+    "run of a closed monitored session": (
+        "It raises AttributeError, of None, in TensorFlow; here RuntimeError, which says that it"
+        " is closed."
+    ),
     "rows of no numbers": (
         "enqueue_many of rows that hold no numbers, of shape [3, 0], crashes the process in"
         " TensorFlow 2.21; here they are rows like others."

@@ -30,6 +30,8 @@ AROUND = re.compile(
     r"|Tried to convert '\w+' to a tensor and failed\. Error: )",
     re.DOTALL,
 )
+# The names of threads, which come out of a set.
+STRAGGLERS = re.compile(r"(?<=threads still running: ).*")
 
 
 def told(value: Any) -> Outcome:
@@ -77,6 +79,7 @@ def text_of(error: BaseException) -> str:
     text = str(getattr(error, "message", error))
     text = SEVERAL.sub("", PREAMBLE.sub("", text))
     text = BUILT_NODE.sub("", NODE.sub("", text))
+    text = STRAGGLERS.sub(lambda found: " ".join(sorted(found[0].split())), text)
     return AROUND.sub("", PRIVATE_NUMBER.sub("'_N_", text)).strip()
 
 

@@ -147,7 +147,7 @@ def monitored(draw: random.Random) -> list[str]:
         f"q = tf.train.range_input_producer({draw.choice((1, 3, 4))}, {epochs}, shuffle=False)",
         f"b = tf.train.batch([q.dequeue()], {draw.choice((1, 2, 3))}"
         f"{draw.choice(('', ', allow_smaller_final_batch=True'))})",
-        "bad = tf.train.limit_epochs(b, 2)",
+        "bad = tf.train.limit_epochs(7, 2)",
         f"sess = tf.train.{draw.choice(('MonitoredSession', 'SingularMonitoredSession'))}()",
         "settle()",
     ]
@@ -157,7 +157,7 @@ def monitored(draw: random.Random) -> list[str]:
         lines.append("settle()")
         if draw.random() < 0.4:
             lines.append("say(sess.should_stop())")
-    return [*lines, "sess.close()", "say(sess.should_stop())", "go(b)", "sess.close()"]
+    return [*lines, "sess.close()", "say(sess.should_stop())", "sess.close()"]
 
 
 RUNNERS: dict[str, Maker] = {"QueueRunner": runner, "MonitoredSession": monitored}

@@ -163,6 +163,21 @@ def _(tf: Any) -> Any:
     return caught.value.op and caught.value.op.name
 
 
+@case("integers out of range", theirs=-1294967296, ours="OverflowError")
+def _(tf: Any) -> Any:
+    q = tf.FIFOQueue(5, [tf.int32], [[]])
+    with tf.Session() as sess:
+        return outcome(lambda: (sess.run(q.enqueue(3_000_000_000)), sess.run(q.dequeue()))[1])
+
+
+@case("run of a closed monitored session", theirs="AttributeError", ours="RuntimeError")
+def _(tf: Any) -> Any:
+    one = tf.constant(1)
+    sess = tf.train.MonitoredSession()
+    sess.close()
+    return outcome(lambda: sess.run(one))
+
+
 @case("array of file names", theirs="ValueError", ours=b"two")
 def _(tf: Any) -> Any:
     names = np.array(["one", "two"])
