@@ -131,10 +131,10 @@ def _components(draw: random.Random, kind: str) -> list[str]:
         return [*made, f"names={draw.choice(NAMES)}"] if draw.random() < 0.4 else made
     count = draw.randint(1, 2)
     dtypes = draw.sample(("tf.int32", "tf.string", "tf.float32", "tf.bool"), count)
-    shapes = [draw.choice(([], [], [2], [2, 2])) for _ in range(count)]
+    shapes = [draw.choice(("[]", "[]", "[2]", "[2, 2]")) for _ in range(count)]
     if kind == "PaddingFIFOQueue":
         shapes = [draw.choice(("[None]", "[None, 2]", "[2]")) for _ in range(count)]
-    made = [f"[{', '.join(dtypes)}]", f"shapes=[{', '.join(map(str, shapes))}]"]
+    made = [f"[{', '.join(dtypes)}]", f"shapes=[{', '.join(shapes)}]"]
     if kind not in ("PaddingFIFOQueue", "PriorityQueue") and draw.random() < 0.3:
         made.pop()
     if draw.random() < 0.3:

@@ -73,6 +73,7 @@ KINDER: dict[str, str] = {
     ),
 }
 """What we do better, by name, and why."""
+CUT_SHORT = ("Timed out waiting for notification", "Dequeue operation was cancelled")
 
 
 def agree(theirs: Sight, ours: Sight) -> bool:
@@ -117,10 +118,10 @@ def _lost_batch(lines: Sequence[str], number: int, theirs: list[list[Sight]]) ->
     if any("tf.PriorityQueue" in line for line in lines):
         return False
     return any(
-        outcome[:2] == ("raises", "DeadlineExceededError")
-        for seen in theirs[:number]
+        outcome[0] == "raises" and outcome[2] in CUT_SHORT
+        for seen in theirs[: number + 1]
         for line, outcome in seen
-        if re.search(r"\((batch|upto|three)\b", lines[line])
+        if line < len(lines) and re.search(r"\((batch|upto|three)\b", lines[line])
     )
 
 
