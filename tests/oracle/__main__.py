@@ -6,12 +6,17 @@ import argparse
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from tqdm import tqdm
 
 from tests.oracle import kinds
 from tests.oracle.comparing import compare, shrunk
 from tests.oracle.libraries import MISSING
+from tests.oracle.program import Program
+
+SHRUNK = 3
+"""How many programs of a kind are shown as scripts, made as short as they can be."""
 
 
 @dataclass
@@ -23,6 +28,33 @@ class Row:
     differences: int = 0
     unsteady: int = 0
     kinder: Counter[str] = field(default_factory=Counter)
+
+    def add(self, program: Program, bar: Any) -> bool:
+        """Compare one more, and tell of a difference; whether there is none."""
+        verdict = compare(program)
+        self.programs += 1
+        self.operations += program.operations
+        self.kinder.update([verdict.kinder] if verdict.kinder is not None else [])
+        if verdict.unsteady is not None:
+            self.unsteady += 1
+            seen = verdict.unsteady.summary()
+            bar.write(f"# {program.kind}, seed {program.seed}, once and not again:\n{seen}")
+        if verdict.difference is None:
+            return True
+        self.differences += 1
+        if self.differences <= SHRUNK:
+            bar.write(str(shrunk(verdict.difference)))
+        else:
+            bar.write(f"# {program.kind}, seed {program.seed}:\n{verdict.difference.summary()}")
+        return False
+
+    def __iadd__(self, other: Row) -> Row:
+        self.programs += other.programs
+        self.operations += other.operations
+        self.differences += other.differences
+        self.unsteady += other.unsteady
+        self.kinder += other.kinder
+        return self
 
 
 def main() -> int:
@@ -46,23 +78,10 @@ def main() -> int:
             bar.set_postfix_str(f"{program.kind} {program.seed}")
             bar.update()
             row = table[program.kind]
-            row.programs += 1
-            row.operations += program.operations
             if options.show:
                 bar.write(program.script())
-                continue
-            verdict = compare(program)
-            if verdict.unsteady is not None:
-                row.unsteady += 1
-                seen = verdict.unsteady.summary()
-                bar.write(f"# {program.kind}, seed {program.seed}, once and not again:\n{seen}")
-            if verdict.kinder is not None:
-                row.kinder[verdict.kinder] += 1
-            if verdict.difference is not None:
-                row.differences += 1
-                bar.write(str(shrunk(verdict.difference)))
-                if options.stop:
-                    break
+            elif not row.add(program, bar) and options.stop:
+                break
     _print(table)
     return int(any(row.differences for row in table.values()))
 
@@ -77,11 +96,7 @@ def _print(table: dict[str, Row]) -> None:
             f"{kind:<34}{row.programs:>9}{row.operations:>12}{row.differences:>13}"
             f"{row.unsteady:>10}  {', '.join(f'{n} x {name}' for name, n in row.kinder.items())}"
         )
-        total.programs += row.programs
-        total.operations += row.operations
-        total.differences += row.differences
-        total.unsteady += row.unsteady
-        total.kinder += row.kinder
+        total += row
 
 
 if __name__ == "__main__":

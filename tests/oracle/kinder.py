@@ -23,6 +23,10 @@ KINDER: dict[str, str] = {
         "PriorityQueue.dequeue_up_to on a closed queue with fewer rows throws them away and raises"
         " OutOfRangeError in TensorFlow; here it returns them, as the other queues do."
     ),
+    "oversized batch of a priority queue": (
+        "A batch of more than the capacity waits for the close of a PriorityQueue in both; in"
+        " TensorFlow all dequeues behind it do so too, here they go on."
+    ),
     "equal priorities": (
         "Elements of the same priority leave in an order that TensorFlow does not promise, that of"
         " its heap; here in the order in which they came."
@@ -56,8 +60,8 @@ KINDER: dict[str, str] = {
         " TensorFlow 2.21; here they are rows like others."
     ),
     "shape of a chosen queue's size": (
-        "The static shape of size() and is_closed() of a queue made by from_list is unknown in"
-        " TensorFlow; here it is a scalar's."
+        "The static shape of size() of a queue that from_list makes is unknown in TensorFlow; here"
+        " it is a scalar's."
     ),
     "op of an error": (
         "TensorFlow finds no op for errors in a queue runner's thread, nor where a message has"
@@ -105,6 +109,11 @@ def allowed(
     """
     if _lost_batch(lines, number, theirs):
         return "rows of a cancelled batch"
+    oversized = _oversized_batches(lines)
+    if any(line < number for line in oversized):
+        differ = {line for line, _ in set(theirs[number]) ^ set(ours[number])}
+        if differ - oversized:
+            return "oversized batch of a priority queue"
     got = dict(ours[number])
     for line, outcome in theirs[number]:
         is_remainder = line in got and got[line][0] != "raises"
@@ -123,6 +132,20 @@ def _lost_batch(lines: Sequence[str], number: int, theirs: list[list[Sight]]) ->
         for line, outcome in seen
         if line < len(lines) and re.search(r"\((batch|upto|three)\b", lines[line])
     )
+
+
+def _oversized_batches(lines: Sequence[str]) -> set[int]:
+    """The lines that ask a priority queue for more than it can ever have."""
+    capacity, constant, found = -1, 0, set()
+    for number, line in enumerate(lines):
+        if queue := re.search(r"tf\.PriorityQueue\((-?\d+)", line):
+            capacity = int(queue[1])
+        if batch := re.match(r"three = .*\((\d+)\)", line):
+            constant = int(batch[1])
+        asked = re.search(r"\((?:(?:batch|upto), \{n: \[?(\d+)|three)", line)
+        if asked and 0 <= capacity < int(asked[1] or constant):
+            found.add(number)
+    return found
 
 
 def _is_short_priority_queue(outcome: Outcome) -> bool:
