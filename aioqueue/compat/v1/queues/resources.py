@@ -250,9 +250,12 @@ class QueueResource:
             raise errors.CancelledError(None, None, _ENQUEUE_CANCELLED) from None
 
     def try_enqueue_many(self, batch: Any) -> Any:
-        """Put the rows of a batch in, if that needs no waiting."""
+        """Put the rows of a batch in, if that cannot need waiting.
+
+        The room that a bounded queue has now may be gone before the rows are in.
+        """
         first = batch if self._single else batch[0]
-        if np.ndim(first) and len(first) > self._room() and not self.is_closed():
+        if self.plan.capacity >= 0 and np.ndim(first) and len(first) and not self.is_closed():
             return WOULD_WAIT
         return self.enqueue_many(batch)
 
@@ -279,10 +282,15 @@ class QueueResource:
         except aioqueue.OutOfRangeError as error:
             raise self._out_of_range(error, self._kind) from None
 
-    def dequeue_many(self, n: int) -> Any:
+    def dequeue_many(self, n: int, *, timeout: float | None = None) -> Any:
         """Take n elements out as one batch, waiting until all of them have come.
 
+        Args:
+            n: how many.
+            timeout: the seconds to wait at most, whatever the scope says.
+
         Raises:
+            aioqueue.DeadlineExceededError: the time is up; nothing was taken.
             OutOfRangeError: the queue is closed, and fewer are left.
             CancelledError: the wait was cancelled; nothing was taken.
             InvalidArgumentError: n is negative, or the queue has no shapes.
@@ -290,18 +298,23 @@ class QueueResource:
         self._check_batch(n, "DequeueManyOp")
         try:
             if self._exceeds(n):
-                self.queue.wait_closed()
+                self.queue.wait_closed(timeout=timeout)
                 raise aioqueue.OutOfRangeError(requested=n, remaining=self.queue.size())
-            return self.queue.dequeue_many(n)
+            return self.queue.dequeue_many(n, timeout=timeout)
         except aioqueue.OutOfRangeError as error:
             raise self._out_of_range(error, self.plan.kind) from None
         except aioqueue.CancelledError:
             raise errors.CancelledError(None, None, _DEQUEUE_CANCELLED) from None
 
-    def dequeue_up_to(self, n: int) -> Any:
+    def dequeue_up_to(self, n: int, *, timeout: float | None = None) -> Any:
         """Take n elements out as one batch, or the last ones of a closed queue.
 
+        Args:
+            n: how many at most.
+            timeout: the seconds to wait at most, whatever the scope says.
+
         Raises:
+            aioqueue.DeadlineExceededError: the time is up; nothing was taken.
             OutOfRangeError: the queue is closed and empty.
             CancelledError: the wait was cancelled; nothing was taken.
             InvalidArgumentError: n is negative, or the queue has no shapes.
@@ -309,9 +322,9 @@ class QueueResource:
         self._check_batch(n, "DequeueUpToOp")
         try:
             if self._exceeds(n):
-                self.queue.wait_closed()
+                self.queue.wait_closed(timeout=timeout)
                 n = self.plan.capacity
-            return self.queue.dequeue_up_to(n)
+            return self.queue.dequeue_up_to(n, timeout=timeout)
         except aioqueue.OutOfRangeError as error:
             raise self._out_of_range(error, self.plan.kind) from None
         except aioqueue.CancelledError:
@@ -319,9 +332,15 @@ class QueueResource:
 
     def try_dequeue_batch(self, n: int, *, up_to: bool) -> Any:
         """Take n elements out as one batch, if that needs no waiting."""
+        # A shuffle queue must not even begin what it cannot end: rows once drawn go back in
+        # another order. But the rows that it has now may be gone before they are taken.
         if n > self._available() and self.plan.shapes is not None and not self.is_closed():
             return WOULD_WAIT
-        return self.dequeue_up_to(n) if up_to else self.dequeue_many(n)
+        take = self.dequeue_up_to if up_to else self.dequeue_many
+        try:
+            return take(n, timeout=0)
+        except aioqueue.DeadlineExceededError:
+            return WOULD_WAIT
 
     def close(self, *, cancel_pending_enqueues: bool = False) -> None:
         """Close the queue; a plain close waits until the enqueues before it are in.
@@ -350,8 +369,8 @@ class QueueResource:
             raise errors.CancelledError(None, None, f"Queue '{self.name}' is already closed.")
 
     def try_close(self, *, cancel_pending_enqueues: bool = False) -> Any:
-        """Close the queue, if that needs no waiting."""
-        if not cancel_pending_enqueues and self.inlet.statistics().waiting_enqueues:
+        """Close the queue, if that cannot need waiting, as for no enqueue that waits for room."""
+        if self.plan.capacity >= 0 and not cancel_pending_enqueues and not self.is_closed():
             return WOULD_WAIT
         return self.close(cancel_pending_enqueues=cancel_pending_enqueues)
 
@@ -392,16 +411,12 @@ class QueueResource:
         made.requested, made.remaining = error.requested, error.remaining
         return made
 
-    # Where there is room, no enqueue waits for it; where rows are free, no dequeue does, for a
-    # batch that waits has claimed them. Only a priority queue's batches do not claim.
-
-    def _room(self) -> float:
-        """How many rows can go in without waiting."""
-        capacity = self.plan.capacity
-        return np.inf if capacity < 0 else max(0, capacity - self.inlet.size())
-
     def _available(self) -> int:
-        """How many rows can come out without waiting."""
+        """How many rows can come out now without waiting.
+
+        Where rows are free, no dequeue waits for them, for a batch that waits has claimed them.
+        Only a priority queue's batches do not claim.
+        """
         if self.plan.kind == "PriorityQueue" and self.queue.statistics().waiting_dequeues:
             return 0
         return max(0, self.queue.size() - self.plan.min_after_dequeue)
