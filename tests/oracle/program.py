@@ -14,7 +14,7 @@ __all__ = ("Maker", "Program", "made_from")
 Maker = Callable[[random.Random], list[str]]
 """Writes the lines of one random program."""
 
-IDLE = ("session()", "settle()")
+IDLE = ("session()", "session(timeout=40)", "settle()", "pause()")
 
 
 @dataclass(frozen=True)

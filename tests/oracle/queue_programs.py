@@ -254,6 +254,7 @@ class Writer:
             "closed": 2,
             "declared": 2,
             "timeout": 0.5 if self.blocks else 0,
+            "late_close": 0.3 if self.blocks else 0,
         }
         name = self.draw.choices(list(actions), list(actions.values()))[0]
         goes_on: bool = getattr(self, f"_{name}")()
@@ -367,6 +368,11 @@ class Writer:
         self.run(name)
         return True
 
+    def _late_close(self) -> bool:
+        """A close that may still wait for its turn when its time is up."""
+        self.lines += ["go(close, timeout=15)", "pause()"]
+        return True
+
     def _timeout(self) -> bool:
         """A run that is cut short, beside others that go on blocking."""
         if self.kind == "PriorityQueue" and self.chance(0.5):
@@ -399,6 +405,9 @@ def blocked(kind: str) -> Maker:
 
 def _written(writer: Writer, length: int) -> list[str]:
     writer.declare()
+    if writer.blocks and writer.chance(0.15):
+        # A step that fails while one of its ops waits.
+        writer.lines.append("go([take, batch], {n: -1})")
     for _ in range(length):
         if not writer.act():
             break

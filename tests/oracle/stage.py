@@ -9,6 +9,7 @@ Besides ``tf``, ``np`` and ``sys`` the lines may use:
   on as soon as it has ended or blocks, and so does everything else;
 * ``say(value)``: see a value;
 * ``settle()``: wait until all threads sleep;
+* ``pause()``: wait until the time of runs with a timeout is up, and all threads sleep;
 * ``folder``: where the program may keep files.
 """
 
@@ -18,6 +19,7 @@ import ast
 import logging
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from types import CodeType
 from typing import Any
@@ -32,6 +34,9 @@ __all__ = ("PRELUDE", "Compiled", "Sight", "Stage", "play")
 GUARD = 3_000
 """Milliseconds after which a run is cut short, so that a bug cannot block the suite."""
 
+PAUSE = 0.04
+"""Seconds in which runs with the timeouts of the programs, of 15 milliseconds, are late."""
+
 PRELUDE = '''\
 """A program on which the two differ: run it as it is, and with the argument "theirs"."""
 import sys, tempfile, threading, time
@@ -43,7 +48,7 @@ else:
     import aioqueue.compat.v1 as tf
 folder = tempfile.mkdtemp()
 say = print
-settle = lambda: time.sleep(0.2)
+settle = pause = lambda: time.sleep(0.2)
 def session(timeout=0):
     global sess
     sess = tf.Session(config=tf.ConfigProto(operation_timeout_in_ms=timeout))
@@ -118,6 +123,7 @@ class Stage:
             "go": self._go,
             "say": lambda value: self._see(made(value)),
             "settle": self._settle,
+            "pause": self._pause,
         }
 
     def play(self, lines: Sequence[Compiled]) -> list[list[Sight]]:
@@ -169,6 +175,10 @@ class Stage:
     def _settle(self) -> None:
         self._has_threads = True
         settle()
+
+    def _pause(self) -> None:
+        time.sleep(PAUSE)
+        self._settle()
 
     def _collect(self) -> None:
         """See what has ended since the last time."""
