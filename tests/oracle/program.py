@@ -33,9 +33,9 @@ class Program:
 
     @property
     def operations(self) -> int:
-        """How many lines do something, instead of building what is used later."""
-        done = (ast.parse(line).body[0] for line in self.lines if line not in IDLE)
-        return sum(isinstance(statement, (ast.Expr, ast.If)) for statement in done)
+        """How many lines do something; where nothing is run, how many build something."""
+        done = [ast.parse(line).body[0] for line in self.lines if line not in IDLE]
+        return sum(isinstance(statement, (ast.Expr, ast.If)) for statement in done) or len(done)
 
     def script(self) -> str:
         """The program as a script that runs by itself."""

@@ -147,8 +147,8 @@ def _(tf: Any) -> Any:
 @case("join at once", theirs="some have waited", ours="none has waited")
 def _(tf: Any) -> Any:
     # TensorFlow's look may be just due, but not every time.
-    waited = [_join_waits(tf) for _ in range(3)]
-    return "some have waited" if any(waited) else "none has waited"
+    some = any(_join_waits(tf) for _ in range(3))
+    return "some have waited" if some else "none has waited"
 
 
 def _join_waits(tf: Any) -> bool:

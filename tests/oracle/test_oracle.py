@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -68,4 +70,8 @@ def test_a_difference_is_found_shrunk_and_shown(monkeypatch: pytest.MonkeyPatch)
     least = shrunk(verdict.difference)
     assert least.program.lines == (lines[0], lines[3], lines[4], lines[6], lines[8])
     assert "it blocks" in str(least)
-    compile(least.program.script(), "<script>", "exec")
+    # What is shown runs by itself: the first put ends, and says so; the second never does.
+    script = least.program.script()
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    first = script.splitlines().index("go(put)") + 1
+    assert done.stdout == f"[{first}] None\n", done.stderr
