@@ -57,8 +57,10 @@ class TestConstruction:
     def test_padding_needs_one_shape_each_of_known_rank(self) -> None:
         with pytest.raises(ValueError, match="but received 1 dtypes and 2 shapes"):
             tf.PaddingFIFOQueue(1, "int32", [[None], [None]])
+        with pytest.raises(ValueError, match="List of names must have the same length"):
+            tf.PaddingFIFOQueue(1, "int32", [[None], [None]], names=["a", "b"])
         with pytest.raises(ValueError, match="All shapes must have a defined rank: "):
-            tf.PaddingFIFOQueue(1, "int32", [tf.TensorShape(None)])
+            tf.PaddingFIFOQueue(1, ["int32", "int32"], [tf.TensorShape(None)])
 
     def test_priority_needs_shapes_and_names_for_all(self) -> None:
         with pytest.raises(TypeError, match="Expected list for 'shapes' argument to"):
@@ -66,8 +68,10 @@ class TestConstruction:
         for names in ("a", ["a"], ["a", "b", "c"]):
             with pytest.raises(ValueError, match="Queue names must have the same length"):
                 tf.PriorityQueue(1, "int32", (), names=names)
-        with pytest.raises(ValueError, match="Queue shapes must have the same length as dtypes"):
+        with pytest.raises(ValueError, match=r"received len\(shapes\)=2, len\(dtypes\)=1"):
             tf.PriorityQueue(1, [], [])
+        with pytest.raises(ValueError, match=r"received len\(shapes\)=2, len\(dtypes\)=3"):
+            tf.PriorityQueue(1, ["int32", "int32"], [2])
 
     def test_of_the_base_class(self) -> None:
         ref = fifo().queue_ref
@@ -89,6 +93,13 @@ class TestBuilding:
     def test_values_of_another_type(self, value: Any, error: type[Exception], words: str) -> None:
         with pytest.raises(error, match=words):
             fifo().enqueue([value])
+
+    def test_numbers_for_strings(self) -> None:
+        queue = fifo("string")
+        with pytest.raises(TypeError, match="Expected string, but got 1 of type 'int'"):
+            queue.enqueue(1)
+        with pytest.raises(TypeError, match=r"Expected binary or unicode string, got 1\.0"):
+            queue.enqueue(np.ones(()))
 
     def test_tensors_of_another_type(self) -> None:
         with pytest.raises(ValueError, match="requested dtype int32 for Tensor with dtype float32"):
@@ -132,10 +143,16 @@ class TestBuilding:
             with pytest.raises(TypeError, match="Expected int32"):
                 take(2.5)
 
-    @pytest.mark.parametrize("given", [1, 0, None, "yes", np.True_])
+    @pytest.mark.parametrize("given", [1, 0, "yes", np.True_])
     def test_close_takes_a_real_bool(self, given: Any) -> None:
         with pytest.raises(TypeError, match="Expected bool for argument 'cancel_pending_enqueues'"):
             fifo().close(cancel_pending_enqueues=given)
+        fifo().close(None)  # stands for the default
+
+    def test_there_are_components(self) -> None:
+        for method, kind in (("enqueue", "QueueEnqueueV2"), ("enqueue_many", "QueueEnqueueManyV2")):
+            with pytest.raises(ValueError, match=f"'{kind}' Op passed list of length 0 less than"):
+                getattr(fifo(), method)([])
 
 
 class TestRunning:

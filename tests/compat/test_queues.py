@@ -217,6 +217,11 @@ class TestCapacity:
         with pytest.raises(tf.errors.CancelledError, match=CLOSED):
             sess.run(queue.enqueue(1))
 
+    def test_zero_for_elements_of_any_type(self, sess: Any) -> None:
+        types, shapes = ["string", "string", "bool", "float32"], [[], [0], [], [2, None]]
+        queue = tf.PaddingFIFOQueue(0, types, shapes)
+        assert sess.run(queue.size()) == 0
+
     @pytest.mark.parametrize("capacity", [-1, -7, None])
     def test_below_zero_there_is_no_bound(self, sess: Any, capacity: Any) -> None:
         queue = fifo(capacity)
@@ -358,6 +363,8 @@ class TestBatches:
         with pytest.raises(tf.errors.OutOfRangeError, match=r"requested 3, current size 2\)"):
             step.result()
         assert sess.run(queue.dequeue_up_to(3))[1].tolist() == [10, 20]
+        with pytest.raises(tf.errors.OutOfRangeError, match=r"requested 3, current size 0\)"):
+            sess.run(queue.dequeue_up_to(3))
 
     def test_up_to_waits_for_all_while_it_is_open(self, sess: Any, numbers: _OfNumbers) -> None:
         queue = numbers()
@@ -699,10 +706,10 @@ class TestPriority:
         assert sess.run(queue.dequeue_many(12))[1].tolist() == list(range(12))
 
     def test_its_dtypes_shapes_and_names_begin_with_the_priority(self) -> None:
-        queue = tf.PriorityQueue(10, "float32", [(2,)], names=["p", "x"])
+        queue = tf.PriorityQueue(10, "float32", [(2,)], names=("p", "x"))
         assert queue.dtypes == [tf.int64, "float32"]
         assert [shape.as_list() for shape in queue.shapes] == [[], [2]]
-        assert queue.names == ["p", "x"]
+        assert queue.names == ("p", "x"), "as they were given"
 
 
 class TestShuffle:

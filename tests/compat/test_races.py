@@ -73,7 +73,7 @@ class TestOneThatWaits:
 
 
 class TestOneOfSeveral:
-    """What has lost the race does not keep the others of its step from running, and wins with them."""
+    """What has lost the race does not keep the others of its step from running."""
 
     def test_a_batch_for_which_there_was_room(self, sess: Any) -> None:
         queue = tf.FIFOQueue(1, tf.int32, ())

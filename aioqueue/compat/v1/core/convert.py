@@ -113,7 +113,7 @@ def _as_strings(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     result = np.empty(array.shape, dtype=object)
     for index, one in enumerate(array.flat):
         if not isinstance(one, str | bytes):
-            raise TypeError(f"Expected string, but got {one} of type '{type(one).__name__}'.")
+            raise TypeError(f"Expected binary or unicode string, got {one!r}")
         result.flat[index] = as_bytes(one)
     return result
 

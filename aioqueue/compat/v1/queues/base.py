@@ -52,7 +52,7 @@ class QueueBase:
         self._signature = Signature(
             list(dtypes),
             None if shapes is None else [as_shape(shape) for shape in shapes],
-            None if names is None else list(names),
+            names,
         )
         self._queue_ref = queue_ref
         self._base_name = queue_ref.op.name.rsplit("/", 1)[-1]
@@ -118,7 +118,7 @@ class QueueBase:
         return self._signature.static_shapes
 
     @property
-    def names(self) -> list[str] | None:
+    def names(self) -> Sequence[str] | None:
         """The components' names; ``None`` where they have none."""
         return self._signature.names
 
@@ -250,7 +250,9 @@ class QueueBase:
 
         return self._batch("DequeueUpTo", n, name, kernel, try_now, fixed=False)
 
-    def close(self, cancel_pending_enqueues: bool = False, name: str | None = None) -> Operation:
+    def close(
+        self, cancel_pending_enqueues: bool | None = False, name: str | None = None
+    ) -> Operation:
         """An op that closes the queue.
 
         What is inside can still be dequeued. A plain close waits until the enqueues that came
@@ -265,18 +267,16 @@ class QueueBase:
         Raises:
             TypeError: ``cancel_pending_enqueues`` is no bool.
         """
-        if not isinstance(cancel_pending_enqueues, bool):
-            raise TypeError(
-                "Expected bool for argument 'cancel_pending_enqueues'"
-                f" not {cancel_pending_enqueues!r}."
-            )
+        cancel = False if cancel_pending_enqueues is None else cancel_pending_enqueues
+        if not isinstance(cancel, bool):
+            raise TypeError(f"Expected bool for argument 'cancel_pending_enqueues' not {cancel!r}.")
 
         def kernel(step: Any, resource: QueueResource) -> None:
-            resource.close(cancel_pending_enqueues=cancel_pending_enqueues)
+            resource.close(cancel_pending_enqueues=cancel)
             step.check()
 
         def try_now(step: Any, resource: QueueResource) -> Any:
-            return resource.try_close(cancel_pending_enqueues=cancel_pending_enqueues)
+            return resource.try_close(cancel_pending_enqueues=cancel)
 
         return op(
             "QueueCloseV2",
@@ -284,9 +284,9 @@ class QueueBase:
             [],
             kernel,
             name=name or f"{self._base_name}_Close",
-            waits=not cancel_pending_enqueues,
+            waits=not cancel,
             attrs={
-                "cancel_pending_enqueues": cancel_pending_enqueues,
+                "cancel_pending_enqueues": cancel,
                 "try_now": try_now,
                 "scoped": False,  # a close that has begun is not withdrawn
             },
@@ -359,6 +359,10 @@ class QueueBase:
         try_put: Callable[[QueueResource, Any], Any],
         name: str,
     ) -> Operation:
+        if not tensors:
+            raise ValueError(
+                f"Attr 'Tcomponents' of '{op_type}' Op passed list of length 0 less than minimum 1."
+            )
         kernel: Callable[..., Any]
         try_now: Callable[..., Any]
         if len(tensors) != len(self._signature.types):

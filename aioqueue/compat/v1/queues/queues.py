@@ -169,7 +169,13 @@ class PaddingFIFOQueue(QueueBase):
         name: str | None = "padding_fifo_queue",
     ) -> None:
         listed = list_of_dtypes(dtypes)
-        signature = Signature(listed, padded_shapes(shapes, listed), list_of_names(names, listed))
+        padded, listed_names = padded_shapes(shapes), list_of_names(names, listed)
+        if len(padded) != len(listed):
+            raise ValueError(
+                "Shapes must be provided for all components,"
+                f" but received {len(listed)} dtypes and {len(padded)} shapes."
+            )
+        signature = Signature(listed, padded, listed_names)
         ref = _make("PaddingFIFOQueue", capacity, signature, shared_name, name)
         super().__init__(signature.dtypes, signature.shapes, signature.names, ref)
 
@@ -206,11 +212,6 @@ class PriorityQueue(QueueBase):
         if payload is None:
             raise TypeError(
                 "Expected list for 'shapes' argument to 'priority_queue_v2' Op, not None."
-            )
-        if len(payload) != len(listed) or not listed:
-            raise ValueError(
-                "Queue shapes must have the same length as dtypes,"
-                f" received len(shapes)={len(payload)}, len(dtypes)={len(listed)}"
             )
         signature = Signature([tf_dtypes.int64, *listed], [_SCALAR, *payload], None)
         ref = _make("PriorityQueue", capacity, signature, shared_name, name)

@@ -269,7 +269,7 @@ class QueueResource:
         try:
             return self._take()
         except aioqueue.OutOfRangeError as error:
-            raise self._out_of_range(error, self._kind) from None
+            raise self._out_of_range(error, 1, self._kind) from None
         except aioqueue.CancelledError:
             raise errors.CancelledError(None, None, _DEQUEUE_CANCELLED) from None
 
@@ -280,7 +280,7 @@ class QueueResource:
         except aioqueue.QueueEmpty:
             return WOULD_WAIT
         except aioqueue.OutOfRangeError as error:
-            raise self._out_of_range(error, self._kind) from None
+            raise self._out_of_range(error, 1, self._kind) from None
 
     def dequeue_many(self, n: int, *, timeout: float | None = None) -> Any:
         """Take n elements out as one batch, waiting until all of them have come.
@@ -299,10 +299,10 @@ class QueueResource:
         try:
             if self._exceeds(n):
                 self.queue.wait_closed(timeout=timeout)
-                raise aioqueue.OutOfRangeError(requested=n, remaining=self.queue.size())
+                raise aioqueue.OutOfRangeError(remaining=self.queue.size())
             return self.queue.dequeue_many(n, timeout=timeout)
         except aioqueue.OutOfRangeError as error:
-            raise self._out_of_range(error, self.plan.kind) from None
+            raise self._out_of_range(error, n, self.plan.kind) from None
         except aioqueue.CancelledError:
             raise errors.CancelledError(None, None, _DEQUEUE_CANCELLED) from None
 
@@ -323,10 +323,10 @@ class QueueResource:
         try:
             if self._exceeds(n):
                 self.queue.wait_closed(timeout=timeout)
-                n = self.plan.capacity
+                return self.queue.dequeue_up_to(self.plan.capacity, timeout=timeout)
             return self.queue.dequeue_up_to(n, timeout=timeout)
         except aioqueue.OutOfRangeError as error:
-            raise self._out_of_range(error, self.plan.kind) from None
+            raise self._out_of_range(error, n, self.plan.kind) from None
         except aioqueue.CancelledError:
             raise errors.CancelledError(None, None, _DEQUEUE_CANCELLED) from None
 
@@ -398,17 +398,20 @@ class QueueResource:
             return errors.CancelledError(None, None, _ENQUEUE_CANCELLED)
         return errors.CancelledError(None, None, f"{self._kind} '{self.name}' is closed.")
 
-    def _out_of_range(self, error: aioqueue.OutOfRangeError, kind: str) -> errors.OutOfRangeError:
+    def _out_of_range(
+        self, error: aioqueue.OutOfRangeError, n: int, kind: str
+    ) -> errors.OutOfRangeError:
+        """Why a dequeue of n elements has failed."""
         # TensorFlow tells what was missing, and left, before the rows of the batch went back.
         made = errors.OutOfRangeError(
             None,
             None,
             f"{kind} '{self.name}' is closed and has insufficient elements"
-            f" (requested {error.requested - error.held},"
+            f" (requested {n - error.held},"
             f" current size {error.remaining - error.held})",
         )
         made.queue, made.held = self.name, error.held
-        made.requested, made.remaining = error.requested, error.remaining
+        made.requested, made.remaining = n, error.remaining
         return made
 
     def _available(self) -> int:
@@ -472,9 +475,11 @@ def _blocked(plan: QueuePlan, name: str) -> _Native:
     inlet = plan.native(name, 1)
     shapes: Any = plan.shapes or [TensorShape([])] * len(plan.types)
     plug = [
-        np.full([size or 0 for size in shape.as_list()], b"", dtype=object)
-        if dtype.name == "string"
-        else np.zeros([size or 0 for size in shape.as_list()], dtype.numpy)
+        np.full(
+            [size or 0 for size in shape.as_list()],
+            b"" if dtype.name == "string" else 0,
+            dtype.numpy,
+        )[()]
         for dtype, shape in zip(plan.types, shapes, strict=True)
     ]
     inlet.enqueue(plug[0] if len(plug) == 1 else tuple(plug))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype
@@ -27,7 +28,7 @@ class Signature:
 
     __slots__ = ("dtypes", "names", "shapes", "static_shapes", "types")
 
-    def __init__(self, dtypes: list[Any], shapes: _Shapes, names: list[str] | None) -> None:
+    def __init__(self, dtypes: list[Any], shapes: _Shapes, names: Sequence[str] | None) -> None:
         if not dtypes:
             raise ValueError("A queue needs at least one component: dtypes is an empty list.")
         if shapes is not None and len(shapes) != len(dtypes):
@@ -88,20 +89,14 @@ def fixed_shapes(shapes: Any) -> _Shapes:
     return listed
 
 
-def padded_shapes(shapes: Any, dtypes: list[Any]) -> list[TensorShape]:
+def padded_shapes(shapes: Any) -> list[TensorShape]:
     """The shapes of a padding queue, in which sizes may be unknown.
 
     Raises:
-        ValueError: there are none, it is one shape instead of a list, their number is not that of
-            the dtypes, or a rank is unknown.
+        ValueError: there are none, it is one shape instead of a list, or a rank is unknown.
     """
     if not isinstance(shapes, list | tuple) or all(map(_is_size, shapes)):
         raise ValueError("When providing partial shapes, a list of shapes must be provided.")
-    if len(shapes) != len(dtypes):
-        raise ValueError(
-            "Shapes must be provided for all components,"
-            f" but received {len(dtypes)} dtypes and {len(shapes)} shapes."
-        )
     listed = [as_shape(shape) for shape in shapes]
     if any(shape.ndims is None for shape in listed):
         raise ValueError(f"All shapes must have a defined rank: {listed}")
