@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import ctypes
+import gc
 import itertools
 import pickle
 import subprocess
@@ -118,6 +119,7 @@ class TestAThreadThatDies:
         """Threads are killed at any step of their calls: no one hangs, and nothing comes twice."""
         before = sys.getswitchinterval()
         sys.setswitchinterval(1e-6)
+        gc.disable()  # in a finalizer that it calls, Python would swallow what is to kill
         try:
             queue = sync.FIFOQueue(2)
             seen: Counter[int] = Counter()
@@ -145,6 +147,7 @@ class TestAThreadThatDies:
             seen.update(queue)
             assert max(seen.values()) == 1
         finally:
+            gc.enable()
             sys.setswitchinterval(before)
 
 
