@@ -67,3 +67,14 @@ __all__ = (
     "rng",
     "shuffle_batch",
 )
+
+for _name in __all__:
+    # Tracebacks and reprs show the public path.
+    if isinstance(globals()[_name], type):
+        globals()[_name].__module__ = __name__
+del _name
+
+
+def __dir__() -> list[str]:
+    """The public names, without the modules that they come from."""
+    return sorted(__all__)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import reprlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from aioqueue import CancelledError, OutOfRangeError, QueueClosedError
 from aioqueue.inputs.sources import rng
 
-__all__ = ("Call", "Item", "failure_of", "function_name", "is_async", "takes_rng")
+__all__ = ("Call", "Item", "failure_of", "function_name", "is_async", "safe_repr", "takes_rng")
 
-_ENDS = (OutOfRangeError, QueueClosedError, CancelledError, StopIteration)
+STRAY: Final = (asyncio.CancelledError, GeneratorExit)
+"""What no thread is ended by, and yet is no `Exception`: it has got there from something else that
+was cancelled or closed, and must not pass for the end of the run."""
+
+_ENDS: Final = (OutOfRangeError, QueueClosedError, CancelledError, StopIteration, *STRAY)
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 120
 
@@ -29,10 +34,7 @@ class Item(NamedTuple):
 
     def describe(self) -> str:
         """Its value, bounded, and where it comes from."""
-        try:
-            text = _repr.repr(self.value)
-        except Exception as error:
-            text = f"<{type(self.value).__name__} whose repr raises {type(error).__name__}>"
+        text = safe_repr(self.value, _repr.repr)
         return f"item {text} (epoch {self.epoch}, index {self.index})"
 
 
@@ -110,6 +112,14 @@ class Call:
         return ()
 
 
+def safe_repr(value: Any, describe: Callable[[Any], str] = repr) -> str:
+    """What a value says of itself, whatever its class makes of that."""
+    try:
+        return describe(value)
+    except Exception as error:
+        return f"<{type(value).__name__} whose {describe.__name__} raises {type(error).__name__}>"
+
+
 def is_async(function: Any) -> bool:
     """Whether a function has to run in an event loop: it, its partials, or its ``__call__``."""
     while isinstance(function, functools.partial):
@@ -129,12 +139,12 @@ def takes_rng(function: Any) -> bool:
     return "rng" in parameters and parameters["rng"].kind is not inspect.Parameter.POSITIONAL_ONLY
 
 
-def failure_of(item: Item, error: Exception) -> Exception:
+def failure_of(item: Item, error: BaseException) -> Exception:
     """The failure of an item as it is reported: with a note that names the item.
 
     What would be taken for the end of the source is wrapped: it came from the function.
     """
-    if isinstance(error, _ENDS):
+    if isinstance(error, _ENDS) or not isinstance(error, Exception):
         wrapped = RuntimeError(f"the function raised {type(error).__name__}: {error}")
         wrapped.__cause__ = error
         error = wrapped

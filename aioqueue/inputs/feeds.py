@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+)
+from contextlib import aclosing
+from typing import Any, Final, TypeVar
+
+import anyio
+import anyio.lowlevel
 
 from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
 from aioqueue.inputs.calls import Item
 from aioqueue.inputs.sources import Source
+from aioqueue.inputs.streams import AsyncBatchStream, BatchStream
 
-__all__ = ("Crossing", "Feed")
+__all__ = ("Crossing", "Feed", "aclose", "next_of")
+
+T = TypeVar("T")
 
 _AHEAD: Final = 2
 """How many items per worker are read ahead of an async iterable, for workers that are threads."""
@@ -21,8 +36,8 @@ class Feed:
     """A source, as an iterator over items and as an async one.
 
     Args:
-        source: a `Source`, whose entries say their epoch and index; a queue of either face; an
-            iterable or async iterable. All but the first are one epoch, counted from 0.
+        source: a `Source`, whose entries say their epoch and index; a queue or stream of either
+            face; an iterable or async iterable. All but the first are one epoch, counted from 0.
 
     Raises:
         InvalidArgumentError: it is none of these.
@@ -31,8 +46,19 @@ class Feed:
     def __init__(self, source: Any) -> None:
         self.source = source
         self.queue: sync.BlockingQueue[Any] | None = None
+        # What others fill is taken by the face that fits the workers, whichever was given.
+        self._take: Callable[[], Any] | None = None
+        self._take_async: Callable[[], Awaitable[Any]] | None = None
         if isinstance(source, AsyncQueue | sync.BlockingQueue):
             self.queue = source.sync
+            self._take, self._take_async = source.sync.dequeue, source.aio.dequeue
+        elif isinstance(source, AsyncBatchStream | BatchStream):
+            self._take, self._take_async = source.sync._next, source.aio._next
+        elif isinstance(source, str | bytes):
+            raise InvalidArgumentError(
+                f"source: got {source!r}; expected an iterable of items, which a string is not"
+                " meant to be: [string], if it is; files(pattern) finds files"
+            )
         elif not isinstance(source, Source | Iterable | AsyncIterable):
             raise InvalidArgumentError(
                 f"source: got {source!r}; expected an iterable, an async iterable, a queue or a"
@@ -42,21 +68,21 @@ class Feed:
     @property
     def is_async_only(self) -> bool:
         """Whether it can be iterated by tasks only."""
-        return not isinstance(self.source, Source | Iterable) and self.queue is None
+        return not isinstance(self.source, Source | Iterable) and self._take is None
 
     def items(self) -> Iterator[Item]:
         """For threads, which take turns: a queue is waited for, and its end comes as
         `OutOfRangeError`, with what closed it."""
-        if self.queue is not None:
-            return _dequeued(self.queue)
+        if self._take is not None:
+            return _taken(self._take)
         if isinstance(self.source, Source):
             return _numbered(self.source.entries())
         return _counted(self.source)
 
-    def items_async(self) -> AsyncIterator[Item]:
+    def items_async(self) -> AsyncGenerator[Item, None]:
         """For tasks, which take turns."""
-        if self.queue is not None:
-            return _dequeued_async(self.queue.aio)
+        if self._take_async is not None:
+            return _taken_async(self._take_async)
         if isinstance(self.source, Source):
             return _numbered_async(self.source.aentries())
         if isinstance(self.source, AsyncIterable):
@@ -83,10 +109,8 @@ class Crossing:
     async def read_source(self) -> None:
         """Read the whole source: to be run as a task."""
         try:
-            async for item in self._feed.items_async():
-                await self._queue.aio.enqueue(item)
-        except QueueClosedError:
-            pass  # nobody wants more
+            async with aclosing(self._feed.items_async()) as items:
+                await self._read(items)
         except Exception as error:
             error.add_note("in the source of a prepare")
             self._queue.close(cause=error)
@@ -94,6 +118,17 @@ class Crossing:
         finally:
             self._queue.close()
         raise OutOfRangeError("the source has ended")
+
+    async def _read(self, items: AsyncIterator[Item]) -> None:
+        while True:
+            try:
+                item = await next_of(items)
+            except StopAsyncIteration:
+                return
+            try:
+                await self._queue.aio.enqueue(item)
+            except QueueClosedError:
+                return  # nobody wants more
 
     def items(self) -> Iterator[Item]:
         """What the task has read, for threads, which take turns."""
@@ -105,14 +140,14 @@ class Crossing:
         self._queue.close(cancel_pending_enqueues=True)
 
 
-def _dequeued(queue: sync.BlockingQueue[Any]) -> Iterator[Item]:
+def _taken(take: Callable[[], Any]) -> Iterator[Item]:
     for number in itertools.count():
-        yield Item(number, queue.dequeue(), 0, number)
+        yield Item(number, take(), 0, number)
 
 
-async def _dequeued_async(queue: AsyncQueue[Any]) -> AsyncIterator[Item]:
+async def _taken_async(take: Callable[[], Awaitable[Any]]) -> AsyncGenerator[Item, None]:
     for number in itertools.count():
-        yield Item(number, await queue.dequeue(), 0, number)
+        yield Item(number, await take(), 0, number)
 
 
 def _counted(values: Iterable[Any]) -> Iterator[Item]:
@@ -133,7 +168,7 @@ def _numbered(entries: Iterator[Any]) -> Iterator[Item]:
         getattr(entries, "close", bool)()
 
 
-async def _counted_async(values: AsyncIterable[Any]) -> AsyncIterator[Item]:
+async def _counted_async(values: AsyncIterable[Any]) -> AsyncGenerator[Item, None]:
     iterator = aiter(values)
     number = 0
     try:
@@ -142,25 +177,42 @@ async def _counted_async(values: AsyncIterable[Any]) -> AsyncIterator[Item]:
             number += 1
     finally:
         if iterator is not values or inspect.isasyncgen(values):
-            await _aclose(iterator)
+            await aclose(iterator)
 
 
-async def _numbered_async(entries: AsyncIterator[Any]) -> AsyncIterator[Item]:
+async def _numbered_async(entries: AsyncIterator[Any]) -> AsyncGenerator[Item, None]:
     number = 0
     try:
         async for value, epoch, index in entries:
             yield Item(number, value, epoch, index)
             number += 1
     finally:
-        await _aclose(entries)
+        await aclose(entries)
 
 
-async def _at_hand(items: Iterator[Item]) -> AsyncIterator[Item]:
+async def _at_hand(items: Iterator[Item]) -> AsyncGenerator[Item, None]:
     for item in items:
         yield item
 
 
-async def _aclose(iterator: AsyncIterator[Any]) -> None:
-    aclose = getattr(iterator, "aclose", None)
-    if aclose is not None:
-        await aclose()
+async def next_of(iterator: AsyncIterator[T]) -> T:
+    """The next of an async iterator. What is cancelled in there, and not here, is a failure.
+
+    Raises:
+        StopAsyncIteration: there is none.
+        RuntimeError: what the iterator awaited was cancelled.
+    """
+    try:
+        return await anext(iterator)
+    except anyio.get_cancelled_exc_class() as cancellation:
+        await anyio.lowlevel.checkpoint_if_cancelled()  # then it is us who are cancelled
+        raise RuntimeError("what the source awaited was cancelled") from cancellation
+
+
+async def aclose(iterator: AsyncIterator[Any]) -> None:
+    """Close an async iterator, if it can be closed: all the way, also in a task that is cancelled,
+    so that what it holds open is not left so."""
+    close = getattr(iterator, "aclose", None)
+    if close is not None:
+        with anyio.CancelScope(shield=True):
+            await close()

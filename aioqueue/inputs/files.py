@@ -1,6 +1,6 @@
 """Files: finding them, and opening them wherever they are and however they are compressed.
 
-A path is local unless it has a ``://`` in it. Then it is an URL, and fsspec, an extra, opens it.
+A path is local unless it has a ``://`` in it. Then it is a URL, and fsspec, an extra, opens it.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ def files(
 
     Args:
         pattern: a glob: ``*``, ``?``, ``[...]`` and, for any number of directories, ``**``; or
-            several; each of local paths, or an URL that fsspec can list (``s3://bucket/*.csv``).
+            several; each of local paths, or a URL that fsspec can list (``s3://bucket/*.csv``).
         epochs: as for `items`; so are the rest. ``None`` goes on for ever.
         shuffle: whether to shuffle the files each epoch.
         seed: for the order and the generators of the items.
         shard: (index, count) of the part to give out.
         drop_remainder: leave out what would make shards differ in length.
         allow_empty: whether it is fine if nothing matches.
-        storage_options: what fsspec needs to know about an URL's file system: credentials, say.
+        storage_options: what fsspec needs to know about a URL's file system: credentials, say.
         name: what messages and worker names call the source.
 
     Returns:
@@ -76,7 +76,7 @@ def files(
     Raises:
         FileNotFoundError: nothing matches.
         InvalidArgumentError: an argument is wrong.
-        ModuleNotFoundError: it is an URL, and fsspec is not installed.
+        ModuleNotFoundError: it is a URL, and fsspec is not installed.
     """
     patterns: list[Any] = (
         list(pattern)
@@ -134,7 +134,7 @@ def path_name(path: Any) -> str:
 def open_for_reading(
     path: str, compression: str | None, storage_options: StorageOptions = None
 ) -> Iterator[IO[bytes]]:
-    """Open a file or an URL, decompressed; what goes wrong within says where.
+    """Open a file or a URL, decompressed; what goes wrong within says where.
 
     Args:
         path: of the file.
@@ -210,4 +210,4 @@ def _is_url(path: str) -> bool:
 
 
 def _fsspec() -> Any:
-    return required("fsspec", "files", "an URL")
+    return required("fsspec", "files", "opening a URL")

@@ -119,7 +119,7 @@ class FailurePolicy:
         """Whether the work goes on after a failure."""
         return self.skips or self.retry is not None
 
-    def delay(self, error: Exception, failures: int) -> float | None:
+    def delay(self, error: BaseException, failures: int) -> float | None:
         """The seconds after which to try an item again; ``None`` to give it up.
 
         Args:

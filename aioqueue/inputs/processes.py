@@ -38,8 +38,8 @@ __all__ = ("ProcessWorkers",)
 _MOST_DEATHS: Final = 3
 """How many processes may die of one item."""
 
-_MOST_STARTS: Final = 10
-"""How many processes in a row may be killed while they start."""
+_MOST_IN_VAIN: Final = 10
+"""How many processes in a row may die that nothing has come from."""
 
 _MOST_ITEMS: Final = 64
 _CHUNK_SECONDS: Final = 0.01
@@ -138,6 +138,8 @@ class _Process:
     """
 
     def __init__(self, name: str, arena_size: int) -> None:
+        self.is_ready = False  # it has said so
+        self.was_of_use = False  # something has come from it, or it tells which item to blame
         self.tasks: dict[int, _Task] = {}  # what it has to prepare, by number
         self.freed: deque[int] = deque()  # places in the arena that it may use again
         self.arena = Arena(arena_size)
@@ -183,10 +185,11 @@ class _Process:
         exitcode: int = self._process.exitcode
         return exitcode
 
-    def terminate(self) -> None:
-        """End it, whatever it is doing. May be called from any thread, and at any time."""
+    def kill(self) -> None:
+        """End it, whatever it is doing, and whichever signals it does not listen to. May be called
+        from any thread, and at any time."""
         try:
-            self._process.terminate()
+            self._process.kill()
         except ValueError:
             pass  # its thread has ended it already
 
@@ -194,9 +197,6 @@ class _Process:
         """End it and forget it."""
         if not at_once:
             self.send(b"")
-            self._process.join(_ENDING)
-        if self._process.is_alive():
-            self._process.terminate()
             self._process.join(_ENDING)
         if self._process.is_alive():
             self._process.kill()
@@ -229,7 +229,7 @@ class ProcessWorkers(ThreadWorkers):
         """How to make an array private; a queue of typed components copies it by itself."""
         limit = self._window.limit_bytes
         assert limit is not None
-        self._arena_size = 2 * max(limit, 2**20)
+        self._arena_size = 2 * min(max(limit, 2**20), 2**40)  # a larger one could not be mapped
 
     def enqueue_ops(self) -> list[EnqueueOp]:
         return [*super().enqueue_ops(), self.take_items]
@@ -252,7 +252,7 @@ class ProcessWorkers(ThreadWorkers):
             self._work_came.notify_all()
             processes = list(self._processes)
         for process in processes:
-            process.terminate()
+            process.kill()
 
     def _room_came(self) -> None:
         if self._window.is_low or self._source_ended:
@@ -261,21 +261,19 @@ class ProcessWorkers(ThreadWorkers):
             self._work_came.notify_all()  # it may be over
 
     def _work(self) -> None:
-        unready = 0
+        in_vain = 0
         while True:
             with self._started_process() as process:
-                died = self._work_with(process)
-            if died is None:
-                unready = 0
+                exitcode = self._work_with(process)
+            in_vain = 0 if process.was_of_use else in_vain + 1
+            when = "before it had done anything" if process.is_ready else "while it started"
+            why = f", as did {in_vain - 1} before it"
+            if exitcode >= 0 and not process.is_ready:
+                why = f": {_GUARD}"
+            elif in_vain < _MOST_IN_VAIN:
                 continue
-            unready += 1
-            self._totals.worker_died()
-            if unready < _MOST_STARTS and died < 0:
-                _log.warning("worker process %s %s while it started", process.name, _how(died))
-                continue
-            why = f": {_GUARD}" if died >= 0 else f", as did {unready - 1} before it"
-            message = f"worker process {process.name} {_how(died)} while it started{why}"
-            raise self._once(WorkerDiedError(message, exitcode=died))
+            message = f"worker process {process.name} {_how(exitcode)} {when}{why}"
+            raise self._once(WorkerDiedError(message, exitcode=exitcode))
 
     @contextmanager
     def _started_process(self) -> Iterator[_Process]:
@@ -287,7 +285,7 @@ class ProcessWorkers(ThreadWorkers):
         with self._lock:
             self._processes.add(process)
         if self._halted.is_set():  # which may have missed this one
-            process.terminate()
+            process.kill()
         at_once = True
         try:
             yield process
@@ -299,16 +297,17 @@ class ProcessWorkers(ThreadWorkers):
                 self._processes.discard(process)
             process.end(at_once=at_once)
 
-    def _work_with(self, process: _Process) -> int | None:
+    def _work_with(self, process: _Process) -> int:
         """Have a process prepare until nothing is left to do, or it has died.
 
         Returns:
-            Its exit code if it died before it could begin, else ``None``.
+            Its exit code, if it has died.
         """
         process.send(self._payload)
         report = process.receive()
         if report is None:
-            return self._exitcode(process)
+            return self._recover(process)
+        process.is_ready = True
         if report.refusal is not None:
             error = InvalidArgumentError(
                 f"function: got {function_name(self._call.function)!r}, which a new process cannot"
@@ -320,8 +319,7 @@ class ProcessWorkers(ThreadWorkers):
             self._feed_process(process)
             report = process.receive()
             if report is None:
-                self._recover(process, self._exitcode(process))
-                return None
+                return self._recover(process)
             self._accept(process, report)
 
     def _once(self, error: Exception) -> Exception:
@@ -377,6 +375,7 @@ class ProcessWorkers(ThreadWorkers):
     def _accept(self, process: _Process, report: Report) -> None:
         """Take what has come from a process to where it belongs."""
         if report.outcomes:
+            process.was_of_use = True
             seconds = max(1e-6, report.seconds / len(report.outcomes))
             self._seconds += (seconds - self._seconds) * (_WEIGHT if self._seconds else 1.0)
         for outcome in report.outcomes:
@@ -414,26 +413,32 @@ class ProcessWorkers(ThreadWorkers):
             self._inbox.put_off(task, delay)
             self._work_came.notify()
 
-    def _exitcode(self, process: _Process) -> int:
-        """How a process has died; raises if we have ended it ourselves."""
+    def _recover(self, process: _Process) -> int:
+        """A process has died: what it had is prepared again.
+
+        Returns:
+            Its exit code.
+
+        Raises:
+            OutOfRangeError: we have ended it ourselves.
+        """
         if self._halted.is_set():
             raise self._nothing_more()
-        return process.exitcode()
-
-    def _recover(self, process: _Process, exitcode: int) -> None:
-        """A process has died: what it had is prepared again."""
+        exitcode = process.exitcode()
         self._totals.worker_died()
         tasks = list(process.tasks.values())
         _log.warning(
-            "worker process %s %s; %d items that it had are prepared again",
+            "worker process %s %s%s; %d items that it had are prepared again",
             process.name,
             _how(exitcode),
+            "" if process.is_ready else " while it started",
             len(tasks),
         )
         culprit = process.tasks.get(process.arena.item)
         process.tasks.clear()
         fatal = False
         if culprit is not None:
+            process.was_of_use = True
             culprit.deaths += 1
             if fatal := culprit.deaths == _MOST_DEATHS:
                 tasks.remove(culprit)
@@ -448,6 +453,7 @@ class ProcessWorkers(ThreadWorkers):
             )
             self._totals.give_up(culprit.item, error, culprit.failures + culprit.deaths)
             self._deliver(Prepared(culprit.item, is_skipped=True))
+        return exitcode
 
 
 def _how(exitcode: int) -> str:

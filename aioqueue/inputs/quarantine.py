@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.inputs.calls import Item
+from aioqueue.inputs.calls import Item, safe_repr
 from aioqueue.inputs.sources import Entry, Source
 
 __all__ = (
@@ -57,11 +57,12 @@ class Quarantined:
     @classmethod
     def of(cls, item: Item, error: Exception, attempts: int, seed: int) -> Quarantined:
         """The record of an item and its last failure."""
+        lines = "".join(traceback.format_exception_only(error)).splitlines()
         return cls(
             item.value,
             item.epoch,
             item.index,
-            "".join(traceback.format_exception_only(error)).splitlines()[0],
+            next(line for line in lines if not line.startswith(" ")),  # first may be code
             "".join(traceback.format_exception(error)),
             attempts,
             seed,
@@ -185,8 +186,9 @@ def _as_json(record: Quarantined) -> dict[str, Any]:
     try:
         pickled = pickle.dumps(item)
     except Exception:
-        return {"repr": repr(item), **fields}
-    return {"pickle": base64.b64encode(pickled).decode("ascii"), "repr": repr(item)[:200], **fields}
+        return {"repr": safe_repr(item), **fields}
+    text = safe_repr(item)[:200]
+    return {"pickle": base64.b64encode(pickled).decode("ascii"), "repr": text, **fields}
 
 
 def _is_json(item: Any) -> bool:
@@ -247,7 +249,10 @@ def _record(line: _Line, *, trusted: bool, replay: bool = False) -> Quarantined:
                 f"trusted: got False, but {line} holds a pickled item ({described}); pass"
                 " trusted=True if nobody else could have written this file"
             )
-        fields["item"] = pickle.loads(base64.b64decode(pickled))
+        try:
+            fields["item"] = pickle.loads(base64.b64decode(pickled, validate=True))
+        except (ValueError, TypeError, EOFError, pickle.UnpicklingError) as error:
+            raise line.damaged(error) from error
     elif "item" not in fields and described is not None:
         if replay:
             raise InvalidArgumentError(

@@ -175,7 +175,7 @@ def read_records(
             ``record_bytes``. Less makes records overlap, more leaves gaps.
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
-        storage_options: what fsspec needs to know about an URL's file system: credentials, say.
+        storage_options: what fsspec needs to know about a URL's file system: credentials, say.
 
     Returns:
         A reader of bytes (`numpy.frombuffer` makes arrays of them). Going through it raises
@@ -210,7 +210,7 @@ def read_whole_files(
         paths: one path or URL, a source of them such as `files`, or any iterable of them.
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
-        storage_options: what fsspec needs to know about an URL's file system: credentials, say.
+        storage_options: what fsspec needs to know about a URL's file system: credentials, say.
 
     Returns:
         A reader of bytes. Going through it raises `DataLossError` where compressed data is damaged,

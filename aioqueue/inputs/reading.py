@@ -45,9 +45,7 @@ class ReadAhead(Generic[T]):
         return self
 
     def __anext__(self) -> Awaitable[T]:
-        # Not a coroutine of this object's own: a traceback through it would keep the object, and
-        # so the thread, for as long as somebody keeps the exception.
-        return self._reading.next()
+        return _step([self])
 
     async def aclose(self) -> None:
         """Stop reading; iteration is over."""
@@ -55,6 +53,15 @@ class ReadAhead(Generic[T]):
 
     def __del__(self) -> None:
         self._reading.close()
+
+
+async def _step(held: list[ReadAhead[T]]) -> T:
+    """The next item. The iterator lives while it is waited for, as by ``await anext(aiter(x))``,
+    and not after: a traceback through this must not keep it, and so its thread."""
+    try:
+        return await held[0]._reading.next()
+    finally:
+        held.clear()
 
 
 class _Reading(Generic[T]):

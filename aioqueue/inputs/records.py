@@ -51,7 +51,7 @@ def read_tfrecords(
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``. TensorFlow knows gzip and zlib, and puts
             no suffix.
-        storage_options: what fsspec needs to know about an URL's file system: credentials, say.
+        storage_options: what fsspec needs to know about a URL's file system: credentials, say.
 
     Returns:
         A reader of bytes. Going through it raises `DataLossError` at a record that is corrupted or
@@ -102,7 +102,7 @@ class TFRecordWriter:
     Use it as a context manager, or close it: what it still holds is in the file only then.
 
     Args:
-        path: of the file, which is made, or emptied; or an URL, for fsspec.
+        path: of the file, which is made, or emptied; or a URL, for fsspec.
         compression: as for `read_tfrecords`.
         storage_options: as for `read_tfrecords`.
 
@@ -221,5 +221,5 @@ def masked_crc32c(data: bytes) -> int:
 
 @cache
 def _crc32c() -> Callable[[bytes], int]:
-    found: Callable[[bytes], int] = required("google_crc32c", "tfrecord", "TFRecord files").value
+    found: Callable[[bytes], int] = required("google_crc32c", "tfrecord", "reading and writing TFRecord files").value
     return found

@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ("Allocator", "Arena", "Block", "pack", "unpack")
+__all__ = ("NONE", "Allocator", "Arena", "Block", "pack", "unpack")
 
 Block = tuple[int, int]
 """Where something lies in an arena: its first byte, and how many there are."""
@@ -35,7 +35,8 @@ SMALL: Final = 8 * 1024
 
 _ALIGNMENT: Final = 64
 _HEADER: Final = _ALIGNMENT
-_NONE: Final = -1
+NONE: Final = -1
+"""Stands for no item."""
 
 
 class Arena:
@@ -55,11 +56,11 @@ class Arena:
             self._fd = _sparse_file(size)
             self.memory = mmap.mmap(self._fd, size)
         self._numbers = memoryview(self.memory).cast("q")
-        self.item = _NONE
+        self.item = NONE
 
     @property
     def item(self) -> int:
-        """The number of the item that the worker is preparing; -1 for none.
+        """The number of the item that the worker is preparing, or has just prepared; -1 for none.
 
         When a worker has died, this tells which item it died of.
         """

@@ -40,7 +40,7 @@ Shard = tuple[int, int]
 class Entry(NamedTuple, Generic[T]):
     """An item of a source, and what tells it from every other one.
 
-    Args:
+    Attributes:
         value: the item itself.
         epoch: how often the source has been gone through before, from 0.
         index: its place in the whole sequence, before sharding and shuffling, from 0.
@@ -295,10 +295,10 @@ def items(
     if isinstance(sequence, Mapping | Set | str | bytes) or not (
         hasattr(sequence, "__len__") and hasattr(sequence, "__getitem__")
     ):
-        raise InvalidArgumentError(
-            f"sequence: got {_shortened(sequence)}; expected something with len() and [index],"
-            " like a list: list(...) makes one of any iterable"
-        )
+        what = "something with len() and [index], like a list: list(...) makes one of any iterable"
+        if isinstance(sequence, str | bytes):
+            what = "a sequence of items, which a string is not meant to be: [string], if it is"
+        raise InvalidArgumentError(f"sequence: got {_shortened(sequence)}; expected {what}")
     return Sequential(
         sequence,
         name,

@@ -15,6 +15,8 @@ import numpy as np
 
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
+from aioqueue.inputs.calls import STRAY
+from aioqueue.inputs.feeds import aclose, next_of
 from aioqueue.inputs.prepare import prepare
 from aioqueue.inputs.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
 
@@ -233,6 +235,8 @@ def _pouring_iterable(source: Iterable[Any], stage: Stage) -> Callable[[], None]
                 return next(iterator)
             except StopIteration:
                 raise OutOfRangeError("the source has ended") from None
+            except STRAY as error:
+                raise RuntimeError(f"the source raised {type(error).__name__}: {error}") from error
 
         try:
             _pouring(take, stage)()
@@ -283,16 +287,14 @@ def _pouring_async_iterable(
 
         async def take() -> Any:
             try:
-                return await anext(iterator)
+                return await next_of(iterator)
             except StopAsyncIteration:
                 raise OutOfRangeError("the source has ended") from None
 
         try:
             await _pouring_async(take, stage)()
         finally:
-            aclose = getattr(iterator, "aclose", None)
-            if aclose is not None:
-                await aclose()
+            await aclose(iterator)
 
     return pour
 

@@ -7,15 +7,17 @@ thread may take what a coroutine leaves.
 
 from __future__ import annotations
 
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from aioqueue import AsyncQueue, OutOfRangeError, sync
-from aioqueue.inputs.prepare import AsyncPrepareRunner, PrepareRunner
+
+if TYPE_CHECKING:  # `prepare` itself takes streams for a source
+    from aioqueue.inputs.prepare import AsyncPrepareRunner, PrepareRunner
 
 __all__ = ("AnyQueue", "AnyRunner", "AsyncBatchStream", "BatchStream", "Pipe", "Stream")
 
 AnyQueue = AsyncQueue[Any] | sync.BlockingQueue[Any]
-AnyRunner = AsyncPrepareRunner | PrepareRunner
+AnyRunner: TypeAlias = "AsyncPrepareRunner | PrepareRunner"
 
 StatisticsT = TypeVar("StatisticsT", covariant=True)
 

@@ -60,7 +60,7 @@ def read_lines(
         skip_header_lines: how many lines to leave out at the start of each file.
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
-        storage_options: what fsspec needs to know about an URL's file system: credentials, say.
+        storage_options: what fsspec needs to know about a URL's file system: credentials, say.
 
     Returns:
         A reader of strings, or of bytes. Going through it raises `DataLossError` where bytes are no

@@ -26,7 +26,8 @@ class PrepareStatistics:
 
     Attributes:
         prepared: items whose examples are in the queue.
-        examples: examples that are in the queue; generator functions make several of an item.
+        examples: examples that are in the queue; generator functions make several of an item, of
+            which some may be there though the item has failed or a stop came between.
         left_out: items of which the function made nothing, as ``skip_none`` allows.
         skipped: items that failed and were given up.
         retried: how often an item was tried again after a failure.
@@ -82,7 +83,12 @@ class Totals:
             )
 
     def entered(self, examples: int) -> None:
-        """The examples of an item are in the queue."""
+        """So many examples are in the queue, of an item that does not end."""
+        with self._lock:
+            self._examples += examples
+
+    def ended(self, examples: int) -> None:
+        """An item has ended well: so many examples of it are in the queue."""
         with self._lock:
             self._examples += examples
             if examples:
@@ -95,7 +101,7 @@ class Totals:
         with self._lock:
             self._workers_died += 1
 
-    def failed(self, item: Item, error: Exception, failures: int) -> float | None:
+    def failed(self, item: Item, error: BaseException, failures: int) -> float | None:
         """The preparation of an item has failed.
 
         Args:
@@ -118,14 +124,13 @@ class Totals:
         _log.debug("%s failed, trying again in %g s", item.describe(), delay, exc_info=error)
         return delay
 
-    def give_up(self, item: Item, error: Exception, failures: int, examples: int = 0) -> None:
+    def give_up(self, item: Item, error: BaseException, failures: int) -> None:
         """Skip an item for good, if the policy allows.
 
         Args:
             item: which one.
             error: its latest failure.
             failures: how often it has failed.
-            examples: how many of it are in the queue all the same.
 
         Raises:
             Exception: the failure, since it ends the pipeline.
@@ -138,7 +143,6 @@ class Totals:
         self.quarantine.add(Quarantined.of(item, error, failures, self._seed))
         with self._lock:
             self._skipped += 1
-            self._examples += examples
             reason = self.policy.too_many(self._skipped, self._ended)
         if reason:
             error.add_note(reason)

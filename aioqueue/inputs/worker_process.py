@@ -18,8 +18,8 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
-from aioqueue.inputs.calls import Call, Item
-from aioqueue.inputs.shared_memory import Allocator, Arena, Block, pack
+from aioqueue.inputs.calls import Call, Item, safe_repr
+from aioqueue.inputs.shared_memory import NONE, Allocator, Arena, Block, pack
 
 __all__ = ("Outcome", "RemoteTraceback", "Report", "Sent", "failure_of_message", "work")
 
@@ -81,12 +81,12 @@ def work(connection: Connection, arena: Arena) -> None:
         freed, sent = pickle.loads(chunk)
         outbox.allocator.give_back(freed)
         for number, epoch, index, value in sent:
-            arena.item = number
+            arena.item = number  # until the next one begins: it may have left something behind
             began = perf_counter()
             made, has_failed = _prepared(call, Item(number, value, epoch, index))
             outbox.add(number, made, has_failed, perf_counter() - began)
-            arena.item = -1
         outbox.flush()
+        arena.item = NONE
 
 
 def _read(connection: Connection, inbox: SimpleQueue[bytes], outbox: _Outbox) -> None:
@@ -189,16 +189,20 @@ def _message_of_failure(error: Exception) -> bytes:
         pickled = pickle.dumps(error)
         pickle.loads(pickled)  # many exceptions can be pickled, and not be unpickled
     except Exception:
-        pickled = pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+        said = safe_repr(error, str)
+        pickled = pickle.dumps(RuntimeError(f"{type(error).__name__}: {said}"))
     return pickle.dumps((pickled, text))
 
 
 def failure_of_message(message: bytes) -> Exception:
     """The failure that a worker has reported, with its traceback there as the cause."""
     pickled, text = pickle.loads(message)
+    error: Exception
     try:
         error = pickle.loads(pickled)
+        if not isinstance(error, Exception):
+            raise TypeError(f"{error!r} is no exception")
     except Exception as unpickling:  # its class exists only there
         error = RuntimeError(f"a failure that cannot be unpickled here: {unpickling}")
     error.__cause__ = RemoteTraceback(text)
-    return error  # type: ignore[no-any-return]
+    return error

@@ -28,8 +28,8 @@ from aioqueue import (
     QueueClosedError,
     sync,
 )
-from aioqueue.inputs.calls import Call, Item
-from aioqueue.inputs.feeds import Feed
+from aioqueue.inputs.calls import STRAY, Call, Item
+from aioqueue.inputs.feeds import Feed, next_of
 from aioqueue.inputs.limits import Window, size_of
 from aioqueue.inputs.ordering import Reordering
 from aioqueue.inputs.totals import Totals
@@ -42,7 +42,7 @@ EnqueueOp = Callable[[], Any]
 class Prepared:
     """An item that has ended: its examples, of which there are none if it was skipped."""
 
-    __slots__ = ("examples", "failures", "is_skipped", "item", "release", "size")
+    __slots__ = ("entered", "examples", "failures", "is_skipped", "item", "release", "size")
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class Prepared:
         self.is_skipped = is_skipped
         self.release = release  # called when the examples are in the queue
         self.size = 0
+        self.entered = 0  # how many examples are in the queue
 
 
 class Workers(ABC):
@@ -202,19 +203,21 @@ class Workers(ABC):
                 self._is_flushing = False
             return prepared
 
-    def _left(self, prepared: Prepared, examples: int) -> None:
+    def _left(self, prepared: Prepared) -> None:
         """The examples of an item are in the queue."""
         if prepared.release is not None:
             prepared.release()
         with self._lock:
             self._window.left(prepared.size)
-            if not prepared.is_skipped:
-                self._totals.entered(examples)
+            if prepared.is_skipped:
+                self._totals.entered(prepared.entered)
+            else:
+                self._totals.ended(prepared.entered)
             self._room_came()
 
-    def _refused(self, prepared: Prepared, error: Exception, examples: int) -> None:
+    def _refused(self, prepared: Prepared, error: BaseException) -> None:
         """The queue has refused an example: the item has failed, whatever could be tried."""
-        self._totals.give_up(prepared.item, error, prepared.failures + 1, examples)
+        self._totals.give_up(prepared.item, error, prepared.failures + 1)
         prepared.is_skipped = True
 
 
@@ -251,8 +254,12 @@ class ThreadWorkers(Workers):
             except CancelledError:
                 raise self._nothing_more() from None
             finally:
-                if self._gone == self._count - 1 or self._halted.is_set():
+                if self._halted.is_set():
                     self._close_source()
+
+    def _ended(self) -> None:
+        self._close_source()
+        super()._ended()
 
     def _work(self) -> None:
         while True:
@@ -293,11 +300,20 @@ class ThreadWorkers(Workers):
                 self._window.enter()
             try:
                 return next(self._items)
-            except BaseException as error:
+            except BaseException as raised:
+                error = self._failure_of_source(raised)
                 self._source_failed(error)
                 if isinstance(error, StopIteration):
                     raise self._nothing_more() from None
+                if error is not raised:
+                    raise error from raised
                 raise
+
+    def _failure_of_source(self, error: BaseException) -> BaseException:
+        """What the source has raised; what would pass for a stop that nobody wanted is wrapped."""
+        if isinstance(error, (*STRAY, CancelledError)) and not self._halted.is_set():
+            return RuntimeError(f"the source raised {type(error).__name__}: {error}")
+        return error
 
     def _prepare(self, item: Item) -> Prepared:
         failures = 0
@@ -307,7 +323,7 @@ class ThreadWorkers(Workers):
                 if not self._streams:
                     examples = tuple(examples)
                 return Prepared(item, examples, failures=failures)
-            except Exception as error:
+            except (Exception, *STRAY) as error:
                 if self._halted.is_set():
                     raise self._nothing_more() from error
                 failures += 1
@@ -330,27 +346,33 @@ class ThreadWorkers(Workers):
             self._put(turn)
 
     def _put(self, prepared: Prepared) -> None:
-        count = 0
+        try:
+            self._put_each(prepared)
+        except BaseException:
+            self._totals.entered(prepared.entered)
+            raise
+        self._left(prepared)
+
+    def _put_each(self, prepared: Prepared) -> None:
         examples = iter(prepared.examples)
         while True:
             try:
                 example = next(examples)
             except StopIteration:
-                break
-            except Exception as error:  # only where examples are enqueued as they are made
+                return
+            except (Exception, *STRAY) as error:  # only where they are enqueued as they are made
                 if self._halted.is_set():
                     raise self._nothing_more() from error
-                self._refused(prepared, error, count)
-                break
+                self._refused(prepared, error)
+                return
             try:
                 self._enqueue(example)
             except QueueClosedError:
                 raise self._nothing_more() from None
             except InvalidArgumentError as error:
-                self._refused(prepared, error, count)
-                break
-            count += 1
-        self._left(prepared, count)
+                self._refused(prepared, error)
+                return
+            prepared.entered += 1
 
     def _close_source(self) -> None:
         try:
@@ -420,7 +442,7 @@ class TaskWorkers(Workers):
                 raise self._nothing_more()
             self._window.enter()
             try:
-                return await anext(self._items)
+                return await next_of(self._items)
             except BaseException as error:
                 self._source_failed(error)
                 if isinstance(error, StopAsyncIteration):
@@ -437,9 +459,7 @@ class TaskWorkers(Workers):
                         examples = [example async for example in examples]
                 return Prepared(item, examples, failures=failures)
             except anyio.get_cancelled_exc_class() as cancellation:
-                await anyio.lowlevel.checkpoint_if_cancelled()  # then it is us who are cancelled
-                error: Exception = RuntimeError("what the function awaited was cancelled")
-                error.__cause__ = cancellation
+                error: Exception = await _foreign(cancellation)
             except Exception as raised:
                 error = raised
             failures += 1
@@ -458,25 +478,43 @@ class TaskWorkers(Workers):
             await self._put(turn)
 
     async def _put(self, prepared: Prepared) -> None:
-        count = 0
-        async with aclosing(_each(prepared.examples)) as examples:
-            while True:
-                try:
-                    example = await anext(examples)
-                except StopAsyncIteration:
-                    break
-                except Exception as error:  # only where examples are enqueued as they are made
-                    self._refused(prepared, error, count)
-                    break
-                try:
-                    await self._enqueue(example)
-                except QueueClosedError:
-                    raise self._nothing_more() from None
-                except InvalidArgumentError as error:
-                    self._refused(prepared, error, count)
-                    break
-                count += 1
-        self._left(prepared, count)
+        try:
+            async with aclosing(_each(prepared.examples)) as examples:
+                await self._put_each(prepared, examples)
+        except BaseException:
+            self._totals.entered(prepared.entered)
+            raise
+        self._left(prepared)
+
+    async def _put_each(self, prepared: Prepared, examples: AsyncGenerator[Any, None]) -> None:
+        while True:
+            try:
+                example = await anext(examples)
+            except StopAsyncIteration:
+                return
+            except anyio.get_cancelled_exc_class() as cancellation:
+                error = await _foreign(cancellation)
+                self._refused(prepared, error)
+                return
+            except Exception as error:  # only where examples are enqueued as they are made
+                self._refused(prepared, error)
+                return
+            try:
+                await self._enqueue(example)
+            except QueueClosedError:
+                raise self._nothing_more() from None
+            except InvalidArgumentError as error:
+                self._refused(prepared, error)
+                return
+            prepared.entered += 1
+
+
+async def _foreign(cancellation: BaseException) -> Exception:
+    """The failure that a cancellation is, unless it is this task which is cancelled."""
+    await anyio.lowlevel.checkpoint_if_cancelled()
+    error = RuntimeError("what the function awaited was cancelled")
+    error.__cause__ = cancellation
+    return error
 
 
 async def _each(examples: Any) -> AsyncGenerator[Any, None]:
