@@ -72,8 +72,8 @@ KINDER: dict[str, str] = {
         " which asks for its truth value; here it is like a list."
     ),
     "scalar as a batch": (
-        "A scalar fed to enqueue_many reads memory that is not its own in TensorFlow; here it"
-        " raises InvalidArgumentError."
+        "A scalar fed to enqueue_many has a random number of rows in TensorFlow, read from memory"
+        " that is not its own; here the error says that it has none."
     ),
 }
 """What we do better, by name, and why."""

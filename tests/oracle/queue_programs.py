@@ -29,8 +29,14 @@ class Writer:
 
     Attributes:
         draw: where all choices come from.
-        lines: what is written so far.
+        kind: of the queue.
         blocks: whether runs may block in the background.
+        lines: what is written so far.
+        components: of the queue; names, capacity, min_after as well.
+        size: how many elements it should have, where nothing blocks; and whether it is closed.
+        counter: so that each number that goes in is another.
+        timed: whether all runs of the session have a timeout.
+        flow: how much more goes in than comes out.
     """
 
     draw: random.Random
@@ -45,6 +51,7 @@ class Writer:
     closed: bool = False
     counter: int = 0
     timed: bool = False
+    flow: float = 1
 
     def chance(self, probability: float) -> bool:
         return self.draw.random() < probability
@@ -135,6 +142,8 @@ class Writer:
     def declare(self) -> None:
         """Write the queue and the ops that are run later."""
         draw = self.draw
+        # More comes in than goes out, or the other way round.
+        self.flow = draw.choice((0.4, 1, 2.5)) if self.blocks else 1
         self.capacity = draw.choice((1, 2, 3, 3, 4, 5, 8, 8, 0 if self.chance(0.3) else 6, -1))
         count = draw.choice((1, 1, 1, 2, 2, 3))
         shaped = self.kind in ("PaddingFIFOQueue", "PriorityQueue") or self.chance(0.8)
@@ -242,8 +251,8 @@ class Writer:
     def act(self) -> bool:
         """Write one more run; False if what comes after it is not comparable."""
         actions = {
-            "put": 10,
-            "puts": 7,
+            "put": 10 * self.flow,
+            "puts": 7 * self.flow,
             "take": 10,
             "batch": 7,
             "upto": 5,
