@@ -131,6 +131,10 @@ class TestRandom:
         assert np.abs(cut - 5).max() <= 4
         assert abs(cut.mean() - 5) < 0.1
 
+    def test_truncated_numbers_that_need_more_words_than_others(self) -> None:
+        made = run(tf.truncated_normal([30_000], dtype=tf.float64, seed=7))
+        assert np.abs(made).max() < 2, "and not NaN, as are those for which words were lacking"
+
     def test_shuffle_keeps_all_rows(self) -> None:
         rows = np.arange(20).reshape(10, 2)
         made = run(tf.random_shuffle(rows))
@@ -242,7 +246,7 @@ class TestGFile:
 
 class TestPictures:
     def picture(self, kind: str, mode: str = "RGB") -> tuple[bytes, np.ndarray[Any, Any]]:
-        image = pytest.importorskip("PIL.Image", reason="pictures need Pillow: aioqueue[examples]")
+        image = pytest.importorskip("PIL.Image", reason="pictures need Pillow: aioqueue[images]")
         shape = {"L": (4, 5), "RGB": (4, 5, 3), "RGBA": (4, 5, 4)}[mode]
         pixels = (np.arange(np.prod(shape)) * 3 % 251).astype(np.uint8).reshape(shape)
         file = io.BytesIO()

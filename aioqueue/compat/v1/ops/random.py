@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -42,7 +43,8 @@ __all__ = (
 _FLOATS: Final = frozenset(("float16", "float32", "float64"))
 _RESERVED: Final = 256
 """Blocks of four words that TensorFlow sets aside for each number, whatever it needs."""
-_BLOCKS_AT_ONCE: Final = 1 << 18
+_NEARLY_ENOUGH: Final = 2
+"""Blocks in which a group of truncated numbers is nearly always complete."""
 
 _Draw = Callable[["_Words", int], NDArray[Any]]
 """Makes so many numbers from the words that begin at a place."""
@@ -66,9 +68,20 @@ class _Words:
         """The first `count` words."""
         return philox_blocks(*self._seeds, self._first, -(-count // 4))[:count]
 
-    def blocks(self, first: int, count: int) -> NDArray[np.uint32]:
-        """The words of some later blocks, four to a row."""
-        return philox_blocks(*self._seeds, self._first + first, count).reshape(-1, 4)
+    def blocks(self, first: int, count: int, stride: int = 1) -> NDArray[np.uint32]:
+        """The words of some later blocks."""
+        return philox_blocks(*self._seeds, self._first + first, count, stride=stride)
+
+    def of_groups(self, groups: int, apart: int, blocks: int) -> NDArray[np.uint32]:
+        """The words of the first blocks of groups of blocks, one group to a row.
+
+        Args:
+            groups: how many.
+            apart: the blocks from one group to the next.
+            blocks: how many of each are wanted.
+        """
+        columns = [self.blocks(one, groups, apart).reshape(groups, 4) for one in range(blocks)]
+        return np.concatenate(columns, axis=1)
 
 
 class _Generator:
@@ -135,7 +148,7 @@ def _drawn(
 
     def fill(generator: _Generator, sizes: Any) -> Any:
         wanted = _sizes(sizes)
-        count = int(np.prod(wanted, dtype=np.int64))
+        count = prod(wanted)
         words = generator.reserve(count * _RESERVED)
         return draw(words, count).astype(dtype.numpy, copy=False).reshape(wanted)
 
@@ -195,7 +208,7 @@ def _uniform_int(shape: Tensor, low: Tensor, high: Tensor, seeds: Any, name: str
         if low >= high:
             raise invalid(f"Need minval < maxval, got {low} >= {high}")
         wanted = _sizes(sizes)
-        count = int(np.prod(wanted, dtype=np.int64))
+        count = prod(wanted)
         words = generator.reserve(count * _RESERVED)
         unsigned = np.uint32 if low.dtype == np.int32 else np.uint64
         many = _words64(words, count) if unsigned is np.uint64 else words.take(count)
@@ -342,31 +355,17 @@ def _normals(words: _Words, count: int, is_double: bool) -> NDArray[Any]:
 def _truncated(words: _Words, count: int, is_double: bool) -> NDArray[Any]:
     """Each group of results has 256 words per result to draw from, until enough are near 0."""
     group = 2 if is_double else 4
-    stride = group * _RESERVED // 4
+    apart = group * _RESERVED // 4
     groups = -(-count // group)
-    at_once = max(1, _BLOCKS_AT_ONCE // stride)
-    parts = [
-        _truncated_groups(words, first, min(at_once, groups - first), group, stride)
-        for first in range(0, groups, at_once)
-    ]
-    return np.concatenate(parts)[:count] if parts else np.zeros(0)
-
-
-def _truncated_groups(
-    words: _Words, first: int, groups: int, group: int, stride: int
-) -> NDArray[Any]:
-    rows = words.blocks(first * stride, groups * stride).reshape(groups, -1)
-    some = 8 * group  # words that are nearly always enough
-    numbers = _first_near(rows[:, :some], group)
-    short = np.flatnonzero(np.isnan(numbers).any(axis=1))
-    if len(short):
-        numbers[short] = _first_near(rows[short], group)
-    return numbers.ravel()
+    numbers = _first_near(words.of_groups(groups, apart, _NEARLY_ENOUGH), group)
+    for short in np.flatnonzero(np.isnan(numbers).any(axis=1)):
+        numbers[short] = _first_near(words.blocks(int(short) * apart, apart)[None], group)
+    return numbers.ravel()[:count]
 
 
 def _first_near(rows: NDArray[np.uint32], group: int) -> NDArray[Any]:
     """The first `group` normal numbers of each row of words that are below 2; NaN for lack."""
-    numbers = _box_muller(np.ascontiguousarray(rows).ravel(), group == 2).reshape(len(rows), -1)
+    numbers = _box_muller(rows.ravel(), group == 2).reshape(len(rows), -1)
     near = np.abs(numbers) < 2
     order = np.argsort(~near, axis=1, kind="stable")[:, :group]
     chosen = np.take_along_axis(numbers, order, 1)
