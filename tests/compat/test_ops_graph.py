@@ -134,6 +134,7 @@ class TestRandom:
     def test_truncated_numbers_that_need_more_words_than_others(self) -> None:
         made = run(tf.truncated_normal([30_000], dtype=tf.float64, seed=7))
         assert np.abs(made).max() < 2, "and not NaN, as are those for which words were lacking"
+        assert run(tf.truncated_normal([0, 3])).shape == (0, 3)
 
     def test_shuffle_keeps_all_rows(self) -> None:
         rows = np.arange(20).reshape(10, 2)

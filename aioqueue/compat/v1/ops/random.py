@@ -365,7 +365,8 @@ def _truncated(words: _Words, count: int, is_double: bool) -> NDArray[Any]:
 
 def _first_near(rows: NDArray[np.uint32], group: int) -> NDArray[Any]:
     """The first `group` normal numbers of each row of words that are below 2; NaN for lack."""
-    numbers = _box_muller(rows.ravel(), group == 2).reshape(len(rows), -1)
+    width = rows.shape[1] // 2 if group == 2 else rows.shape[1]
+    numbers = _box_muller(rows.ravel(), group == 2).reshape(-1, width)
     near = np.abs(numbers) < 2
     order = np.argsort(~near, axis=1, kind="stable")[:, :group]
     chosen = np.take_along_axis(numbers, order, 1)
