@@ -221,5 +221,7 @@ def masked_crc32c(data: bytes) -> int:
 
 @cache
 def _crc32c() -> Callable[[bytes], int]:
-    found: Callable[[bytes], int] = required("google_crc32c", "tfrecord", "reading and writing TFRecord files").value
+    found: Callable[[bytes], int] = required(
+        "google_crc32c", "tfrecord", "reading and writing TFRecord files"
+    ).value
     return found

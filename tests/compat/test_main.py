@@ -183,6 +183,12 @@ class TestImports:
         )
         assert done.stdout == "all\n", done.stderr
 
+    @pytest.mark.parametrize("name", ["no_such_module", "no_such.module"])
+    def test_a_name_that_is_no_module(self, name: str, tmp_path: Path) -> None:
+        plain = python("-m", name, cwd=tmp_path)
+        ours = python(*RUNNER, "-m", name, cwd=tmp_path)
+        assert (ours.returncode, ours.stdout, ours.stderr) == (1, "", plain.stderr)
+
     def test_modules_that_are_not_there_are_explained(self, tmp_path: Path) -> None:
         done = run(
             tmp_path,

@@ -456,6 +456,13 @@ class TestReadingAhead:
         assert [pair async for pair in reader.with_keys()] == list(reader.with_keys())
         await task_world.until(lambda: not reading_threads())
 
+    async def test_one_item_of_an_iterator_that_nobody_keeps(
+        self, task_world: TaskWorld, write: Write
+    ) -> None:
+        path = write("first\nsecond\n")
+        assert await anext(aiter(read_lines(path))) == "first"
+        await task_world.until(lambda: not reading_threads())
+
     async def test_happens_on_one_thread_that_is_bounded(
         self, task_world: TaskWorld, write: Write
     ) -> None:

@@ -9,6 +9,7 @@ from. The script sees what it would see under ``python script.py``: ``sys.argv``
 from __future__ import annotations
 
 import importlib.machinery
+import importlib.util
 import io
 import os
 import runpy
@@ -95,11 +96,26 @@ def run_module(name: str, arguments: Sequence[str]) -> int:
         arguments: what it finds in ``sys.argv[1:]``.
 
     Returns:
-        0.
+        0, or 1 if there is no such module.
     """
     sys.argv[:] = [name, *arguments]
+    missing = _missing(name)
+    if missing:
+        sys.stderr.write(f"{sys.executable}: {missing}\n")
+        return 1
     _run(lambda: runpy.run_module(name, run_name="__main__", alter_sys=True))
     return 0
+
+
+def _missing(name: str) -> str:
+    """What Python says of a module that it cannot find; empty if it is there."""
+    try:
+        return "" if importlib.util.find_spec(name) else f"No module named {name}"
+    except ImportError as error:
+        return (
+            f"Error while finding module specification for {name!r}"
+            f" ({type(error).__name__}: {error})"
+        )
 
 
 def _is_unknown_option(argument: str) -> bool:

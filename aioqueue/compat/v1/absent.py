@@ -46,7 +46,8 @@ ESTIMATORS = "estimators are out of scope: loop over tf.train.MonitoredSession i
 LMDB = "it would need the package lmdb: read the database in a tf.py_func"
 DATASETS = (
     "tf.data goes as far as scripts with queues use it: from_tensor_slices, from_tensors, range,"
-    " from_generator, zip, map, batch, shuffle, repeat, take, skip, prefetch"
+    " from_generator, zip, concatenate, map, filter, apply, batch, shuffle, repeat, take, skip,"
+    " prefetch"
 )
 
 REASONS: dict[str, str] = {

@@ -7,6 +7,7 @@ Flags are written ``--name=value``, ``--name value`` or with one dash; a boolean
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -69,6 +70,7 @@ class FlagValues:
         Returns:
             The program's name and the arguments that are no flags.
         """
+        self._parser.prog = os.path.basename(argv[0])
         found, rest = self._parser.parse_known_args(list(argv[1:]))
         unknown = [one for one in rest if one.startswith("-") and one != "-"]
         if unknown and not known_only:

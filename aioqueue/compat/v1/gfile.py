@@ -53,7 +53,7 @@ class GFile:
     """A file, opened when it is first read or written.
 
     Args:
-        name: a path, or an URL.
+        name: a path, or a URL.
         mode: ``"r"``, ``"w"`` or ``"a"``, with ``"+"`` for both ways; with ``"b"`` what is read is
             `bytes`, else `str` in UTF-8.
 

@@ -124,3 +124,8 @@ __all__ = (
 
 # They need protobuf, an extra, and are made when they are asked for.
 __getattr__ = names_of(__name__, deferred=dict.fromkeys(MESSAGES, "aioqueue.compat.v1.examples"))
+
+
+def __dir__() -> list[str]:
+    """The public names, those among them that are made when they are asked for."""
+    return sorted({*__all__, *MESSAGES})

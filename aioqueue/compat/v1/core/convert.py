@@ -250,8 +250,10 @@ def register_tensor_conversion_function(
         raise TypeError("base_type must be a type or a tuple of types.")
     if not callable(conversion_func):
         raise TypeError("conversion_func must be callable.")
-    _converters.append((priority, types, conversion_func))
-    _converters.sort(key=lambda entry: entry[0])
+    # A new list: another thread may be going through the old one.
+    global _converters
+    entry = (priority, types, conversion_func)
+    _converters = sorted([*_converters, entry], key=lambda one: one[0])
 
 
 def convert_to_tensor(

@@ -19,7 +19,7 @@ def read_file(filename: Any, name: str | None = None) -> Tensor:
     """The contents of a file, as one string.
 
     Args:
-        filename: a path, or an URL.
+        filename: a path, or a URL.
         name: name of the op.
 
     Raises:
@@ -42,7 +42,7 @@ def write_file(filename: Any, contents: Any, name: str | None = None) -> Operati
     """Write a string to a file, which is made or replaced, as are directories on the way.
 
     Args:
-        filename: a path, or an URL.
+        filename: a path, or a URL.
         contents: a string.
         name: name of the op.
     """
@@ -83,7 +83,7 @@ def matching_files(pattern: Any, name: str | None = None) -> Tensor:
 
 
 def glob_files(pattern: Any) -> list[str]:
-    """The paths that match a pattern, in order; of an URL's file system with its protocol."""
+    """The paths that match a pattern, in order; of a URL's file system with its protocol."""
     system, place = filesystem(pattern)
     with failing_as(pattern):
         found: list[str] = list(system.glob(place))

@@ -1,4 +1,4 @@
-"""Where files are: on this machine, or wherever an URL says and fsspec, an extra, can look.
+"""Where files are: on this machine, or wherever a URL says and fsspec, an extra, can look.
 
 A path is local unless it has a ``://`` in it. `Local` has, of fsspec's methods, those that are
 used here.
@@ -87,7 +87,7 @@ def filesystem(path: Any) -> tuple[Any, str]:
     """Where a path leads, and what it is called there.
 
     Raises:
-        ModuleNotFoundError: it is an URL, and fsspec is not installed.
+        ModuleNotFoundError: it is a URL, and fsspec is not installed.
     """
     text = path_text(path)
     if "://" not in text:
@@ -98,7 +98,7 @@ def filesystem(path: Any) -> tuple[Any, str]:
         core = importlib.import_module("fsspec.core")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"{text!r} is an URL, which needs fsspec: pip install 'aioqueue[files]'", name="fsspec"
+            f"{text!r} is a URL, which needs fsspec: pip install 'aioqueue[files]'", name="fsspec"
         ) from error
     system, place = core.url_to_fs(text)
     return system, place

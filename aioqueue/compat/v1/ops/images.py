@@ -29,7 +29,7 @@ def _pillow() -> Any:
         return importlib.import_module("PIL.Image")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "decoding pictures needs Pillow: pip install 'aioqueue[examples]'", name="PIL"
+            "decoding pictures needs Pillow: pip install 'aioqueue[images]'", name="PIL"
         ) from error
 
 

@@ -18,7 +18,8 @@ class Workers:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Re-entrant: a session may be collected, and closed, in a thread that holds it.
+        self._lock = threading.RLock()
         self._idle: list[SimpleQueue[Job | None]] = []
         self._closed = False
 
@@ -38,9 +39,9 @@ class Workers:
             job()
             del job  # what it refers to must not live until the next one comes
             with self._lock:
+                self._idle.append(inbox)
                 if self._closed:
                     return
-                self._idle.append(inbox)
 
     def close(self) -> None:
         """Let the threads end: idle ones now, the others after their job."""
