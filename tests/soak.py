@@ -323,7 +323,7 @@ class Soak:
         backends += [name for name in ("uvloop", "trio") if importlib.util.find_spec(name)]
         began, rounds, total = perf_counter(), 0, Tally()
         ends: dict[str, int] = {}
-        first: tuple[int, int, int] | None = None
+        states: list[tuple[int, int, int]] = []
         bar = tqdm(unit=" elements", unit_scale=True, disable=None)
         while perf_counter() - began < self.seconds and total.count < self.elements:
             one = Round(self.seed + rounds)
@@ -338,8 +338,8 @@ class Soak:
             bar.update(one.put.count)
             total += one.put
             total.cut_short += one.taken.cut_short
-            if rounds == 8:  # warm: every kind of loop and queue has been there
-                first = resident(), threading.active_count(), open_files()
+            if rounds >= 8:  # warm: every kind of loop and queue has been there
+                states.append((resident(), threading.active_count(), open_files()))
         bar.close()
         took = perf_counter() - began
         print(
@@ -347,11 +347,13 @@ class Soak:
         )
         print("each came out exactly once; batches in order where that is kept")
         print(f"{total.cut_short:,} calls cancelled or timed out; rounds ended by {ends}")
-        if first is not None:
-            memory, threads, files = first
+        if states:
+            parts = [states[len(states) * part // 4 - (part > 0)] for part in range(5)]
+            memory = ", ".join(f"{bytes_ / 2**20:.1f}" for bytes_, _, _ in parts)
+            (_, threads, files), (_, last_threads, last_files) = states[0], states[-1]
             print(
-                f"growth since round 8: {(resident() - memory) / 2**20:+.1f} MiB resident,"
-                f" {threading.active_count() - threads:+d} threads, {open_files() - files:+d} files"
+                f"MiB resident after round 8, and each quarter of the others: {memory};"
+                f" {last_threads - threads:+d} threads, {last_files - files:+d} files"
             )
         return True
 
