@@ -16,7 +16,7 @@ queue, so `CancelledError` is both. Every error survives pickling, without its o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import aioqueue
 from aioqueue.compat.v1.absent import names_of
@@ -106,6 +106,7 @@ class OpError(Exception):
         self._op = op
         self._message = message
         self._error_code = error_code
+        self._run_was_ended = False
 
     @property
     def message(self) -> str:
@@ -129,11 +130,16 @@ class OpError(Exception):
 
     def blame(self, op: Operation) -> None:
         """Say that it was `op` that failed, unless that is known already."""
-        if self._op is None and self._node_def is None:
+        if self._op is None and self._node_def is None and not self._run_was_ended:
             self._op = op
             self._node_def = op.node_def
             self._message += f"\n\t [[node {op.name} (op {op.type})]]"
             self.args = (self._message,)
+
+    def acquit(self) -> Self:
+        """Say that no operation is to blame: the run was ended from outside. Returns the error."""
+        self._run_was_ended = True
+        return self
 
     def __str__(self) -> str:
         if self._op is None or self._op.defined_at is None:

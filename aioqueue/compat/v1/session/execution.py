@@ -70,9 +70,10 @@ class Step:
             DeadlineExceededError: the time is up.
         """
         if self.session.closed:
-            raise CancelledError(None, None, "Run call was cancelled")
+            raise CancelledError(None, None, "Run call was cancelled").acquit()
         if self.left() == 0.0:
-            raise DeadlineExceededError(None, None, "Timed out waiting for notification")
+            late = DeadlineExceededError(None, None, "Timed out waiting for notification")
+            raise late.acquit()
 
     def run_body(
         self, outputs: Sequence[Tensor | Operation], given: Sequence[Tensor], values: Sequence[Any]
