@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("hypothesis", reason="input is made by hypothesis, which is not installed")
+
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("tqdm", reason="progress is shown by tqdm, which is not installed")
+
 from tests import soak
 
 
