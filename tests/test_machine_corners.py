@@ -1,15 +1,38 @@
-"""Corners of the machine that mutation testing found no test for; see `docs/reliability.md`."""
+"""Corners of the machine that mutation testing found no test for; see `docs/mutation.md`."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import Callable
+from itertools import count
+from types import FrameType
+from typing import Any
 
+import numpy as np
 import pytest
 
 from aioqueue import QueueFull, sync
-from aioqueue.attempts import Put, PutMany, Take
+from aioqueue import machine as machine_module
+from aioqueue.attempts import Attempt, Put, PutMany, Take
+from aioqueue.elements import Component
+from aioqueue.errors import QueueClosedError
 from aioqueue.machine import Machine
-from tests.test_machine import DONE, GRANTED, PENDING, Lane, begun, machine_of, rows_of
+from aioqueue.storage import ObjectStorage, RingStorage
+from tests.explorer import FakeLock
+from tests.test_machine import (
+    DONE,
+    FAILED,
+    GRANTED,
+    PENDING,
+    WITHDRAWN,
+    Lane,
+    begun,
+    drained,
+    failing,
+    machine_of,
+    rows_of,
+)
 
 
 def gathered(n: int, *rows: int) -> tuple[Machine, Take]:
@@ -123,3 +146,172 @@ def test_a_withdrawn_batch_leaves_what_it_held_in_front() -> None:
     whole = Take(3)
     machine.begin(whole, None)
     assert rows_of(machine, whole) == [1, 2, 3]
+
+
+def test_a_machine_that_is_told_nothing_else() -> None:
+    machine = Machine(ObjectStorage(), FakeLock())
+    assert machine.try_enqueue(1)
+    assert machine.try_dequeue() == 1
+    machine.close()
+    put = Put(2)
+    machine.begin(put, None)
+    assert isinstance(put.error, QueueClosedError)
+    assert str(put.error) == "Queue 'queue' is closed"
+
+
+def test_a_batch_is_copied_unless_it_is_given_away() -> None:
+    machine = machine_of(storage=RingStorage((Component("x", "int64", ()),), 4))
+    columns = [np.arange(2)]
+    assert machine.try_enqueue_many(columns, 2)
+    columns[0][:] = -1
+    taken = machine.try_dequeue_many(2)
+    assert taken is not None
+    assert taken[0].tolist() == [0, 1]
+
+
+def test_another_lock_guards_from_now_on() -> None:
+    machine, lock = machine_of(1), FakeLock()
+    machine.guard_with(lock)
+    with lock:
+        assert machine.is_entered_here()
+    assert not machine.is_entered_here()
+    assert drained(machine) == [1]
+
+
+def test_rows_in_the_hands_of_a_waiting_batch_are_not_out() -> None:
+    machine, _ = gathered(9, 1, 2, 3)
+    counts = machine.statistics()
+    assert (counts.enqueued, counts.size, counts.dequeued) == (3, 0, 0)
+
+
+def test_a_hurried_batch_has_what_it_holds_though_nothing_is_inside() -> None:
+    machine, storage = failing(capacity=2)
+    take = begun(machine, Take(9, up_to=True))
+    machine.begin(PutMany([1, 2], 2), Lane())
+    storage.fails = {"put"}
+    put = Put(3)
+    machine.begin(put, Lane())
+    assert put.state is FAILED
+    machine.hurry(take)
+    assert take.state is GRANTED
+    assert rows_of(machine, take) == [1, 2]
+
+
+def test_the_last_row_that_a_batch_needs_does_not_come_in_unseen() -> None:
+    machine = machine_of(capacity=3)
+    take = begun(machine, Take(5))
+    machine.begin(PutMany([1, 2, 3, 4], 4), Lane())
+    assert take.held.count == 3
+    assert not machine.try_enqueue(5)
+    machine.begin(Put(5), Lane())
+    assert take.state is GRANTED
+    assert rows_of(machine, take) == [1, 2, 3, 4, 5]
+
+
+def test_all_leave_the_quick_way_after_the_close() -> None:
+    machine = machine_of(1, 2, keep=1)
+    machine.close()
+    assert [machine.try_dequeue(), machine.try_dequeue()] == [1, 2]
+
+
+# Ctrl-C in the middle of a move.
+
+
+class InterruptedLane(Lane):
+    """A lane in which Ctrl-C strikes, once."""
+
+    struck = False
+
+    def post(self, attempt: Attempt, /) -> None:
+        super().post(attempt)
+        if not self.struck:
+            self.struck = True
+            raise KeyboardInterrupt
+
+
+def test_a_dequeue_that_could_not_leave_the_line_does_not_hold_up_the_next() -> None:
+    machine = machine_of()
+    first, second = begun(machine, Take(1), InterruptedLane()), begun(machine, Take(1))
+    with pytest.raises(KeyboardInterrupt):
+        machine.begin(PutMany([1, 2], 2), Lane())
+    machine.begin(Put(3), Lane())
+    assert (first.state, second.state) == (GRANTED, GRANTED)
+    assert (rows_of(machine, first), rows_of(machine, second)) == ([1], [2])
+    assert drained(machine) == [3]
+
+
+def struck_at(line: int, move: Callable[..., object], *arguments: Any, **options: Any) -> bool:
+    """Make a move; raise KeyboardInterrupt at the n-th line of the machine; tell if it came to."""
+    lines = count()
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code.co_filename != machine_module.__file__:
+            return None
+        if event == "line" and next(lines) == line:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        move(*arguments, **options)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def granted(side: str) -> tuple[Machine, Attempt]:
+    machine = machine_of(0, capacity=1)
+    if side == "enqueue":
+        put = begun(machine, Put(1))
+        machine.begin(Take(1), Lane())
+        return machine, put
+    machine.begin(Take(1), Lane())
+    take = begun(machine, Take(1))
+    machine.begin(Put(1), Lane())
+    return machine, take
+
+
+@pytest.mark.parametrize(
+    ("side", "move", "may_be_inside"),
+    [
+        ("enqueue", "commit", [[], [1]]),
+        ("enqueue", "withdraw", [[]]),
+        ("dequeue", "commit", [[1]]),
+        ("dequeue", "withdraw", [[], [1]]),
+    ],
+)
+def test_an_interrupted_move_can_be_followed_by_a_withdrawal(
+    side: str, move: str, may_be_inside: list[list[int]]
+) -> None:
+    """Whatever line it struck at: no row is there twice, and no place is kept."""
+    for line in count():
+        machine, attempt = granted(side)
+        assert attempt.state is GRANTED
+        if not struck_at(line, getattr(machine, move), attempt):
+            assert line > 3
+            break
+        assert not machine.is_entered_here()
+        machine.withdraw(attempt)
+        assert attempt.state in (WITHDRAWN, DONE)
+        assert drained(machine) in may_be_inside
+        put = Put(2)
+        machine.begin(put, None)
+        assert put.state is DONE
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_an_interrupted_close_leaves_granted_places_to_be_committed(cancelled: bool) -> None:
+    for line in count():
+        machine, put = granted("enqueue")
+        if not struck_at(line, machine.close, cancel_pending_enqueues=cancelled):
+            assert line > 3
+            break
+        machine.commit(put)
+        assert put.state in (DONE, FAILED)
+        assert drained(machine) == ([1] if put.state is DONE else [])
+        machine.close()
+        assert machine.state.value == "closed"
