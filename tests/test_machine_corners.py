@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import linecache
 import sys
 from collections.abc import Callable
 from itertools import count
@@ -247,7 +248,9 @@ def struck_at(line: int, move: Callable[..., object], *arguments: Any, **options
     def trace(frame: FrameType, event: str, argument: object) -> Any:
         if frame.f_code.co_filename != machine_module.__file__:
             return None
-        if event == "line" and next(lines) == line:
+        # A block's end is a line too, but Ctrl-C cannot strike between it and the lock's release.
+        source = linecache.getline(machine_module.__file__, frame.f_lineno)
+        if event == "line" and "with self._lock" not in source and next(lines) == line:
             sys.settrace(None)
             raise KeyboardInterrupt
         return trace
