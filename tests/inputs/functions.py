@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from aioqueue.inputs.shared_memory import Allocator
+
 
 def double(number: int) -> int:
     return 2 * number
@@ -70,6 +72,28 @@ def exits(number: int) -> int:
     raise SystemExit(3)
 
 
+class KillsBefore:
+    """A process to which it comes is killed when it has got items, and before it begins one."""
+
+    def __call__(self, number: int) -> int:
+        return number
+
+    def __reduce__(self) -> Any:
+        return _killing_before, ()
+
+
+def _killing_before() -> KillsBefore:
+    Allocator.give_back = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+    return KillsBefore()
+
+
+def ignores_being_told(path: str, number: int) -> int:
+    """Never ends, and makes a file when nobody can ask it to any more."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    Path(path).touch()
+    return never_ends(number)
+
+
 def never_ends(number: int) -> int:
     while number > 1:
         time.sleep(60)
@@ -89,6 +113,31 @@ class OddError(Exception):
 
 def raises_odd_error(number: int) -> int:
     raise OddError(number, number)
+
+
+class NoError(Exception):
+    """Becomes something else on its way."""
+
+    def __reduce__(self) -> Any:
+        return str, ("a string",)
+
+
+class MuteError(Exception):
+    """Has nothing to say, and cannot be pickled either."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+    def __reduce__(self) -> Any:
+        raise ValueError
+
+
+def raises_no_error(number: int) -> int:
+    raise NoError
+
+
+def raises_mute_error(number: int) -> int:
+    raise MuteError
 
 
 def busy_or_unlucky(number: int) -> int:

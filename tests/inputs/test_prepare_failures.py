@@ -338,6 +338,21 @@ class TestFile:
         with pytest.raises(InvalidArgumentError, match="2 runs with different seeds"):
             read_quarantine(path)
 
+    def test_an_item_that_cannot_even_be_described(self, tmp_path: Path) -> None:
+        class Shy:
+            def __repr__(self) -> str:
+                raise ValueError
+
+        runner = self.run([Shy()], tmp_path / "bad.jsonl")
+        assert runner.quarantine[0].item == "<Shy whose repr raises ValueError>"
+
+    def test_the_error_of_code_that_does_not_parse(self, tmp_path: Path) -> None:
+        """Python shows the code first, and then says what is wrong."""
+        queue = sync.FIFOQueue(N)
+        runner = prepare(["1 +"], eval, into=queue, on_error="skip")
+        drained(queue, runner)
+        assert runner.quarantine[0].error == "SyntaxError: invalid syntax"
+
     def test_an_empty_file(self, tmp_path: Path) -> None:
         path = tmp_path / "bad.jsonl"
         queue = sync.FIFOQueue(N)
@@ -346,7 +361,9 @@ class TestFile:
         assert list(read_quarantine(path)) == []
         assert runner.quarantine == []
 
-    @pytest.mark.parametrize("line", ["{", "[]", "{}", '{"item": 1}', "\xff"])
+    @pytest.mark.parametrize(
+        "line", ["{", "[]", "{}", '{"item": 1}', "\xff", '{"pickle": "?"}', '{"pickle": "gAV9"}']
+    )
     def test_a_damaged_file(self, tmp_path: Path, line: str) -> None:
         path = tmp_path / "bad.jsonl"
         self.run([1], path)
@@ -354,7 +371,7 @@ class TestFile:
         with path.open("a", encoding="latin-1") as file:
             file.write(line + "\n")
         with pytest.raises(DataLossError) as caught:
-            read_quarantine(path)
+            read_quarantine(path, trusted=True)
         assert (caught.value.path, caught.value.offset) == (str(path), size)
         assert f"{path}:2: no record of a quarantine" in str(caught.value)
 

@@ -182,6 +182,10 @@ class TestEveryItemOnce:
             spin_until(lambda: waiting(queue) > 0 and len(taken) == 8)
             assert sorted(queue) == list(range(0, 200, 2))
 
+    def test_without_a_bound_of_bytes(self) -> None:
+        """More than any memory that can be shared."""
+        assert results(functions.double, range(3), limit_bytes=2**60, ordered=True)[0] == [0, 2, 4]
+
     def test_large_items_and_large_results(self) -> None:
         """More than a pipe holds, both ways: neither side waits for the other."""
         source = [bytes([number]) * 1_000_000 for number in range(12)]
@@ -298,6 +302,13 @@ class TestWorkersThatDie:
             assert sorted(queue) == list(range(0, 200, 2))
         assert runner.statistics().workers_died == 1
 
+    def test_before_they_have_done_anything(self) -> None:
+        """Again and again, with no item to blame."""
+        told = failure(functions.KillsBefore(), workers=1)
+        assert told.startswith("WorkerDiedError('worker process aioqueue-FIFOQueue-")
+        assert "was killed by SIGKILL (out of memory?) before it had done anything" in told
+        assert "as did 9 before it" in told
+
     @pytest.mark.skipif(not HAS_PROC, reason="only the fork server's exit codes are read once")
     def test_two_that_ask_for_an_exit_code(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """There is only one to read, and both have seen that it is there."""
@@ -341,8 +352,19 @@ class TestFailures:
         assert len(got) == 27
         assert 'raise ValueError(f"{number} is unlucky")' in runner.quarantine[0].traceback
 
-    def test_errors_that_do_not_travel(self) -> None:
-        assert failure(functions.raises_odd_error, [1]).startswith("RuntimeError('OddError: 1, 1')")
+    @pytest.mark.parametrize(
+        ("function", "what"),
+        [
+            (functions.raises_odd_error, "OddError: 1, 1"),
+            (functions.raises_mute_error, "MuteError: <MuteError whose str raises ValueError>"),
+            (functions.raises_no_error, "a failure that cannot be unpickled here"),
+        ],
+    )
+    def test_errors_that_do_not_travel(self, function: Callable[[int], int], what: str) -> None:
+        told = failure(function, [1])
+        assert told.startswith("RuntimeError(")
+        assert what in told
+        assert "while preparing item 1 (epoch 0, index 0)" in told
 
     def test_leaving_the_process_is_a_failure(self) -> None:
         assert "RuntimeError('the function raised SystemExit: 3')" in failure(functions.exits, [1])
@@ -390,6 +412,13 @@ class TestEnds:
         with sync.Coordinator() as coord:
             coord.start(runner_of(functions.never_ends, queue))
             assert sorted([queue.dequeue(), queue.dequeue()]) == [0, 1]
+
+    def test_a_stop_of_one_that_ignores_signals(self, tmp_path: Path) -> None:
+        mark = tmp_path / "begun"
+        function = functools.partial(functions.ignores_being_told, str(mark))
+        with sync.Coordinator(stop_grace_period=PATIENCE) as coord:
+            coord.start(runner_of(function, sync.FIFOQueue(16), [9]))
+            spin_until(mark.exists)
 
     def test_a_cancelled_task(self) -> None:
         queue = aioqueue.FIFOQueue(16)

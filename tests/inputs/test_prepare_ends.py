@@ -1,0 +1,269 @@
+"""What ends a `prepare` and what only looks like it; what is closed then; streams as sources."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import anyio.lowlevel
+import pytest
+
+import aioqueue
+from aioqueue import InvalidArgumentError, OutOfRangeError, sync
+from aioqueue.inputs.batching import batch
+from aioqueue.inputs.prepare import prepare
+from tests.inputs.functions import double
+from tests.inputs.pipelines import coordinated, rest
+from tests.inputs.preparing import Runner, drained, failures_of, in_loop, prepared
+from tests.worlds import AsyncioWorld, TaskWorld, ThreadWorld, World
+
+STRAYS = [asyncio.CancelledError, GeneratorExit]
+
+
+async def awaits_what_is_cancelled() -> None:
+    task = asyncio.create_task(asyncio.sleep(99))
+    task.cancel()
+    await task
+
+
+class TestStrays:
+    """A cancellation of something else, come astray, is a failure: nothing ends quietly by it."""
+
+    @pytest.mark.parametrize("stray", STRAYS)
+    @pytest.mark.parametrize("options", [{}, {"ordered": True}], ids=["as they come", "ordered"])
+    async def test_from_a_function_on_a_thread(
+        self, world: World, stray: type[BaseException], options: dict[str, Any]
+    ) -> None:
+        def make(number: int) -> int:
+            if number == 3:
+                raise stray("from within")
+            return number
+
+        with pytest.raises(ExceptionGroup) as caught:
+            await prepared(world, range(6), make, **options)
+        (failure,) = failures_of(caught.value)
+        assert f"the function raised {stray.__name__}: from within" in failure
+        assert "while preparing item 3" in failure
+        runners: list[Runner] = []
+        got = await prepared(world, range(6), make, None, runners, on_error="skip", **options)
+        assert sorted(got) == [0, 1, 2, 4, 5]
+        assert runners[0].statistics().skipped == 1
+
+    @pytest.mark.parametrize("stray", STRAYS)
+    async def test_from_a_generator_function_on_a_thread(
+        self, world: World, stray: type[BaseException]
+    ) -> None:
+        def make(number: int) -> Iterator[int]:
+            yield number
+            raise stray("from within")
+
+        with pytest.raises(ExceptionGroup) as caught:
+            await prepared(world, [5], make)
+        assert f"the function raised {stray.__name__}" in failures_of(caught.value)[0]
+
+    @pytest.mark.parametrize("stray", [*STRAYS, aioqueue.CancelledError])
+    async def test_from_a_source_on_a_thread(
+        self, world: World, stray: type[BaseException]
+    ) -> None:
+        def source() -> Iterator[int]:
+            yield 1
+            raise stray("from within")
+
+        with pytest.raises(ExceptionGroup) as caught:
+            await prepared(world, source(), double)
+        assert f"the source raised {stray.__name__}: from within" in failures_of(caught.value)[0]
+
+    @pytest.mark.parametrize("stray", STRAYS)
+    async def test_from_a_source_of_batches(self, world: World, stray: type[BaseException]) -> None:
+        def source() -> Iterator[int]:
+            yield 1
+            raise stray("from within")
+
+        with pytest.raises(ExceptionGroup) as caught:
+            async with coordinated(world) as coord:
+                await rest(batch(source(), 2, coord=coord))
+        assert f"the source raised {stray.__name__}: from within" in failures_of(caught.value)[0]
+
+    def test_from_an_async_generator_function(self) -> None:
+        async def make(number: int) -> AsyncIterator[int]:
+            yield number
+            await awaits_what_is_cancelled()
+
+        world = AsyncioWorld()
+        with pytest.raises(ExceptionGroup) as caught:
+            world.run(functools.partial(prepared, world, [5], make))
+        assert failures_of(caught.value)[0].startswith(
+            "RuntimeError('what the function awaited was cancelled') | while preparing item 5"
+        )
+
+    @pytest.mark.parametrize("make", [double, in_loop(double)], ids=["threads", "tasks"])
+    def test_from_an_async_source(self, make: Callable[[int], Any]) -> None:
+        world = AsyncioWorld()
+        with pytest.raises(ExceptionGroup) as caught:
+            world.run(lambda: prepared(world, broken_source(), make))
+        assert failures_of(caught.value)[0].startswith(
+            "RuntimeError('what the source awaited was cancelled') | in the source of a prepare"
+        )
+
+    def test_from_an_async_source_of_batches(self) -> None:
+        async def main() -> None:
+            async with aioqueue.Coordinator() as coord:
+                await rest(batch(broken_source(), 2, coord=coord))
+
+        with pytest.raises(ExceptionGroup) as caught:
+            AsyncioWorld().run(main)
+        assert "what the source awaited was cancelled" in failures_of(caught.value)[0]
+
+    async def test_a_closed_queue_within_an_async_source(self, world: World) -> None:
+        """It is not the one into which its items go."""
+
+        async def source() -> AsyncIterator[int]:
+            yield 1
+            raise aioqueue.QueueClosedError("another one")
+
+        with pytest.raises(ExceptionGroup) as caught:
+            await prepared(world, source(), double)
+        assert failures_of(caught.value)[0].startswith(
+            "QueueClosedError('another one') | in the source of a prepare"
+        )
+
+
+async def broken_source() -> AsyncIterator[int]:
+    yield 1
+    await awaits_what_is_cancelled()
+
+
+class TestClosing:
+    @pytest.mark.parametrize("make", [double, in_loop(double)], ids=["threads", "tasks"])
+    @pytest.mark.parametrize("how", ["a stop", "a closed queue"])
+    async def test_an_async_source_is_closed_to_its_end(
+        self, task_world: TaskWorld, make: Callable[[int], Any], how: str
+    ) -> None:
+        """Also where its own closing has to wait for something."""
+        closed = []
+
+        async def endless() -> AsyncIterator[int]:
+            try:
+                while True:
+                    yield 1
+            finally:
+                await anyio.lowlevel.checkpoint()
+                closed.append("now")
+
+        queue = task_world.fifo(2)
+        async with aioqueue.Coordinator() as coord:
+            runner = prepare(endless(), make, into=queue, workers=2)
+            coord.start(runner)
+            await task_world.until(lambda: queue.size() == 2)
+            if how == "a closed queue":
+                queue.close(cancel_pending_enqueues=True)
+                await task_world.until(lambda: repr(runner).endswith("ended>"))
+        assert closed == ["now"]
+
+
+class TestStatistics:
+    @pytest.mark.parametrize("is_async", [False, True], ids=["threads", "tasks"])
+    async def test_count_the_examples_of_items_that_fail_half_way(
+        self, world: World, is_async: bool
+    ) -> None:
+        def make(number: int) -> Iterator[int]:
+            yield number
+            yield number
+            if number == 2:
+                raise ValueError
+
+        async def make_async(number: int) -> AsyncIterator[int]:
+            for example in make(number):
+                yield example
+
+        runners: list[Runner] = []
+        queue = world.fifo(9)
+        with pytest.raises(ExceptionGroup):
+            await prepared(
+                world, range(5), make_async if is_async else make, queue, runners, workers=1
+            )
+        totals = runners[0].statistics()
+        assert totals.examples == queue.statistics().enqueued == 6
+        assert (totals.prepared, totals.in_flight) == (2, 1)
+
+    def test_count_the_examples_of_items_that_a_stop_cuts_off(self) -> None:
+        def make(number: int) -> Iterator[int]:
+            while True:
+                yield number
+
+        queue = sync.FIFOQueue(3)
+        runner = prepare([5], make, into=queue, workers=1)
+        with sync.Coordinator() as coord:
+            coord.start(runner)
+            assert [queue.dequeue() for _ in range(4)] == [5, 5, 5, 5]
+        assert runner.statistics().examples == queue.statistics().enqueued
+        assert (runner.statistics().prepared, runner.statistics().in_flight) == (0, 1)
+
+
+class TestStreams:
+    """A stream of batches as the source of the next stage."""
+
+    @pytest.mark.parametrize("face", ["sync", "aio"])
+    @pytest.mark.parametrize("is_async", [False, True], ids=["threads", "tasks"])
+    async def test_either_face_for_any_workers(
+        self, world: World, face: str, is_async: bool
+    ) -> None:
+        upstream = sync.FIFOQueue(4)
+        queue = sync.FIFOQueue(4)
+        total: Callable[[Any], int] = lambda examples: int(examples.sum())  # noqa: E731
+        async with coordinated(world) as coord:
+            is_blocking = isinstance(world, ThreadWorld)
+            numbers: Any = prepare(
+                range(20), double, into=upstream if is_blocking else upstream.aio, ordered=True
+            )
+            coord.start(numbers)
+            stream = getattr(batch(upstream, 5, coord=coord, capacity=10), face)
+            sums: Any = prepare(
+                stream,
+                in_loop(total) if is_async else total,
+                into=queue if is_blocking else queue.aio,
+                ordered=True,
+            )
+            coord.start(sums)
+            assert await rest(queue.batches(1) if is_blocking else queue.aio.batches(1)) == [
+                [20],
+                [70],
+                [120],
+                [170],
+            ]
+
+    @pytest.mark.parametrize("is_async", [False, True], ids=["threads", "tasks"])
+    async def test_the_failure_of_one_closes_what_follows(
+        self, world: World, is_async: bool
+    ) -> None:
+        def source() -> Iterator[int]:
+            yield 1
+            raise OSError("the disk is gone")
+
+        queue = sync.FIFOQueue(4)
+        with pytest.raises(ExceptionGroup) as caught:
+            async with coordinated(world) as coord:
+                is_blocking = isinstance(world, ThreadWorld)
+                stream = batch(source(), 1, coord=coord)
+                runner: Any = prepare(
+                    stream,
+                    in_loop(len) if is_async else len,
+                    into=queue if is_blocking else queue.aio,
+                )
+                coord.start(runner)
+                await rest(queue.batches(1) if is_blocking else queue.aio.batches(1))
+        assert len(caught.value.exceptions) == 1
+        with pytest.raises(OutOfRangeError) as ended:
+            while True:
+                queue.dequeue()
+        assert ended.value.__cause__ is caught.value.exceptions[0]
+
+
+@pytest.mark.parametrize("source", ["*.jpg", b"*.jpg"])
+def test_a_string_is_no_source(source: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"source: got .*files\(pattern\) finds files"):
+        prepare(source, double, into=sync.FIFOQueue(3))
+    queue = sync.FIFOQueue(3)
+    assert drained(queue, prepare([source], len, into=queue)) == [5]
