@@ -59,7 +59,7 @@ class TestNames:
 
 class TestStaticValues:
     def test_pure_ops_on_constants(self) -> None:
-        value = constant_value(tf.constant([1, 2]) * 3 + tf.range(2))
+        value = tf.get_static_value(tf.constant([1, 2]) * 3 + tf.range(2))
         assert value is not None
         assert value.tolist() == [3, 7]
 

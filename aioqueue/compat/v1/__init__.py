@@ -6,7 +6,11 @@ runs them; TensorFlow is not needed. A name that is not here raises an error whi
 which names are near it.
 """
 
+# ruff: noqa: F403  # a module that has TensorFlow's names and no others is taken whole
+
 from __future__ import annotations
+
+import builtins as _builtins
 
 from aioqueue.compat.v1 import (
     app,
@@ -31,19 +35,12 @@ from aioqueue.compat.v1 import (
     strings,
     train,
 )
-from aioqueue.compat.v1.absent import (
-    names_of,
-)
-from aioqueue.compat.v1.core.behavior import (
-    disable_control_flow_v2,
-    disable_eager_execution,
-    disable_resource_variables,
-    disable_tensor_equality,
-    disable_v2_behavior,
-    disable_v2_tensorshape,
-    enable_resource_variables,
-    executing_eagerly,
-)
+from aioqueue.compat.v1 import core as _core
+from aioqueue.compat.v1 import ops as _ops
+from aioqueue.compat.v1 import parsing as _parsing
+from aioqueue.compat.v1 import session as _session
+from aioqueue.compat.v1.absent import names_of
+from aioqueue.compat.v1.core.behavior import *
 from aioqueue.compat.v1.core.convert import (
     constant,
     convert_to_tensor,
@@ -79,30 +76,14 @@ from aioqueue.compat.v1.core.graph import (
     get_default_graph,
     reset_default_graph,
 )
-from aioqueue.compat.v1.core.scopes import (
-    GraphKeys,
-    add_to_collection,
-    add_to_collections,
-    colocate_with,
-    control_dependencies,
-    device,
-    get_collection,
-    get_collection_ref,
-    get_seed,
-    init_scope,
-    name_scope,
-    op_scope,
-    set_random_seed,
-)
+from aioqueue.compat.v1.core.scopes import *
 from aioqueue.compat.v1.core.shapes import (
     Dimension,
     TensorShape,
     dimension_at_index,
     dimension_value,
 )
-from aioqueue.compat.v1.errors import (
-    OpError,
-)
+from aioqueue.compat.v1.errors import OpError
 from aioqueue.compat.v1.inputs.sparse import (
     SparseTensor,
     SparseTensorValue,
@@ -110,171 +91,22 @@ from aioqueue.compat.v1.inputs.sparse import (
     sparse_placeholder,
     sparse_tensor_to_dense,
 )
-from aioqueue.compat.v1.ops.arrays import (
-    broadcast_dynamic_shape,
-    broadcast_static_shape,
-    broadcast_to,
-    expand_dims,
-    pad,
-    rank,
-    repeat,
-    reshape,
-    reverse,
-    roll,
-    shape,
-    shape_n,
-    size,
-    squeeze,
-    tile,
-    transpose,
-)
-from aioqueue.compat.v1.ops.branches import (
-    case,
-    cond,
-    while_loop,
-)
-from aioqueue.compat.v1.ops.casting import (
-    cast,
-    saturate_cast,
-    to_double,
-    to_float,
-    to_int32,
-    to_int64,
-)
-from aioqueue.compat.v1.ops.comparison import (
-    equal,
-    greater,
-    greater_equal,
-    is_finite,
-    is_inf,
-    is_nan,
-    less,
-    less_equal,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    not_equal,
-)
-from aioqueue.compat.v1.ops.control import (
-    group,
-    identity,
-    identity_n,
-    no_op,
-    tuple,
-)
-from aioqueue.compat.v1.ops.decoding import (
-    decode_base64,
-    decode_csv,
-    decode_raw,
-    encode_base64,
-    string_to_number,
-)
-from aioqueue.compat.v1.ops.files import (
-    matching_files,
-    read_file,
-    write_file,
-)
-from aioqueue.compat.v1.ops.filling import (
-    eye,
-    fill,
-    lin_space,
-    linspace,
-    meshgrid,
-    ones,
-    ones_like,
-    range,
-    zeros,
-    zeros_like,
-)
-from aioqueue.compat.v1.ops.indexing import (
-    gather,
-    gather_nd,
-    slice,
-    strided_slice,
-)
-from aioqueue.compat.v1.ops.initializing import (
-    global_variables_initializer,
-    initialize_all_tables,
-    initialize_all_variables,
-    initialize_local_variables,
-    initialize_variables,
-    local_variables_initializer,
-    report_uninitialized_variables,
-    tables_initializer,
-    variables_initializer,
-)
-from aioqueue.compat.v1.ops.joining import (
-    concat,
-    pack,
-    split,
-    stack,
-    unpack,
-    unstack,
-)
-from aioqueue.compat.v1.ops.math import (
-    abs,
-    acos,
-    add,
-    asin,
-    atan,
-    atan2,
-    ceil,
-    clip_by_value,
-    cos,
-    cosh,
-    div,
-    div_no_nan,
-    divide,
-    exp,
-    expm1,
-    floor,
-    floordiv,
-    log,
-    log1p,
-    maximum,
-    minimum,
-    mod,
-    multiply,
-    negative,
-    pow,
-    reciprocal,
-    rint,
-    round,
-    rsqrt,
-    sigmoid,
-    sign,
-    sin,
-    sinh,
-    sqrt,
-    square,
-    squared_difference,
-    subtract,
-    tan,
-    tanh,
-    truediv,
-    truncatediv,
-    truncatemod,
-)
-from aioqueue.compat.v1.ops.placeholders import (
-    placeholder,
-    placeholder_with_default,
-)
-from aioqueue.compat.v1.ops.printing import (
-    Assert,
-    Print,
-    print,
-)
-from aioqueue.compat.v1.ops.products import (
-    accumulate_n,
-    add_n,
-    matmul,
-    tensordot,
-)
-from aioqueue.compat.v1.ops.pyfunc import (
-    numpy_function,
-    py_func,
-)
+from aioqueue.compat.v1.ops.arrays import *
+from aioqueue.compat.v1.ops.branches import *
+from aioqueue.compat.v1.ops.casting import *
+from aioqueue.compat.v1.ops.comparison import *
+from aioqueue.compat.v1.ops.control import group, identity, identity_n, no_op, tuple
+from aioqueue.compat.v1.ops.decoding import *
+from aioqueue.compat.v1.ops.files import matching_files, read_file, write_file
+from aioqueue.compat.v1.ops.filling import *
+from aioqueue.compat.v1.ops.indexing import gather, gather_nd, slice, strided_slice
+from aioqueue.compat.v1.ops.initializing import *
+from aioqueue.compat.v1.ops.joining import *
+from aioqueue.compat.v1.ops.math import *
+from aioqueue.compat.v1.ops.placeholders import *
+from aioqueue.compat.v1.ops.printing import Assert, Print, print
+from aioqueue.compat.v1.ops.products import *
+from aioqueue.compat.v1.ops.pyfunc import *
 from aioqueue.compat.v1.ops.random import (
     multinomial,
     random_crop,
@@ -283,24 +115,7 @@ from aioqueue.compat.v1.ops.random import (
     random_uniform,
     truncated_normal,
 )
-from aioqueue.compat.v1.ops.reductions import (
-    argmax,
-    argmin,
-    count_nonzero,
-    cumprod,
-    cumsum,
-    reduce_all,
-    reduce_any,
-    reduce_join,
-    reduce_logsumexp,
-    reduce_max,
-    reduce_mean,
-    reduce_min,
-    reduce_prod,
-    reduce_std,
-    reduce_sum,
-    reduce_variance,
-)
+from aioqueue.compat.v1.ops.reductions import *
 from aioqueue.compat.v1.ops.selecting import (
     argsort,
     boolean_mask,
@@ -311,29 +126,9 @@ from aioqueue.compat.v1.ops.selecting import (
     unique_with_counts,
     where,
 )
-from aioqueue.compat.v1.ops.text import (
-    as_string,
-    map_strings,
-    regex_full_match,
-    regex_replace,
-    string_join,
-    string_length,
-    string_lower,
-    string_split,
-    string_split_v2,
-    string_strip,
-    string_upper,
-    substr,
-)
-from aioqueue.compat.v1.ops.variable_scope import (
-    AUTO_REUSE,
-    VariableScope,
-    get_local_variable,
-    get_variable,
-    get_variable_scope,
-    no_regularizer,
-    variable_scope,
-)
+from aioqueue.compat.v1.ops.static import constant_value as get_static_value
+from aioqueue.compat.v1.ops.text import *
+from aioqueue.compat.v1.ops.variable_scope import *
 from aioqueue.compat.v1.ops.variables import (
     Variable,
     all_variables,
@@ -348,15 +143,7 @@ from aioqueue.compat.v1.ops.variables import (
     moving_average_variables,
     trainable_variables,
 )
-from aioqueue.compat.v1.parsing import (
-    FixedLenFeature,
-    FixedLenSequenceFeature,
-    SparseFeature,
-    VarLenFeature,
-    parse_example,
-    parse_single_example,
-    parse_single_sequence_example,
-)
+from aioqueue.compat.v1.parsing import *
 from aioqueue.compat.v1.queues.queues import (
     FIFOQueue,
     PaddingFIFOQueue,
@@ -372,229 +159,101 @@ from aioqueue.compat.v1.readers.readers import (
     TFRecordReader,
     WholeFileReader,
 )
-from aioqueue.compat.v1.session.config import (
-    ConfigProto,
-    GPUOptions,
-    GraphOptions,
-    OptimizerOptions,
-    RunMetadata,
-    RunOptions,
-)
-from aioqueue.compat.v1.session.session import (
-    InteractiveSession,
-    Session,
-    get_default_session,
-)
+from aioqueue.compat.v1.session.config import *
+from aioqueue.compat.v1.session.session import InteractiveSession, Session, get_default_session
 
-__all__ = (
-    "AUTO_REUSE",
+__all__: _builtins.tuple[str, ...] = (
     "VERSION",
     "Assert",
-    "ConfigProto",
     "DType",
     "Dimension",
     "FIFOQueue",
-    "FixedLenFeature",
-    "FixedLenSequenceFeature",
     "FixedLengthRecordReader",
-    "GPUOptions",
     "Graph",
-    "GraphKeys",
-    "GraphOptions",
     "IdentityReader",
     "InteractiveSession",
     "NodeDef",
     "OpError",
     "Operation",
-    "OptimizerOptions",
     "PaddingFIFOQueue",
     "Print",
     "PriorityQueue",
     "QueueBase",
     "RandomShuffleQueue",
     "ReaderBase",
-    "RunMetadata",
-    "RunOptions",
     "Session",
-    "SparseFeature",
     "SparseTensor",
     "SparseTensorValue",
     "TFRecordReader",
     "Tensor",
     "TensorShape",
     "TextLineReader",
-    "VarLenFeature",
     "Variable",
-    "VariableScope",
     "WholeFileReader",
     "__version__",
-    "abs",
-    "accumulate_n",
-    "acos",
-    "add",
-    "add_n",
-    "add_to_collection",
-    "add_to_collections",
     "all_variables",
     "app",
-    "argmax",
-    "argmin",
     "argsort",
     "as_dtype",
-    "as_string",
-    "asin",
     "assign",
     "assign_add",
     "assign_sub",
-    "atan",
-    "atan2",
     "bitwise",
     "bool",
     "boolean_mask",
-    "broadcast_dynamic_shape",
-    "broadcast_static_shape",
-    "broadcast_to",
-    "case",
-    "cast",
-    "ceil",
-    "clip_by_value",
-    "colocate_with",
     "compat",
     "complex64",
     "complex128",
-    "concat",
-    "cond",
     "constant",
     "constant_initializer",
     "contrib",
-    "control_dependencies",
     "convert_to_tensor",
     "convert_to_tensor_or_sparse_tensor",
-    "cos",
-    "cosh",
-    "count_nonzero",
     "count_up_to",
-    "cumprod",
-    "cumsum",
     "data",
-    "decode_base64",
-    "decode_csv",
-    "decode_raw",
-    "device",
     "dimension_at_index",
     "dimension_value",
-    "disable_control_flow_v2",
-    "disable_eager_execution",
-    "disable_resource_variables",
-    "disable_tensor_equality",
-    "disable_v2_behavior",
-    "disable_v2_tensorshape",
-    "div",
-    "div_no_nan",
-    "divide",
     "dtypes",
-    "enable_resource_variables",
-    "encode_base64",
-    "equal",
     "errors",
-    "executing_eagerly",
-    "exp",
-    "expand_dims",
-    "expm1",
-    "eye",
-    "fill",
     "flags",
     "float16",
     "float32",
     "float64",
-    "floor",
-    "floordiv",
     "gather",
     "gather_nd",
-    "get_collection",
-    "get_collection_ref",
     "get_default_graph",
     "get_default_session",
-    "get_local_variable",
-    "get_seed",
-    "get_variable",
-    "get_variable_scope",
+    "get_static_value",
     "gfile",
     "global_variables",
-    "global_variables_initializer",
     "glorot_normal_initializer",
     "glorot_uniform_initializer",
-    "greater",
-    "greater_equal",
     "group",
     "half",
     "identity",
     "identity_n",
     "image",
-    "init_scope",
-    "initialize_all_tables",
-    "initialize_all_variables",
-    "initialize_local_variables",
-    "initialize_variables",
     "initializers",
     "int8",
     "int16",
     "int32",
     "int64",
     "io",
-    "is_finite",
-    "is_inf",
-    "is_nan",
     "is_variable_initialized",
-    "less",
-    "less_equal",
-    "lin_space",
-    "linspace",
     "local_variables",
-    "local_variables_initializer",
-    "log",
-    "log1p",
     "logging",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "map_strings",
     "matching_files",
     "math",
-    "matmul",
-    "maximum",
-    "meshgrid",
-    "minimum",
-    "mod",
     "model_variables",
     "moving_average_variables",
     "multinomial",
-    "multiply",
-    "name_scope",
-    "negative",
     "nest",
     "newaxis",
     "nn",
     "no_op",
-    "no_regularizer",
-    "not_equal",
-    "numpy_function",
     "one_hot",
-    "ones",
     "ones_initializer",
-    "ones_like",
-    "op_scope",
-    "pack",
-    "pad",
-    "parse_example",
-    "parse_single_example",
-    "parse_single_sequence_example",
-    "placeholder",
-    "placeholder_with_default",
-    "pow",
     "print",
-    "py_func",
     "python_io",
     "queue",
     "random",
@@ -604,84 +263,22 @@ __all__ = (
     "random_shuffle",
     "random_uniform",
     "random_uniform_initializer",
-    "range",
-    "rank",
     "read_file",
-    "reciprocal",
-    "reduce_all",
-    "reduce_any",
-    "reduce_join",
-    "reduce_logsumexp",
-    "reduce_max",
-    "reduce_mean",
-    "reduce_min",
-    "reduce_prod",
-    "reduce_std",
-    "reduce_sum",
-    "reduce_variance",
-    "regex_full_match",
-    "regex_replace",
     "register_tensor_conversion_function",
-    "repeat",
-    "report_uninitialized_variables",
     "reset_default_graph",
-    "reshape",
     "resource",
-    "reverse",
-    "rint",
-    "roll",
-    "round",
-    "rsqrt",
-    "saturate_cast",
     "sequence_mask",
-    "set_random_seed",
-    "shape",
-    "shape_n",
-    "sigmoid",
-    "sign",
-    "sin",
-    "sinh",
-    "size",
     "slice",
     "sort",
     "sparse_placeholder",
     "sparse_tensor_to_dense",
-    "split",
-    "sqrt",
-    "square",
-    "squared_difference",
-    "squeeze",
-    "stack",
     "strided_slice",
     "string",
-    "string_join",
-    "string_length",
-    "string_lower",
-    "string_split",
-    "string_split_v2",
-    "string_strip",
-    "string_to_number",
-    "string_upper",
     "strings",
-    "substr",
-    "subtract",
-    "tables_initializer",
-    "tan",
-    "tanh",
-    "tensordot",
-    "tile",
-    "to_double",
-    "to_float",
-    "to_int32",
-    "to_int64",
     "train",
     "trainable_variables",
-    "transpose",
-    "truediv",
     "truncated_normal",
     "truncated_normal_initializer",
-    "truncatediv",
-    "truncatemod",
     "tuple",
     "uint8",
     "uint16",
@@ -689,19 +286,31 @@ __all__ = (
     "uint64",
     "unique",
     "unique_with_counts",
-    "unpack",
-    "unstack",
-    "variable_scope",
-    "variables_initializer",
     "variance_scaling_initializer",
     "variant",
     "where",
-    "while_loop",
     "write_file",
-    "zeros",
     "zeros_initializer",
-    "zeros_like",
 )
+__all__ += _core.behavior.__all__
+__all__ += _core.scopes.__all__
+__all__ += _ops.arrays.__all__
+__all__ += _ops.branches.__all__
+__all__ += _ops.casting.__all__
+__all__ += _ops.comparison.__all__
+__all__ += _ops.decoding.__all__
+__all__ += _ops.filling.__all__
+__all__ += _ops.initializing.__all__
+__all__ += _ops.joining.__all__
+__all__ += _ops.math.__all__
+__all__ += _ops.placeholders.__all__
+__all__ += _ops.products.__all__
+__all__ += _ops.pyfunc.__all__
+__all__ += _ops.reductions.__all__
+__all__ += _ops.text.__all__
+__all__ += _ops.variable_scope.__all__
+__all__ += _parsing.__all__
+__all__ += _session.config.__all__
 
 __version__ = "1.15.0"
 """The version of TensorFlow whose names these are: scripts compare it."""

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.ops.comparison import (
-    bitwise_and,
-    bitwise_or,
-    bitwise_xor,
-    invert,
-)
+from aioqueue.compat.v1.ops.bits import bitwise_and, bitwise_or, bitwise_xor, invert
 
 __all__ = ("bitwise_and", "bitwise_or", "bitwise_xor", "invert")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
+from aioqueue.compat.v1.ops.activations import softmax
 from aioqueue.compat.v1.ops.comparison import (
     equal,
     greater,
@@ -50,7 +51,6 @@ from aioqueue.compat.v1.ops.math import (
     sign,
     sin,
     sinh,
-    softmax,
     sqrt,
     square,
     squared_difference,

@@ -23,7 +23,6 @@ __all__ = (
     "as_bytes",
     "as_value",
     "constant",
-    "constant_value",
     "convert_to_tensor",
     "freeze",
     "plain_value",
@@ -214,16 +213,6 @@ def _constant_op(array: np.ndarray[Any, Any], dtype: DType, name: str) -> Tensor
         attrs={"value": value, "dtype": dtype},
     )
     return made.outputs[0]
-
-
-def constant_value(tensor: Any) -> Any:
-    """The value of a constant tensor; None for any other.
-
-    ``tf.get_static_value``. Also the size of what a static shape tells.
-    """
-    if isinstance(tensor, Tensor) and tensor.op.type == "Const":
-        return tensor.op.attrs["value"]
-    return None
 
 
 # Conversion.

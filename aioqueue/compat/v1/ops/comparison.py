@@ -1,4 +1,4 @@
-"""Comparison, logic and the bits of integers, element by element."""
+"""Comparison and logic, element by element."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ import numpy as np
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.ops.building import INTEGERS, NUMBERS, REALS, dtype_hint
+from aioqueue.compat.v1.ops.building import NUMBERS, REALS, dtype_hint
 from aioqueue.compat.v1.ops.elementwise import binary, unary
 
 __all__ = (
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
     "equal",
     "greater",
     "greater_equal",
-    "invert",
     "is_finite",
     "is_inf",
     "is_nan",
@@ -97,26 +93,6 @@ def logical_not(x: Any, name: str | None = None) -> Tensor:
 
 def _bools(value: Any) -> Any:
     return convert_to_tensor(value, dtype=None if dtype_hint(value) else dtypes.bool)
-
-
-def bitwise_and(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """The bits that are set in both."""
-    return binary("BitwiseAnd", np.bitwise_and, x, y, name, INTEGERS)
-
-
-def bitwise_or(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """The bits that are set in either."""
-    return binary("BitwiseOr", np.bitwise_or, x, y, name, INTEGERS)
-
-
-def bitwise_xor(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """The bits that are set in just one."""
-    return binary("BitwiseXor", np.bitwise_xor, x, y, name, INTEGERS)
-
-
-def invert(x: Any, name: str | None = None) -> Tensor:
-    """Every bit flipped."""
-    return unary("Invert", np.invert, x, name, INTEGERS)
 
 
 def is_nan(x: Any, name: str | None = None) -> Tensor:

@@ -56,7 +56,6 @@ __all__ = (
     "negative",
     "pow",
     "reciprocal",
-    "relu",
     "rint",
     "round",
     "rsqrt",
@@ -64,7 +63,6 @@ __all__ = (
     "sign",
     "sin",
     "sinh",
-    "softmax",
     "sqrt",
     "square",
     "squared_difference",
@@ -330,21 +328,6 @@ def sigmoid(x: Any, name: str | None = None) -> Tensor:
         return np.true_divide(one, np.add(one, np.exp(np.negative(x))))
 
     return unary("Sigmoid", logistic, x, name)
-
-
-def relu(features: Any, name: str | None = None) -> Tensor:
-    """``max(features, 0)``."""
-    return unary("Relu", lambda x: np.maximum(x, x.dtype.type(0)), features, name, REALS)
-
-
-def softmax(logits: Any, axis: int = -1, name: str | None = None) -> Tensor:
-    """``exp(logits)`` divided by its sum along `axis`."""
-
-    def normalised(x: Any) -> Any:
-        powers = np.exp(np.subtract(x, np.max(x, axis=axis, keepdims=True)))
-        return np.true_divide(powers, np.sum(powers, axis=axis, keepdims=True))
-
-    return unary("Softmax", normalised, logits, name)
 
 
 def floor(x: Any, name: str | None = None) -> Tensor:

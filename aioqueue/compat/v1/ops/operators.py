@@ -129,12 +129,12 @@ class Operators:
         return _logical("xor", other, self)
 
     def __invert__(self) -> Tensor:
-        from aioqueue.compat.v1.ops import comparison
+        from aioqueue.compat.v1.ops import bits, comparison
 
         tensor: Any = self
         if tensor.dtype.is_bool:
             return comparison.logical_not(tensor)
-        return comparison.invert(tensor)
+        return bits.invert(tensor)
 
     def __neg__(self) -> Tensor:
         from aioqueue.compat.v1.ops import math
@@ -175,8 +175,9 @@ def _binary(module: str, function: str, name: str | None, x: Any, y: Any) -> Ten
 def _logical(name: str, x: Any, y: Any) -> Tensor:
     """``&``, ``|`` and ``^``: of booleans, or of the bits of integers."""
     tensor: Any = x if isinstance(x, Operators) else y
-    kind = "logical" if tensor.dtype.is_bool else "bitwise"
-    return _binary("comparison", f"{kind}_{name}", name, x, y)
+    if tensor.dtype.is_bool:
+        return _binary("comparison", f"logical_{name}", name, x, y)
+    return _binary("bits", f"bitwise_{name}", name, x, y)
 
 
 def _knows_better(x: Any, y: Any) -> bool:
