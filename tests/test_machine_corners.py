@@ -248,9 +248,10 @@ def struck_at(line: int, move: Callable[..., object], *arguments: Any, **options
     def trace(frame: FrameType, event: str, argument: object) -> Any:
         if frame.f_code.co_filename != machine_module.__file__:
             return None
-        # A block's end is a line too, but Ctrl-C cannot strike between it and the lock's release.
-        source = linecache.getline(machine_module.__file__, frame.f_lineno)
-        if event == "line" and "with self._lock" not in source and next(lines) == line:
+        # Lines at which Python looks for no signals: the end of a block, and a mere `try`.
+        source = linecache.getline(machine_module.__file__, frame.f_lineno).strip()
+        quiet = source in ("with self._lock:", "try:")
+        if event == "line" and not quiet and next(lines) == line:
             sys.settrace(None)
             raise KeyboardInterrupt
         return trace
