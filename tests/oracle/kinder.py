@@ -63,6 +63,14 @@ KINDER: dict[str, str] = {
         "The static shape of size() of a queue that from_list makes is unknown in TensorFlow; here"
         " it is a scalar's."
     ),
+    "words about closed exception types": (
+        "QueueRunner tells the wrong queue_closed_exception_types without the tuple around them in"
+        " TensorFlow, by a slip of formatting; here as they were given."
+    ),
+    "runner of what is no op": (
+        "create_threads of a QueueRunner whose enqueue_ops hold something that is no op raises"
+        " AttributeError in TensorFlow 2; here, as in TensorFlow 1, its run tells."
+    ),
     "op of an error": (
         "TensorFlow finds no op for errors in a queue runner's thread, nor where a message has"
         " brackets of its own, such as a shape; here an error has the op that failed."

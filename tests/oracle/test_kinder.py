@@ -174,6 +174,25 @@ def _(tf: Any) -> Any:
     return q.size().shape.ndims
 
 
+@case(
+    "words about closed exception types",
+    theirs="<class 'ValueError'>",
+    ours="(<class 'ValueError'>,)",
+)
+def _(tf: Any) -> Any:
+    q = tf.FIFOQueue(2, [tf.int32], [[]])
+    with pytest.raises(TypeError, match=r"must be a tuple of tf\.error types") as caught:
+        tf.train.QueueRunner(q, [q.enqueue(1)], queue_closed_exception_types=(ValueError,))
+    return str(caught.value).rpartition("but saw: ")[2]
+
+
+@case("runner of what is no op", theirs="AttributeError", ours=2)
+def _(tf: Any) -> Any:
+    runner = tf.train.QueueRunner(tf.FIFOQueue(2, [tf.int32], [[]]), [tf.no_op, tf.no_op])
+    with tf.Session() as sess:
+        return outcome(lambda: len(runner.create_threads(sess)))
+
+
 @case("op of an error", theirs=None, ours="two")
 def _(tf: Any) -> Any:
     one = tf.FIFOQueue(2, [tf.int32], [[]], shared_name="shared", name="one")
