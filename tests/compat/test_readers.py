@@ -368,6 +368,20 @@ class TestState:
             sess.run(reader.restore_state(state))
         assert sess.run(reader.serialize_state()) == b""
 
+    def test_without_work_there_is_none_in_it(self, sess: Any, reader: Any) -> None:
+        """What the reader has got from a closed queue is nothing, and replaces what it had."""
+        read = reader.read(work(sess, "A"))
+        sess.run(read)
+        with pytest.raises(tf.errors.OutOfRangeError):
+            sess.run(read)
+        assert sess.run(reader.serialize_state()) == b"\x08\x01\x10\x01\x18\x01"
+
+    def test_work_that_is_finished_is_all_that_was_started(self, sess: Any, reader: Any) -> None:
+        sess.run(reader.restore_state(b"\x08\x01\x10\x02"))  # one started, two finished
+        assert counts(sess, reader) == (0, 2)
+        sess.run(reader.read(work(sess, "A")))
+        assert counts(sess, reader) == (1, 2)
+
     @pytest.mark.parametrize("state", [[], ["a", "b"]])
     def test_it_is_a_scalar(self, reader: Any, state: Any) -> None:
         with pytest.raises(ValueError, match="Shape must be rank 0 but is rank 1"):
@@ -381,6 +395,14 @@ class TestState:
             sess.run(reader.serialize_state())
         with pytest.raises(tf.errors.UnimplementedError, match=r"^Reader RestoreState"):
             sess.run(reader.restore_state(b""))
+
+    def test_a_reader_that_cannot_be_restored_is_as_new(self, sess: Any, text: Path) -> None:
+        reader = tf.TextLineReader()
+        sess.run(reader.read(work(sess, text)))
+        assert sess.run(reader.num_records_produced()) == 1
+        with pytest.raises(tf.errors.UnimplementedError):
+            sess.run(reader.restore_state(b""))
+        assert sess.run(reader.num_records_produced()) == 0
 
 
 def test_closing_the_session_closes_the_file(graph: Any, text: Path) -> None:

@@ -348,6 +348,8 @@ def _sizes(**sizes: int | None) -> dict[str, int]:
 
 def _unable(what: str) -> Callable[..., Any]:
     def action(reader: ReaderResource, *values: Any) -> Any:
+        if values:  # a state that cannot be restored leaves it as new, as a wrong one does
+            reader.reset()
         raise errors.UnimplementedError(None, None, f"Reader {what}")
 
     return action

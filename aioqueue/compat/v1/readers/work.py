@@ -102,7 +102,11 @@ class ReaderResource:
     def _read(self, queue: QueueResource, take: Callable[[], Any], count: int) -> Any:
         while True:
             if self._records is None:
-                item = take()
+                try:
+                    item = take()
+                except errors.OpError:
+                    self._work = b""  # there is no current work, as its state is to say
+                    raise
                 if item is WOULD_WAIT:
                     return WOULD_WAIT
                 self._begin(_checked_work(queue, item))
@@ -120,7 +124,7 @@ class ReaderResource:
         self._started += 1
 
     def _finish(self) -> None:
-        self._finished += 1
+        self._finished = self._started  # which a restored state may have said less of
         self._drop()
 
     def _drop(self) -> None:
