@@ -10,11 +10,13 @@ structure, and each component's dtype and shape, hold for all that follow. A com
 * any other object: kept as it is, in an array of objects.
 
 Later values are cast under NumPy's ``same_kind`` rule, as by the queues: an int fits a float
-component, a float does not fit an int one.
+component, a float does not fit an int one. What is empty fits any; and an example with an empty
+list, which says nothing of a dtype, leaves it to the next one to decide.
 """
 
 from __future__ import annotations
 
+import reprlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,7 +65,8 @@ class Collator:
         self._pad = pad
         self._padding_value = padding_value
         self._lock = threading.Lock()  # guards the first look at an example
-        self._components: list[Component] | None = None
+        self._components: list[Component] = []
+        self._is_decided = False
         self._split: Callable[[Any], Sequence[Any]]
         self._join: Callable[[list[Any]], Any]
 
@@ -86,10 +89,11 @@ class Collator:
             InvalidArgumentError: an example differs from the first one.
         """
         with self._lock:
-            if self._components is None:
-                self._learn(examples[0])
-        components = self._components
-        assert components is not None
+            if not self._is_decided:
+                telling = next(filter(_tells_dtypes, examples), None)
+                self._learn(examples[0] if telling is None else telling)
+                self._is_decided = telling is not None
+            components = self._components
         columns = zip(*map(self._split, examples), strict=True)
         return self._join(
             [
@@ -147,11 +151,15 @@ class Collator:
                 return numbers
         arrays = [_as_array(component.label, value) for value in values]
         rank, dtype = len(component.shape), component.dtype
-        for array in arrays:
+        for index, array in enumerate(arrays):
             if array.ndim != rank or not (self._pad or array.shape == component.shape):
-                raise self._refused(component, f"of shape {list(array.shape)}")
+                hint = "" if self._pad else "dynamic_pad=True pads what differs in size"
+                raise _refused(component, f"of shape {list(array.shape)}", hint)
             if array.dtype is not dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
-                raise self._refused(component, f"of dtype {array.dtype}")
+                if array.size:
+                    hint = "numbers are cast under NumPy's same_kind rule"
+                    raise _refused(component, f"of dtype {array.dtype}", hint)
+                arrays[index] = array.astype(dtype)  # NumPy makes floats of no numbers
         if self._pad and rank:
             return _padded(component, arrays, lengths, to)
         column = np.empty((len(arrays), *component.shape), dtype)
@@ -161,14 +169,6 @@ class Collator:
         rows = column.reshape(len(arrays) * component.shape[0], *component.shape[1:])
         np.concatenate(arrays, out=rows, casting="same_kind")
         return column
-
-    def _refused(self, component: Component, what: str) -> InvalidArgumentError:
-        hint = "" if self._pad else "; dynamic_pad=True pads what differs in size"
-        return InvalidArgumentError(
-            f"component {component.label}: got a value {what}; the first example had"
-            f" {component.dtype}{list(component.shape)}, which holds for all"
-            f" (numbers are cast under NumPy's same_kind rule{hint})"
-        )
 
     def _of_mapping(self, labels: list[str]) -> Callable[[Any], Sequence[Any]]:
         wanted = set(labels)
@@ -197,6 +197,22 @@ class Collator:
             return example
 
         return split
+
+
+def _tells_dtypes(example: Any) -> bool:
+    return not any(map(_is_empty, components_of(example)[1]))
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_empty, value))
+
+
+def _refused(component: Component, what: str, hint: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"component {component.label}: got a value {what}; the first example had"
+        f" {component.dtype}{list(component.shape)}, which holds for all"
+        + (f" ({hint})" if hint else "")
+    )
 
 
 def components_of(example: Any) -> tuple[list[str], list[Any]]:
@@ -269,7 +285,7 @@ def _as_array(label: str, value: Any) -> NDArray[Any]:
         return np.asarray(value)
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidArgumentError(
-            f"component {label}: got a {type(value).__name__} which NumPy cannot make an array of:"
+            f"component {label}: got {reprlib.repr(value)}, which NumPy cannot make an array of:"
             f" {error}"
         ) from error
 

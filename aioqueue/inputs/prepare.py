@@ -144,13 +144,16 @@ def prepare(
 
     Args:
         source: where items come from: a source of `aioqueue.inputs`, any iterable or async
-            iterable, or a queue of either face. Items are taken one at a time, by one worker or
-            another.
+            iterable, or a queue or stream of either face. Items are taken one at a time, by one
+            worker or another; by tasks in their event loop, so that an iterable which blocks is
+            better made a `Source` that says so.
         function: called with an item, returns an example, as ``into`` wants it. A generator
-            function makes several of one item. If it has a parameter ``rng``, it is given a NumPy
+            function makes several of one item; they may be held until it has ended, so each must
+            have memory of its own. If it has a parameter ``rng``, it is given a NumPy
             generator that depends only on (seed, epoch, index) of the item.
         into: the queue. It decides the face: an async queue gives a runner for
-            `aioqueue.Coordinator`, a blocking one for `aioqueue.sync.Coordinator`.
+            `aioqueue.Coordinator`, a blocking one for `aioqueue.sync.Coordinator`. It is closed at
+            the end, so each runner needs one of its own: `mix` makes one source of several.
         workers: how many items are prepared at the same time, >= 1.
         where: ``"task"``: a coroutine function (or async generator function), in as many tasks.
             ``"thread"``: in long-lived threads, for functions that release the GIL. ``"process"``:

@@ -231,7 +231,7 @@ class TestExamples:
             ([()], "at least one component"),
             ([np.zeros(1), "a"], "component 0: got a value of shape []"),
             ([np.ma.array([1], mask=True)], "component 0: got a masked array"),
-            ([[[1], [1, 2]]], "component 0: got a list which NumPy cannot make an array of"),
+            ([[[1], [1, 2]]], "component 0: got [[1], [1, 2]], which NumPy cannot make an"),
         ],
     )
     async def test_what_does_not_fit_is_explained(

@@ -99,6 +99,19 @@ class TestBuckets:
         assert pairs[0][1].shape == (2, 0)
         assert bucketed([], [1], 2)[0] == []
 
+    @pytest.mark.parametrize("first", [[], [3]], ids=["first", "later"])
+    def test_an_empty_list_is_a_list_of_anything(self, first: list[int]) -> None:
+        """NumPy would take it for one of floats, which do not fit ints."""
+        with sync.Coordinator() as coord:
+            batches = list(
+                bucket_by_sequence_length([first, [], [], [1], [2]], [5], batch_size=2, coord=coord)
+            )
+        tokens = [rows for _, rows in batches]
+        assert np.concatenate([rows.ravel() for rows in tokens]).tolist()[-1] == 2
+        assert [rows.dtype for rows in tokens if rows.any()] == [np.dtype("int64")] * (
+            3 if first else 2
+        )
+
     def test_the_same_order_gives_the_same_batches(self) -> None:
         lengths = np.random.default_rng(1).integers(0, 30, 300).tolist()
         runs = [lengths_in(bucketed(lengths, [5, 10, 20], 8)[0]) for _ in range(2)]
