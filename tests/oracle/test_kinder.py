@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -230,6 +231,20 @@ def _(tf: Any) -> Any:
         sess.run(tf.local_variables_initializer())
         sess.run(runner.enqueue_ops)
         return sess.run(made.dequeue_many(2))[1]
+
+
+@case("record cut off in its length", theirs=b"whole", ours="DataLossError")
+def _(tf: Any) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/cut", "wb") as file:
+            file.write(b"\x05\x00")
+        with tf.python_io.TFRecordWriter(f"{folder}/good") as writer:
+            writer.write(b"whole")
+        q = tf.FIFOQueue(5, [tf.string], [[]])
+        _, value = tf.TFRecordReader().read(q)
+        with tf.Session() as sess:
+            sess.run(q.enqueue_many([[f"{folder}/cut", f"{folder}/good"]]))
+            return outcome(lambda: sess.run(value))
 
 
 CRASH = """

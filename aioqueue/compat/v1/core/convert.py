@@ -112,7 +112,8 @@ def _as_strings(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     result = np.empty(array.shape, dtype=object)
     for index, one in enumerate(array.flat):
         if not isinstance(one, str | bytes):
-            raise TypeError(f"Expected binary or unicode string, got {one!r}")
+            given = one.item() if isinstance(one, np.generic) else one
+            raise TypeError(f"Expected binary or unicode string, got {given!r}")
         result.flat[index] = as_bytes(one)
     return result
 
