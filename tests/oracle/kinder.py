@@ -80,8 +80,8 @@ KINDER: dict[str, str] = {
         " which asks for its truth value; here it is like a list."
     ),
     "record cut off in its length": (
-        "A TFRecord file that ends within the 12 bytes before a record's data is read as if it ended"
-        " before them in TensorFlow; here that is a DataLossError, as it is within the data."
+        "A TFRecord file that ends within the 12 bytes before a record's data is read in TensorFlow"
+        " as if it ended before them; here that is a DataLossError, as it is within the data."
     ),
     "scalar as a batch": (
         "A scalar fed to enqueue_many has a random number of rows in TensorFlow, read from memory"
