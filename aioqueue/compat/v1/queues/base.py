@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core import dtypes as tf_dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Operation, Tensor, op
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import Dimension, TensorShape, as_shape
+from aioqueue.compat.v1.ops.building import invalid
 from aioqueue.compat.v1.ops.static import constant_value
 from aioqueue.compat.v1.queues.resources import QueueResource, type_names
 from aioqueue.compat.v1.queues.signature import Signature
@@ -398,9 +398,7 @@ class QueueBase:
         expected = type_names([tf_dtypes.resource, *self._signature.types])
 
         def kernel(step: Any, *values: Any) -> None:
-            raise errors.InvalidArgumentError(
-                None, None, f"Signature mismatch, have: {have}-> expected: {expected}->"
-            )
+            raise invalid(f"Signature mismatch, have: {have}-> expected: {expected}->")
 
         return kernel
 
@@ -456,17 +454,13 @@ def _row_count(n: Any, op_type: str) -> Tensor:
 def _count(n: Any) -> int:
     """The number of rows, which TensorFlow also took in a vector of one."""
     if np.size(n) != 1:
-        raise errors.InvalidArgumentError(
-            None, None, f"n: got shape {list(np.shape(n))}; expected a scalar"
-        )
+        raise invalid(f"n: got shape {list(np.shape(n))}; expected a scalar")
     return int(n.item())
 
 
 def _gather(step: Any, index: Any, *resources: QueueResource) -> QueueResource:
     if not 0 <= index < len(resources):
-        raise errors.InvalidArgumentError(
-            None, None, f"indices = {index} is not in [0, {len(resources)})"
-        )
+        raise invalid(f"indices = {index} is not in [0, {len(resources)})")
     return resources[int(index)]
 
 

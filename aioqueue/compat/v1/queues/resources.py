@@ -22,6 +22,7 @@ from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import WOULD_WAIT
 from aioqueue.compat.v1.core.shapes import TensorShape
+from aioqueue.compat.v1.ops.building import invalid
 
 __all__ = ("QueuePlan", "QueueResource", "native_dtype", "private_name", "type_names")
 
@@ -90,9 +91,9 @@ class QueuePlan:
         """
         keep = self.min_after_dequeue
         if keep < 0:
-            raise _invalid(f"min_after_dequeue {keep} must be >= 0")
+            raise invalid(f"min_after_dequeue {keep} must be >= 0")
         if self.kind == "RandomShuffleQueue" and keep >= self.shown_capacity:
-            raise _invalid(f"min_after_dequeue {keep} must be < capacity {self.shown_capacity}")
+            raise invalid(f"min_after_dequeue {keep} must be < capacity {self.shown_capacity}")
         return QueueResource(self, name)
 
     def check_shared(self, name: str, existing: QueuePlan) -> None:
@@ -106,29 +107,29 @@ class QueuePlan:
             InvalidArgumentError: they differ.
         """
         if existing.kind != self.kind:
-            raise _invalid(f"Expected {existing.kind}, found {self.kind}V2")
+            raise invalid(f"Expected {existing.kind}, found {self.kind}V2")
         had = f"Shared queue '{name}' has"
         if existing.shown_capacity != self.shown_capacity:
-            raise _invalid(
+            raise invalid(
                 f"{had} capacity {existing.shown_capacity}"
                 f" but requested capacity was {self.shown_capacity}"
             )
         if existing.min_after_dequeue != self.min_after_dequeue:
-            raise _invalid(
+            raise invalid(
                 f"{had} min_after_dequeue {existing.min_after_dequeue}"
                 f" but requested min_after_dequeue was {self.min_after_dequeue}."
             )
         if self.seeds not in ((0, 0), existing.seeds):
-            raise _invalid(
+            raise invalid(
                 f"{had} random seeds {existing.seeds} but requested seeds are {self.seeds}."
             )
         if existing.types != self.types:
-            raise _invalid(
+            raise invalid(
                 f"{had} component types {type_names(existing.types)}"
                 f" but requested component types were {type_names(self.types)}"
             )
         if not self._has_shapes_of(existing):
-            raise _invalid(
+            raise invalid(
                 f"{had} component shapes {existing.shown_shapes}"
                 f" but requested component shapes were {self.shown_shapes}"
             )
@@ -434,11 +435,11 @@ class QueueResource:
 
     def _check_batch(self, n: int, op: str) -> None:
         if n < 0:
-            raise _invalid(f"{op} requested {n} < 0 elements")
+            raise invalid(f"{op} requested {n} < 0 elements")
         if self.plan.shapes is None:
             both = "DequeueMany and DequeueUpTo require"
             what = "DequeueMany requires" if self.plan.kind == "PriorityQueue" else both
-            raise _invalid(f"{self.plan.kind}'s {what} the components to have specified shapes.")
+            raise invalid(f"{self.plan.kind}'s {what} the components to have specified shapes.")
 
     def _mismatch(self, given: Any, *, many: bool = False) -> errors.InvalidArgumentError:
         """What is wrong with the shapes of an element or a batch."""
@@ -448,7 +449,7 @@ class QueueResource:
         for index, shape in enumerate(shapes):
             if many and self.plan.shapes is None:
                 if shape[:1] != rows:
-                    return _invalid(
+                    return invalid(
                         "All input tensors must have the same size in the 0th dimension. Component"
                         f" {index} has {shape[0] if shape else 'none'},"
                         f" and should have {rows[0] if rows else 'some'}"
@@ -462,12 +463,12 @@ class QueueResource:
             if many:
                 expected = (*(rows or (None,)), *expected)
             if not TensorShape(expected).is_compatible_with(shape):
-                return _invalid(
+                return invalid(
                     f"Shape mismatch in tuple component {index}."
                     f" Expected {_brackets(expected)}, got {_brackets(shape)}"
                 )
         what = "enqueue_many needs arrays with one row per element" if many else "wrong element"
-        return _invalid(f"{self._kind} '{self.name}': {what}, got shapes {shapes}")
+        return invalid(f"{self._kind} '{self.name}': {what}, got shapes {shapes}")
 
 
 def _blocked(plan: QueuePlan, name: str) -> _Native:
@@ -490,7 +491,3 @@ def _brackets(shape: tuple[int | None, ...] | None) -> str:
     if shape is None:
         return "<unknown>"
     return "[" + ",".join("?" if size is None else str(size) for size in shape) + "]"
-
-
-def _invalid(message: str) -> errors.InvalidArgumentError:
-    return errors.InvalidArgumentError(None, None, message)
