@@ -93,7 +93,7 @@ class Workers(ABC):
         self._lock = threading.Lock()  # guards the window, the order, and all below
         self._is_flushing = False
         self._inside = 0
-        self._gone = 0
+        self._has_begun = False
         self._source_ended = False
         self._end_cause: BaseException | None = None
         self._has_ended = False
@@ -107,7 +107,7 @@ class Workers(ABC):
         """Where the run is, in one word."""
         if self._has_ended:
             return "ended"
-        return "running" if self._inside or self._gone else "idle"
+        return "running" if self._has_begun else "idle"
 
     @abstractmethod
     def halt(self) -> None:
@@ -127,9 +127,10 @@ class Workers(ABC):
     def _at_work(self) -> Iterator[None]:
         """The life of a worker; the last one to leave ends the run."""
         with self._lock:
-            if self._gone == self._count or self._has_ended:
+            if self._has_ended:
                 raise self._nothing_more()
             self._inside += 1
+            self._has_begun = True
         came_to_the_end = False
         try:
             yield
@@ -142,14 +143,14 @@ class Workers(ABC):
         finally:
             with self._lock:
                 self._inside -= 1
-                self._gone += 1
-                is_last = self._gone == self._count
-                is_over = is_last or (self._inside == 0 and self._into.is_closed())
-                is_over, self._has_ended = is_over and not self._has_ended, is_over
+                # Others may not have begun, and after a stop never will; but then there is nothing
+                # more to be done.
+                is_over = self._inside == 0 and (self._source_ended or self._into.is_closed())
+                self._has_ended = is_over
             if is_over:
                 self._ended()
-            if is_last and came_to_the_end:
-                self._totals.check_share()
+                if came_to_the_end:
+                    self._totals.check_share()
 
     def _ended(self) -> None:
         """The last worker has gone."""
@@ -409,17 +410,20 @@ class TaskWorkers(Workers):
                 if self._inside == 1:
                     with anyio.CancelScope(shield=True):
                         await self._items.aclose()
-                if self._gone == self._count - 1 and self._watch is not None:
-                    self._watch.cancel()
         raise self._nothing_more()
 
     async def watch_queue(self) -> None:
         """Wait until somebody closes the queue, and cancel the workers then."""
         with anyio.CancelScope() as self._watch:
-            if self._gone < self._count:  # else the last worker was here before us
+            if not self._has_ended:  # else the last worker was here before us
                 await self._into.aio.wait_closed()
                 self.halt()
         raise self._nothing_more()
+
+    def _ended(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        super()._ended()
 
     def halt(self) -> None:
         self._end_source(None)

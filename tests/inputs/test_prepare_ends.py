@@ -162,6 +162,38 @@ class TestClosing:
                 await task_world.until(lambda: repr(runner).endswith("ended>"))
         assert closed == ["now"]
 
+    @pytest.mark.parametrize("is_async", [False, True], ids=["threads", "tasks"])
+    async def test_a_failure_before_other_workers_have_begun(
+        self, world: World, is_async: bool
+    ) -> None:
+        """They never will; and yet the run ends, closes its source and tells its totals."""
+        closed = []
+
+        def endless() -> Iterator[int]:
+            try:
+                while True:
+                    yield 1
+            finally:
+                closed.append("now")
+
+        def make(number: int) -> int:
+            raise ValueError("at once")
+
+        async def make_async(number: int) -> int:
+            return make(number)
+
+        runners: list[Runner] = []
+        with pytest.raises(ExceptionGroup):
+            await prepared(
+                world,
+                endless(),
+                make_async if is_async else make,
+                runners=runners,
+                workers=50,
+            )
+        assert repr(runners[0]).endswith("ended>")
+        assert closed == ["now"]
+
 
 class TestStatistics:
     @pytest.mark.parametrize("is_async", [False, True], ids=["threads", "tasks"])
