@@ -230,10 +230,6 @@ def test_handed_over_rows_wait_while_copied_ones_leave_beside_others() -> None:
     storage.put_many(numbers(1, 3, 9), 0, 3, True)
     storage.put_many(numbers(2, 4, 5, 6), 0, 4, False)
     assert [pulled(storage, n) for n in (2, 3, 2)] == [[1, 2], [3, 4, 5], [6, 9]]
-        [1, 2],
-        [3, 4, 5],
-        [6, 9],
-    ]
 
 
 def test_no_rows_leave_a_shelf() -> None:
