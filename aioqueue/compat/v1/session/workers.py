@@ -26,7 +26,8 @@ class Workers:
     def start(self, job: Job) -> None:
         """Run `job`, which raises nothing, in an idle thread or a new one."""
         with self._lock:
-            inbox = self._idle.pop() if self._idle else None
+            # Those that became idle after the end have ended as well.
+            inbox = self._idle.pop() if self._idle and not self._closed else None
         if inbox is None:
             inbox = SimpleQueue()
             threading.Thread(
