@@ -1,0 +1,263 @@
+"""Corners of the waiting code that mutation testing found no test for; see `docs/mutation.md`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from aioqueue import CancelledError, DeadlineExceededError, sync
+from aioqueue.attempts import Attempt, Put, Take
+from aioqueue.waiting import Gate, ThreadLane, current_lane, current_scopes, least_left, threads
+from aioqueue.waiting.aio import AsyncioLane
+from tests.test_scopes import Caller, blocked
+from tests.worlds import PATIENCE, spin_until
+
+# Worlds that have ended.
+
+
+def ended_lanes() -> list[Any]:
+    """A lane of a loop that is closed, and one of a trio run that is over."""
+    trio = pytest.importorskip("trio")
+
+    async def lane() -> Any:
+        return current_lane()
+
+    return [asyncio.run(lane()), trio.run(lane)]
+
+
+def test_a_lane_whose_world_has_ended_gives_back_what_was_posted() -> None:
+    for lane in ended_lanes():
+        first, second = Take(1), Put(1)
+        lane.post(first)
+        lane.post(second)
+        assert list(lane.kick()) == [first, second]
+        assert list(lane.kick()) == []
+        lane.post(first)
+        assert list(lane.kick()) == [first]
+        assert lane.is_dead()
+
+
+def test_a_world_has_one_lane() -> None:
+    trio = pytest.importorskip("trio")
+
+    async def lanes() -> tuple[Any, Any]:
+        first = current_lane()
+        assert not first.is_dead()
+        return first, current_lane()
+
+    for first, second in (asyncio.run(lanes()), trio.run(lanes)):
+        assert first is second
+    assert asyncio.run(lanes())[0] is not asyncio.run(lanes())[0]
+
+
+def test_an_asyncio_lane_survives_a_kick_without_a_post() -> None:
+    async def main() -> None:
+        lane = current_lane()
+        assert isinstance(lane, AsyncioLane)
+        assert list(lane.kick()) == []
+        attempt = Take(1)
+        waiting = asyncio.ensure_future(lane.wait(attempt))
+        lane.post(attempt)
+        assert list(lane.kick()) == []
+        await waiting
+
+    asyncio.run(main())
+
+
+def is_over(steps: Any) -> bool:
+    """Whether something awaitable ends without giving way to others."""
+    steps = steps.__await__()
+    try:
+        assert next(steps) is None, "it waits for something, not for a turn"
+    except StopIteration:
+        return True
+    with pytest.raises(StopIteration):
+        next(steps)
+    return False
+
+
+def test_who_was_granted_while_it_began_lets_those_before_it_run() -> None:
+    async def main() -> None:
+        lane, attempt = current_lane(), Take(1)
+        lane.post(attempt)
+        lane.kick()
+        assert not is_over(lane.wait(attempt))
+
+    asyncio.run(main())
+
+
+def test_tasks_give_way_once_in_a_while() -> None:
+    pytest.importorskip("trio")  # without it, whoever calls `pause` has counted already
+    lane = ended_lanes()[0]
+    assert not is_over(lane.pause(128))
+    assert is_over(lane.pause(127))
+    assert not is_over(lane.pause(1))
+
+
+def test_there_is_an_allowance_unless_trio_may_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = ended_lanes()[0]
+    assert lane.allowance() == 0
+    monkeypatch.delitem(sys.modules, "trio")
+    assert lane.allowance() == 128
+
+
+def test_kicks_from_elsewhere_cost_one_crossing(monkeypatch: pytest.MonkeyPatch) -> None:
+    crossings: list[Callable[[], object]] = []
+    loop = asyncio.new_event_loop()
+    monkeypatch.setattr(loop, "call_soon_threadsafe", crossings.append)
+    lane = AsyncioLane(loop)
+    for _ in range(2):
+        lane.kick()
+        lane.kick()
+        assert len(crossings) == 1
+        crossings.pop()()
+    loop.close()
+
+
+# Threads.
+
+
+def test_the_thread_that_forks_is_the_main_one_in_the_child() -> None:
+    threads._note_main_thread()  # what the child of a fork does
+    assert ThreadLane().two_step
+    others: list[bool] = []
+    thread = threading.Thread(target=lambda: others.append(ThreadLane().two_step))
+    thread.start()
+    thread.join()
+    assert others == [False]
+    assert not ThreadLane().is_dead()
+
+
+# Scopes.
+
+
+def test_the_least_of_some_limits() -> None:
+    assert least_left((), None) is None
+    assert least_left((), 0.5) == 0.5
+    assert least_left((), -1.0) == 0.0
+    assert least_left((sync.CancelScope(), sync.CancelScope(0)), 0.5) == 0.0
+
+
+def test_a_deadline_lies_ahead() -> None:
+    before = perf_counter()
+    deadline = sync.CancelScope(5).deadline
+    assert deadline is not None
+    assert before + 5 <= deadline <= perf_counter() + 5
+
+
+def test_a_scope_tells_how_many_wait_in_it() -> None:
+    scope = sync.CancelScope()
+    name = "<aioqueue.sync.CancelScope, "
+    assert repr(scope) == name + "0 calls waiting>"
+    queue = sync.FIFOQueue(1)
+    callers = [Caller(queue.dequeue, scope), Caller(queue.dequeue, scope)]
+    spin_until(lambda: blocked(queue) == 2)
+    spin_until(lambda: repr(scope) == name + "2 calls waiting>")
+    queue.enqueue(1)
+    spin_until(lambda: repr(scope) == name + "1 calls waiting>")
+    scope.cancel()
+    assert repr(scope) == name + "cancelled>"
+    outcomes = [caller.error() for caller in callers]
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["CancelledError", "NoneType"]
+
+
+def test_scopes_can_be_left_in_any_order() -> None:
+    first, second, third = (sync.CancelScope() for _ in range(3))
+    for scope in (first, second, third):
+        scope.__enter__()
+    second.__exit__(None, None, None)
+    assert current_scopes() == (first, third)
+    first.__exit__(None, None, None)
+    assert current_scopes() == (third,)
+    third.__exit__(None, None, None)
+    assert current_scopes() == ()
+
+
+def test_a_cancelled_wait_counts_as_long_as_it_was() -> None:
+    scope, queue = sync.CancelScope(), sync.FIFOQueue(1)
+    began = perf_counter()
+    caller = Caller(queue.dequeue, scope)
+    spin_until(lambda: blocked(queue))
+    scope.cancel()
+    assert isinstance(caller.error(), CancelledError)
+    assert 0 < queue.statistics().dequeue_wait <= perf_counter() - began
+
+
+def test_a_scope_that_is_cancelled_in_the_middle_of_a_move_waits_for_its_end() -> None:
+    scope, queue = sync.CancelScope(), sync.FIFOQueue(1)
+    caller = Caller(queue.dequeue, scope)
+    spin_until(lambda: blocked(queue))
+    machine: Any = queue._machine
+    with machine._lock:
+        scope.cancel()
+        assert len(machine._dequeues) == 1
+    assert isinstance(caller.error(), CancelledError)
+
+
+# Gates.
+
+
+def test_an_open_gate_does_not_block() -> None:
+    gate = Gate()
+    gate.open()
+    assert gate.wait_blocking()
+    gate.shut()
+    assert not gate.is_open
+    assert not gate.wait_blocking(0)
+
+
+def test_a_gate_s_timeout_counts_within_a_scope() -> None:
+    gate = Gate()
+    with sync.CancelScope():
+        assert not gate.wait_blocking(0.001)
+    with sync.CancelScope(PATIENCE):
+        assert not gate.wait_blocking(0.001)
+
+
+def at_gate(*scopes: sync.CancelScope) -> tuple[Gate, Caller, Attempt]:
+    """A gate, someone who waits at it, and that one's passage."""
+    gate = Gate()
+    caller = Caller(gate.wait_blocking, *scopes)
+    spin_until(lambda: gate._waiting)
+    return gate, caller, next(iter(gate._waiting))
+
+
+def test_who_is_woken_for_nothing_waits_on() -> None:
+    gate, caller, passage = at_gate()
+    lane: Any = passage.lane
+    for _ in range(20):
+        lane.kick()
+        spin_until(lane._asleep.locked)  # the kick is used up
+    gate.open()
+    assert caller.outcome.result(PATIENCE) is True
+
+
+@pytest.mark.parametrize(
+    ("end", "error", "text"),
+    [
+        (sync.CancelScope.cancel, CancelledError, "the wait was cancelled by its CancelScope"),
+        (None, DeadlineExceededError, "the deadline of the CancelScope has passed"),
+    ],
+)
+def test_a_scope_ends_a_wait_at_a_gate(
+    end: Callable[[sync.CancelScope], None] | None, error: type[Exception], text: str
+) -> None:
+    if end is None:
+        scope = sync.CancelScope(0.001)
+        gate = Gate()
+        caller = Caller(gate.wait_blocking, scope)
+    else:
+        scope = sync.CancelScope()
+        gate, caller, _ = at_gate(scope)
+        end(scope)
+    outcome = caller.error()
+    assert type(outcome) is error
+    assert str(outcome) == text
+    assert not gate._waiting
+    assert not scope._watched
