@@ -6,6 +6,7 @@ blocks there could not be cancelled, and would keep the others of its step from 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
+from aioqueue.compat.v1.session.workers import Workers
 from tests.compat.steps import Step, native, waiting
 from tests.worlds import spin_until
 
@@ -108,3 +110,19 @@ class TestOneOfSeveral:
         assert Step(lambda: sess.run([close, take])).result() == [None, 1]
         late[0].result()
         assert inside.dequeue() == 2
+
+
+def test_what_begins_while_the_session_ends_has_a_thread() -> None:
+    workers, leave, ran = Workers(), threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def stay() -> None:
+        threads.append(threading.current_thread())
+        leave.wait()
+
+    workers.start(stay)
+    workers.close()
+    leave.set()
+    spin_until(lambda: bool(threads) and not threads[0].is_alive())
+    workers.start(ran.set)
+    assert ran.wait(30)
