@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import functools
 import itertools
@@ -672,6 +673,23 @@ class TestThreads:
         assert sorted(found) == sorted([*range(20)] * len(kinds))
         assert len(threads) == kinds.count(False) + (True in kinds)
         assert not any(thread.is_alive() for thread in threads)
+
+    @pytest.mark.parametrize("stray", [asyncio.CancelledError, GeneratorExit])
+    def test_a_cancellation_that_strays_into_a_thread_is_a_failure(
+        self, stray: type[BaseException]
+    ) -> None:
+        """Nobody can have cancelled the worker, so something that it used was cancelled."""
+
+        def op() -> None:
+            raise stray("strayed")
+
+        queue = sync.FIFOQueue(3)
+        with pytest.raises(BaseExceptionGroup) as caught, sync.Coordinator() as coord:
+            coord.start(sync.QueueRunner(queue, op))
+            assert list(queue) == []
+        (failure,) = caught.value.exceptions
+        assert isinstance(failure, stray)
+        assert any("in worker QueueRunnerThread" in note for note in failure.__notes__)
 
     def test_coroutine_functions_share_one_event_loop(self) -> None:
         op = AsyncCallable()

@@ -126,7 +126,7 @@ class Run:
 
     def worker_ended(self, plan: WorkerPlan, error: BaseException | None) -> None:
         """A worker has ended, by an exception or because it was told to stop."""
-        if error is not None and not self._is_told_to_stop(error):
+        if error is not None and not self._is_told_to_stop(plan, error):
             if isinstance(error, self._runner.queue_closed_exception_types):
                 self._remember(error.__cause__)
             else:
@@ -138,11 +138,15 @@ class Run:
         if is_last:
             self._end()
 
-    def _is_told_to_stop(self, error: BaseException) -> bool:
-        """Whether a worker has ended because it was stopped, cancelled or forgotten."""
+    def _is_told_to_stop(self, plan: WorkerPlan, error: BaseException) -> bool:
+        """Whether a worker has ended because it was stopped, cancelled or forgotten.
+
+        Only a task can be cancelled or forgotten: in a thread such an exception has strayed there,
+        out of something that its op has used, and is a failure like others.
+        """
         if self.stopped.is_open and is_caused_by_stopping(error):
             return True
-        return is_cancellation(error) or isinstance(error, GeneratorExit)
+        return plan.is_task and (is_cancellation(error) or isinstance(error, GeneratorExit))
 
     def _failed(self, name: str, error: BaseException) -> None:
         if self._core is not None:

@@ -93,6 +93,7 @@ class Workers(ABC):
         self._lock = threading.Lock()  # guards the window, the order, and all below
         self._is_flushing = False
         self._inside = 0
+        self._begun = 0
         self._has_begun = False
         self._source_ended = False
         self._end_cause: BaseException | None = None
@@ -127,6 +128,12 @@ class Workers(ABC):
     def _at_work(self) -> Iterator[None]:
         """The life of a worker; the last one to leave ends the run."""
         with self._lock:
+            self._begun += 1
+            if self._begun > self._count:
+                raise RuntimeError(
+                    f"what prepares into '{self._into.name}' has run already, and its queue is"
+                    " closed: make another with prepare(...), and another queue"
+                )
             if self._has_ended:
                 raise self._nothing_more()
             self._inside += 1

@@ -457,7 +457,8 @@ class TestEnds:
         queue = sync.FIFOQueue(N)
         runner = prepare(range(N), double, into=queue)
         assert len(drained(queue, runner)) == N
-        assert drained(queue, runner) == []
+        with pytest.raises(ExceptionGroup, match="failure"):
+            drained(queue, runner)
         assert runner.statistics().prepared == N
 
 

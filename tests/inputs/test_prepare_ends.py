@@ -299,3 +299,16 @@ def test_a_string_is_no_source(source: Any) -> None:
         prepare(source, double, into=sync.FIFOQueue(3))
     queue = sync.FIFOQueue(3)
     assert drained(queue, prepare([source], len, into=queue)) == [5]
+
+
+def test_a_second_start_is_refused() -> None:
+    """Its queue is closed, so nothing would come, as if the source were empty."""
+    queue = sync.FIFOQueue(10)
+    runner = prepare([1, 2, 3], double, into=queue, workers=2)
+    with sync.Coordinator() as coord:
+        coord.start(runner)
+        assert sorted(queue) == [2, 4, 6]
+    with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
+        coord.start(runner)
+        coord.join()
+    assert "has run already, and its queue is closed" in failures_of(caught.value)[0]

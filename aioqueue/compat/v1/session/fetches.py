@@ -234,11 +234,18 @@ class Feeder:
                 f"shape {self._tensor.shape}"
             )
 
+    def _holds(self, value: int) -> bool:
+        """Whether it is in the range of an integer dtype; NumPy 1 would wrap it around."""
+        if self._numpy.kind not in "iu":
+            return True
+        info = np.iinfo(self._numpy)
+        return bool(info.min <= value <= info.max)
+
     def _integer(self, value: int) -> Any:
         kind = self._dtype.as_numpy_dtype
         try:
-            made = kind(value)
-        except OverflowError:
+            made = kind(value) if self._holds(value) else None
+        except OverflowError:  # of a float
             made = None
         if made != value:
             raise TypeError(
