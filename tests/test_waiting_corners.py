@@ -120,6 +120,25 @@ def test_kicks_from_elsewhere_cost_one_crossing(monkeypatch: pytest.MonkeyPatch)
     loop.close()
 
 
+def test_kicks_of_the_own_thread_cost_no_crossing(monkeypatch: pytest.MonkeyPatch) -> None:
+    trio = pytest.importorskip("trio")
+
+    async def main() -> int:
+        lane: Any = current_lane()
+        lane.post(Take(1))
+        lane.kick()
+        return len(lane._posted)
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("it crossed over to its own loop")
+
+    loop = asyncio.new_event_loop()
+    monkeypatch.setattr(loop, "call_soon_threadsafe", never)
+    assert loop.run_until_complete(main()) == 0
+    loop.close()
+    assert trio.run(main) == 0
+
+
 # Threads.
 
 
