@@ -210,6 +210,64 @@ def test_a_claim_counts_the_rows_that_are_back() -> None:
     assert sorted(np.concatenate([chunk[0] for chunk in batch.chunks]).tolist()) == [0, 1]
 
 
+@pytest.mark.parametrize("make", [ObjectStorage, lambda: HeapStorage(ObjectShelf(), typed=False)])
+def test_each_row_that_comes_back_has_its_ticket(make: Callable[[], Storage]) -> None:
+    storage, hands = make(), Held()
+    storage.put_many([(1, "a"), (2, "b")], 0, 2, False)
+    storage.hold(hands, 2)
+    hands.tickets = hands.tickets[:1]
+    with pytest.raises(ValueError, match="shorter"):
+        storage.restore(hands)
+
+
+# Half a row is never stored nor taken, not even if a caller should forget a component.
+
+PAIR = (Component("number", "int64", ()), Component("half", "float64", ()))
+WIDE: list[Callable[[], Storage]] = [
+    lambda: RingStorage(PAIR, None),
+    lambda: ShuffleStorage(TypedShelf(PAIR, None), SEED),
+    lambda: HeapStorage(TypedShelf(PAIR, None), typed=True),
+]
+wide = pytest.mark.parametrize("make", WIDE, ids=["ring", "shuffle", "heap"])
+
+
+def pairs(n: int) -> Columns:
+    return [np.arange(n), np.arange(n) / 2]
+
+
+@wide
+@pytest.mark.parametrize("owned", [False, True])
+def test_half_a_batch_does_not_go_in(make: Callable[[], Storage], owned: bool) -> None:
+    storage = make()
+    with pytest.raises(ValueError, match="shorter"):
+        storage.put_many(pairs(3)[:1], 0, 3, owned)
+    assert len(storage) == 0
+    storage.put_many(pairs(3), 0, 3, owned)
+    assert sorted(storage.pull(3)[1].tolist()) == [0, 0.5, 1]
+
+
+@wide
+@pytest.mark.parametrize("owned", [False, True])
+def test_half_a_batch_does_not_come_out(make: Callable[[], Storage], owned: bool) -> None:
+    storage = make()
+    storage.put_many(pairs(3), 0, 3, owned)
+    with pytest.raises(ValueError, match="shorter"):
+        storage.pull(3, [np.empty(3, np.int64)])
+    assert len(storage) == 3
+    assert sorted(storage.pull(3)[1].tolist()) == [0, 0.5, 1]
+
+
+@wide
+def test_columns_and_rows_are_made_of_whole_rows(make: Callable[[], Storage]) -> None:
+    storage = make()
+    with pytest.raises(ValueError, match="shorter"):
+        storage.stack([(1, 0.5), (2,)])
+    with pytest.raises(ValueError, match="shorter"):
+        storage.split(pairs(2)[:1])
+    with pytest.raises(ValueError, match="shorter"):
+        storage.concatenate([pairs(2), pairs(2)[:1]])
+
+
 # The shelf.
 
 
