@@ -210,13 +210,17 @@ def test_a_claim_counts_the_rows_that_are_back() -> None:
     assert sorted(np.concatenate([chunk[0] for chunk in batch.chunks]).tolist()) == [0, 1]
 
 
-@pytest.mark.parametrize("make", [ObjectStorage, lambda: HeapStorage(ObjectShelf(), typed=False)])
+@pytest.mark.parametrize(
+    "make",
+    [ObjectStorage, lambda: HeapStorage(ObjectShelf(), typed=False)],
+    ids=["objects", "heap"],
+)
 def test_each_row_that_comes_back_has_its_ticket(make: Callable[[], Storage]) -> None:
     storage, hands = make(), Held()
     storage.put_many([(1, "a"), (2, "b")], 0, 2, False)
     storage.hold(hands, 2)
     hands.tickets = hands.tickets[:1]
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(ValueError, match="longer"):
         storage.restore(hands)
 
 
