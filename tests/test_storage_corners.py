@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aioqueue import philox
 from aioqueue.elements import Columns, Component, ElementSpec
-from aioqueue.philox import philox_blocks
+from aioqueue.philox import PhiloxWords, philox_blocks, resolve_seed
 from aioqueue.storage import (
     HeapStorage,
     Held,
@@ -319,6 +320,26 @@ def test_a_slice_of_a_batch_of_objects_is_not_the_whole_of_it() -> None:
 
 
 # Philox.
+
+
+def test_fresh_seeds_are_int64() -> None:
+    for _ in range(64):
+        assert all(0 <= half < 2**63 for half in resolve_seed(None))
+
+
+def test_words_are_made_as_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def blocks(seed: int, seed2: int, first: int, count: int) -> Any:
+        assert first == sum(made)
+        made.append(count)
+        return philox_blocks(seed, seed2, first, count)
+
+    monkeypatch.setattr(philox, "philox_blocks", blocks)
+    words = PhiloxWords(SEED)
+    taken = [word for count in (64, 64, 1000) for word in words.take(count)]
+    assert made == [16, 32, 250]
+    assert taken == philox_blocks(*SEED, 0, 282).tolist()
 
 
 @pytest.mark.parametrize("stride", [1, 3])
