@@ -7,13 +7,25 @@ import sys
 import threading
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 import pytest
 
+import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, sync
 from aioqueue.attempts import Attempt, Put, Take
-from aioqueue.waiting import Gate, ThreadLane, current_lane, current_scopes, least_left, threads
+from aioqueue.waiting import (
+    AsyncLane,
+    Gate,
+    ThreadLane,
+    current_lane,
+    current_scopes,
+    in_event_loop,
+    least_left,
+    loaded_trio,
+    threads,
+)
 from aioqueue.waiting.aio import AsyncioLane
 from tests.test_scopes import Caller, blocked
 from tests.worlds import PATIENCE, spin_until
@@ -129,14 +141,54 @@ def test_kicks_of_the_own_thread_cost_no_crossing(monkeypatch: pytest.MonkeyPatc
         lane.kick()
         return len(lane._posted)
 
+    async def hand_over() -> None:
+        queue = aioqueue.FIFOQueue(1)
+        taker = asyncio.create_task(queue.dequeue())
+        while not queue.statistics().waiting_dequeues:
+            await asyncio.sleep(0)
+        await queue.enqueue(7)
+        assert await taker == 7
+
     def never(*_: object, **__: object) -> None:
         raise AssertionError("it crossed over to its own loop")
 
     loop = asyncio.new_event_loop()
     monkeypatch.setattr(loop, "call_soon_threadsafe", never)
     assert loop.run_until_complete(main()) == 0
+    loop.run_until_complete(hand_over())
     loop.close()
     assert trio.run(main) == 0
+
+
+def test_kicks_of_a_trio_run_from_elsewhere_cost_one_crossing() -> None:
+    trio = pytest.importorskip("trio")
+
+    async def main() -> int:
+        lane = current_lane()
+        for _ in range(3):
+            lane.kick(from_anywhere=True)
+        size: int = trio.lowlevel.current_statistics().run_sync_soon_queue_size
+        return size
+
+    assert trio.run(main) == 1
+
+
+def test_trio_that_no_one_has_imported_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "trio", raising=False)
+    assert loaded_trio() is None
+    assert not in_event_loop()
+
+
+@pytest.mark.parametrize("there", ["", "lowlevel", "Cancelled"])
+def test_trio_that_is_half_imported_does_not_run(
+    monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    trio = ModuleType("trio")
+    if there:
+        setattr(trio, there, object())
+    monkeypatch.setitem(sys.modules, "trio", trio)
+    assert loaded_trio() is None
+    assert not in_event_loop()
 
 
 # Threads.
@@ -198,6 +250,15 @@ def test_scopes_can_be_left_in_any_order() -> None:
     assert current_scopes() == ()
 
 
+def test_a_scope_that_was_not_entered_here_can_be_left() -> None:
+    """As a generator does that another thread closes."""
+    scope = sync.CancelScope()
+    scope.__exit__(None, None, None)
+    with sync.CancelScope() as other:
+        scope.__exit__(None, None, None)
+        assert current_scopes() == (other,)
+
+
 def test_a_cancelled_wait_counts_as_long_as_it_was() -> None:
     scope, queue = sync.CancelScope(), sync.FIFOQueue(1)
     began = perf_counter()
@@ -216,6 +277,8 @@ def test_a_scope_that_is_cancelled_in_the_middle_of_a_move_waits_for_its_end() -
     with machine._lock:
         scope.cancel()
         assert len(machine._dequeues) == 1
+        deferred = [one for one in threading.enumerate() if one.name == "aioqueue-deferred-move"]
+        assert [one.daemon for one in deferred] == [True]  # it holds up no interpreter that exits
     assert isinstance(caller.error(), CancelledError)
 
 
@@ -229,6 +292,19 @@ def test_an_open_gate_does_not_block() -> None:
     gate.shut()
     assert not gate.is_open
     assert not gate.wait_blocking(0)
+
+
+def test_passing_an_open_gate_counts_as_one_element() -> None:
+    paused: list[int] = []
+
+    class Lane:
+        async def pause(self, n: int) -> None:
+            paused.append(n)
+
+    gate, lane = Gate(), Lane()
+    gate.open()
+    asyncio.run(gate.wait(cast(AsyncLane, lane)))
+    assert paused == [1]
 
 
 def test_a_gate_s_timeout_counts_within_a_scope() -> None:
