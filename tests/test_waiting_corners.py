@@ -278,7 +278,8 @@ def test_a_scope_that_is_cancelled_in_the_middle_of_a_move_waits_for_its_end() -
         scope.cancel()
         assert len(machine._dequeues) == 1
         deferred = [one for one in threading.enumerate() if one.name == "aioqueue-deferred-move"]
-        assert [one.daemon for one in deferred] == [True]  # it holds up no interpreter that exits
+        assert deferred
+        assert all(one.daemon for one in deferred)  # it holds up no interpreter that exits
     assert isinstance(caller.error(), CancelledError)
 
 
