@@ -91,6 +91,23 @@ def queue_for(workload: str) -> aioqueue.FIFOQueue:
     return aioqueue.FIFOQueue(8 * BATCHES[workload], [dtype, "int64"], [shape, ()])
 
 
+async def batches_of(queue: aioqueue.FIFOQueue, workload: str) -> AsyncIterator[Any]:
+    """Batches as a training step takes them: large ones into arrays that it uses again."""
+    size = BATCHES[workload]
+    if workload != "jpeg":
+        async for examples in queue.batches(size):
+            yield examples
+        return
+    shape = (size, 224, 224, 3)
+    own = [(np.empty(shape, "uint8"), np.empty(size, "int64")) for _ in range(2)]
+    try:
+        while True:
+            own.reverse()
+            yield await queue.dequeue_many(size, out=own[0])
+    except aioqueue.OutOfRangeError:
+        return
+
+
 async def by_aioqueue(workload: str, count: int) -> AsyncIterator[Any]:
     queue = queue_for(workload)
     numbers = iter(range(count))
@@ -130,7 +147,7 @@ async def by_aioqueue(workload: str, count: int) -> AsyncIterator[Any]:
     runner = aioqueue.QueueRunner(queue, ops, queue_closed_exception_types=ends)
     async with aioqueue.Coordinator() as coord:
         coord.start(runner)
-        async for examples in queue.batches(BATCHES[workload]):
+        async for examples in batches_of(queue, workload):
             yield examples
 
 
@@ -149,7 +166,7 @@ async def by_prepare(workload: str, count: int, ordered: bool = False) -> AsyncI
     )
     async with aioqueue.Coordinator() as coord:
         coord.start(runner)
-        async for examples in queue.batches(BATCHES[workload]):
+        async for examples in batches_of(queue, workload):
             yield examples
 
 
@@ -342,7 +359,7 @@ AIMS = {
     "io": [Aim("11", "aioqueue", "ideal", 0.95)],
     "pycpu": [
         Aim("17", "prepare", "processes", 0.9, "steady"),
-        Aim("17", "prepare", "torch", 1.25, "steady"),
+        Aim("17", "prepare", "torch", 1.25),
     ],
 }
 
