@@ -209,6 +209,19 @@ def test_the_last_row_that_a_batch_needs_does_not_come_in_unseen() -> None:
     assert rows_of(machine, take) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("singly", [True, False])
+def test_claimed_rows_stay_in_the_storage_until_it_is_full(singly: bool) -> None:
+    machine = machine_of(capacity=3)
+    take = begun(machine, Take(9))
+    for rows in [[1], [2], [3]] if singly else [[1, 2], [3]]:
+        attempt = Put(rows[0]) if singly else PutMany(list(rows), len(rows))
+        machine.begin(attempt, Lane())
+        assert take.held.count == 0
+    machine.begin(Put(4) if singly else PutMany([4], 1), Lane())
+    assert take.held.count == 3
+    assert len(machine.storage) == 1
+
+
 def test_all_leave_the_quick_way_after_the_close() -> None:
     machine = machine_of(1, 2, keep=1)
     machine.close()
@@ -319,3 +332,26 @@ def test_an_interrupted_close_leaves_granted_places_to_be_committed(cancelled: b
         assert drained(machine) == ([1] if put.state is DONE else [])
         machine.close()
         assert machine.state.value == "closed"
+
+
+def test_an_interrupted_commit_of_a_dequeue_can_be_made_again() -> None:
+    for line in count():
+        machine, take = granted("dequeue")
+        if not struck_at(line, machine.commit, take):
+            assert line > 3
+            break
+        machine.commit(take)
+        assert take.state is DONE
+        assert drained(machine) == []
+
+
+def test_an_interrupted_close_is_completed_by_what_comes_next() -> None:
+    seen = set()
+    for line in count():
+        machine = machine_of(1, 2)
+        if not struck_at(line, machine.close):
+            break
+        before = machine.state
+        machine.begin(Take(1), None)
+        seen.add((before.value, machine.state.value))
+    assert seen == {("open", "open"), ("closing", "closed"), ("closed", "closed")}
