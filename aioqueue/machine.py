@@ -50,7 +50,7 @@ itself, and still let go of the lock whenever Ctrl-C strikes.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Any, Final, Protocol
 
@@ -85,13 +85,14 @@ NOTHING: Final = object()
 """What a try returns that could not be made without waiting or waking someone."""
 
 _INFINITY: Final = float("inf")
+_PATIENCE: Final = 100
 
 
 class OwnedLock(Protocol):
     """A lock that knows whether the calling thread holds it, as `threading.RLock` does."""
 
-    def acquire(self) -> bool:
-        """Take it."""
+    def acquire(self, blocking: bool = True, /) -> bool:
+        """Take it, waiting for it or not; tell whether it was taken."""
 
     def release(self) -> None:
         """Let go of it."""
@@ -123,6 +124,7 @@ class Machine:
             (``min_after_dequeue``).
         kind: the queue's class, for messages.
         name: the queue's name, for messages.
+        give_way: lets other threads run for a moment.
     """
 
     __slots__ = (
@@ -136,6 +138,7 @@ class Machine:
         "_enqueue_wait",
         "_enqueued",
         "_enqueues",
+        "_give_way",
         "_granted",
         "_keep",
         "_lock",
@@ -160,7 +163,9 @@ class Machine:
         keep: int = 0,
         kind: str = "Queue",
         name: str = "queue",
+        give_way: Callable[[], object] = bool,
     ) -> None:
+        self._give_way = give_way
         self.storage = storage
         self.kind = kind
         self.name = name
@@ -194,7 +199,8 @@ class Machine:
     def try_enqueue(self, row: Row) -> bool:
         """Put a row in, if that concerns no one else."""
         try:
-            self._lock.acquire()
+            if not self._lock.acquire(False):
+                self._enter()
             fits = len(self.storage) < self._quick_in
             if fits:
                 self._put(row)
@@ -208,7 +214,8 @@ class Machine:
     def try_dequeue(self) -> Row:
         """Take a row out, if that concerns no one else; else return `NOTHING`."""
         try:
-            self._lock.acquire()
+            if not self._lock.acquire(False):
+                self._enter()
             row = self._take() if len(self.storage) > self._quick_out else NOTHING
             self._lock.release()
         except BaseException:
@@ -243,6 +250,20 @@ class Machine:
         So it is in a signal handler or a finalizer, and must leave its own move to another thread.
         """
         return self._lock._is_owned()
+
+    def _enter(self) -> None:
+        """Take the lock, which another thread has.
+
+        It was interrupted in the middle of its move, which takes a microsecond, so it is given way.
+        To wait for the lock itself would be worse: whoever waits is handed it, and then waits for
+        the interpreter; meanwhile the one that has the interpreter finds the lock taken, and waits
+        in turn. From then on every move would cost a switch of threads.
+        """
+        for _ in range(_PATIENCE):
+            self._give_way()
+            if self._lock.acquire(False):
+                return
+        self._lock.acquire()
 
     def _let_go(self) -> None:
         if self._lock._is_owned():

@@ -113,7 +113,7 @@ class FakeLock:
     def __init__(self) -> None:
         self.depth = 0
 
-    def acquire(self) -> bool:
+    def acquire(self, blocking: bool = True, /) -> bool:
         self.depth += 1
         return True
 

@@ -186,7 +186,7 @@ class InterruptedLock(FakeLock):
         super().__init__()
         self.moment = moment
 
-    def acquire(self) -> bool:
+    def acquire(self, blocking: bool = True, /) -> bool:
         if self.moment == "before":
             raise KeyboardInterrupt
         return super().acquire()

@@ -355,3 +355,33 @@ def test_an_interrupted_close_is_completed_by_what_comes_next() -> None:
         machine.begin(Take(1), None)
         seen.add((before.value, machine.state.value))
     assert seen == {("open", "open"), ("closing", "closed"), ("closed", "closed")}
+
+
+class TakenLock(FakeLock):
+    """A lock that another thread holds, for some time."""
+
+    def __init__(self, refusals: int) -> None:
+        super().__init__()
+        self.refusals = refusals
+        self.blocked = 0
+
+    def acquire(self, blocking: bool = True, /) -> bool:
+        if not blocking and self.refusals:
+            self.refusals -= 1
+            return False
+        self.blocked += blocking
+        return super().acquire(blocking)
+
+
+@pytest.mark.parametrize(("refusals", "ways", "blocked"), [(0, 0, 0), (3, 3, 0), (1000, 100, 1)])
+def test_the_quick_way_gives_way_to_whoever_has_the_lock(
+    refusals: int, ways: int, blocked: int
+) -> None:
+    """For some time; then it waits for the lock, lest it tries for ever."""
+    lock = TakenLock(refusals)
+    given: list[None] = []
+    machine = Machine(ObjectStorage(), lock, give_way=lambda: given.append(None))
+    assert machine.try_enqueue(1)
+    assert (len(given), lock.blocked, lock.depth) == (ways, blocked, 0)
+    assert machine.try_dequeue() == 1
+    assert lock.depth == 0

@@ -10,6 +10,8 @@ from __future__ import annotations
 import itertools
 import threading
 from contextlib import suppress
+from functools import partial
+from time import sleep
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar, cast
 
 import numpy as np
@@ -32,6 +34,7 @@ __all__ = (
 )
 
 _numbers = itertools.count(1)
+_give_way = partial(sleep, 2e-5)  # seconds: long enough for another thread to be let in
 PeerT = TypeVar("PeerT")
 
 
@@ -72,6 +75,7 @@ class QueueCore:
             keep=keep,
             kind=kind,
             name=self.name,
+            give_way=_give_way,
         )
         self.lock = threading.Lock()  # guards faces and lanes
         self.faces: dict[str, Any] = {}  # world -> its face, made when first asked for

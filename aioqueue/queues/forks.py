@@ -41,7 +41,7 @@ class _RefusingLock:
     def __init__(self, queue: Forkable) -> None:
         self._whose = f"{queue.kind} '{queue.name}'"
 
-    def acquire(self) -> NoReturn:
+    def acquire(self, blocking: bool = True, /) -> NoReturn:
         raise RuntimeError(
             f"{self._whose} was made in another process, of which this one is a fork: a queue lives"
             " in one process. Start processes by 'spawn' or 'forkserver', and make queues after the"

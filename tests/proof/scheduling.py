@@ -316,7 +316,8 @@ class ControlledRLock:
         self._owner: int | None = None
         self._depth = 0
 
-    def acquire(self) -> bool:
+    def acquire(self, blocking: bool = True, /) -> bool:
+        # Who is refused gives way until it is free, which is as good as waiting.
         if not self._is_owned():
             self._scheduler.point()
             if self._owner is not None:
