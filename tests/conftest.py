@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import signal
 from functools import partial
 from typing import TypeVar
 
@@ -21,6 +22,15 @@ NEED_ALL_LOOPS = [
 collect_ignore = NEED_ALL_LOOPS if MISSING else []
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 collect_ignore_glob = [] if HAS_TENSORFLOW else ["compat/test_*_oracle.py", "oracle/test_*.py"]
+
+
+def pytest_configure() -> None:
+    """Hear SIGINT, also in a background job, which shells start with that signal ignored.
+
+    Else every test of Ctrl-C would wait for ever: processes inherit what is ignored.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> list[str]:

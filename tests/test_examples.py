@@ -7,8 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -47,19 +45,6 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=50,
         check=False,
     )
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Let a process that is started within hear SIGINT, also where this one must ignore it.
-
-    A shell starts background jobs that way, and a process inherits what is ignored.
-    """
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("script", ["examples/hello_async.py", "examples/hello_threads.py"])
@@ -113,11 +98,9 @@ def test_a_failing_worker_stops_the_training_and_is_named(way: list[str]) -> Non
 @pytest.mark.parametrize("way", WAYS)
 def test_ctrl_c_ends_the_training_with_a_summary(way: list[str]) -> None:
     command = [sys.executable, TRAIN, *way, *LONG]
-    with interruptible():
-        process = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-    with process:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         first = process.stdout.readline()  # it has begun to train
         process.send_signal(signal.SIGINT)

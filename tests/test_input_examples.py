@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.test_examples import ROOT, interruptible, run
+from tests.test_examples import ROOT, run
 
 IMAGES, TEXT, SERVICE = (f"examples/{name}.py" for name in ("images", "text", "service"))
 SMALL = ["--crops", "96", "--images", "128", "--batch-size", "32", "--shuffle", "64"]
@@ -111,11 +111,9 @@ class TestService:
     @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
     def test_ctrl_c_ends_it_with_a_summary(self) -> None:
         command = [sys.executable, "-W", "error", "-X", "dev", SERVICE, "--seconds", "60"]
-        with interruptible():
-            process = subprocess.Popen(
-                command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            )
-        with process:
+        with subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
             assert process.stdout is not None
             assert process.stdout.readline().startswith("serving on 127.0.0.1:")
             process.send_signal(signal.SIGINT)
