@@ -210,7 +210,17 @@ def _has_gaps(thing: Any) -> bool:
         and thing.nbytes > SMALL
         and not thing.flags.forc
         and not thing.dtype.hasobject
+        and _has_buffer(thing)
     )
+
+
+def _has_buffer(array: NDArray[Any]) -> bool:
+    """Whether an array is pickled as a buffer; dates and times, which have none, go in-band."""
+    try:
+        memoryview(array)
+    except ValueError:
+        return False
+    return True
 
 
 def _gaps_within(examples: Iterable[Any]) -> bool:

@@ -17,6 +17,11 @@ def large(dtype: str = "float32") -> Any:
     return np.arange(6 * SMALL).astype(dtype).reshape(-1, 8)
 
 
+def dated() -> Any:
+    """Structures with a time in them, which as a whole have no buffer."""
+    return large("int64").view([("time", "M8[s]"), ("value", "int64")])
+
+
 EXAMPLES: dict[str, Any] = {
     "an array": large(),
     "in Fortran's order": np.asfortranarray(large()),
@@ -26,6 +31,8 @@ EXAMPLES: dict[str, Any] = {
     "in a dict": {"x": large()[::2], "y": "label"},
     "deeper": [{"x": (large()[::2],)}],
     "of structures": large("int32").view("int32,int32"),
+    "of dates with gaps": (large("M8[s]")[::2], large("int64")[1::2].copy()),
+    "of structures with dates": (dated()[::2], large("int64")),
     "of objects": np.array([{"a": 1}, None] * SMALL, dtype=object)[::2],
     "small": np.arange(3),
     "empty": np.zeros((0, 3)),
