@@ -124,11 +124,14 @@ def _bounds(weights: Sequence[float]) -> list[int]:
 
 
 def _checked_sources(sources: Any) -> list[Source[Any]]:
-    found = list(sources) if isinstance(sources, Iterable) else []
+    # One source is iterable too, and may well be endless.
+    is_several = isinstance(sources, Iterable) and not isinstance(sources, Source)
+    found = list(sources) if is_several else []
     for source in found or [sources]:
-        if not isinstance(source, Source):
+        if not found or not isinstance(source, Source):
             raise InvalidArgumentError(
-                f"sources: got {source!r}; expected sources: items(...) makes one of a list"
+                f"sources: got {source!r}; expected several sources, in a list: items(...) makes"
+                " one of anything that has len() and [index]"
             )
     return found
 
@@ -138,8 +141,9 @@ def _checked_weights(weights: Any, count: int) -> list[float]:
         return [1.0] * count
     found: list[Any] = list(weights) if isinstance(weights, Iterable) else []
     numbers = all(isinstance(weight, Real) and 0 < float(weight) < inf for weight in found)
-    if len(found) != count or not numbers:
+    if len(found) != count or not numbers or not sum(found) < inf:
         raise InvalidArgumentError(
-            f"weights: got {weights!r}; expected a finite number > 0 for each of {count} sources"
+            f"weights: got {weights!r}; expected a number > 0 for each of {count} sources, with a"
+            " finite sum"
         )
     return [float(weight) for weight in found]
