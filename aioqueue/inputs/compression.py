@@ -62,10 +62,11 @@ def compressed(raw: IO[bytes], kind: str) -> IO[bytes]:
 def is_damage(error: Exception) -> bool:
     """Whether this says that compressed data is damaged, or ends too early.
 
-    An `OSError` of the system has an ``errno``; those of the decompressors have none.
+    An `OSError` of the system has an ``errno``, and one of a network is of a class of its own, such
+    as `TimeoutError`; those of the decompressors have neither.
     """
     if isinstance(error, OSError):
-        return error.errno is None
+        return type(error) in (OSError, gzip.BadGzipFile) and error.errno is None
     return isinstance(error, EOFError | zlib.error | lzma.LZMAError) or (
         type(error).__name__ == "ZstdError"  # its module may not be there
     )

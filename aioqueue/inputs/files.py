@@ -91,6 +91,8 @@ def files(
         if not matches and not allow_empty:
             raise FileNotFoundError(errno.ENOENT, "no file matches the pattern", os.fspath(one))
         found.update(matches)
+    if not patterns and not allow_empty:
+        raise InvalidArgumentError(f"pattern: got {pattern!r}; expected at least one")
     return items(
         sorted(found, key=os.fsencode),
         epochs,

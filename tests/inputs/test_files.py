@@ -100,7 +100,7 @@ class TestFinding:
             f"<aioqueue.inputs.files('{tmp_path}/*') of 6, epochs=1, seed=3>"
         )
 
-    @pytest.mark.parametrize("pattern", [5, b"x", [b"x"], [None]])
+    @pytest.mark.parametrize("pattern", [5, b"x", [b"x"], [None], []])
     def test_wrong_patterns_are_named(self, pattern: Any) -> None:
         with pytest.raises(InvalidArgumentError, match="pattern: got"):
             files(pattern)
@@ -212,6 +212,21 @@ class TestOpening:
         with pytest.raises(FileNotFoundError) as caught:
             list(read_whole_files("memory://none"))
         assert "while reading memory://none" in caught.value.__notes__
+
+    @needs_fsspec
+    def test_a_network_that_fails_is_no_damage(
+        self, memory: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It may be there when it is read again."""
+
+        def read(*_: Any) -> bytes:
+            raise TimeoutError
+
+        memory.pipe("/a.gz", gzip.compress(b"hello"))
+        monkeypatch.setattr(type(memory.open("/a.gz")), "read", read)
+        with pytest.raises(TimeoutError) as caught:
+            list(read_whole_files("memory://a.gz"))
+        assert "while reading memory://a.gz" in caught.value.__notes__
 
     @needs_fsspec
     def test_urls_can_be_compressed(self, memory: Any) -> None:
