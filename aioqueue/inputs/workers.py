@@ -15,7 +15,8 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing, contextmanager
-from typing import Any
+from typing import Any, Final
+from weakref import WeakSet
 
 import anyio
 import anyio.lowlevel
@@ -60,6 +61,26 @@ class Prepared:
         self.release = release  # called when the examples are in the queue
         self.size = 0
         self.entered = 0  # how many examples are in the queue
+
+
+_claimed: Final[WeakSet[sync.BlockingQueue[Any]]] = WeakSet()
+_claiming: Final = threading.Lock()
+
+
+def _claim(queue: sync.BlockingQueue[Any]) -> None:
+    """Note that a run fills a queue, and is going to close it.
+
+    Raises:
+        RuntimeError: another run does, or has done: what this one makes would be lost when the
+            other one closes the queue, as if a consumer had left.
+    """
+    with _claiming:
+        if queue in _claimed:
+            raise RuntimeError(
+                f"'{queue.name}' is filled by another prepare, which closes it when its source has"
+                " ended: give each prepare a queue of its own; mix(...) makes one source of several"
+            )
+        _claimed.add(queue)
 
 
 class Workers(ABC):
@@ -137,9 +158,11 @@ class Workers(ABC):
             if self._has_ended:
                 raise self._nothing_more()
             self._inside += 1
-            self._has_begun = True
+            is_first, self._has_begun = not self._has_begun, True
         came_to_the_end = False
         try:
+            if is_first:
+                _claim(self._into.sync)
             yield
         except OutOfRangeError:
             came_to_the_end = not self._into.is_closed()

@@ -301,6 +301,18 @@ def test_a_string_is_no_source(source: Any) -> None:
     assert drained(queue, prepare([source], len, into=queue)) == [5]
 
 
+@pytest.mark.parametrize("make", [double, in_loop(double)], ids=["threads", "tasks"])
+def test_two_into_one_queue_are_refused(make: Callable[[int], Any]) -> None:
+    """The first to end would close it, and what the other one makes would be lost."""
+    queue = sync.FIFOQueue(10)
+    with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
+        coord.start(prepare([1, 2, 3], make, into=queue, workers=2))
+        coord.start(prepare(range(1000), make, into=queue, workers=2))
+        coord.join()
+    (failure,) = failures_of(caught.value)
+    assert "is filled by another prepare" in failure
+
+
 def test_a_second_start_is_refused() -> None:
     """Its queue is closed, so nothing would come, as if the source were empty."""
     queue = sync.FIFOQueue(10)
