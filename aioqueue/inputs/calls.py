@@ -131,7 +131,9 @@ def is_async(function: Any) -> bool:
 
 
 def takes_rng(function: Any) -> bool:
-    """Whether a function has a parameter named ``rng``."""
+    """Whether a function has a parameter named ``rng``, which no partial has bound."""
+    if isinstance(function, functools.partial) and "rng" in function.keywords:
+        return False
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # some builtins have none

@@ -149,8 +149,9 @@ def prepare(
             better made a `Source` that says so.
         function: called with an item, returns an example, as ``into`` wants it. A generator
             function makes several of one item; they may be held until it has ended, so each must
-            have memory of its own. If it has a parameter ``rng``, it is given a NumPy
-            generator that depends only on (seed, epoch, index) of the item.
+            have memory of its own. If it has a parameter ``rng``, which no `functools.partial` has
+            bound, it is given a NumPy generator that depends only on (seed, epoch, index) of the
+            item.
         into: the queue. It decides the face: an async queue gives a runner for
             `aioqueue.Coordinator`, a blocking one for `aioqueue.sync.Coordinator`. It is closed at
             the end, so each runner needs one of its own: `mix` makes one source of several.
@@ -208,7 +209,7 @@ def prepare(
     call = Call(function, seed, skip_none)
     kind = _workers_class(where)
     made: Workers = kind(feed, into, totals, window, ordered=ordered, count=count, call=call)
-    description = f"of {function_name(function)} on {count} {_PLURALS[where]}"
+    description = f"of {function_name(function)} on {_counted(count, where)}"
     if isinstance(into, AsyncQueue):
         return AsyncPrepareRunner(into, made, totals, description)
     return PrepareRunner(into, made, totals, description)
@@ -230,6 +231,10 @@ def _workers_class(where: str) -> Callable[..., Workers]:
     if where == "interpreter":
         return InterpreterWorkers
     return ThreadWorkers
+
+
+def _counted(count: int, where: str) -> str:
+    return f"{count} {_PLURALS[where]}" if count > 1 else f"{count} {where}"
 
 
 def _checked_where(where: Any, function: Any) -> Where:

@@ -214,7 +214,7 @@ def _has_gaps(thing: Any) -> bool:
     )
 
 
-def _has_buffer(array: NDArray[Any]) -> bool:
+def _has_buffer(array: Any) -> bool:
     """Whether an array is pickled as a buffer; dates and times, which have none, go in-band."""
     try:
         memoryview(array)

@@ -241,6 +241,11 @@ class TestOrder:
         assert sorted(got) == sorted(await prepared(world, numbers(20, 1, seed=3), noise))
         assert sorted(got) != sorted(await prepared(world, range(20), noise, seed=4))
 
+    async def test_an_rng_that_is_bound_stays(self, world: World) -> None:
+        bound = functools.partial(noise, rng=np.random.default_rng(7))
+        (got,) = await prepared(world, [0], bound)
+        assert got == noise(0, np.random.default_rng(7))
+
 
 class TestLimits:
     """What is in flight: taken from the source, and not yet in the queue."""
@@ -506,6 +511,8 @@ class TestSurface:
         queue = sync.FIFOQueue(N, name="images")
         runner = prepare(range(N), double, into=queue, workers=3)
         assert repr(runner).endswith("of double on 3 threads into 'images', idle>")
+        alone = prepare(range(N), double, into=sync.FIFOQueue(N, name="one"), workers=1)
+        assert repr(alone).endswith("of double on 1 thread into 'one', idle>")
         drained(queue, runner)
         assert repr(runner).endswith(f"of double on 3 threads into 'images', {N} prepared, ended>")
 
