@@ -183,6 +183,18 @@ class TestImports:
         )
         assert done.stdout == "all\n", done.stderr
 
+    def test_our_own_modules_do_not_stand_for_those_of_tensorflow(self, tmp_path: Path) -> None:
+        done = run(
+            tmp_path,
+            "from tensorflow.python.framework import ops\n"
+            "from tensorflow.python.client import session\n"
+            "import tensorflow as tf\n"
+            "assert ops.convert_to_tensor([1], tf.int32).shape == [1]\n"
+            "assert session.Session is tf.Session\n"
+            "print(hasattr(tf, 'readers'), hasattr(tf.python_io, 'inputs'))\n",
+        )
+        assert done.stdout == "False False\n", done.stderr
+
     @pytest.mark.parametrize("name", ["no_such_module", "no_such.module"])
     def test_a_name_that_is_no_module(self, name: str, tmp_path: Path) -> None:
         plain = python("-m", name, cwd=tmp_path)

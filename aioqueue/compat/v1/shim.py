@@ -109,7 +109,9 @@ class _Alias(ModuleType):
         self.__dict__.update(_source=source, __all__=source.__all__)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_source"], name)
+        # Not `getattr`: it finds our own modules too, and `from tensorflow.python.framework import
+        # ops` means theirs.
+        return self.__dict__["_source"].__getattr__(name)
 
     def __dir__(self) -> list[str]:
         return dir(self.__dict__["_source"])
@@ -138,12 +140,3 @@ def _source(below: str) -> ModuleType | None:
         except AttributeError:
             return None
     return found if isinstance(found, ModuleType) else None
-
-
-def _private(below: str) -> ModuleType | None:
-    """The namespace for a module of `PRIVATE_MODULES`, or for a package around some of them."""
-    if below in PRIVATE_MODULES:
-        return importlib.import_module(f"{PACKAGE}.{PRIVATE_MODULES[below]}".rstrip("."))
-    if any(not below or name.startswith(f"{below}.") for name in PRIVATE_MODULES):
-        return importlib.import_module(PACKAGE)
-    return None
