@@ -14,17 +14,17 @@ import aioqueue
 from aioqueue import (
     FIFOQueue,
     InvalidArgumentError,
+    OutOfRangeError,
     QueueClosedError,
     QueueEmpty,
     QueueFull,
     sync,
 )
+from aioqueue.inputs.checks import checked_count, checked_flag
 from aioqueue.inputs.stages import (
     AnyCoordinator,
     Delivery,
     checked_coordinator,
-    checked_count,
-    checked_flag,
     pouring,
     start,
 )
@@ -87,8 +87,8 @@ class Consumer:
             with self._lock:
                 try:
                     self.queue.dequeue_nowait()
-                except QueueEmpty:
-                    continue  # the consumer was faster
+                except (QueueEmpty, OutOfRangeError):
+                    continue  # the consumer was faster; it may have left, too
                 self._pushed_out += 1
 
     def give(self, taken: Any) -> Any:

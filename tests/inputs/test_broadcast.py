@@ -116,6 +116,23 @@ class TestThoseNobodyWaitsFor:
             for consumer in consumers:
                 assert await rest(consumer) == [0, 1, 2, 3, 4]
 
+    def test_one_that_leaves_at_the_worst_moment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It empties and closes its queue while the worker is about to make room there."""
+        with sync.Coordinator() as coord:
+            leaving, staying = broadcast(
+                range(50), 2, coord=coord, policy=["drop_oldest", "slowest"], capacity=1
+            )
+            queue = leaving._pipe.queue
+            make_room = queue.dequeue_nowait
+
+            def leave_before() -> Any:
+                leaving.queue.dequeue()
+                leaving.close()
+                return make_room()
+
+            monkeypatch.setattr(queue, "dequeue_nowait", leave_before)
+            assert list(staying) == list(range(50))
+
 
 class TestArrays:
     async def test_are_shared_and_read_only(self, world: World) -> None:
