@@ -9,13 +9,12 @@ from typing import Any, overload
 
 import aioqueue
 from aioqueue import FIFOQueue, InvalidArgumentError, PaddingFIFOQueue, RandomShuffleQueue, sync
+from aioqueue.inputs.checks import checked_count, checked_flag
 from aioqueue.inputs.collating import Collator
 from aioqueue.inputs.stages import (
     AnyCoordinator,
     Filling,
     checked_coordinator,
-    checked_count,
-    checked_flag,
     fill,
     has_fixed_shapes,
     is_queue,

@@ -19,13 +19,12 @@ import numpy as np
 
 import aioqueue
 from aioqueue import FIFOQueue, InvalidArgumentError, QueueClosedError, sync
+from aioqueue.inputs.checks import checked_count, checked_flag
 from aioqueue.inputs.collating import Collator, components_of
 from aioqueue.inputs.stages import (
     AnyCoordinator,
     Delivery,
     checked_coordinator,
-    checked_count,
-    checked_flag,
     closed,
     fill,
     pouring,

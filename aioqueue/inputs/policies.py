@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.sources import is_int
+from aioqueue.inputs.checks import checked_count, is_int
 
 __all__ = ("FailurePolicy", "OnError", "Retry")
 
@@ -37,8 +37,7 @@ class Retry:
     then: Literal["stop", "skip"] = "stop"
 
     def __post_init__(self) -> None:
-        if not is_int(self.times) or self.times < 1:
-            raise InvalidArgumentError(f"times: got {self.times!r}; expected an int >= 1")
+        checked_count(self.times, "times", least=1)
         if not callable(self.backoff):
             _checked_delay(self.backoff)
         kinds = self.on if isinstance(self.on, tuple) else (self.on,)

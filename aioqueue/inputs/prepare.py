@@ -9,13 +9,14 @@ from typing import Any, Final, Literal, overload
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.inputs.calls import Call, function_name, is_async
+from aioqueue.inputs.checks import checked_count, checked_flag
 from aioqueue.inputs.feeds import Feed
 from aioqueue.inputs.interpreters import InterpreterWorkers
 from aioqueue.inputs.limits import Window
 from aioqueue.inputs.policies import FailurePolicy, OnError
 from aioqueue.inputs.processes import ProcessWorkers
 from aioqueue.inputs.quarantine import Quarantined, QuarantineFile, QuarantineList
-from aioqueue.inputs.sources import Source, is_int, resolved_seed
+from aioqueue.inputs.sources import Source, resolved_seed
 from aioqueue.inputs.totals import PrepareStatistics, Totals
 from aioqueue.inputs.workers import TaskWorkers, ThreadWorkers, Workers
 
@@ -188,11 +189,10 @@ def prepare(
     """
     if not isinstance(into, AsyncQueue | sync.BlockingQueue):
         raise InvalidArgumentError(f"into: got {into!r}; expected a queue of aioqueue")
-    for what, flag in (("ordered", ordered), ("skip_none", skip_none)):
-        if not isinstance(flag, bool):
-            raise InvalidArgumentError(f"{what}: got {flag!r}; expected a bool")
+    checked_flag(ordered, "ordered")
+    checked_flag(skip_none, "skip_none")
     where = _checked_where(where, function)
-    count = _checked_count("workers", workers)
+    count = checked_count(workers, "workers", least=1)
     if limit_bytes is None and where == "process":
         limit_bytes = _PROCESS_BYTES
     feed = Feed(source)
@@ -202,8 +202,8 @@ def prepare(
     policy = FailurePolicy(on_error, max_failures, has_quarantine=quarantine is not None)
     records = QuarantineList() if quarantine is None else QuarantineFile(quarantine)
     window = Window(
-        count * _PER_WORKER[where] if limit is None else _checked_count("limit", limit),
-        None if limit_bytes is None else _checked_count("limit_bytes", limit_bytes),
+        count * _PER_WORKER[where] if limit is None else checked_count(limit, "limit", least=1),
+        None if limit_bytes is None else checked_count(limit_bytes, "limit_bytes", least=1),
     )
     totals = Totals(policy, records, seed, window)
     call = Call(function, seed, skip_none)
@@ -253,9 +253,3 @@ def _checked_where(where: Any, function: Any) -> Where:
             " where='auto'"
         )
     return where  # type: ignore[return-value]
-
-
-def _checked_count(what: str, value: Any) -> int:
-    if not is_int(value) or value < 1:
-        raise InvalidArgumentError(f"{what}: got {value!r}; expected an int >= 1")
-    return int(value)

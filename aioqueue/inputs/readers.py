@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import IO, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue.inputs.checks import checked_count
 from aioqueue.inputs.compression import checked_compression
 from aioqueue.inputs.files import (
     FilePath,
@@ -21,13 +22,12 @@ from aioqueue.inputs.files import (
     path_name,
     read_up_to,
 )
-from aioqueue.inputs.sources import Entry, Source, is_int
+from aioqueue.inputs.sources import Entry, Source
 
 __all__ = (
     "Paths",
     "Reader",
     "Run",
-    "checked_size",
     "read_records",
     "read_whole_files",
 )
@@ -186,10 +186,10 @@ def read_records(
         InvalidArgumentError: an argument is wrong.
     """
     layout = _Layout(
-        record=checked_size(record_bytes, "record_bytes", 1),
-        header=checked_size(header_bytes, "header_bytes", 0),
-        footer=checked_size(footer_bytes, "footer_bytes", 0),
-        hop=checked_size(record_bytes if hop_bytes is None else hop_bytes, "hop_bytes", 1),
+        record=checked_count(record_bytes, "record_bytes", least=1),
+        header=checked_count(header_bytes, "header_bytes", least=0),
+        footer=checked_count(footer_bytes, "footer_bytes", least=0),
+        hop=checked_count(record_bytes if hop_bytes is None else hop_bytes, "hop_bytes", least=1),
     )
     return Reader(
         "read_records",
@@ -267,14 +267,3 @@ class _Layout(NamedTuple):
             raise DataLossError(path=path, offset=header, fault="truncated footer")
         if end > covered:
             raise DataLossError(path=path, offset=header + number * hop, fault="truncated record")
-
-
-def checked_size(size: Any, what: str, least: int) -> int:
-    """Check a number of bytes or lines.
-
-    Raises:
-        InvalidArgumentError: it is no int, or less than the least that makes sense.
-    """
-    if not is_int(size) or size < least:
-        raise InvalidArgumentError(f"{what}: got {size!r}; expected an int >= {least}")
-    return int(size)

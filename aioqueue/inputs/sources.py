@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from aioqueue import InvalidArgumentError
+from aioqueue.inputs.checks import checked_flag, is_int
 from aioqueue.inputs.order import indices
 from aioqueue.inputs.reading import ReadAhead
 
@@ -25,7 +26,6 @@ __all__ = (
     "Sequential",
     "Source",
     "arrays",
-    "is_int",
     "items",
     "numbers",
     "resolved_seed",
@@ -192,9 +192,8 @@ class Sequential(Source[T]):
             raise InvalidArgumentError(
                 f"epochs: got {epochs!r}; expected an int >= 0, or None to go on for ever"
             )
-        for argument, value in (("shuffle", shuffle), ("drop_remainder", drop_remainder)):
-            if not isinstance(value, bool):
-                raise InvalidArgumentError(f"{argument}: got {value!r}; expected a bool")
+        checked_flag(shuffle, "shuffle")
+        checked_flag(drop_remainder, "drop_remainder")
         if shard is not None and shuffle and seed is None:
             raise InvalidArgumentError(
                 "seed: got None; expected an int, the same for every shard: shards of different"
@@ -431,11 +430,6 @@ def resolved_seed(seed: Any) -> int:
     if not is_int(seed) or not 0 <= seed < 2**64:
         raise InvalidArgumentError(f"seed: got {seed!r}; expected None, or an int >= 0 and < 2**64")
     return int(seed)
-
-
-def is_int(value: Any) -> bool:
-    """Whether it is an int, NumPy's included, and no bool."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _checked_shard(shard: Any) -> Shard:

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol, TypeGuard
 
-import numpy as np
-
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
 from aioqueue.inputs.calls import STRAY
@@ -25,8 +23,6 @@ __all__ = (
     "Filling",
     "Stage",
     "checked_coordinator",
-    "checked_count",
-    "checked_flag",
     "closed",
     "fill",
     "has_fixed_shapes",
@@ -312,16 +308,3 @@ def checked_coordinator(coord: Any) -> AnyCoordinator:
         f"coord: got {coord!r}; expected an aioqueue.Coordinator, for the async face, or an"
         " aioqueue.sync.Coordinator, for the thread face"
     )
-
-
-def checked_count(value: Any, what: str, *, least: int = 0) -> int:
-    """Check a number of elements: an int that is large enough."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise InvalidArgumentError(f"{what}: got {value!r}; expected an int >= {least}")
-    return int(value)
-
-
-def checked_flag(value: Any, what: str) -> None:
-    """Check a bool."""
-    if not isinstance(value, bool):
-        raise InvalidArgumentError(f"{what}: got {value!r}; expected a bool")

@@ -10,9 +10,9 @@ from typing import IO, Any, Final, NamedTuple, overload
 import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue.inputs.checks import checked_count, is_int
 from aioqueue.inputs.files import StorageOptions
-from aioqueue.inputs.readers import Paths, Reader, Run, checked_size
-from aioqueue.inputs.sources import is_int
+from aioqueue.inputs.readers import Paths, Reader, Run
 
 __all__ = ("read_csv", "read_lines")
 
@@ -70,7 +70,7 @@ def read_lines(
         InvalidArgumentError: an argument is wrong.
     """
     decoder = _decoder(encoding, errors)
-    skip = checked_size(skip_header_lines, "skip_header_lines", 0)
+    skip = checked_count(skip_header_lines, "skip_header_lines")
 
     def cut(stream: IO[bytes], path: str) -> Iterator[Run[Any]]:
         for block in _blocks(stream, path, decoder):
@@ -135,7 +135,7 @@ def read_csv(
             " or None"
         )
     table = _Table(dtypes, columns, delimiter, quotechar)
-    skip = checked_size(skip_header_lines, "skip_header_lines", 0)
+    skip = checked_count(skip_header_lines, "skip_header_lines")
     if table.named and not skip:
         raise InvalidArgumentError(
             "skip_header_lines: got 0 for columns with names; expected the number of header lines,"
