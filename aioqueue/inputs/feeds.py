@@ -24,7 +24,7 @@ from aioqueue.inputs.calls import Item
 from aioqueue.inputs.sources import Source
 from aioqueue.inputs.streams import AsyncBatchStream, BatchStream
 
-__all__ = ("Crossing", "Feed", "aclose", "next_of")
+__all__ = ("Crossing", "Feed", "aclose", "close", "next_of")
 
 T = TypeVar("T")
 
@@ -156,8 +156,7 @@ def _counted(values: Iterable[Any]) -> Iterator[Item]:
         for number, value in enumerate(iterator):
             yield Item(number, value, 0, number)
     finally:
-        if iterator is not values or inspect.isgenerator(values):
-            getattr(iterator, "close", bool)()  # nobody else is going on with it
+        close(iterator, values)
 
 
 def _numbered(entries: Iterator[Any]) -> Iterator[Item]:
@@ -165,7 +164,7 @@ def _numbered(entries: Iterator[Any]) -> Iterator[Item]:
         for number, (value, epoch, index) in enumerate(entries):
             yield Item(number, value, epoch, index)
     finally:
-        getattr(entries, "close", bool)()
+        close(entries, None)
 
 
 async def _counted_async(values: AsyncIterable[Any]) -> AsyncGenerator[Item, None]:
@@ -176,8 +175,7 @@ async def _counted_async(values: AsyncIterable[Any]) -> AsyncGenerator[Item, Non
             yield Item(number, value, 0, number)
             number += 1
     finally:
-        if iterator is not values or inspect.isasyncgen(values):
-            await aclose(iterator)
+        await aclose(iterator, values)
 
 
 async def _numbered_async(entries: AsyncIterator[Any]) -> AsyncGenerator[Item, None]:
@@ -187,7 +185,7 @@ async def _numbered_async(entries: AsyncIterator[Any]) -> AsyncGenerator[Item, N
             yield Item(number, value, epoch, index)
             number += 1
     finally:
-        await aclose(entries)
+        await aclose(entries, None)
 
 
 async def _at_hand(items: Iterator[Item]) -> AsyncGenerator[Item, None]:
@@ -209,10 +207,19 @@ async def next_of(iterator: AsyncIterator[T]) -> T:
         raise RuntimeError("what the source awaited was cancelled") from cancellation
 
 
-async def aclose(iterator: AsyncIterator[Any]) -> None:
-    """Close an async iterator, if it can be closed: all the way, also in a task that is cancelled,
-    so that what it holds open is not left so."""
+def close(iterator: Iterator[Any], source: Any) -> None:
+    """Close the iterator of a source, if it can be closed and nobody else can go on with it.
+
+    A source that is its own iterator, as an open file is, stays its owner's; but not a generator,
+    which holds files open that it has not read to the end.
+    """
+    if iterator is not source or inspect.isgenerator(source):
+        getattr(iterator, "close", bool)()
+
+
+async def aclose(iterator: AsyncIterator[Any], source: Any) -> None:
+    """The same for an async iterator: all the way, also in a task that is cancelled."""
     close = getattr(iterator, "aclose", None)
-    if close is not None:
+    if close is not None and (iterator is not source or inspect.isasyncgen(source)):
         with anyio.CancelScope(shield=True):
             await close()

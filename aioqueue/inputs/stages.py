@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeGuard
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
 from aioqueue.inputs.calls import STRAY
-from aioqueue.inputs.feeds import aclose, next_of
+from aioqueue.inputs.feeds import aclose, close, next_of
 from aioqueue.inputs.prepare import prepare
 from aioqueue.inputs.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
 
@@ -237,9 +237,7 @@ def _pouring_iterable(source: Iterable[Any], stage: Stage) -> Callable[[], None]
         try:
             _pouring(take, stage)()
         finally:
-            close = getattr(iterator, "close", None)
-            if close is not None:  # a generator holds files open that it has not read to the end
-                close()
+            close(iterator, source)
 
     return pour
 
@@ -290,7 +288,7 @@ def _pouring_async_iterable(
         try:
             await _pouring_async(take, stage)()
         finally:
-            await aclose(iterator)
+            await aclose(iterator, source)
 
     return pour
 

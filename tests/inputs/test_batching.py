@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import namedtuple
 from collections.abc import AsyncIterator, Callable, Iterator
+from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -336,6 +337,13 @@ class TestEnding:
             stream.close()
             stream.close()
             await joined(coord)  # without a stop
+
+    async def test_an_open_file_stays_its_owners(self, world: World) -> None:
+        with StringIO("1\n2\n3\n") as file:
+            async with coordinated(world) as coord:
+                (lines,) = await rest(batch(file, 3, coord=coord))
+            assert list(lines) == ["1\n", "2\n", "3\n"]
+            assert not file.closed
 
     async def test_a_generator_is_closed_where_it_was_left(self, world: World) -> None:
         closed = []
