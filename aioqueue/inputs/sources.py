@@ -18,8 +18,8 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.checks import checked_flag, is_int
-from aioqueue.inputs.order import indices
 from aioqueue.inputs.reading import ReadAhead
+from aioqueue.inputs.shuffling import indices
 
 __all__ = (
     "Entry",

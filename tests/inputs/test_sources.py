@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.order import LONGEST_TABLE, feistel, indices
+from aioqueue.inputs.shuffling import LONGEST_TABLE, feistel, indices
 from aioqueue.inputs.sources import Entry, Source, arrays, items, numbers, rng
 from tests.worlds import TaskWorld
 
