@@ -296,6 +296,16 @@ class TestFlags:
         assert message.startswith("FATAL Flags parsing error")
         assert argument[2:].split("=")[0] in message
 
+    def test_one_is_told_with_its_default_and_its_help(self, values: Any) -> None:
+        values(["script.py", "--steps=3"])
+        values.rate = 0.25
+        assert values["steps"] == ("steps", 10, "how many, 100%", 3)
+        assert {name: values[name].value for name in values} == values.flag_values_dict()
+        assert values["rate"].value == 0.25
+        assert values["rate"].default == 0.5
+        with pytest.raises(KeyError, match="other"):
+            values["other"]
+
     def test_help_tells_all_of_them(self, values: Any, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as caught:
             values(["script.py", "--help"])

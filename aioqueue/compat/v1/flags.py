@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from aioqueue.compat.v1.absent import names_of
 
@@ -25,6 +25,7 @@ __all__ = (
     "DEFINE_string",
     "DuplicateFlagError",
     "Error",
+    "Flag",
     "FlagValues",
     "UnparsedFlagAccessError",
     "mark_flag_as_required",
@@ -51,12 +52,29 @@ class _Parser(argparse.ArgumentParser):
         sys.exit(1)
 
 
+class Flag(NamedTuple):
+    """A flag with its value at the moment, as ``FLAGS["name"]`` has it.
+
+    Attributes:
+        name: of the flag.
+        default: its value if it is not given.
+        help: what ``--help`` says of it.
+        value: what it is now.
+    """
+
+    name: str
+    default: Any
+    help: str
+    value: Any
+
+
 class FlagValues:
     """All flags: call it with a command line to parse it, then ask for flags as attributes."""
 
     def __init__(self) -> None:
         self._parser = _Parser(allow_abbrev=False, argument_default=argparse.SUPPRESS)
         self._values: dict[str, Any] = {}
+        self._defined: dict[str, Flag] = {}
         self._required: set[str] = set()
         self._is_parsed = False
 
@@ -100,6 +118,9 @@ class FlagValues:
         else:
             raise AttributeError(f"Unknown command line flag '{name}'")
 
+    def __getitem__(self, name: str) -> Flag:
+        return self._defined[name]._replace(value=self._values[name])
+
     def __contains__(self, name: object) -> bool:
         return name in self._values
 
@@ -119,6 +140,7 @@ class FlagValues:
         text = f"{help} (default: {default})".replace("%", "%%")
         self._parser.add_argument(f"--{name}", f"-{name}", dest=name, help=text, **options)
         self._values[name] = default
+        self._defined[name] = Flag(name, default, help, default)
 
     def _define_boolean(self, name: str, default: bool | None, help: str) -> None:
         self._define(name, default, help, nargs="?", const=True, type=_boolean)
