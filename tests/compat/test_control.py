@@ -273,7 +273,7 @@ class TestWhileLoop:
     def test_counts(self, sess: Any) -> None:
         made = tf.while_loop(lambda i, j: i < 3, lambda i, j: (i + 1, j * 2), [0, 1])
         assert made[0].name == "while/Exit:0"
-        assert sess.run(made) == [3, 8]
+        assert sess.run(made) == (3, 8)
         assert sess.run(tf.while_loop(lambda i: i < 3, lambda i: i + 1, [0])) == 3
 
     def test_may_not_run_at_all(self, sess: Any) -> None:

@@ -284,6 +284,8 @@ def while_loop(
 ) -> Any:
     """What `loop_vars` are after `body` was applied to them as long as `cond` of them is true.
 
+    They come nested as `body` returns them: a tuple for a list of variables, if it makes tuples.
+
     Args:
         cond: takes the loop variables; returns a bool scalar.
         body: takes the loop variables; returns the next ones, with the same nesting and dtypes.
@@ -314,10 +316,10 @@ def while_loop(
             shapes = [as_shape(one) for one in _invariants(shape_invariants)]
         kinds = list(zip([one.dtype for one in first], shapes, strict=True))
         limit = [] if maximum_iterations is None else [convert_to_tensor(maximum_iterations)]
-        outputs = _loop(cond, body, loop_vars, kinds, [*first, *limit])
+        following, outputs = _loop(cond, body, loop_vars, kinds, [*first, *limit])
     if not return_same_structure and isinstance(loop_vars, list | tuple) and len(outputs) == 1:
         return outputs[0]
-    return nest.pack_sequence_as(loop_vars, outputs)
+    return nest.pack_sequence_as(following, outputs)
 
 
 def _invariants(structure: Any) -> list[Any]:
@@ -334,7 +336,8 @@ def _loop(
     loop_vars: Any,
     kinds: Results,
     inputs: Sequence[Tensor],
-) -> list[Tensor]:
+) -> tuple[Any, list[Tensor]]:
+    """What the body returns, whose nesting the result has, and the variables at the end."""
     graph = get_default_graph()
     test_body, test_arguments, kept = _traced(graph, cond, loop_vars, kinds)
     _returned(test_body, [kept], [dtypes.bool])
@@ -362,7 +365,7 @@ def _loop(
             left -= 1
         return current
 
-    return _owner(graph, "Exit", inputs, [test, again], kinds, kernel)
+    return following, _owner(graph, "Exit", inputs, [test, again], kinds, kernel)
 
 
 def _traced(
