@@ -18,6 +18,18 @@ def run(*fetches: Any) -> Any:
         return session.run(fetches[0] if len(fetches) == 1 else fetches)
 
 
+class TestArgumentsOfOldScripts:
+    """Before TensorFlow 1.0 the axis came first."""
+
+    def test_concat_says_where_the_axis_belongs(self) -> None:
+        with pytest.raises(ValueError, match=r"\(2, 1\) must have rank 0.* after the values"):
+            tf.concat(0, [[1], [2]])
+
+    def test_split_says_where_the_axis_belongs(self) -> None:
+        with pytest.raises(ValueError, match=r"\(2,\) must have rank 0.* after the values"):
+            tf.split(0, 2, [1, 2])
+
+
 class TestNames:
     def test_operators_are_called_as_in_tensorflow(self) -> None:
         with tf.Graph().as_default():

@@ -8,6 +8,7 @@ import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
+from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import (
     INDICES,
@@ -160,7 +161,7 @@ def concat(values: Any, axis: Any, name: str = "concat") -> Tensor:
 
     with OpBuilder("ConcatV2", name) as op:
         tensors = op.alike_list(values, "values")
-        place = op.tensor(axis, "axis", None if isinstance(axis, Tensor) else dtypes.int32, INDICES)
+        place = _axis(op, axis, "axis", None if isinstance(axis, Tensor) else dtypes.int32)
         static = _concatenated(op, tensors, constant_value(place))
         return op.output(tensors[0].dtype, static, Pure(joined))
 
@@ -189,6 +190,17 @@ def _concatenated(op: OpBuilder, tensors: list[Tensor], axis: Any) -> Dims:
     sizes = [None if one is None else one[place] for one in known]
     total = None if None in sizes else sum(size for size in sizes if size is not None)
     return (*merged[:place], total, *merged[place:])
+
+
+def _axis(op: OpBuilder, axis: Any, argument: str, dtype: DType | None) -> Tensor:
+    """An axis as the op's next input; before TensorFlow 1.0 it was the first argument."""
+    place = op.tensor(axis, argument, dtype, INDICES)
+    if place.shape.ndims:
+        raise ValueError(
+            f"Shape {place.shape} must have rank 0: axis is a scalar, and comes after the values"
+            " since TensorFlow 1.0"
+        )
+    return place
 
 
 def split(
@@ -223,7 +235,7 @@ def split(
                 "Rank-0 tensors are not supported as the num_or_size_splits argument to split."
                 f" Argument provided: {num_or_size_splits}"
             )
-        place = op.tensor(axis, "split_dim", dtypes.int32)
+        place = _axis(op, axis, "split_dim", dtypes.int32)
         if num is None:
             num = sizes.shape.num_elements()
         if num is None:
@@ -257,7 +269,7 @@ def _split_evenly(value: Any, num: int, axis: Any, name: str) -> list[Tensor]:
         return parts if num != 1 else parts[0]
 
     with OpBuilder("Split", name) as op:
-        place = op.tensor(axis, "split_dim", dtypes.int32)
+        place = _axis(op, axis, "split_dim", dtypes.int32)
         tensor = op.tensor(value, "value")
         static, known = tensor.shape.as_tuple(), constant_value(place)
         if static is not None and known is not None:
