@@ -188,7 +188,11 @@ class TensorShape:
         elif isinstance(dims, TensorShape):
             self._dims = dims._dims
         elif isinstance(dims, Iterable):
-            self._dims = tuple(as_dimension(one).value for one in dims)
+            self._dims = tuple(
+                # By far the most frequent, with every array that is fed: a dimension of an array.
+                one if type(one) is int and one >= 0 else as_dimension(one).value
+                for one in dims
+            )
         else:
             self._dims = (as_dimension(dims).value,)
 
