@@ -49,6 +49,7 @@ DATASETS = (
     " from_generator, zip, concatenate, map, filter, apply, batch, shuffle, repeat, take, skip,"
     " prefetch"
 )
+RENAMED = {"mul": "multiply", "neg": "negative", "select": "where", "sub": "subtract"}
 
 REASONS: dict[str, str] = {
     **dict.fromkeys(
@@ -111,7 +112,12 @@ REASONS: dict[str, str] = {
     **dict.fromkeys(
         (
             "Summary",
+            "histogram_summary",
+            "image_summary",
+            "merge_all_summaries",
+            "merge_summary",
             "profiler",
+            "scalar_summary",
             "summary",
             "train.ProfilerHook",
             "train.SummarySaverHook",
@@ -119,6 +125,7 @@ REASONS: dict[str, str] = {
         ),
         SUMMARIES,
     ),
+    **{old: f"TensorFlow 1.0 renamed it: tf.{new}" for old, new in RENAMED.items()},
     **dict.fromkeys(("image",), IMAGES),
     **dict.fromkeys(("TensorArray", "foldl", "foldr", "map_fn", "scan"), LOOPS),
     **dict.fromkeys(
