@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs.calls import Item, safe_repr
@@ -30,6 +30,10 @@ __all__ = (
     "QuarantinedItems",
     "read_quarantine",
 )
+
+
+_MOST_BITS: Final = 10_000
+"""Ints as long as that are not written in decimals, which Python refuses from 4,300 digits on."""
 
 
 @dataclass(frozen=True)
@@ -181,8 +185,11 @@ def read_quarantine(path: str | PathLike[str], *, trusted: bool = False) -> Quar
 def _as_json(record: Quarantined) -> dict[str, Any]:
     fields = {**record.__dict__}
     item = fields.pop("item")
-    if _is_json(item):
-        return {"item": item, **fields}
+    try:
+        if _is_json(item):
+            return {"item": item, **fields}
+    except RecursionError:
+        pass  # too deep for JSON, which pickle may know to handle
     try:
         pickled = pickle.dumps(item)
     except Exception:
@@ -193,8 +200,10 @@ def _as_json(record: Quarantined) -> dict[str, Any]:
 
 def _is_json(item: Any) -> bool:
     """Whether JSON gives back just what it was given."""
-    if item is None or type(item) in (bool, int, str):
+    if item is None or type(item) in (bool, str):
         return True
+    if type(item) is int:
+        return item.bit_length() < _MOST_BITS
     if type(item) is float:
         return item - item == 0  # it has neither infinities nor NaN
     if type(item) is list:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -255,6 +256,13 @@ class TestPolicy:
         assert not policy.too_many(1, 10, at_end=True)
 
 
+def ring() -> list[Any]:
+    """A list that has no end."""
+    item: list[Any] = []
+    item.append(item)
+    return item
+
+
 ITEMS: dict[str, Any] = {
     "a path": "images/1.jpg",
     "a number": 3,
@@ -265,6 +273,8 @@ ITEMS: dict[str, Any] = {
     "an array": np.arange(3),
     "a dict with other keys": {1: 2},
     "a subclass": np.float64(0.5),
+    "a list within itself": ring(),
+    "an int of many digits": 1 << 20_000,
 }
 AS_JSON = ("a path", "a number", "a list")
 
@@ -293,8 +303,8 @@ class TestFile:
         assert ("pickle" in fields) == (name not in AS_JSON)
         (again,) = read_quarantine(path, trusted=True)
         assert type(again) is type(item)
-        assert repr(again) == repr(item)
-        assert repr(runner.quarantine[0].item) == repr(item)
+        assert pickle.dumps(again) == pickle.dumps(item)
+        assert pickle.dumps(runner.quarantine[0].item) == pickle.dumps(item)
 
     def test_pickles_are_opened_only_if_trusted(self, tmp_path: Path) -> None:
         path = tmp_path / "bad.jsonl"
