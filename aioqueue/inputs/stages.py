@@ -101,7 +101,8 @@ def fill(
     if function is None:
         if options:
             raise InvalidArgumentError(
-                f"{', '.join(options)}: got without a function; this is for how it is called"
+                f"{', '.join(options)}: got without a function; expected `function`, whose calls"
+                " this is about"
             )
         start(coord, queue, _moving(source, queue) or pouring(source, Filling(queue)))
         return None
