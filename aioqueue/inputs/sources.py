@@ -410,8 +410,13 @@ class _Rows(Sequence[Any]):
 
 def _read_only(array: Any, label: object) -> Any:
     view = np.asarray(array).view()
+    which = "" if label is None else f" for component {label!r}"
+    if isinstance(array, np.ma.MaskedArray):
+        raise InvalidArgumentError(
+            f"tensors: got a masked array{which}; expected one without a mask, such as"
+            " array.filled(0)"
+        )
     if view.ndim == 0:
-        which = "" if label is None else f" for component {label!r}"
         raise InvalidArgumentError(
             f"tensors: got {_shortened(array)}{which}; expected an array with rows"
         )

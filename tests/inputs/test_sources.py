@@ -301,6 +301,13 @@ class TestArrays:
         with pytest.raises(InvalidArgumentError, match="tensors: got"):
             arrays(tensors)
 
+    def test_must_have_no_mask(self) -> None:
+        """It would be lost, and what it covers be taken for data."""
+        masked = np.ma.masked_array([1, 2], [False, True])
+        for tensors in (masked, {"x": masked}):
+            with pytest.raises(InvalidArgumentError, match=r"got a masked array.* without a mask"):
+                arrays(tensors)
+
 
 class TestSource:
     def test_needs_only_entries(self) -> None:
