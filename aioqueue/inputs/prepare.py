@@ -155,7 +155,8 @@ def prepare(
             item.
         into: the queue. It decides the face: an async queue gives a runner for
             `aioqueue.Coordinator`, a blocking one for `aioqueue.sync.Coordinator`. It is closed at
-            the end, so each runner needs one of its own: `mix` makes one source of several.
+            the end, so each runner needs one of its own, and a second one that starts to fill it
+            fails with a `RuntimeError`: `mix` makes one source of several.
         workers: how many items are prepared at the same time, >= 1.
         where: ``"task"``: a coroutine function (or async generator function), in as many tasks.
             ``"thread"``: in long-lived threads, for functions that release the GIL. ``"process"``:
