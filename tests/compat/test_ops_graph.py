@@ -286,7 +286,14 @@ class TestPictures:
 
     def test_no_picture(self) -> None:
         self.picture("png")
-        with pytest.raises(tf.errors.InvalidArgumentError, match="Unknown image file format"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"Unknown image .* required\.\n"):
             run(tf.image.decode_jpeg("no picture"))
         with pytest.raises(ValueError, match=r"channels: got 7; expected one of \(0, 1, 3\)"):
             tf.image.decode_jpeg("", channels=7)
+
+    @pytest.mark.parametrize(("kind", "kept"), [("jpeg", -8), ("png", -20)])
+    def test_a_picture_that_is_cut_off(self, kind: str, kept: int) -> None:
+        contents = self.picture(kind)[0][:kept]
+        told = f"Invalid {kind.upper()} data, data size {len(contents)}: .*truncated"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=told):
+            run(tf.image.decode_image(contents))

@@ -202,11 +202,13 @@ def _decoded(
 def _opened(contents: bytes) -> Any:
     try:
         picture = _pillow().open(io.BytesIO(contents))
-        picture.load()
     except OSError as error:
-        raise invalid(
-            f"Unknown image file format. One of JPEG, PNG, GIF, BMP required. ({error})"
-        ) from error
+        raise invalid("Unknown image file format. One of JPEG, PNG, GIF, BMP required.") from error
+    try:
+        picture.load()
+    except (OSError, SyntaxError) as error:  # which of them depends on the format
+        kind, size = picture.format, len(contents)
+        raise invalid(f"Invalid {kind} data, data size {size}: {error}") from error
     return picture
 
 
