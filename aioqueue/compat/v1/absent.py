@@ -140,7 +140,9 @@ REASONS: dict[str, str] = {
         ),
         DEVICES,
     ),
-    **dict.fromkeys(("fft", "linalg", "norm", "signal", "spectral", "svd"), NUMPY),
+    **dict.fromkeys(
+        ("diag", "einsum", "fft", "linalg", "norm", "setdiff1d", "signal", "spectral", "svd"), NUMPY
+    ),
     **dict.fromkeys(("contrib.lookup", "lookup"), TABLES),
     **dict.fromkeys(("test",), TESTS),
     **dict.fromkeys(("contrib.eager", "enable_eager_execution", "enable_v2_behavior"), EAGER),
