@@ -296,6 +296,15 @@ class TestPreemption:
         ):
             sess.run(number)
 
+    def test_the_raw_session_runs_without_hooks(self) -> None:
+        number, hook = tf.constant(5), Recorder()
+        with tf.train.SingularMonitoredSession(hooks=[hook]) as sess:
+            raw, called = sess.raw_session(), len(hook.calls)
+            assert isinstance(raw, tf.Session)
+            assert raw.run(number) == 5
+            assert len(hook.calls) == called
+        assert sess.raw_session() is None
+
     def test_a_preempted_thread_is_why_a_run_has_failed(self) -> None:
         """Which by itself has only met the end of the input."""
         element = failing_runner(tf.errors.AbortedError(None, None, "preempted"))
