@@ -191,6 +191,16 @@ class TestFiles:
 
 
 class TestGFile:
+    def test_a_directory_may_be_there_already(self, tmp_path: Path) -> None:
+        tf.gfile.MkDir(str(tmp_path / "new"))
+        (tmp_path / "new" / "kept").write_text("")
+        tf.gfile.MkDir(str(tmp_path / "new"))
+        assert tf.gfile.ListDirectory(str(tmp_path / "new")) == ["kept"]
+        with pytest.raises(tf.errors.AlreadyExistsError):
+            tf.gfile.MkDir(str(tmp_path / "new" / "kept"))
+        with pytest.raises(tf.errors.NotFoundError):
+            tf.gfile.MkDir(str(tmp_path / "no" / "parent"))
+
     def test_directories(self, tmp_path: Path) -> None:
         tf.gfile.MakeDirs(str(tmp_path / "a" / "b"))
         tf.gfile.MakeDirs(str(tmp_path / "a" / "b"))

@@ -218,15 +218,19 @@ def ListDirectory(dirname: Any) -> list[str]:  # noqa: N802
 
 
 def MkDir(dirname: Any) -> None:  # noqa: N802
-    """Make a directory, whose parent is there.
+    """Make a directory; one that is there already is left as it is.
 
     Raises:
-        AlreadyExistsError: it is there already.
-        NotFoundError: its parent is not.
+        AlreadyExistsError: a file has that name.
+        NotFoundError: its parent is not there.
     """
     system, place = filesystem(dirname)
-    with failing_as(dirname):
-        system.mkdir(place, create_parents=False)
+    try:
+        with failing_as(dirname):
+            system.mkdir(place, create_parents=False)
+    except errors.AlreadyExistsError:
+        if not system.isdir(place):
+            raise
 
 
 def MakeDirs(dirname: Any) -> None:  # noqa: N802
