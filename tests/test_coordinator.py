@@ -39,6 +39,7 @@ from tests.worlds import (
     TrioWorld,
     UvloopWorld,
     World,
+    ctrl_c,
     spin_until,
 )
 
@@ -354,15 +355,8 @@ class TestSignals:
         coord = sync.Coordinator()
         coord.register(thread())
 
-        def interrupt() -> None:
-            spin_until(has_begun_to_join(coord))
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-        helper = threading.Thread(target=interrupt)
-        helper.start()
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt), ctrl_c(has_begun_to_join(coord)):
             coord.join()
-        helper.join(PATIENCE)
         assert not coord.joined
         assert not coord._core._on_stop
 
@@ -384,16 +378,15 @@ class TestSignals:
         coord.register(worker)
         failure = ValueError()
 
-        def interrupt() -> None:
-            spin_until(lambda: waiting_for_stop(coord) == 1)
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        def fail() -> None:
             spin_until(coord.should_stop)
             coord.request_stop(failure)
             worker.release()
 
-        helper = threading.Thread(target=interrupt)
+        helper = threading.Thread(target=fail)
         helper.start()
-        with pytest.raises(KeyboardInterrupt) as caught, coord:
+        felt = ctrl_c(lambda: waiting_for_stop(coord) == 1)
+        with pytest.raises(KeyboardInterrupt) as caught, felt, coord:
             coord.wait_for_stop()
         helper.join(PATIENCE)
         assert coord.joined

@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter
 from types import ModuleType
 from typing import Any, cast
@@ -105,11 +106,52 @@ def test_who_was_granted_while_it_began_lets_those_before_it_run() -> None:
 
 
 def test_tasks_give_way_once_in_a_while() -> None:
-    pytest.importorskip("trio")  # without it, whoever calls `pause` has counted already
     lane = ended_lanes()[0]
     assert not is_over(lane.pause(128))
     assert is_over(lane.pause(127))
     assert not is_over(lane.pause(1))
+
+
+@pytest.mark.parametrize("trio_may_come", [False, True])
+def test_first_calls_begin_in_the_order_in_which_they_are_made(
+    monkeypatch: pytest.MonkeyPatch, trio_may_come: bool
+) -> None:
+    monkeypatch.delitem(sys.modules, "trio", raising=False)
+    if trio_may_come:
+        monkeypatch.setitem(sys.modules, "trio", ModuleType("trio"))
+    queue = aioqueue.FIFOQueue(2)
+
+    async def main() -> list[int]:
+        async with asyncio.TaskGroup() as group:
+            for element in (1, 2):
+                group.create_task(queue.enqueue(element))
+            await asyncio.sleep(0)
+            return [queue.dequeue_nowait(), queue.dequeue_nowait()]
+
+    assert asyncio.run(main()) == [1, 2]
+
+
+@pytest.mark.parametrize("trio_may_come", [False, True])
+def test_who_never_has_to_wait_lets_others_run_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, trio_may_come: bool
+) -> None:
+    monkeypatch.delitem(sys.modules, "trio", raising=False)
+    if trio_may_come:
+        monkeypatch.setitem(sys.modules, "trio", ModuleType("trio"))
+    queue = aioqueue.FIFOQueue(None)
+
+    async def main() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.001):
+                while True:
+                    await queue.enqueue(1)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.001):
+                while True:
+                    await queue.enqueue_many([1] * 50)
+                    await queue.dequeue_up_to(25)
+
+    asyncio.run(main())
 
 
 def test_there_is_an_allowance_unless_trio_may_come(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -50,6 +52,7 @@ __all__ = (
     "TrioWorld",
     "UvloopWorld",
     "World",
+    "ctrl_c",
     "drive",
     "spin_until",
     "waiting",
@@ -492,6 +495,35 @@ def spin_until(condition: Callable[[], object]) -> None:
     while not condition():
         assert perf_counter() < deadline, "the state that was waited for never came"
         breath.wait(0.0005)
+
+
+@contextmanager
+def ctrl_c(when: Callable[[], object]) -> Iterator[None]:
+    """Press Ctrl-C once a condition holds, as often as the main thread needs to feel it once.
+
+    A signal that comes just before that thread falls asleep does not wake it.
+    """
+    is_felt = threading.Event()
+
+    def feel(*_: object) -> None:
+        if not is_felt.is_set():
+            is_felt.set()
+            raise KeyboardInterrupt
+
+    def press() -> None:
+        spin_until(when)
+        while not is_felt.is_set():
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            is_felt.wait(0.02)
+
+    before = signal.signal(signal.SIGINT, feel)
+    presser = threading.Thread(target=press)
+    presser.start()
+    try:
+        yield
+    finally:
+        presser.join(PATIENCE)
+        signal.signal(signal.SIGINT, before)
 
 
 def waiting(queue: Any) -> int:

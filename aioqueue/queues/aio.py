@@ -46,7 +46,8 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
 
     def _bind(self, core: QueueCore) -> None:
         super()._bind(core)
-        self._budget = 0
+        self._allowance = 0  # how many elements might be moved before one had to pause,
+        self._budget = 0  # and how many of them are left
         self._lane: AsyncLane | None = None  # of the last caller that had to ask
 
     @property
@@ -254,8 +255,9 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
     async def _breathe(self, n: int = 1) -> None:
         """Let other tasks run, once in a while; in trio, each time."""
         lane = current_lane(self._lane)
-        self._budget = lane.allowance()
-        await lane.pause(n)
+        used = self._allowance
+        self._budget = self._allowance = lane.allowance()
+        await lane.pause(used + n)
 
     async def _complete(self, attempt: Attempt, max_wait: float | None = None) -> None:
         """Begin an attempt, wait until it ends, and commit it; or withdraw it."""
@@ -268,7 +270,7 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
         if lanes:
             deliver(lanes)
         if attempt.state is PENDING or attempt.state is GRANTED:
-            self._budget = lane.allowance()
+            self._budget = self._allowance = lane.allowance()
             if len(self._core.lanes) > 1:  # our own loop is not dead
                 self._core.reap()
             cancel_timer = None

@@ -82,7 +82,7 @@ class AsyncioLane:
 
     async def pause(self, n: int) -> None:
         self._left -= n
-        if self._left <= 0 or "trio" not in sys.modules:
+        if self._left <= 0:
             self._left = _BUDGET
             await asyncio.sleep(0)
 

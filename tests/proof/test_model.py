@@ -9,10 +9,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("hypothesis", reason="programs are made by hypothesis, which is not installed")
-pytest.importorskip(
-    "trio",
-    reason="without trio a call may let others run before it begins: the reference does not",
-)
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
