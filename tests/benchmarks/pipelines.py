@@ -81,9 +81,9 @@ class MakeInPython:
 
 
 def maker(workload: str) -> Callable[[int], tuple[Any, int]]:
-    if workload == "tiny":
-        return make_tiny
-    return MakeInPython() if workload == "pycpu" else MakeJpeg()
+    if workload == "jpeg":
+        return MakeJpeg()
+    return MakeInPython() if workload == "pycpu" else make_tiny
 
 
 # The peers: async iterators over batches.
