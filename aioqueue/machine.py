@@ -515,6 +515,8 @@ class Machine:
                 wanted = max(available, 0)
             else:
                 self._claim(available)
+                if not attempt.single:
+                    storage.adopt(held, attempt.n - held.count)
                 return False
         claimed, self._claimed = self._claimed, 0
         if wanted is None:
@@ -691,6 +693,7 @@ class Machine:
             line = self._line(attempt)
             if attempt.side is DEQUEUE and next(iter(line), None) is attempt:
                 self._claimed = 0  # it was the first: what it had claimed is free again
+                self.storage.give_back()
             line.pop(attempt, None)  # it is not there yet if Ctrl-C struck while it began
         elif isinstance(attempt, Take):
             self._granted.pop(attempt, None)

@@ -67,11 +67,13 @@ from aioqueue.attempts import (
     Take,
     UntilClosed,
 )
+from aioqueue.elements import Columns
 from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.machine import NOTHING, Machine
-from aioqueue.storage import ObjectStorage
+from aioqueue.storage import Held, ObjectStorage
 
 __all__ = (
+    "AdoptingStorage",
     "EagerStorage",
     "FakeLock",
     "Result",
@@ -146,7 +148,46 @@ class WholeStorage(ObjectStorage):
     progressive = False
 
 
-STORAGES: Final = {"fifo": ObjectStorage, "eager": EagerStorage, "whole": WholeStorage}
+class AdoptingStorage(ObjectStorage):
+    """First in, first out, its rows in the arrays of the batch that waits, as in a ring."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lender: Held | None = None
+
+    def adopt(self, held: Held, n: int) -> None:
+        if n <= len(self):
+            raise ViolationError(f"a batch waits for {n} rows although there are {len(self)}")
+        if not self.returned:
+            self._expect(held)
+            self.lender = held
+
+    def give_back(self) -> None:
+        self.lender = None
+
+    def hold(self, held: Held, n: int) -> None:
+        self._expect(held)
+        super().hold(held, n)
+
+    def hold_one(self, held: Held) -> None:
+        self._expect(held)
+        super().hold_one(held)
+
+    def pull(self, n: int, into: Columns | None = None) -> Columns:
+        self.lender = None
+        return super().pull(n, into)
+
+    def _expect(self, held: Held) -> None:
+        if self.lender is not None and self.lender is not held:
+            raise ViolationError("rows are in the arrays of a batch that waits no longer")
+
+
+STORAGES: Final = {
+    "fifo": ObjectStorage,
+    "eager": EagerStorage,
+    "whole": WholeStorage,
+    "adopting": AdoptingStorage,
+}
 
 
 class FakeLane:

@@ -15,6 +15,7 @@ from tests.explorer import (
     NOWAIT,
     PUTS,
     TAKES,
+    AdoptingStorage,
     Event,
     Setting,
     ViolationError,
@@ -41,11 +42,13 @@ WORLDS = [
     # Producers that wait for each other: three of them before one consumer.
     (Setting("AAB", "A", 1, 1, withdrawals=1, closes=1, takes=("take", "take_many")), 1060),
     (Setting("AA", "A", 2, 1, withdrawals=1, closes=1, takes=("take_up_to",)), 2250),
-    # With rows that have to stay inside, and storages of the other two temperaments.
+    # With rows that have to stay inside, and storages of the other three temperaments.
     (Setting("A", "AA", 1, 2, keep=1), 170),
     (Setting("A", "tA", 1, 2, keep=1, storage="eager"), 270),
     (Setting("A", "A", 2, 2, keep=1, storage="eager"), 430),
     (Setting("A", "AB", 1, 2, storage="whole"), 290),
+    (Setting("A", "A", 2, 1, withdrawals=ANY_NUMBER, storage="adopting"), 750),
+    (Setting("At", "At", 1, 1, withdrawals=1, closes=1, storage="adopting"), 2520),
     # Callers that cannot wait, and those that wait for the end.
     (Setting("A", "A", 2, 1, puts=(*PUTS, NOWAIT[0]), takes=(*TAKES, NOWAIT[1])), 750),
     (Setting("AA", "At", 1, 1, takes=("take", "until_closed")), 1020),
@@ -119,6 +122,12 @@ def test_mistakes_are_found(machine: type[Machine], producers: str, capacity: in
     setting = Setting(producers, "A", 1, capacity, withdrawals=1, closes=1, machine=machine)
     with pytest.raises(ViolationError, match="begin"):
         explore(setting)
+
+
+def test_arrays_that_are_not_given_back_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AdoptingStorage, "give_back", lambda storage: None)
+    with pytest.raises(ViolationError, match="begin"):
+        explore(Setting("A", "AA", 1, 2, withdrawals=1, storage="adopting"))
 
 
 def test_going_back_to_a_state_brings_all_of_it_back() -> None:

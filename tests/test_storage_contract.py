@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from aioqueue.storage import (
     Storage,
     TypedShelf,
     fifo_storage,
+    ring,
     shelf_for,
 )
 
@@ -401,6 +402,172 @@ def test_chunks_are_written_one_after_the_other(typed: Kind) -> None:
     for array in out:
         array[:] = 0
     assert leaving(typed, storage) == numbers
+
+
+# Arrays of a batch that waits. Rows of 64 KiB are worth it; whether it is done is not to be seen.
+
+LARGE = (Component("number", "int64", ()), Component("page", "int64", (2**13,)))
+
+
+def page(number: int) -> Row:
+    return number, np.full(2**13, number)
+
+
+def pages(numbers: Iterable[int]) -> Columns:
+    rows = [page(number) for number in numbers]
+    return [np.array([row[0] for row in rows]), np.array([row[1] for row in rows])]
+
+
+def check_pages(columns: Columns, *numbers: int) -> None:
+    assert columns[0].tolist() == list(numbers)
+    assert (columns[1] == columns[0][:, None]).all()
+    assert columns[1].shape == (len(numbers), 2**13)
+
+
+@pytest.fixture(params=["own", "given"])
+def waiting(request: pytest.FixtureRequest) -> Held:
+    """The hands of a batch of four rows."""
+    return Held(pages([9] * 4) if request.param == "given" else None)
+
+
+class TestAdoptedArrays:
+    @pytest.mark.parametrize("inside", [0, 1, 3])
+    def test_rows_are_copied_once(self, waiting: Held, capacity: int | None, inside: int) -> None:
+        storage = RingStorage(LARGE, capacity)
+        for number in range(-2, inside):
+            storage.put(page(number))
+        storage.pull(2)
+        storage.adopt(waiting, 4)
+        written_to = storage._columns[1]
+        for number in range(inside, 4):
+            storage.adopt(waiting, 4)
+            storage.put(page(number))
+        assert len(storage) == 4
+        storage.hold(waiting, 4)
+        batch = storage.columns(waiting)
+        check_pages(batch, 0, 1, 2, 3)
+        assert np.shares_memory(batch[1], written_to)
+        assert waiting.out is None or batch is waiting.out
+        assert len(storage) == 0
+        storage.put(page(4))
+        check_pages(batch, 0, 1, 2, 3)
+        check_pages(storage.pull(1), 4)
+
+    def test_rows_of_a_batch_go_there_too(self, waiting: Held, capacity: int | None) -> None:
+        storage = RingStorage(LARGE, capacity)
+        storage.adopt(waiting, 4)
+        storage.put_many(pages(range(3)), 0, 3, False)
+        storage.put_many(pages(range(4)), 3, 4, False)
+        storage.hold(waiting, 4)
+        check_pages(storage.columns(waiting), 0, 1, 2, 3)
+
+    @pytest.mark.parametrize("owned", [False, True])
+    def test_more_rows_than_it_waits_for(self, waiting: Held, owned: bool) -> None:
+        storage = RingStorage(LARGE, 20)
+        storage.adopt(waiting, 4)
+        storage.put(page(0))
+        storage.put_many(pages(range(10)), 1, 10, owned)
+        storage.hold(waiting, 4)
+        check_pages(storage.columns(waiting), 0, 1, 2, 3)
+        check_pages(storage.pull(6), *range(4, 10))
+
+    def test_given_back_while_it_waits(self, waiting: Held, capacity: int | None) -> None:
+        storage = RingStorage(LARGE, capacity)
+        storage.adopt(waiting, 4)
+        storage.put(page(0))
+        storage.put(page(1))
+        storage.give_back()
+        storage.put(page(2))
+        for array in waiting.out or ():
+            array[:] = -1  # its owner has it again
+        check_pages(storage.pull(3), 0, 1, 2)
+        for array in waiting.out or ():
+            assert (array == -1).all()
+
+    def test_unbounded_storage_has_room_for_what_is_given_back(self) -> None:
+        storage = RingStorage(LARGE, None)
+        hands = Held(pages([0] * 200))
+        storage.adopt(hands, 200)
+        for number in range(199):
+            storage.put(page(number))
+        storage.give_back()
+        check_pages(storage.pull(199), *range(199))
+
+    def test_fewer_rows_than_it_waits_for(self, waiting: Held) -> None:
+        storage = RingStorage(LARGE, 4)
+        storage.adopt(waiting, 4)
+        storage.put(page(0))
+        storage.put(page(1))
+        storage.hold(waiting, 2)
+        if waiting.out is None:
+            batch = storage.columns(waiting)
+            check_pages(batch, 0, 1)
+            assert batch[1].base is None, "it keeps memory for rows that never came"
+        else:
+            check_pages([array[:2] for array in waiting.out], 0, 1)
+
+    def test_a_part_of_the_rows_leaves(self) -> None:
+        storage = RingStorage(LARGE, 4)
+        hands = Held(pages([9] * 4))
+        storage.adopt(hands, 4)
+        for number in range(3):
+            storage.put(page(number))
+        storage.hold(hands, 2)
+        storage.adopt(hands, 2)
+        storage.put(page(3))
+        storage.hold(hands, 2)
+        check_pages(storage.columns(hands), 0, 1, 2, 3)
+
+    def test_rows_that_come_back_come_first(self, waiting: Held) -> None:
+        storage = RingStorage(LARGE, 4)
+        for number in range(2):
+            storage.put(page(number))
+        early = Held()
+        storage.hold(early, 2)
+        storage.adopt(waiting, 4)
+        storage.put(page(2))
+        storage.restore(early)
+        storage.adopt(waiting, 4)
+        storage.put(page(3))
+        storage.hold(waiting, 4)
+        check_pages(storage.columns(waiting), 0, 1, 2, 3)
+
+    def test_a_batch_comes_back_from_them(self, waiting: Held) -> None:
+        storage = RingStorage(LARGE, 4)
+        storage.adopt(waiting, 4)
+        for number in range(4):
+            storage.put(page(number))
+        storage.hold(waiting, 4)
+        out = waiting.out
+        storage.restore(waiting)
+        for array in out or ():
+            array[:] = -1
+        hands = Held()
+        storage.hold(hands, 4)
+        check_pages(storage.columns(hands), 0, 1, 2, 3)
+
+    def test_without_memory_for_it_all_goes_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        storage = RingStorage(LARGE, 4)
+        hands = Held()
+
+        def fail(*_: Any) -> Columns:
+            raise MemoryError
+
+        with monkeypatch.context() as context:
+            context.setattr(ring, "allocate", fail)
+            storage.adopt(hands, 4)
+        for number in range(4):
+            storage.put(page(number))
+        storage.hold(hands, 4)
+        check_pages(storage.columns(hands), 0, 1, 2, 3)
+
+    def test_small_batches_and_references_stay_where_they_are(self) -> None:
+        small = RingStorage((LARGE[0],), 4)
+        objects = RingStorage((*LARGE, Component("token", object, ())), 4)
+        for storage in (small, objects):
+            before = storage._columns
+            storage.adopt(Held(), 4)
+            assert storage._columns is before
 
 
 # Privacy.

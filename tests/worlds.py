@@ -39,6 +39,7 @@ if TYPE_CHECKING or importlib.util.find_spec("uvloop") is not None:
 
 __all__ = (
     "KINDS",
+    "LARGE",
     "TASK_WORLDS",
     "WORLDS",
     "AsyncioWorld",
@@ -62,6 +63,9 @@ AnyQueue = aio.AsyncQueue[Any]
 QueueT = TypeVar("QueueT", bound=AnyQueue)
 Body = Callable[[], Coroutine[Any, Any, Any]]
 Method = Callable[..., Coroutine[Any, Any, Any]]
+
+LARGE = 2**13
+"""Numbers in a large element: of 64 KiB, so that a batch of them lends the queue its arrays."""
 
 PATIENCE = 5.0
 """Seconds after which a state that was waited for is taken never to come."""
@@ -437,6 +441,8 @@ class Kind:
     def make(self, world: World, capacity: int | None = 100) -> AnyQueue:
         if self.name == "fifo":
             return world.fifo(capacity, "int64", ())
+        if self.name == "large":
+            return world.fifo(capacity, "int64", (LARGE,))
         if self.name == "shuffle":
             return world.shuffle(capacity, 0, "int64", (), seed=1)
         if self.name == "padding":
@@ -445,22 +451,30 @@ class Kind:
         return world.priority(capacity, "int64", [()])
 
     def element(self, number: int) -> Any:
+        if self.name == "large":
+            return np.full(LARGE, number)
         return {"padding": [number], "priority": (number, number)}.get(self.name, number)
 
     def batch(self, numbers: Iterable[int]) -> Any:
         column = np.array(list(numbers), "int64")
+        if self.name == "large":
+            return np.repeat(column[:, None], LARGE, axis=1)
         return {"padding": column[:, None], "priority": (column, column)}.get(self.name, column)
 
     def number(self, element: Any) -> int:
         if self.name == "priority":
             assert element[0] == element[1]
             return int(element[0])
+        if self.name == "large":
+            assert (element == element[0]).all()
         return int(np.ravel(element)[0])
 
     def numbers(self, batch: Any) -> list[int]:
         if self.name == "priority":
             assert np.array_equal(*batch)
             return [int(number) for number in batch[0]]
+        if self.name == "large":
+            return [self.number(element) for element in batch]
         return [int(number) for number in np.ravel(batch)]
 
     def in_order(self, numbers: Iterable[int]) -> list[int]:
@@ -532,6 +546,12 @@ def waiting(queue: Any) -> int:
     return int(statistics.waiting_enqueues + statistics.waiting_dequeues)
 
 
-KINDS = (Kind("fifo"), Kind("shuffle", ordered=False), Kind("padding"), Kind("priority"))
+KINDS = (
+    Kind("fifo"),
+    Kind("large"),
+    Kind("shuffle", ordered=False),
+    Kind("padding"),
+    Kind("priority"),
+)
 TASK_WORLDS: tuple[type[TaskWorld], ...] = (AsyncioWorld, UvloopWorld, TrioWorld)
 WORLDS: tuple[type[World], ...] = (*TASK_WORLDS, ThreadWorld)

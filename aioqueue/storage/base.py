@@ -1,14 +1,15 @@
 """The storage protocol: where a queue's rows rest, and in which order they leave.
 
 A storage knows layout and order and nothing else: no capacity to respect, nobody waiting, no lock
-(the machine calls it under its own). It answers for four things:
+(the machine calls it under its own). It answers for five things:
 
 * ``put`` and ``put_many`` add rows;
 * ``take`` and ``pull`` remove the next rows for good: the quick way out;
 * ``hold`` moves the next rows into a caller's *hands* (a `Held`), from where ``restore`` can bring
   them back: the way out of a caller that may yet be cancelled;
 * ``claim`` settles *which* rows leave next without moving them, for storages that decide by lot at
-  the moment a row arrives.
+  the moment a row arrives;
+* ``adopt`` lends it the arrays of a batch that waits, so that rows need not be copied twice.
 
 **Rows that come back** are first in line again, in the order in which they had left, whatever the
 order in which they come back. So each held row has a *ticket*, and rows that are back wait in
@@ -139,6 +140,16 @@ class Storage(ABC):
         """Settle which n rows leave next (only called if `eager`)."""
         raise NotImplementedError
 
+    def adopt(self, held: Held, n: int) -> None:  # noqa: B027  # most have nothing to gain
+        """A batch waits, first in line, for n rows more: its arrays may be where they rest.
+
+        Then they need not be copied when the batch is complete. May be called again and again.
+        Whether or not it is done makes no difference that can be seen; so it does not fail.
+        """
+
+    def give_back(self) -> None:  # noqa: B027
+        """The batch whose arrays were adopted does not wait any more: keep its rows elsewhere."""
+
     def hold(self, held: Held, n: int) -> None:
         """Move the next n rows into a caller's hands. Needs n rows inside."""
         back = self.returned[:n]
@@ -165,6 +176,7 @@ class Storage(ABC):
 
     def restore(self, held: Held) -> None:
         """Bring rows back from a caller's hands, to the front and in order."""
+        self.give_back()
         self.returned += zip(held.tickets, self._rows(held), strict=True)
         self.returned.sort(key=_BY_TICKET)
         held.clear()

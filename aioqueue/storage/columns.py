@@ -9,7 +9,16 @@ import numpy as np
 
 from aioqueue.elements import Columns, Component, Row
 
-__all__ = ("allocate", "as_dtypes", "concatenate", "first_slots", "grow", "split", "stack")
+__all__ = (
+    "allocate",
+    "as_dtypes",
+    "concatenate",
+    "first_slots",
+    "grow",
+    "row_bytes",
+    "split",
+    "stack",
+)
 
 _EAGER_BYTES: Final = 2**30
 """Arrays up to this size are reserved whole: memory that is not touched costs nothing."""
@@ -38,10 +47,15 @@ def as_dtypes(components: tuple[Component, ...], columns: Columns) -> Columns:
 
 def first_slots(components: tuple[Component, ...], capacity: int | None) -> int:
     """How many slots to begin with: all of them, if that is a reasonable amount of memory."""
-    row = sum(c.dtype.itemsize * int(np.prod(_fixed(c), dtype=np.int64)) for c in components)
-    if capacity is not None and (capacity <= _FIRST_SLOTS or capacity * row <= _EAGER_BYTES):
+    eager = capacity is not None and capacity * row_bytes(components) <= _EAGER_BYTES
+    if capacity is not None and (capacity <= _FIRST_SLOTS or eager):
         return capacity
     return _FIRST_SLOTS
+
+
+def row_bytes(components: tuple[Component, ...]) -> int:
+    """How many bytes a row takes."""
+    return sum(c.dtype.itemsize * int(np.prod(_fixed(c), dtype=np.int64)) for c in components)
 
 
 def grow(slots: int, needed: int, limit: int | None) -> int:

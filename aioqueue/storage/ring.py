@@ -12,26 +12,36 @@ they wait as *segments* between the ring's rows, and are copied once, into the b
     │ ring rows    │ segment 1   │ ring rows    │ segment 2   │ ring rows    │
     │ (1.before)   │             │ (2.before)   │             │ (the rest)   │
     └──────────────┴─────────────┴──────────────┴─────────────┴──────────────┘
+
+**A batch that waits** lends the ring its own arrays, if copying them costs more than exchanging
+them (`adopt`). Then rows are written where the batch needs them, and when the last one has come
+they have been copied once. That is the usual state of a pipeline whose workers are slower than
+what they feed.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 from aioqueue.elements import Columns, Component, Row
-from aioqueue.storage.base import Storage
+from aioqueue.storage.base import Held, Storage
 from aioqueue.storage.columns import (
     allocate,
     as_dtypes,
     concatenate,
     first_slots,
     grow,
+    row_bytes,
     split,
     stack,
 )
 
 __all__ = ("RingStorage",)
+
+_WORTH_ADOPTING: Final = 2**16
+"""Bytes of a batch from which a copy less is worth the trouble."""
 
 
 class _Segment:
@@ -62,6 +72,8 @@ class RingStorage(Storage):
         self._columns = allocate(components, self._slots)
         # Objects must not be kept alive by a slot that their row has left.
         self._references = [c for c in self._columns if c.dtype.hasobject]
+        self._row_bytes = row_bytes(components)
+        self._own: tuple[Columns, int] | None = None  # arrays and slots, while others are adopted
         self._copied = [not component.scalar for component in components]
         self._start = 0  # slot of the next row
         self._count = 0  # rows in the ring
@@ -85,6 +97,7 @@ class RingStorage(Storage):
     def put_many(self, columns: Columns, start: int, stop: int, owned: bool) -> None:
         n = stop - start
         if owned:
+            self.give_back()
             exact = as_dtypes(self._components, columns)
             self._segments.append(_Segment(self._count - self._before, exact, start, stop))
             self._before = self._count
@@ -114,6 +127,8 @@ class RingStorage(Storage):
         return row
 
     def pull(self, n: int, into: Columns | None = None) -> Columns:
+        if self._own is not None:
+            return self._complete_adopted(n, into)
         columns = allocate(self._components, n) if into is None else into
         if not self._segments:
             self._read(columns, 0, n)
@@ -135,6 +150,27 @@ class RingStorage(Storage):
             done += step
         return columns
 
+    def adopt(self, held: Held, n: int) -> None:
+        is_excluded = self._own is not None or self.returned or self._segments or self._references
+        # Without arrays of the caller's, what a batch already holds has to be copied once more.
+        is_excluded = is_excluded or (held.out is None and held.count)
+        if is_excluded or n * self._row_bytes < _WORTH_ADOPTING:
+            return
+        try:
+            fits = n if self._limit is None else min(n, self._limit)
+            if fits > self._slots:  # there must be room for all when it has to be given back
+                self._grow(fits - self._count)
+            adopted = allocate(self._components, n) if held.out is None else held.target(n)
+        except MemoryError:
+            return
+        self._read(adopted, 0, self._count)
+        self._own = self._columns, self._slots
+        self._columns, self._slots, self._start = adopted, n, 0
+
+    def give_back(self) -> None:
+        if self._own is not None:
+            self._leave_adopted(0)
+
     def stack(self, rows: Sequence[Row], into: Columns | None = None) -> Columns:
         return stack(self._components, rows, into)
 
@@ -143,6 +179,23 @@ class RingStorage(Storage):
 
     def concatenate(self, chunks: list[Columns]) -> Columns:
         return concatenate(self._components, chunks)
+
+    def _complete_adopted(self, n: int, into: Columns | None) -> Columns:
+        """The next n rows of the batch whose arrays were adopted: they are where they belong."""
+        columns = self._columns
+        if into is None and n < self._slots:
+            columns = [column[:n].copy() for column in columns]
+        self._leave_adopted(n)
+        return columns if into is None else into
+
+    def _leave_adopted(self, n: int) -> None:
+        """Return to the ring's own arrays, with all rows but the first n."""
+        assert self._own is not None
+        adopted = self._columns
+        (self._columns, self._slots), self._own = self._own, None
+        stop, self._start, self._count = self._count, 0, self._count - n
+        for column, rows in zip(self._columns, adopted, strict=True):
+            column[: self._count] = rows[n:stop]
 
     def _read(self, columns: Columns, offset: int, n: int) -> None:
         """Copy the ring's next n rows to rows ``offset`` and on of the columns."""
@@ -172,6 +225,9 @@ class RingStorage(Storage):
         self._start = stop % self._slots if self._count else 0
 
     def _grow(self, n: int) -> None:
+        self.give_back()
+        if self._count + n <= self._slots:
+            return
         slots = grow(self._slots, self._count + n, self._limit)
         columns: Columns = allocate(self._components, slots)
         self._read(columns, 0, self._count)

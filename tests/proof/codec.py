@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from aioqueue.queues import aio
+from tests.worlds import LARGE
 
 __all__ = ("KINDS", "Codec", "priority_of")
 
-KINDS = ("fifo", "objects", "shuffle", "padding", "priority")
+KINDS = ("fifo", "large", "objects", "shuffle", "padding", "priority")
 
 
 def priority_of(number: int) -> int:
@@ -28,6 +29,8 @@ class Codec:
     def queue(self, capacity: int | None, keep: int) -> Any:
         if self.kind == "fifo":
             return aio.FIFOQueue(capacity, "int64", (2,))
+        if self.kind == "large":
+            return aio.FIFOQueue(capacity, "int64", (LARGE,))
         if self.kind == "objects":
             return aio.FIFOQueue(capacity)
         if self.kind == "shuffle":
@@ -39,6 +42,8 @@ class Codec:
     def element(self, row: int) -> Any:
         if self.kind == "fifo":
             return (row, -row)
+        if self.kind == "large":
+            return np.full(LARGE, row)
         if self.kind == "padding":
             return [row + 1] * (1 + row % 3)
         return (priority_of(row), row) if self.kind == "priority" else row
@@ -49,6 +54,8 @@ class Codec:
         column = np.array(rows, "int64")
         if self.kind == "fifo":
             return np.stack([column, -column], axis=1)
+        if self.kind == "large":
+            return np.repeat(column[:, None], LARGE, axis=1)
         if self.kind == "padding":
             return np.repeat(column[:, None] + 1, 1 + len(rows) % 3, axis=1)
         if self.kind == "priority":
@@ -58,6 +65,9 @@ class Codec:
     def row(self, element: Any) -> int:
         if self.kind == "fifo":
             assert element[1] == -element[0]
+            return int(element[0])
+        if self.kind == "large":
+            assert (element == element[0]).all()
             return int(element[0])
         if self.kind == "padding":
             assert (element == element[0]).all()

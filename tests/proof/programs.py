@@ -79,7 +79,7 @@ class Program(RuleBasedStateMachine):
             keep = 0
         elif capacity is not None:
             keep = min(keep, capacity - 1)
-        kind = "fifo" if self.kind in ("objects", "padding") else self.kind
+        kind = "fifo" if self.kind in ("large", "objects", "padding") else self.kind
         self.stage = Stage(self.stage_name)
         self.queue = self.codec.queue(capacity, keep)
         self.rules_of_it = Rules(kind, capacity, keep)
