@@ -9,6 +9,8 @@ import reprlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from aioqueue import CancelledError, OutOfRangeError, QueueClosedError
 from aioqueue.inputs.sources import rng
 
@@ -19,6 +21,8 @@ STRAY: Final = (asyncio.CancelledError, GeneratorExit)
 was cancelled or closed, and must not pass for the end of the run."""
 
 _ENDS: Final = (OutOfRangeError, QueueClosedError, CancelledError, StopIteration, *STRAY)
+_PLAIN: Final = frozenset({tuple, list, dict, np.ndarray, int, float, str, bytes})
+"""What needs no second look: a look at an object's interfaces costs more than all of its way."""
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 120
 
@@ -63,6 +67,8 @@ class Call:
 
     def examples_of(self, made: Any) -> Iterable[Any]:
         """The examples in what the function has returned."""
+        if type(made) in _PLAIN:
+            return (made,)
         if inspect.isgenerator(made):
             return self._many(made)
         if made is None:

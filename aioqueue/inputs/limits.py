@@ -22,7 +22,7 @@ class Window:
 
     Args:
         limit: how many items.
-        limit_bytes: how many bytes; ``None`` for no bound, and then sizes need not be told.
+        limit_bytes: how many bytes; ``None`` for no bound, and then `made` need not be told.
     """
 
     __slots__ = ("_bytes", "_limit", "_mean", "_waiting", "items", "limit_bytes")

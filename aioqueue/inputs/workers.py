@@ -110,6 +110,13 @@ class Workers(ABC):
         self._totals = totals
         self._window = window
         self._order: Reordering[Prepared] | None = Reordering() if ordered else None
+        is_counted = window.limit_bytes is not None
+        # Whether what is made has to be noted before it is enqueued.
+        self._notes_made = ordered or is_counted
+        # Whether the examples of a generator may be enqueued before the last one is made. Not if
+        # the item may be tried again, for then there would be some twice; and not if their size
+        # has to be known first.
+        self._streams = not (ordered or totals.policy.may_fail_twice or is_counted)
         self._count = count
         self._lock = threading.Lock()  # guards the window, the order, and all below
         self._is_flushing = False
@@ -134,16 +141,6 @@ class Workers(ABC):
     @abstractmethod
     def halt(self) -> None:
         """End all workers, whatever they wait for."""
-
-    @property
-    def _streams(self) -> bool:
-        """Whether the examples of a generator may be enqueued before the last one is made.
-
-        Not if the item may be tried again, for then there would be some twice; and not if their
-        size has to be known first.
-        """
-        is_counted = self._window.limit_bytes is not None
-        return self._order is None and not self._totals.policy.may_fail_twice and not is_counted
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
@@ -264,6 +261,7 @@ class ThreadWorkers(Workers):
         self._call = call
         self._turn = threading.Lock()  # to take from the source
         self._room = threading.Condition(self._lock)
+        self._is_awaited = False  # whether someone waits for room: one at most, since it is a turn
         self._halted = threading.Event()
         self._scope = sync.CancelScope()
         self._is_watched = False
@@ -318,14 +316,17 @@ class ThreadWorkers(Workers):
             self._crossing.close()
 
     def _room_came(self) -> None:
-        self._room.notify()
+        if self._is_awaited:
+            self._room.notify()
 
     def _take(self) -> Item:
         """The next item of the source."""
         with self._turn:
             with self._lock:
                 while not (self._source_ended or self._window.has_room()):
+                    self._is_awaited = True
                     self._room.wait()
+                self._is_awaited = False
                 if self._source_ended:
                     raise self._nothing_more()
                 self._window.enter()
@@ -368,7 +369,7 @@ class ThreadWorkers(Workers):
         return self._call.examples(item)
 
     def _deliver(self, prepared: Prepared) -> None:
-        if not self._made(prepared):
+        if self._notes_made and not self._made(prepared):
             return
         if self._order is None:
             self._put(prepared)
@@ -503,7 +504,7 @@ class TaskWorkers(Workers):
             await anyio.sleep(delay)
 
     async def _deliver(self, prepared: Prepared) -> None:
-        if not self._made(prepared):
+        if self._notes_made and not self._made(prepared):
             return
         if self._order is None:
             await self._put(prepared)
