@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, NoReturn, Protocol
 
 from aioqueue.elements import Columns, Row
 from aioqueue.storage.base import Held
@@ -130,6 +130,19 @@ class Attempt:
         self.lane: Lane | None = None
         self.waiter: Any = None
         self.host: Host | None = None
+
+    def raise_error(self) -> NoReturn:
+        """Raise why it failed, and let go of it.
+
+        Else the error would keep itself alive, and what was to be put in with it: its traceback
+        leads to the caller's frame, that to the attempt, and the attempt to the error.
+        """
+        error, self.error = self.error, None
+        assert error is not None
+        try:
+            raise error
+        finally:
+            del error
 
     @property
     def is_pending(self) -> bool:

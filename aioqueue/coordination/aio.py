@@ -57,6 +57,7 @@ class Coordinator(CoordinatorFace):
     _group: TaskGroup | None = None
     _soft_scopes: dict[anyio.CancelScope, None]
     _hard_stop: Gate
+    _watches_stop: bool
 
     @property
     def aio(self) -> Coordinator:
@@ -138,6 +139,7 @@ class Coordinator(CoordinatorFace):
             raise RuntimeError("this coordinator's block has been entered already")
         self._enter()
         self._soft_scopes = {}
+        self._watches_stop = False
         self._hard_stop = Gate()
         self._group = anyio.create_task_group()
         await self._group.__aenter__()
@@ -192,7 +194,8 @@ class Coordinator(CoordinatorFace):
         task = OwnTask(name, self._hard_stop.open)
         scope = anyio.CancelScope()
         if cancel_at_stop:
-            if not self._soft_scopes:
+            if not self._watches_stop:
+                self._watches_stop = True
                 self._group.start_soon(self._cancel_at_stop, name="aioqueue-coordinator-stop")
             self._soft_scopes[scope] = None
 
@@ -204,6 +207,7 @@ class Coordinator(CoordinatorFace):
             finally:
                 self._soft_scopes.pop(scope, None)
                 task.ended()
+                self._core.forget(task)
 
         self._core.register(task)
         self._group.start_soon(run, name=name)
@@ -213,7 +217,8 @@ class Coordinator(CoordinatorFace):
         # Workers that wait for their queue have been woken and end in this round of the loop, which
         # costs less than being cancelled; the others are cancelled in the next.
         await anyio.lowlevel.checkpoint()
-        scopes, self._soft_scopes = self._soft_scopes, {}  # the next one needs a new task
+        self._watches_stop = False  # whoever is started from now on needs a new task
+        scopes, self._soft_scopes = self._soft_scopes, {}
         for scope in scopes:
             scope.cancel()
 
@@ -254,10 +259,11 @@ class QueueRunner(RunnerFace):
         run = self._begin(None)
         async with anyio.create_task_group() as group:
             for plan in run.plans:
-                if plan.is_task:
-                    group.start_soon(run.loop_async, plan, name=plan.name)
-                else:
-                    run.thread(plan, daemon=True).start()
+                with run.starting([plan]):
+                    if plan.is_task:
+                        group.start_soon(run.loop_async, plan, name=plan.name)
+                    else:
+                        run.thread(plan, daemon=True).start()
             try:
                 await run.ended.wait(current_lane())
             except BaseException:
@@ -272,12 +278,14 @@ class QueueRunner(RunnerFace):
     def _start(self, coordinator: Coordinator) -> None:
         run = self._begin(coordinator._core)
         for plan in run.plans:
-            if plan.is_task:
-                coordinator._spawn(plan.name, partial(run.loop_async, plan), cancel_at_stop=True)
-            else:
-                thread = run.thread(plan, daemon=True)
-                thread.start()
-                coordinator.register(thread)
+            with run.starting([plan]):
+                if plan.is_task:
+                    body = partial(run.loop_async, plan)
+                    coordinator._spawn(plan.name, body, cancel_at_stop=True)
+                else:
+                    thread = run.thread(plan, daemon=True)
+                    thread.start()
+                    coordinator.register(thread)
 
 
 class LooperTask:

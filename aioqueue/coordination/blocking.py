@@ -187,23 +187,25 @@ class QueueRunner(RunnerFace):
         if coord is not None and not isinstance(coord, CoordinatorFace):
             raise InvalidArgumentError(f"coord: got {coord!r}; expected a Coordinator or None")
         run = self._begin(None if coord is None else coord._core)
-        threads = [run.thread(plan, daemon=daemon) for plan in run.plans if not plan.is_task]
+        threads = {
+            run.thread(plan, daemon=daemon): [plan] for plan in run.plans if not plan.is_task
+        }
         tasks = [plan for plan in run.plans if plan.is_task]
         if tasks:
-            threads.append(
-                threading.Thread(
-                    target=contextvars.copy_context().run,
-                    args=(_run_tasks, run, tasks),
-                    name=f"QueueRunnerThread-{self.name}-event-loop",
-                    daemon=daemon,
-                )
+            thread = threading.Thread(
+                target=contextvars.copy_context().run,
+                args=(_run_tasks, run, tasks),
+                name=f"QueueRunnerThread-{self.name}-event-loop",
+                daemon=daemon,
             )
-        for thread in threads:
+            threads[thread] = tasks
+        for thread, plans in threads.items():
             if coord is not None:
                 coord.register(thread)
             if start:
-                thread.start()
-        return threads
+                with run.starting(plans):
+                    thread.start()
+        return list(threads)
 
 
 def _run_tasks(run: Run, plans: list[WorkerPlan]) -> None:

@@ -12,7 +12,7 @@ import concurrent.futures
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, Final, TypeVar
 
@@ -31,9 +31,11 @@ __all__ = (
     "THE_BLOCK",
     "CoordinatorCore",
     "CoordinatorFace",
+    "add_note",
     "checked_grace",
     "current_worker_name",
     "failure_group",
+    "is_being_cancelled",
     "is_cancellation",
     "is_caused_by_stopping",
 )
@@ -62,6 +64,14 @@ def is_cancellation(error: BaseException) -> bool:
     return trio is not None and isinstance(error, trio.Cancelled)
 
 
+def is_being_cancelled() -> bool:
+    """Whether someone has cancelled the running task, and not just something that it awaits."""
+    if asyncio._get_running_loop() is None:
+        return True  # trio's own: no one else can make a `trio.Cancelled`
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
 def is_caused_by_stopping(error: BaseException) -> bool:
     """Whether an exception is what a stop itself makes workers raise."""
     if isinstance(error, BaseExceptionGroup):  # a worker's own task group has wrapped it
@@ -73,6 +83,13 @@ def failure_group(failures: list[BaseException]) -> BaseExceptionGroup[BaseExcep
     """One group of all failures; an `ExceptionGroup` if each of them is an `Exception`."""
     count = "1 failure" if len(failures) == 1 else f"{len(failures)} failures"
     return BaseExceptionGroup(f"{count} among coordinated workers", failures)
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to a failure, once; not to one that takes none, such as a frozen dataclass."""
+    with suppress(Exception):
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
 
 
 def current_worker_name() -> str:
@@ -148,6 +165,11 @@ class CoordinatorCore:
             self._workers.setdefault(id(worker), known)
         self._watch(known)
 
+    def forget(self, worker: Any) -> None:
+        """A worker has ended that reports its failures by itself: joins need not know of it."""
+        with self.lock:
+            self._workers.pop(id(worker), None)
+
     def call_on_stop(self, callback: Callable[[], None]) -> None:
         """Call back at the stop, in the thread that requests it; now, if it was requested."""
         with self.lock:
@@ -219,25 +241,28 @@ class CoordinatorCore:
             first = not self.stopped.is_open
             if error is not None and (first or not is_caused_by_stopping(error)):
                 self._record(error, worker)
-            if not first:
-                return ()
-            self._stop_time = monotonic()
-            callbacks = list(self._on_stop)
-            self._on_stop.clear()
-            self.stopped.open()  # within the lock: who calls `call_on_stop` now must see it
-        for callback in callbacks:
+            if first:
+                self._stop_time = monotonic()
+                self.stopped.open()  # within the lock: who calls `call_on_stop` now must see it
+        # One by one: what Ctrl-C leaves of them is called by the next stop, that of `__exit__` say.
+        while callback := self._next_on_stop():
             try:
                 callback()
             except Exception as failure:
                 self.request_stop(failure, worker)
         return ()
 
+    def _next_on_stop(self) -> Callable[[], None] | None:
+        with self.lock:
+            callback = next(iter(self._on_stop), None)
+            if callback is not None:
+                del self._on_stop[callback]
+            return callback
+
     def _record(self, error: BaseException, worker: str) -> None:
         if isinstance(error, BaseExceptionGroup) and all(map(self._is_known, error.exceptions)):
             return  # what a join within the block has raised
-        note = f"in {worker}" if worker == THE_BLOCK else f"in worker {worker}"
-        if note not in getattr(error, "__notes__", ()):
-            error.add_note(note)
+        add_note(error, f"in {worker}" if worker == THE_BLOCK else f"in worker {worker}")
         if not self._is_known(error):
             self._failures.append(error)
 
@@ -386,7 +411,7 @@ def checked_grace(seconds: Any) -> float:
         raise InvalidArgumentError(
             f"stop_grace_period: got {seconds!r}; expected a number of seconds"
         )
-    return float(seconds)
+    return float(max(min(seconds, threading.TIMEOUT_MAX), -threading.TIMEOUT_MAX))
 
 
 def _checked_types(

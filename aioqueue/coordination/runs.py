@@ -16,10 +16,17 @@ import contextvars
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from aioqueue.coordination.core import CoordinatorCore, is_cancellation, is_caused_by_stopping
+from aioqueue.coordination.core import (
+    CoordinatorCore,
+    add_note,
+    is_being_cancelled,
+    is_cancellation,
+    is_caused_by_stopping,
+)
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.queues import QueueFace
@@ -45,6 +52,23 @@ def is_async(op: Any) -> bool:
     return inspect.iscoroutinefunction(op) or inspect.iscoroutinefunction(
         getattr(type(op), "__call__", None)  # noqa: B004  # the method itself, not whether it is there
     )
+
+
+def _stray(plan: WorkerPlan, error: BaseException) -> RuntimeError:
+    """What a cancellation amounts to that nobody has asked of the task that it ends."""
+    stray = RuntimeError(
+        f"enqueue op {_op_name(plan.op)!r} raised {type(error).__name__}, but was not cancelled:"
+        " something that it awaits was"
+    )
+    stray.__cause__ = error
+    return stray
+
+
+def _only(error: BaseException) -> BaseException:
+    """The exception itself, out of the groups that an op's own task group puts it in."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def _op_name(op: Any) -> str:
@@ -83,6 +107,7 @@ class Run:
         self._core = core
         self._lock = threading.RLock()  # guards all below; a signal handler may stop in a move
         self._left = len(self.plans)
+        self._unstarted = set(self.plans)  # of use to who starts them only
         self._has_closed = False
         self._failure: BaseException | None = None  # the first one, or the one that came down to us
 
@@ -102,6 +127,19 @@ class Run:
             target=context.run, args=(self.loop, plan), name=plan.name, daemon=daemon
         )
 
+    @contextmanager
+    def starting(self, plans: Iterable[WorkerPlan]) -> Iterator[None]:
+        """Workers are started; if they cannot be (no thread is left, say), the whole run ends."""
+        self._unstarted.difference_update(plans)
+        try:
+            yield
+        except BaseException as error:
+            self._remember(error)
+            self.cancel()
+            for plan in [*plans, *self._unstarted]:
+                self.worker_ended(plan, None)
+            raise
+
     def loop(self, plan: WorkerPlan) -> None:
         """The life of a worker on a thread."""
         try:
@@ -118,6 +156,9 @@ class Run:
             while not self.should_stop():
                 await plan.op()
         except BaseException as error:
+            if is_cancellation(error) and not (self.stopped.is_open or is_being_cancelled()):
+                self.worker_ended(plan, _stray(plan, error))
+                return
             self.worker_ended(plan, error)
             if is_cancellation(error) or isinstance(error, GeneratorExit):
                 raise
@@ -126,17 +167,20 @@ class Run:
 
     def worker_ended(self, plan: WorkerPlan, error: BaseException | None) -> None:
         """A worker has ended, by an exception or because it was told to stop."""
-        if error is not None and not self._is_told_to_stop(plan, error):
-            if isinstance(error, self._runner.queue_closed_exception_types):
-                self._remember(error.__cause__)
-            else:
-                self._remember(error)
-                self._failed(plan.name, error)
-        with self._lock:
-            self._left -= 1
-            is_last = self._left == 0
-        if is_last:
-            self._end()
+        try:
+            if error is not None and not self._is_told_to_stop(plan, error):
+                last = _only(error)
+                if isinstance(last, self._runner.queue_closed_exception_types):
+                    self._remember(last.__cause__)
+                else:
+                    self._remember(error)
+                    self._failed(plan.name, error)
+        finally:
+            with self._lock:
+                self._left -= 1
+                is_last = self._left == 0
+            if is_last:
+                self._end()
 
     def _is_told_to_stop(self, plan: WorkerPlan, error: BaseException) -> bool:
         """Whether a worker has ended because it was stopped, cancelled or forgotten.
@@ -153,7 +197,7 @@ class Run:
             self._core.report(error, name)
             self.cancel()  # has been called already, unless that came too late to stop anything
         else:
-            error.add_note(f"in worker {name}")
+            add_note(error, f"in worker {name}")
             self._runner.exceptions_raised.append(error)
 
     def _remember(self, failure: BaseException | None) -> None:
@@ -185,6 +229,9 @@ class Run:
             except Exception as error:
                 cause = error
                 self._failed("that closes the queue", error)
+            except BaseException:
+                self._runner.queue.close(cancel_pending_enqueues=cancel, cause=cause)
+                raise
         self._runner.queue.close(cancel_pending_enqueues=cancel, cause=cause)
 
 

@@ -209,15 +209,37 @@ def when_all_ended(workers: Iterable[Worker], callback: Callable[[], object]) ->
         if is_last:
             callback()
 
-    def join_threads() -> None:
-        for thread in threads:
-            thread.join()
-        one_ended()
-
     if not left:
         callback()
         return
     if threads:
-        threading.Thread(target=join_threads, name="aioqueue-join", daemon=True).start()
+        _when_threads_ended(frozenset(threads), one_ended)
     for worker in others:
         worker.when_ended(one_ended)
+
+
+_joins: dict[frozenset[threading.Thread], list[Callable[[], object]]] = {}
+_joins_lock = threading.Lock()  # guards _joins
+
+
+def _when_threads_ended(
+    threads: frozenset[threading.Thread], callback: Callable[[], object]
+) -> None:
+    """Call back when all have ended; joins of the same threads, given up or not, share a thread."""
+    with _joins_lock:
+        callbacks = _joins.setdefault(threads, [])
+        callbacks.append(callback)
+        is_first = len(callbacks) == 1
+    if is_first:
+        threading.Thread(
+            target=_join_threads, args=(threads,), name="aioqueue-join", daemon=True
+        ).start()
+
+
+def _join_threads(threads: frozenset[threading.Thread]) -> None:
+    for thread in threads:
+        thread.join()
+    with _joins_lock:
+        callbacks = _joins.pop(threads)
+    for callback in callbacks:
+        callback()

@@ -266,31 +266,35 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
         if lane is not self._lane:
             self._lane = lane
             self._core.remember(lane)
-        lanes = machine.begin(attempt, lane)
-        if lanes:
-            deliver(lanes)
-        if attempt.state is PENDING or attempt.state is GRANTED:
-            self._budget = self._allowance = lane.allowance()
-            if len(self._core.lanes) > 1:  # our own loop is not dead
-                self._core.reap()
-            cancel_timer = None
-            if max_wait is not None:
-                cancel_timer = lane.call_later(max_wait, lambda: deliver(machine.hurry(attempt)))
-            began = perf_counter()
-            try:
-                await lane.wait(attempt)
-            except BaseException as error:
-                tell(machine.withdraw, attempt, perf_counter() - began)
-                note_rows(attempt, error)
-                raise
-            finally:
-                if cancel_timer is not None:
-                    cancel_timer()
-            lanes = machine.commit(attempt, perf_counter() - began)
+        cancel_timer = None
+        began = perf_counter()
+        try:
+            # Begun in here, as Ctrl-C outside of `asyncio.run` may strike at once: an attempt whose
+            # owner is gone must not stay in line.
+            lanes = machine.begin(attempt, lane)
             if lanes:
                 deliver(lanes)
+            if attempt.state is PENDING or attempt.state is GRANTED:
+                self._budget = self._allowance = lane.allowance()
+                if len(self._core.lanes) > 1:  # our own loop is not dead
+                    self._core.reap()
+                if max_wait is not None:
+                    cancel_timer = lane.call_later(
+                        max_wait, lambda: deliver(machine.hurry(attempt))
+                    )
+                await lane.wait(attempt)
+                lanes = machine.commit(attempt, perf_counter() - began)
+                if lanes:
+                    deliver(lanes)
+        except BaseException as error:
+            tell(machine.withdraw, attempt, perf_counter() - began)
+            note_rows(attempt, error)
+            raise
+        finally:
+            if cancel_timer is not None:
+                cancel_timer()
         if attempt.error is not None:
-            raise attempt.error
+            attempt.raise_error()
 
 
 class AsyncBatches:

@@ -322,7 +322,7 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
             if scopes:
                 unwatch(scopes, attempt)
         if attempt.error is not None:
-            raise attempt.error
+            attempt.raise_error()
 
     def _wait(
         self,

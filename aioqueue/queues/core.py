@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from contextlib import suppress
 from functools import partial
 from time import sleep
@@ -77,8 +78,10 @@ class QueueCore:
             name=self.name,
             give_way=_give_way,
         )
-        self.lock = threading.Lock()  # guards faces and lanes
-        self.faces: dict[str, Any] = {}  # world -> its face, made when first asked for
+        self.lock = threading.RLock()  # guards faces and lanes; a signal handler may close
+        # World -> its face. Faces keep the core, so it must not keep them: a queue that is dropped
+        # is to be gone at once, with all that is in it, and not when the collector comes.
+        self.faces: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self.lanes: dict[AsyncLane, None] = {}  # of the event loops whose tasks have waited here
         # Of the threads that wait now. Only ever set, popped and listed, each of which is atomic.
         self.sleepers: dict[ThreadLane, None] = {}
@@ -277,6 +280,8 @@ class QueueFace(Generic[PeerT]):
             raise InvalidArgumentError(
                 f"cancel_pending_enqueues: got {cancel_pending_enqueues!r}; expected a bool"
             )
+        if self._core.lanes and not self._machine.is_entered_here():
+            self._core.reap()  # what the dead hold would keep the end from being told
         tell(self._machine.close, cancel_pending_enqueues=cancel_pending_enqueues, cause=cause)
 
     def enqueue_nowait(self, element: Any) -> None:
@@ -325,7 +330,7 @@ class QueueFace(Generic[PeerT]):
             self._core.rouse()
             raise
         if attempt.error is not None:
-            raise attempt.error
+            attempt.raise_error()
         return attempt.state is not AttemptState.WITHDRAWN
 
     def _peer(self, world: str) -> PeerT:
@@ -337,6 +342,7 @@ class QueueFace(Generic[PeerT]):
                 face = self._peer_class.__new__(self._peer_class)
                 face._bind(core)
                 core.faces[world] = face
+                self._made = face  # kept by who made it
             return face  # type: ignore[no-any-return]
 
 
@@ -348,9 +354,10 @@ def _shape(component: Component) -> tuple[int | None, ...]:
 def note_rows(attempt: Attempt, error: BaseException) -> None:
     """Say on an interruption, which is not our own exception, how much of a batch is in."""
     if isinstance(attempt, PutMany):
-        with suppress(AttributeError):  # if its class has no room for it
+        with suppress(Exception):  # if its class has no room for it
             error.enqueued = attempt.done  # type: ignore[attr-defined]
-        error.add_note(f"enqueue_many: {attempt.done} of {attempt.n} rows are in the queue")
+        with suppress(Exception):
+            error.add_note(f"enqueue_many: {attempt.done} of {attempt.n} rows are in the queue")
 
 
 def checked_capacity(capacity: Any) -> int | None:
@@ -373,10 +380,10 @@ def checked_count(n: Any, what: str) -> int:
 
 def checked_seconds(seconds: Any, what: str) -> float:
     """Check a duration: a number of seconds, >= 0."""
-    is_number = isinstance(seconds, int | float | np.number) and not isinstance(seconds, bool)
-    if not is_number or not seconds >= 0:
+    is_number = isinstance(seconds, int | float | np.integer | np.floating)
+    if not is_number or isinstance(seconds, bool) or not seconds >= 0:
         raise InvalidArgumentError(f"{what}: got {seconds!r}; expected a number of seconds >= 0")
-    return float(seconds)
+    return float(min(seconds, threading.TIMEOUT_MAX))
 
 
 def _is_int(value: Any) -> bool:

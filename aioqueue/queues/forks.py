@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from types import TracebackType
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from aioqueue.machine import Machine
 
@@ -24,7 +24,7 @@ class Forkable(Protocol):
     kind: str
     name: str
     machine: Machine
-    lock: threading.Lock
+    lock: Any  # a `threading.RLock`, which is no class
 
 
 _queues: weakref.WeakSet[Forkable] = weakref.WeakSet()
@@ -70,7 +70,7 @@ class _RefusingLock:
 def _refuse_all() -> None:
     for queue in _queues:
         queue.machine.guard_with(_RefusingLock(queue))
-        queue.lock = threading.Lock()
+        queue.lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

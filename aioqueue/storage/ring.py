@@ -151,16 +151,17 @@ class RingStorage(Storage):
         return columns
 
     def adopt(self, held: Held, n: int) -> None:
-        is_excluded = self._own is not None or self.returned or self._segments or self._references
+        if self._own is not None or self.returned or self._segments or self._references:
+            return
         # Without arrays of the caller's, what a batch already holds has to be copied once more.
-        is_excluded = is_excluded or (held.out is None and held.count)
-        if is_excluded or n * self._row_bytes < _WORTH_ADOPTING:
+        is_in_parts = held.out is None and held.count > 0
+        if is_in_parts or n * self._row_bytes < _WORTH_ADOPTING:
             return
         try:
             fits = n if self._limit is None else min(n, self._limit)
             if fits > self._slots:  # there must be room for all when it has to be given back
                 self._grow(fits - self._count)
-            adopted = allocate(self._components, n) if held.out is None else held.target(n)
+            adopted = held.target(n) or allocate(self._components, n)
         except MemoryError:
             return
         self._read(adopted, 0, self._count)

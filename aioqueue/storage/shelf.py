@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from aioqueue.storage.columns import (
 __all__ = ("ObjectShelf", "Shelf", "ShelvedStorage", "TypedShelf")
 
 Entry = Any
+_FEWEST: Final = 64
 
 
 class Shelf(Protocol):
@@ -100,7 +101,16 @@ class TypedShelf:
         capacity: how many rows there will be at most; ``None`` lets the arrays grow, by doubling.
     """
 
-    __slots__ = ("_columns", "_components", "_free", "_handed", "_limit", "_references", "_slots")
+    __slots__ = (
+        "_columns",
+        "_components",
+        "_free",
+        "_fresh",
+        "_handed",
+        "_limit",
+        "_references",
+        "_slots",
+    )
 
     def __init__(self, components: tuple[Component, ...], capacity: int | None) -> None:
         self._components = components
@@ -108,12 +118,13 @@ class TypedShelf:
         self._slots = first_slots(components, capacity)
         self._columns = allocate(components, self._slots)
         self._references = any(column.dtype.hasobject for column in self._columns)
-        self._free = list(range(self._slots - 1, -1, -1))  # the slot freed last is used first
+        self._free: list[int] = []  # the slot freed last is used first
+        self._fresh = 0  # slots from here on have never been used, and are not listed yet
         self._handed = 0  # entries that are no slots
 
     def place(self, row: Row) -> Entry:
         if not self._free:
-            self._grow(1)
+            self._free_more(1)
         slot = self._free[-1]
         for column, value in zip(self._columns, row):  # noqa: B905  # not strict: it is quicker
             column[slot] = value
@@ -126,7 +137,7 @@ class TypedShelf:
             return [_HandedRow(exact, index) for index in range(start, stop)]
         n = stop - start
         if len(self._free) < n:
-            self._grow(n - len(self._free))
+            self._free_more(n - len(self._free))
         slots = self._free[: -n - 1 : -1]
         for column, values in zip(self._columns, columns, strict=True):
             _scatter(column, slots, values[start:stop])
@@ -186,12 +197,19 @@ class TypedShelf:
                     column[list(slots)] = None
         self._free.extend(slots)
 
+    def _free_more(self, n: int) -> None:
+        """List fresh slots, as many as have been used before: a shelf pays for what it holds."""
+        if self._fresh + n > self._slots:
+            self._grow(n)
+        stop = min(self._slots, self._fresh + max(n, self._fresh, _FEWEST))
+        self._free[:0] = range(stop - 1, self._fresh - 1, -1)
+        self._fresh = stop
+
     def _grow(self, n: int) -> None:
-        slots = grow(self._slots, self._slots + n, self._limit)
+        slots = grow(self._slots, self._fresh + n, self._limit)
         columns = allocate(self._components, slots)
         for column, larger in zip(self._columns, columns, strict=True):
             larger[: self._slots] = column
-        self._free[:0] = range(slots - 1, self._slots - 1, -1)
         self._columns, self._slots = columns, slots
 
 

@@ -114,7 +114,11 @@ def current_asyncio_lane() -> AsyncioLane:
         RuntimeError: no event loop is running in this thread.
     """
     loop = asyncio.get_running_loop()
-    lane: AsyncioLane | None = getattr(_here, "lane", None)
-    if lane is None or lane._loop is not loop:
-        lane = _here.lane = AsyncioLane(loop)
+    lanes: dict[asyncio.AbstractEventLoop, AsyncioLane] = getattr(_here, "lanes", {})
+    lane = lanes.get(loop)
+    if lane is None:
+        # One per loop, also where several take turns in a thread: queues keep every lane they meet.
+        lanes = {other: kept for other, kept in lanes.items() if not other.is_closed()}
+        lane = lanes[loop] = AsyncioLane(loop)
+        _here.lanes = lanes
     return lane

@@ -86,8 +86,9 @@ class Gate:
             while passage.state is PENDING:
                 left = None if deadline is None else deadline - perf_counter()
                 least = least_left(scopes, left) if scopes else left
-                if (least is not None and least <= 0) or not lane.wait(least):
+                if least is not None and least <= 0:
                     break
+                lane.wait(least)  # which may end a little early
             if passage.state is WITHDRAWN:
                 raise CancelledError("the wait was cancelled by its CancelScope")
         finally:

@@ -99,5 +99,7 @@ def current_trio_lane() -> TrioLane:
     token = trio.lowlevel.current_trio_token()
     lane: TrioLane | None = getattr(_here, "lane", None)
     if lane is None or lane._token is not token:
+        if lane is not None:
+            lane._is_over = True  # a thread has one run at a time; queues may forget that one
         lane = _here.lane = TrioLane(token)
     return lane

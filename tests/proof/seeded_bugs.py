@@ -108,8 +108,8 @@ BUGS = (
     Bug(
         "commit of a withdrawn attempt",  # a cancelled task keeps what it was granted
         "queues/aio.py",
-        "                tell(machine.withdraw, attempt, perf_counter() - began)\n",
-        "                tell(machine.commit, attempt, perf_counter() - began)\n",
+        "            tell(machine.withdraw, attempt, perf_counter() - began)\n",
+        "            tell(machine.commit, attempt, perf_counter() - began)\n",
     ),
     Bug(
         "leaked place",  # the place of a cancelled enqueue is never given back

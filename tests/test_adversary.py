@@ -1,0 +1,387 @@
+"""What a hostile program may do: failures without notes, Ctrl-C in callbacks, what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import gc
+import sys
+import threading
+import tracemalloc
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+import trio
+import trio.testing
+
+import aioqueue
+from aioqueue import OutOfRangeError, QueueClosedError, sync
+from aioqueue.waiting import ThreadLane
+from tests.worlds import PATIENCE, TaskWorld, spin_until, waiting
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenError(Exception):
+    """A failure that nothing can be set on, a note neither."""
+
+    code: int = 3
+
+
+class Thing:
+    """Something whose end can be seen."""
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """What is dropped must be gone without the help of the garbage collector."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class TestAFailureThatTakesNoNote:
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+    @pytest.mark.parametrize("with_coordinator", [True, False])
+    def test_is_reported_and_no_consumer_hangs(self, with_coordinator: bool) -> None:
+        queue = sync.FIFOQueue(1)
+        failure = FrozenError()
+
+        def fail() -> None:
+            raise failure
+
+        coord = sync.Coordinator() if with_coordinator else None
+        runner = sync.QueueRunner(queue, [fail])
+        runner.create_threads(coord=coord, daemon=True, start=True)
+        with pytest.raises(OutOfRangeError) as caught:
+            queue.dequeue(timeout=1)
+        assert caught.value.__cause__ is failure
+        if coord is None:
+            assert runner.exceptions_raised == [failure]
+        else:
+            with pytest.raises(ExceptionGroup) as group:
+                coord.join()
+            assert group.value.exceptions == (failure,)
+
+    def test_is_recorded_by_request_stop(self) -> None:
+        coord = sync.Coordinator()
+        coord.request_stop(FrozenError())
+        assert coord.should_stop()
+
+
+class TestCtrlCInACallback:
+    def test_the_next_stop_tells_the_others(self) -> None:
+        coord = sync.Coordinator()
+
+        def interrupted() -> None:
+            raise KeyboardInterrupt
+
+        queues = [sync.FIFOQueue(1) for _ in range(3)]
+        for index, queue in enumerate(queues):
+            sync.QueueRunner(
+                queue, [partial(queue.enqueue, 1)], cancel_op=None if index else interrupted
+            ).create_threads(coord=coord, daemon=True, start=True)
+        spin_until(lambda: all(queue.statistics().waiting_enqueues == 1 for queue in queues))
+        with pytest.raises(KeyboardInterrupt):
+            coord.request_stop()
+        coord.request_stop()
+        coord.join(stop_grace_period=PATIENCE)
+        assert all(queue.is_closed() for queue in queues)
+
+
+@pytest.mark.usefixtures("no_collector")
+class TestNothingIsKeptAlive:
+    @pytest.mark.parametrize("call", ["enqueue", "enqueue_nowait"])
+    def test_by_a_refused_enqueue(self, call: str) -> None:
+        queue = sync.FIFOQueue(1)
+        queue.close()
+        thing = Thing()
+        gone = weakref.ref(thing)
+        with pytest.raises(QueueClosedError) as caught:
+            getattr(queue, call)(thing)
+        del thing, caught
+        assert gone() is None
+
+    def test_by_a_refused_enqueue_of_a_task(self) -> None:
+        async def body() -> weakref.ref[Thing]:
+            queue = aioqueue.FIFOQueue(1)
+            queue.close()
+            thing = Thing()
+            try:
+                await queue.enqueue(thing)
+            except QueueClosedError:
+                pass
+            return weakref.ref(thing)
+
+        assert asyncio.run(body())() is None
+
+    @pytest.mark.parametrize("both", [False, True])
+    def test_by_a_queue_that_is_dropped(self, both: bool) -> None:
+        queue = sync.FIFOQueue(1)
+        if both:
+            assert queue.aio.sync is queue
+        thing = Thing()
+        gone = weakref.ref(thing)
+        queue.enqueue(thing)
+        del thing, queue
+        assert gone() is None
+
+
+class TestNothingPilesUp:
+    def test_runs_of_a_coordinator(self, task_world: TaskWorld) -> None:
+        async def body() -> None:
+            async with aioqueue.Coordinator() as coord:
+                for _ in range(20):
+                    queue = aioqueue.FIFOQueue(1)
+
+                    async def end() -> None:
+                        raise OutOfRangeError("nothing")
+
+                    coord.start(aioqueue.QueueRunner(queue, [end]))
+                    await queue.wait_closed()
+                await task_world.tick()
+                core: Any = coord._core
+                assert len(core.stopped._waiting) <= 2
+                assert len(core._workers) <= 1
+
+        task_world.run(body)
+
+    def test_joins_that_were_given_up(self) -> None:
+        async def body() -> None:
+            coord, end = aioqueue.Coordinator(), threading.Event()
+            thread = threading.Thread(target=end.wait, daemon=True)
+            thread.start()
+            coord.register(thread)
+            before = threading.active_count()
+            for _ in range(10):
+                with anyio.move_on_after(0):
+                    await coord.join()
+            assert threading.active_count() <= before + 1
+            end.set()
+            await coord.join()
+
+        asyncio.run(body())
+
+    @pytest.mark.parametrize("world", ["asyncio", "trio"])
+    def test_lanes(self, world: str) -> None:
+        """Of worlds that have ended, and of loops that take turns in one thread."""
+        queue = aioqueue.FIFOQueue(1)
+
+        async def use() -> None:
+            async with anyio.create_task_group() as group:
+                group.start_soon(queue.dequeue)
+                while waiting(queue) == 0:
+                    await anyio.lowlevel.checkpoint()
+                await queue.enqueue(1)
+
+        if world == "trio":
+            for _ in range(10):
+                trio.run(use)
+        else:
+            loops = [asyncio.new_event_loop() for _ in range(2)]
+            for _ in range(10):
+                for loop in loops:
+                    loop.run_until_complete(use())
+            for loop in loops:
+                loop.close()
+        assert len(queue._core.lanes) <= 2
+
+
+class TestADeadLoop:
+    def test_closing_gives_back_what_it_had(self) -> None:
+        """A consumer that waits already behind it is not left there for ever."""
+        queue = aioqueue.FIFOQueue(3)
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(queue.dequeue())
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # that is the point
+        loop.run_until_complete(asyncio.sleep(0))
+        got: list[Any] = []
+        consumer = threading.Thread(target=lambda: got.append(queue.sync.dequeue(timeout=1)))
+        consumer.start()
+        spin_until(lambda: waiting(queue) == 2)
+        queue.enqueue_nowait("precious")
+        loop.close()
+        queue.close()
+        consumer.join()
+        assert got == ["precious"]
+
+
+class TestARunThatCannotStart:
+    @pytest.mark.parametrize("face", ["aio", "sync"])
+    def test_ends(self, monkeypatch: pytest.MonkeyPatch, face: str) -> None:
+        """There is no thread left for the second worker."""
+        start = threading.Thread.start
+
+        def start_one(thread: threading.Thread) -> None:
+            if thread.name.endswith("-1"):
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start_one)
+        queue = sync.FIFOQueue(1)
+        ops = [lambda: queue.enqueue(1)] * 3
+        runner: Any = (
+            sync.QueueRunner(queue, ops) if face == "sync" else aioqueue.QueueRunner(queue, ops)
+        )
+        before = set(threading.enumerate())
+        try:
+            with pytest.raises((RuntimeError, ExceptionGroup)):
+                if face == "sync":
+                    runner.create_threads(daemon=True, start=True)
+                else:
+                    asyncio.run(runner.run())
+            assert queue.is_closed()
+            spin_until(lambda: set(threading.enumerate()) <= before)
+            assert repr(runner).endswith("3 workers, idle>")
+        finally:
+            queue.close(True)
+
+
+class TestStrayCancellation:
+    @pytest.mark.parametrize("with_coordinator", [True, False])
+    def test_is_a_failure_and_not_the_end_of_the_input(self, with_coordinator: bool) -> None:
+        async def body() -> None:
+            queue = aioqueue.FIFOQueue(9)
+
+            async def fetch() -> None:
+                other = asyncio.ensure_future(asyncio.sleep(60))
+                other.cancel()
+                await other
+
+            runner = aioqueue.QueueRunner(queue, [fetch])
+            with pytest.raises(ExceptionGroup, match="1 failure") as caught:
+                if with_coordinator:
+                    async with aioqueue.Coordinator() as coord:
+                        coord.start(runner)
+                        await coord.wait_for_stop()
+                else:
+                    await runner.run()
+            (failure,) = caught.value.exceptions
+            assert "'fetch' raised CancelledError, but was not cancelled" in str(failure)
+            assert isinstance(failure.__cause__, asyncio.CancelledError)
+
+        asyncio.run(asyncio.wait_for(body(), PATIENCE))
+
+
+def test_the_end_may_come_out_of_a_task_group(task_world: TaskWorld) -> None:
+    async def body() -> None:
+        queue = aioqueue.FIFOQueue(9)
+
+        async def end() -> None:
+            raise OutOfRangeError("nothing more")
+
+        async def in_a_group() -> None:
+            async with anyio.create_task_group() as group:
+                group.start_soon(end)
+
+        async with aioqueue.Coordinator() as coord:
+            coord.start(aioqueue.QueueRunner(queue, [in_a_group]))
+            await queue.wait_closed()
+
+    task_world.run(body)
+
+
+def test_a_lock_that_wakes_early_is_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows: the time is not up, and there is no scope whose deadline it could be."""
+    wait = ThreadLane.wait
+    monkeypatch.setattr(
+        ThreadLane, "wait", lambda lane, s: wait(lane, None if s is None else s / 2)
+    )
+    assert sync.Coordinator().wait_for_stop(0.001) is False
+
+
+def test_ctrl_c_leaves_no_attempt_without_an_owner() -> None:
+    """At any step of an async dequeue that is about to wait, outside of `asyncio.run`."""
+
+    async def call(queue: aioqueue.FIFOQueue, step: int) -> bool:
+        count = 0
+
+        def trace(frame: Any, event: str, _: Any) -> Callable[..., Any] | None:
+            nonlocal count
+            if frame.f_code.co_name != "_complete":
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode":
+                count += 1
+                if count == step:
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            asyncio.get_running_loop().call_soon(queue.enqueue_nowait, 1)
+            await queue.dequeue()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        return count >= step
+
+    step = 1
+    while True:
+        queue = aioqueue.FIFOQueue(1)
+        interrupted = asyncio.run(call(queue, step))
+        assert (waiting(queue), len(queue._machine._granted)) == (0, 0), step
+        if not interrupted:
+            break
+        step += 1
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), 10**400])
+def test_for_ever_is_a_time_too(seconds: float) -> None:
+    queue = sync.FIFOQueue(1)
+    queue.enqueue(1)
+    assert queue.dequeue(timeout=seconds) == 1
+    with sync.Coordinator(stop_grace_period=seconds) as coord:
+        coord.start(sync.QueueRunner(queue, [lambda: queue.enqueue(1)]))
+
+
+def test_uvloop_runs_coroutine_functions_where_it_is_installed() -> None:
+    pytest.importorskip("uvloop")
+    queue = sync.FIFOQueue(1)
+
+    async def tell() -> None:
+        await queue.aio.enqueue(type(asyncio.get_running_loop()).__module__)
+
+    with sync.Coordinator() as coord:
+        coord.start(sync.QueueRunner(queue, [tell]))
+        assert queue.dequeue(timeout=PATIENCE).startswith("uvloop")
+
+
+def test_max_wait_counts_from_the_call() -> None:
+    clock = trio.testing.MockClock(autojump_threshold=0)
+
+    async def body() -> None:
+        queue = aioqueue.FIFOQueue(5)
+        await queue.enqueue(1)
+        assert await queue.dequeue_up_to(3, max_wait=10) == [1]
+        assert trio.current_time() == pytest.approx(began + 10)
+
+    began = clock.current_time()
+    trio.run(body, clock=clock)
+
+
+def test_the_wait_of_a_cancelled_task_counts(task_world: TaskWorld) -> None:
+    async def body() -> None:
+        queue = aioqueue.FIFOQueue(5)
+        taking = await task_world.begin(queue.dequeue)
+        taking.cancel()
+        assert await taking.was_cancelled()
+        assert queue.statistics().dequeue_wait > 0
+
+    task_world.run(body)
+
+
+def test_a_large_shelf_costs_what_it_holds() -> None:
+    tracemalloc.start()
+    try:
+        sync.RandomShuffleQueue(10**6, 0, ["int8"], [()])
+        assert tracemalloc.get_traced_memory()[1] < 2 * 10**6  # of which a million are the rows
+    finally:
+        tracemalloc.stop()
