@@ -26,6 +26,7 @@ HEAD = """\
 
 Each row compares two sides that were run alternately in one invocation, and gives the median of
 the ratios with their spread. The machine is shared and noisy, so read ratios, not times.
+See [what the rows run](performance.md#what-the-benchmarks-run).
 
 ![Ratios reached and aimed at, by row](images/benchmarks.svg)
 
@@ -48,16 +49,26 @@ def machine() -> str:
     )
 
 
+def by_number(comparisons: list[Comparison]) -> list[Comparison]:
+    """Sorted by the rows' numbers; within a number as they were measured."""
+    return sorted(comparisons, key=lambda c: int(c.row.number))
+
+
+def spread(comparison: Comparison) -> str:
+    """The least and the greatest ratio, or a dash for what is measured once."""
+    return comparison.spread if len(comparison.ratios) > 1 else "—"
+
+
 def render(comparisons: list[Comparison]) -> str:
     """The page."""
     lines = [HEAD + machine(), ""]
     lines += ["| row | what | over | ratio | spread | aim | | figures |", "|" + "---|" * 8]
-    for c in comparisons:
+    for c in by_number(comparisons):
         aim = f"{'≥' if c.row.at_least else '≤'} {c.row.target:.2f}"
         figures = ", ".join(f"{name}: {figure}" for name, figure in c.figures.items())
         verdict = "met" if c.met else "**short**"
         lines.append(
-            f"| {c.row.number} | {c.row.title} | {c.row.over} | **{c.ratio:.2f}** | {c.spread}"
+            f"| {c.row.number} | {c.row.title} | {c.row.over} | **{c.ratio:.2f}** | {spread(c)}"
             f" | {aim} | {verdict} | {figures} |"
         )
     short = [c for c in comparisons if not c.met]
@@ -73,8 +84,9 @@ def draw(comparisons: list[Comparison]) -> None:
     import matplotlib
 
     matplotlib.use("svg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
+    comparisons = by_number(comparisons)
     reached = [
         c.ratio / c.row.target if c.row.at_least else c.row.target / c.ratio for c in comparisons
     ]
@@ -85,8 +97,12 @@ def draw(comparisons: list[Comparison]) -> None:
     bars = axes.barh(labels, reached, color=colours, height=0.7)
     axes.bar_label(bars, [f"{c.ratio:.2f}" for c in comparisons], padding=3, fontsize=8)
     axes.axvline(1, color="#444444", linewidth=1)
+    above = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+    axes.annotate("the aim", (1, 1), (0, 3), **above, ha="center", va="bottom", fontsize=8)
     axes.set_xscale("log")
-    axes.set_xlabel("share of the aim (log scale); figures: ratios")
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda times, _: f"×{times:g}"))
+    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+    axes.set_xlabel("how far the aim is reached (log scale); figures: ratios")
     axes.margins(y=0.01)
     axes.invert_yaxis()
     axes.tick_params(axis="y", labelsize=8)
