@@ -234,7 +234,8 @@ def summary(progress: Progress, bare: float, options: argparse.Namespace, sheet:
     return (
         f"bare threads      {bare:,.0f} images/s ({options.workers} threads, nothing else)\n"
         f"through aioqueue  {rate:,.0f} images/s ({rate / bare:.0%} of that:"
-        f" {progress.prepared:,} in {progress.seconds:.1f} s, {progress.done:,} of them taken)\n"
+        f" {progress.prepared:,} prepared in {progress.seconds:.1f} s,"
+        f" {progress.done:,} taken in batches)\n"
         f"all batches       checksum {progress.checksum:08x} for seed {options.seed}\n"
         f"contact sheet     {sheet}"
     )

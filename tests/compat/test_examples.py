@@ -25,7 +25,7 @@ PRINTED = {
     "training_loop": (
         "400 steps: y = 3.00 x + 0.50\njoin raised: ValueError: this example cannot be read\n"
     ),
-    "records_pipeline": "120 examples, each {2} times, sum 4680 of 4680\n",
+    "records_pipeline": "120 examples, each 2 times, sum 4680 of 4680\n",
 }
 
 
