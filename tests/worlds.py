@@ -59,7 +59,7 @@ __all__ = (
     "waiting",
 )
 
-AnyQueue = aio.AsyncQueue[Any]
+AnyQueue = aio.AsyncQueue
 QueueT = TypeVar("QueueT", bound=AnyQueue)
 Body = Callable[[], Coroutine[Any, Any, Any]]
 Method = Callable[..., Coroutine[Any, Any, Any]]
@@ -383,7 +383,7 @@ class _ThreadOperation(Operation):
 class AwaitedQueue:
     """The thread face of a queue; its waiting methods block, but are spelled with ``await``."""
 
-    def __init__(self, face: blocking.BlockingQueue[Any]) -> None:
+    def __init__(self, face: blocking.BlockingQueue) -> None:
         self.face = face
 
     def __getattr__(self, name: str) -> Any:

@@ -258,7 +258,7 @@ class RunnerFace:
 
     def __init__(
         self,
-        queue: QueueFace[Any],
+        queue: QueueFace,
         enqueue_ops: Iterable[EnqueueOp] | EnqueueOp,
         *,
         queue_closed_exception_types: tuple[type[BaseException], ...] = (OutOfRangeError,),

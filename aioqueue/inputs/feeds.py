@@ -45,7 +45,7 @@ class Feed:
 
     def __init__(self, source: Any) -> None:
         self.source = source
-        self.queue: sync.BlockingQueue[Any] | None = None
+        self.queue: sync.BlockingQueue | None = None
         # What others fill is taken by the face that fits the workers, whichever was given.
         self._take: Callable[[], Any] | None = None
         self._take_async: Callable[[], Awaitable[Any]] | None = None
@@ -102,7 +102,7 @@ class Crossing:
         queue: of objects; what lies between the task and the threads.
     """
 
-    def __init__(self, feed: Feed, queue: sync.BlockingQueue[Any]) -> None:
+    def __init__(self, feed: Feed, queue: sync.BlockingQueue) -> None:
         self._feed = feed
         self._queue = queue
 

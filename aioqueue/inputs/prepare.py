@@ -64,7 +64,7 @@ class AsyncPrepareRunner(_Preparing, aioqueue.QueueRunner):
     """A queue runner made by `prepare`, for an `aioqueue.Coordinator`. It runs once."""
 
     def __init__(
-        self, into: AsyncQueue[Any], workers: Workers, totals: Totals, description: str
+        self, into: AsyncQueue, workers: Workers, totals: Totals, description: str
     ) -> None:
         super().__init__(into, workers.enqueue_ops())
         self._workers = workers
@@ -76,7 +76,7 @@ class PrepareRunner(_Preparing, sync.QueueRunner):
     """A queue runner made by `prepare`, for an `aioqueue.sync.Coordinator`. It runs once."""
 
     def __init__(
-        self, into: sync.BlockingQueue[Any], workers: Workers, totals: Totals, description: str
+        self, into: sync.BlockingQueue, workers: Workers, totals: Totals, description: str
     ) -> None:
         super().__init__(into, workers.enqueue_ops())
         self._workers = workers
@@ -89,7 +89,7 @@ def prepare(
     source: Any,
     function: Callable[..., Any],
     *,
-    into: AsyncQueue[Any],
+    into: AsyncQueue,
     workers: int = 4,
     where: Where = "auto",
     ordered: bool = False,
@@ -106,7 +106,7 @@ def prepare(
     source: Any,
     function: Callable[..., Any],
     *,
-    into: sync.BlockingQueue[Any],
+    into: sync.BlockingQueue,
     workers: int = 4,
     where: Where = "auto",
     ordered: bool = False,

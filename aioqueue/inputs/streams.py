@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # `prepare` itself takes streams for a source
 
 __all__ = ("AnyQueue", "AnyRunner", "AsyncBatchStream", "BatchStream", "Pipe", "Stream")
 
-AnyQueue = AsyncQueue[Any] | sync.BlockingQueue[Any]
+AnyQueue = AsyncQueue | sync.BlockingQueue
 AnyRunner: TypeAlias = "AsyncPrepareRunner | PrepareRunner"
 
 StatisticsT = TypeVar("StatisticsT", covariant=True)
@@ -117,7 +117,7 @@ class AsyncBatchStream(Stream[StatisticsT]):
     """
 
     @property
-    def queue(self) -> AsyncQueue[Any]:
+    def queue(self) -> AsyncQueue:
         """The queue that it reads."""
         return self._pipe.queue.aio
 
@@ -156,7 +156,7 @@ class BatchStream(Stream[StatisticsT]):
     """
 
     @property
-    def queue(self) -> sync.BlockingQueue[Any]:
+    def queue(self) -> sync.BlockingQueue:
         """The queue that it reads."""
         return self._pipe.queue.sync
 

@@ -63,11 +63,11 @@ class Prepared:
         self.entered = 0  # how many examples are in the queue
 
 
-_claimed: Final[WeakSet[sync.BlockingQueue[Any]]] = WeakSet()
+_claimed: Final[WeakSet[sync.BlockingQueue]] = WeakSet()
 _claiming: Final = threading.Lock()
 
 
-def _claim(queue: sync.BlockingQueue[Any]) -> None:
+def _claim(queue: sync.BlockingQueue) -> None:
     """Note that a run fills a queue, and is going to close it.
 
     Raises:
@@ -98,7 +98,7 @@ class Workers(ABC):
     def __init__(
         self,
         feed: Feed,
-        into: AsyncQueue[Any] | sync.BlockingQueue[Any],
+        into: AsyncQueue | sync.BlockingQueue,
         totals: Totals,
         window: Window,
         *,

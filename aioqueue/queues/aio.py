@@ -9,7 +9,7 @@ runs dry still lets other tasks run, and can be cancelled. In trio every operati
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from aioqueue.attempts import GRANTED, PENDING, Attempt, Put, PutMany, QueueState, Take, UntilClosed
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
@@ -28,10 +28,8 @@ __all__ = (
     "RandomShuffleQueue",
 )
 
-PeerT = TypeVar("PeerT")
 
-
-class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
+class AsyncQueue(QueueFace):
     """What all queues of the async face can do.
 
     **Cancelled means it did not happen.** A cancelled dequeue leaves every element in the queue,
@@ -59,9 +57,10 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
         return self
 
     @property
-    def sync(self) -> PeerT:
+    def sync(self) -> blocking.BlockingQueue:
         """The blocking face of the same queue, for threads."""
-        return self._peer("sync")
+        face: blocking.BlockingQueue = self._peer("sync")
+        return face
 
     async def enqueue(self, element: Any) -> None:
         """Put one element in, waiting while the queue is full.
@@ -224,7 +223,7 @@ class AsyncQueue(QueueFace[PeerT], Generic[PeerT]):
         else:
             await self._complete(UntilClosed())
 
-    def __aiter__(self) -> AsyncQueue[PeerT]:
+    def __aiter__(self) -> Self:
         """Iterate over elements, taking each out, until the queue is closed and empty."""
         return self
 
@@ -302,7 +301,7 @@ class AsyncBatches:
 
     __slots__ = ("_drop_remainder", "_n", "_queue")
 
-    def __init__(self, queue: AsyncQueue[Any], n: int, drop_remainder: bool) -> None:
+    def __init__(self, queue: AsyncQueue, n: int, drop_remainder: bool) -> None:
         self._queue = queue
         self._n = n
         self._drop_remainder = drop_remainder
@@ -319,24 +318,44 @@ class AsyncBatches:
             raise StopAsyncIteration from None
 
 
-class FIFOQueue(FIFOKind, AsyncQueue["blocking.FIFOQueue"]):
+class FIFOQueue(FIFOKind, AsyncQueue):
     __doc__ = FIFOKind.__doc__
 
+    if TYPE_CHECKING:
 
-class RandomShuffleQueue(RandomShuffleKind, AsyncQueue["blocking.RandomShuffleQueue"]):
+        @property
+        def sync(self) -> blocking.FIFOQueue: ...
+
+
+class RandomShuffleQueue(RandomShuffleKind, AsyncQueue):
     __doc__ = RandomShuffleKind.__doc__
 
+    if TYPE_CHECKING:
 
-class PaddingFIFOQueue(PaddingFIFOKind, AsyncQueue["blocking.PaddingFIFOQueue"]):
+        @property
+        def sync(self) -> blocking.RandomShuffleQueue: ...
+
+
+class PaddingFIFOQueue(PaddingFIFOKind, AsyncQueue):
     __doc__ = PaddingFIFOKind.__doc__
 
+    if TYPE_CHECKING:
 
-class PriorityQueue(PriorityKind, AsyncQueue["blocking.PriorityQueue"]):
+        @property
+        def sync(self) -> blocking.PaddingFIFOQueue: ...
+
+
+class PriorityQueue(PriorityKind, AsyncQueue):
     __doc__ = PriorityKind.__doc__
+
+    if TYPE_CHECKING:
+
+        @property
+        def sync(self) -> blocking.PriorityQueue: ...
 
 
 # Each face makes the other one; the blocking module comes first, so it learns of this one here.
-_PAIRS: tuple[tuple[type[QueueFace[Any]], type[QueueFace[Any]]], ...] = (
+_PAIRS: tuple[tuple[type[QueueFace], type[QueueFace]], ...] = (
     (FIFOQueue, blocking.FIFOQueue),
     (RandomShuffleQueue, blocking.RandomShuffleQueue),
     (PaddingFIFOQueue, blocking.PaddingFIFOQueue),

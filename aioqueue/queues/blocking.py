@@ -8,7 +8,7 @@ have to wake it.
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from aioqueue.attempts import (
     GRANTED,
@@ -41,7 +41,7 @@ from aioqueue.waiting import (
 )
 
 if TYPE_CHECKING:
-    from aioqueue.queues import aio  # noqa: F401  # in the string subscripts at the end
+    from aioqueue.queues import aio
 
 __all__ = (
     "Batches",
@@ -52,10 +52,8 @@ __all__ = (
     "RandomShuffleQueue",
 )
 
-PeerT = TypeVar("PeerT")
 
-
-class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
+class BlockingQueue(QueueFace):
     """What all queues of the thread face can do.
 
     **Interrupted means it did not happen.** A dequeue that times out, or that Ctrl-C ends, leaves
@@ -77,9 +75,10 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
         return self
 
     @property
-    def aio(self) -> PeerT:
+    def aio(self) -> aio.AsyncQueue:
         """The async face of the same queue, for coroutines."""
-        return self._peer("aio")
+        face: aio.AsyncQueue = self._peer("aio")
+        return face
 
     def enqueue(self, element: Any, *, timeout: float | None = None) -> None:
         """Put one element in, waiting while the queue is full.
@@ -243,7 +242,7 @@ class BlockingQueue(QueueFace[PeerT], Generic[PeerT]):
         if self._machine.state is not QueueState.CLOSED:
             self._complete(UntilClosed(), "wait_closed", timeout)
 
-    def __iter__(self) -> BlockingQueue[PeerT]:
+    def __iter__(self) -> Self:
         """Iterate over elements, taking each out, until the queue is closed and empty."""
         return self
 
@@ -375,7 +374,7 @@ class Batches:
 
     __slots__ = ("_drop_remainder", "_n", "_queue")
 
-    def __init__(self, queue: BlockingQueue[Any], n: int, drop_remainder: bool) -> None:
+    def __init__(self, queue: BlockingQueue, n: int, drop_remainder: bool) -> None:
         self._queue = queue
         self._n = n
         self._drop_remainder = drop_remainder
@@ -392,17 +391,37 @@ class Batches:
             raise StopIteration from None
 
 
-class FIFOQueue(FIFOKind, BlockingQueue["aio.FIFOQueue"]):
+class FIFOQueue(FIFOKind, BlockingQueue):
     __doc__ = FIFOKind.__doc__
 
+    if TYPE_CHECKING:
 
-class RandomShuffleQueue(RandomShuffleKind, BlockingQueue["aio.RandomShuffleQueue"]):
+        @property
+        def aio(self) -> aio.FIFOQueue: ...
+
+
+class RandomShuffleQueue(RandomShuffleKind, BlockingQueue):
     __doc__ = RandomShuffleKind.__doc__
 
+    if TYPE_CHECKING:
 
-class PaddingFIFOQueue(PaddingFIFOKind, BlockingQueue["aio.PaddingFIFOQueue"]):
+        @property
+        def aio(self) -> aio.RandomShuffleQueue: ...
+
+
+class PaddingFIFOQueue(PaddingFIFOKind, BlockingQueue):
     __doc__ = PaddingFIFOKind.__doc__
 
+    if TYPE_CHECKING:
 
-class PriorityQueue(PriorityKind, BlockingQueue["aio.PriorityQueue"]):
+        @property
+        def aio(self) -> aio.PaddingFIFOQueue: ...
+
+
+class PriorityQueue(PriorityKind, BlockingQueue):
     __doc__ = PriorityKind.__doc__
+
+    if TYPE_CHECKING:
+
+        @property
+        def aio(self) -> aio.PriorityQueue: ...

@@ -13,7 +13,7 @@ import weakref
 from contextlib import suppress
 from functools import partial
 from time import sleep
-from typing import Any, ClassVar, Generic, NoReturn, TypeVar, cast
+from typing import Any, ClassVar, NoReturn, cast
 
 import numpy as np
 
@@ -36,7 +36,6 @@ __all__ = (
 
 _numbers = itertools.count(1)
 _give_way = partial(sleep, 2e-5)  # seconds: long enough for another thread to be let in
-PeerT = TypeVar("PeerT")
 
 
 class QueueCore:
@@ -155,12 +154,12 @@ class QueueCore:
             raise
 
 
-class QueueFace(Generic[PeerT]):
+class QueueFace:
     """A queue as one world sees it: here, everything that never waits."""
 
     _world: ClassVar[str]
     _kind: ClassVar[str]
-    _peer_class: ClassVar[type[QueueFace[Any]]]
+    _peer_class: ClassVar[type[QueueFace]]
 
     def __init__(self, core: QueueCore) -> None:
         self._bind(core)
@@ -333,7 +332,7 @@ class QueueFace(Generic[PeerT]):
             attempt.raise_error()
         return attempt.state is not AttemptState.WITHDRAWN
 
-    def _peer(self, world: str) -> PeerT:
+    def _peer(self, world: str) -> Any:
         """The face of the same queue in another world, made when first asked for."""
         core = self._core
         with core.lock:
@@ -343,7 +342,7 @@ class QueueFace(Generic[PeerT]):
                 face._bind(core)
                 core.faces[world] = face
                 self._made = face  # kept by who made it
-            return face  # type: ignore[no-any-return]
+            return face
 
 
 def _shape(component: Component) -> tuple[int | None, ...]:

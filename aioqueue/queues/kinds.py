@@ -12,7 +12,7 @@ from aioqueue.storage import HeapStorage, Seed, ShuffleStorage, fifo_storage, sh
 __all__ = ("FIFOKind", "PaddingFIFOKind", "PriorityKind", "RandomShuffleKind")
 
 
-class FIFOKind(QueueFace[Any]):
+class FIFOKind(QueueFace):
     """First in, first out.
 
     Args:
@@ -48,7 +48,7 @@ class FIFOKind(QueueFace[Any]):
         )
 
 
-class RandomShuffleKind(QueueFace[Any]):
+class RandomShuffleKind(QueueFace):
     """Elements leave in random order, each drawn uniformly from what is inside.
 
     Args:
@@ -104,7 +104,7 @@ class RandomShuffleKind(QueueFace[Any]):
         return self._core.keep
 
 
-class PaddingFIFOKind(QueueFace[Any]):
+class PaddingFIFOKind(QueueFace):
     """First in, first out, for components whose shapes vary: batches are padded.
 
     A batch is padded per component to the largest size in *this* batch, at the high end, with
@@ -144,7 +144,7 @@ class PaddingFIFOKind(QueueFace[Any]):
         )
 
 
-class PriorityKind(QueueFace[Any]):
+class PriorityKind(QueueFace):
     """The element with the smallest priority leaves first; equal ones leave as they came.
 
     Component 0 of every element is its priority, an int64 scalar that is not listed in ``dtypes``:

@@ -32,7 +32,7 @@ _DEQUEUE_CANCELLED: Final = "Dequeue operation was cancelled"
 _SHORT_TYPE_NAMES: Final = {"float16": "half", "float32": "float", "float64": "double"}
 _private = itertools.count()
 
-_Native = sync.BlockingQueue[Any]
+_Native = sync.BlockingQueue
 
 
 def private_name(op_name: str) -> str:
