@@ -8,6 +8,8 @@ same for threads, and one queue may be used from both at the same time.
 
 from __future__ import annotations
 
+import typing
+
 from aioqueue import sync
 from aioqueue.attempts import QueueState, Statistics
 from aioqueue.coordination.aio import Coordinator, LooperTask, QueueRunner
@@ -67,3 +69,18 @@ for _name in __all__:
     if isinstance(globals()[_name], type):
         globals()[_name].__module__ = __name__
 del _name
+
+if not typing.TYPE_CHECKING:  # else a misspelled name would have a type
+
+    def __getattr__(name: str) -> typing.Any:
+        """Import `aioqueue.inputs` when it is first asked for: the queues do without it."""
+        if name != "inputs":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib
+
+        return importlib.import_module(f"{__name__}.{name}")
+
+
+def __dir__() -> list[str]:
+    """The public names, without the modules that they come from."""
+    return sorted((*__all__, "inputs"))

@@ -7,8 +7,11 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -173,6 +176,30 @@ class TestNames:
         found = {name for name in vars(aioqueue) if not name.startswith("_")}
         others = found - set(aioqueue.__all__) - {"annotations"}
         assert all(isinstance(getattr(aioqueue, name), ModuleType) for name in others)
+
+    def test_the_input_pipeline_is_imported_when_it_is_asked_for(self) -> None:
+        program = """
+import sys
+import aioqueue
+loaded = lambda: "aioqueue.inputs" in sys.modules
+print(loaded(), "inputs" in dir(aioqueue), loaded(), aioqueue.inputs.prepare.__name__, loaded())
+"""
+        ran = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=Path(aioqueue.__file__).parents[1],
+            timeout=50,
+        )
+        assert ran.stdout.split() == ["False", "True", "False", "prepare", "True"], ran.stderr
+
+    def test_other_names_are_not_there(self) -> None:
+        with pytest.raises(AttributeError, match=r"^module 'aioqueue' has no attribute 'input'$"):
+            _ = aioqueue.input  # type: ignore[attr-defined]
+
+    def test_dir_lists_what_is_public(self) -> None:
+        assert dir(aioqueue) == sorted((*aioqueue.__all__, "inputs"))
 
 
 class TestDocumentation:
