@@ -631,9 +631,9 @@ class TestFailures:
         kind = "aioqueue.sync" if isinstance(coord, AwaitedCoordinator) else "aioqueue"
         assert repr(face) == f"<{kind}.Coordinator running, 0 failures>"
         coord.request_stop(ValueError())
-        assert repr(face) == f"<{kind}.Coordinator stopped, 1 failures>"
+        assert repr(face) == f"<{kind}.Coordinator stopped, 1 failure>"
         await group_of(coord.join())
-        assert repr(face) == f"<{kind}.Coordinator joined, 1 failures>"
+        assert repr(face) == f"<{kind}.Coordinator joined, 1 failure>"
 
     async def test_wrong_clean_types(self, world: World, make: Make) -> None:
         for wrong in (5, [5], ["ValueError"], [int]):

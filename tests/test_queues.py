@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from itertools import chain
-from typing import Any
+from typing import Any, assert_type
 
 import numpy as np
 import pytest
 
+import aioqueue
 from aioqueue.attempts import QueueState
 from aioqueue.errors import (
+    DeadlineExceededError,
     InvalidArgumentError,
     OutOfRangeError,
     QueueClosedError,
@@ -77,7 +80,10 @@ class TestConstruction:
         assert repr(queue).endswith(" 3/3, closing>")
         queue.close(cancel_pending_enqueues=True)
         assert repr(queue).endswith(" 3/3, closed>")
-        assert repr(world.fifo(None)).endswith("[objects] 0 elements, unbounded>")
+        unbounded = world.fifo(None)
+        assert repr(unbounded).endswith("[objects] 0 elements, unbounded>")
+        await unbounded.enqueue(1)
+        assert repr(unbounded).endswith("[objects] 1 element, unbounded>")
         named = world.padding(3, ["int32"], [(None,)], ["ids"])
         assert "[ids: int32[?]]" in repr(named)
         assert "[(priority, object)]" in repr(world.priority(3))
@@ -101,6 +107,73 @@ def test_both_faces_are_of_one_queue(kind: Kind) -> None:
     assert queue.statistics() == face.statistics()
     queue.close()
     assert face.is_closed()
+
+
+def test_types_tell_the_kind_and_the_face() -> None:
+    """mypy, which reads the tests too, refuses each line of these that does not hold."""
+
+    def any_async(queue: aio.AsyncQueue) -> aio.AsyncQueue:
+        assert_type(queue.sync, blocking.BlockingQueue)
+        return queue.sync.aio
+
+    def any_blocking(queue: blocking.BlockingQueue) -> blocking.BlockingQueue:
+        assert_type(queue.aio, aio.AsyncQueue)
+        return queue.aio.sync
+
+    fifo, shuffle = aio.FIFOQueue(3), aio.RandomShuffleQueue(3, 1)
+    padding, priority = aio.PaddingFIFOQueue(3, "int32", (None,)), aio.PriorityQueue(3)
+    assert assert_type(fifo.aio, aio.FIFOQueue) is fifo
+    assert assert_type(fifo.sync.sync, blocking.FIFOQueue) is fifo.sync
+    assert assert_type(fifo.sync.aio, aio.FIFOQueue) is fifo
+    assert assert_type(shuffle.sync, blocking.RandomShuffleQueue) is shuffle.sync
+    assert assert_type(shuffle.sync.aio, aio.RandomShuffleQueue) is shuffle
+    assert assert_type(padding.sync, blocking.PaddingFIFOQueue) is padding.sync
+    assert assert_type(padding.sync.aio, aio.PaddingFIFOQueue) is padding
+    assert assert_type(priority.sync, blocking.PriorityQueue) is priority.sync
+    assert assert_type(priority.sync.aio, aio.PriorityQueue) is priority
+    assert any_async(fifo) is fifo
+    assert any_blocking(fifo.sync) is fifo.sync
+
+
+@pytest.mark.parametrize("face", [aio, blocking], ids=["aio", "sync"])
+@pytest.mark.parametrize(
+    "name", ["FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue"]
+)
+def test_a_missing_argument_is_missed_by_the_class_that_was_called(name: str, face: Any) -> None:
+    with pytest.raises(TypeError, match=rf"^{name}\.__init__\(\) missing .*'capacity'"):
+        getattr(face, name)()
+
+
+@pytest.mark.parametrize(
+    ("timeout", "time", "what"),
+    [
+        (None, 0, "reached the deadline of its CancelScope"),
+        (60, 0, "reached the deadline of its CancelScope"),
+        (0, 60, "waited its timeout of 0 s"),
+        (0, None, "waited its timeout of 0 s"),
+    ],
+)
+def test_a_call_that_ends_in_time_tells_whose_time_it_was(
+    timeout: float | None, time: float | None, what: str
+) -> None:
+    queue = blocking.FIFOQueue(2, name="numbers")
+    calls: dict[str, Callable[[], object]] = {
+        "dequeue": lambda: queue.dequeue(timeout=timeout),
+        "enqueue_many": lambda: queue.enqueue_many([1, 2, 3], timeout=timeout),
+    }
+    for method, call in calls.items():
+        with (
+            aioqueue.sync.CancelScope(time),
+            pytest.raises(DeadlineExceededError, match=f"^{method} on .* 'numbers' has {what}"),
+        ):
+            call()
+    assert queue.size() == 2
+
+
+def test_iterators_over_batches_describe_themselves() -> None:
+    queue = aioqueue.FIFOQueue(3, name="numbers")
+    assert repr(queue.batches(3)) == "<aioqueue.AsyncBatches of 3 from 'numbers'>"
+    assert repr(queue.sync.batches(3)) == "<aioqueue.sync.Batches of 3 from 'numbers'>"
 
 
 def test_a_blocking_queue_has_an_async_face() -> None:

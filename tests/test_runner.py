@@ -318,8 +318,8 @@ class TestWithinACoordinator:
                     coord.start(runner)
                 with pytest.raises(RuntimeError, match="running already"):
                     await runner.run()
-                assert repr(runner).endswith("1 workers, running>")
-            assert repr(runner).endswith("1 workers, idle>")
+                assert repr(runner).endswith("1 worker, running>")
+            assert repr(runner).endswith("1 worker, idle>")
             coord.clear_stop()
             async with coord:
                 coord.start(runner)
@@ -825,6 +825,31 @@ class TestThreads:
         join_all(contextvars.copy_context().run(start))
         assert seen == ["set"] * 4
 
+    def test_a_thread_that_cannot_start_is_not_waited_for(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The coordinator knows it already; the one that was started before it ends."""
+        start = threading.Thread.start
+
+        def start_some(thread: threading.Thread) -> None:
+            if thread.name.endswith("-1"):
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        queue = sync.FIFOQueue(1)
+        coord = sync.Coordinator()
+        runner = sync.QueueRunner(queue, [lambda: queue.enqueue(1)] * 3)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start_some)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                coord.start(runner)
+        assert queue.is_closed()
+        assert not coord.should_stop()  # whoever has started it has been told
+        coord.request_stop()
+        coord.join()
+        assert coord.joined
+        assert repr(runner).endswith("idle>")
+
     def test_refuses_a_wrong_coordinator(self) -> None:
         runner = sync.QueueRunner(sync.FIFOQueue(1), [lambda: None])
         with pytest.raises(InvalidArgumentError, match=r"coord: got 5; expected a Coordinator"):
@@ -843,7 +868,13 @@ class TestArguments:
         assert runner.queue_closed_exception_types == (OutOfRangeError,)
         assert (runner.close_op, runner.cancel_op, runner.exceptions_raised) == (None, None, [])
         kind = f"{face.__name__}.QueueRunner"
-        assert repr(runner) == f"<{kind} of 'images', 1 workers, idle>"
+        assert repr(runner) == f"<{kind} of 'images', 1 worker, idle>"
+
+    def test_a_missing_one_is_missed_by_the_class_that_was_called(self, face: Any) -> None:
+        with pytest.raises(TypeError, match=r"^QueueRunner\.__init__\(\) missing"):
+            face.QueueRunner()
+        with pytest.raises(TypeError, match=r"^Coordinator\.__init__\(\) got an unexpected"):
+            face.Coordinator(grace=1)
 
     def test_takes_a_queue_of_either_face(self, face: Any) -> None:
         queue = aioqueue.FIFOQueue(1)

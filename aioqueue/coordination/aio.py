@@ -48,7 +48,8 @@ class Coordinator(CoordinatorFace):
     Args:
         clean_stop_exception_types: failures that end a run normally and are not reported; ``None``
             for ``(OutOfRangeError,)``.
-        stop_grace_period: seconds that workers have to end after a stop, when the block is left.
+        stop_grace_period: seconds that workers have to end after a stop, when the block is left
+            (120 by default).
 
     Raises:
         InvalidArgumentError: any argument is not as described.
@@ -116,8 +117,8 @@ class Coordinator(CoordinatorFace):
 
         Args:
             workers: threads, tasks or other futures, besides those that are registered or started.
-            stop_grace_period: seconds that they have to end, counted from the stop. Then tasks are
-                cancelled, and threads that still run are a failure.
+            stop_grace_period: seconds that they have to end, counted from the stop (120 by
+                default). Then tasks are cancelled, and threads that still run are a failure.
             ignore_live: such threads are not a failure.
 
         Raises:
@@ -249,7 +250,7 @@ class QueueRunner(RunnerFace):
 
         Raises:
             ExceptionGroup: the failures in ``exceptions_raised``, each with a note naming its
-                worker.
+                worker. (A `BaseExceptionGroup`, if one raised `SystemExit` or the like.)
             RuntimeError: it is running already.
 
         Cancellation:

@@ -40,7 +40,8 @@ class Coordinator(CoordinatorFace):
     Args:
         clean_stop_exception_types: failures that end a run normally and are not reported; ``None``
             for ``(OutOfRangeError,)``.
-        stop_grace_period: seconds that workers have to end after a stop, when the block is left.
+        stop_grace_period: seconds that workers have to end after a stop, when the block is left
+            (120 by default).
 
     Raises:
         InvalidArgumentError: any argument is not as described.
@@ -90,6 +91,9 @@ class Coordinator(CoordinatorFace):
             Whether a stop was requested.
 
         Raises:
+            DeadlineExceededError: the time of a `CancelScope` around the call has run out, before
+                the timeout.
+            CancelledError: such a scope was cancelled.
             InvalidArgumentError: the timeout is no number of seconds.
             RuntimeError: it would have to wait on a thread whose event loop is running.
         """
@@ -108,14 +112,17 @@ class Coordinator(CoordinatorFace):
 
         Args:
             workers: threads, tasks or other futures, besides those that are registered or started.
-            stop_grace_period: seconds that they have to end, counted from the stop. Then tasks are
-                cancelled, and threads that still run are a failure.
+            stop_grace_period: seconds that they have to end, counted from the stop (120 by
+                default). Then tasks are cancelled, and threads that still run are a failure.
             ignore_live: such threads are not a failure.
 
         Raises:
             ExceptionGroup: all failures recorded, in the order reported, each with a note that
                 names its worker; among them a `StillRunningError` that names the workers still
                 running. (A `BaseExceptionGroup`, if a worker raised `SystemExit` or the like.)
+            DeadlineExceededError: (a `TimeoutError`) the time of a `CancelScope` around the call
+                has run out; workers that it would have waited for go on.
+            CancelledError: such a scope was cancelled; they go on as well.
             InvalidArgumentError: any argument is not as described.
             RuntimeError: it would have to wait on a thread whose event loop is running.
         """

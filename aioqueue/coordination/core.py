@@ -24,6 +24,7 @@ from aioqueue.errors import (
     QueueClosedError,
     StillRunningError,
 )
+from aioqueue.queues.core import counted
 from aioqueue.waiting import Gate, loaded_trio, tell
 
 __all__ = (
@@ -81,7 +82,7 @@ def is_caused_by_stopping(error: BaseException) -> bool:
 
 def failure_group(failures: list[BaseException]) -> BaseExceptionGroup[BaseException]:
     """One group of all failures; an `ExceptionGroup` if each of them is an `Exception`."""
-    count = "1 failure" if len(failures) == 1 else f"{len(failures)} failures"
+    count = counted(len(failures), "failure")
     return BaseExceptionGroup(f"{count} among coordinated workers", failures)
 
 
@@ -270,7 +271,7 @@ class CoordinatorCore:
         return any(error is known for known in self._failures)
 
     def _watch(self, worker: Worker) -> None:
-        if worker.reports_itself:
+        if worker.keeps_error:
             worker.when_ended(lambda: self._collect(worker))
 
     def _collect(self, worker: Worker) -> None:
@@ -304,7 +305,8 @@ class CoordinatorFace:
     Args:
         clean_stop_exception_types: failures that end a run normally and are not reported; ``None``
             for ``(OutOfRangeError,)``.
-        stop_grace_period: seconds that workers have to end after a stop, when a block is left.
+        stop_grace_period: seconds that workers have to end after a stop, when a block is left (120
+            by default).
 
     Raises:
         InvalidArgumentError: any argument is not as described.
@@ -344,8 +346,8 @@ class CoordinatorFace:
     def __repr__(self) -> str:
         core = self._core
         state = "joined" if core.joined else "stopped" if core.should_stop() else "running"
-        failures = len(core.failures())
-        return f"<{type(self).__module__}.{type(self).__name__} {state}, {failures} failures>"
+        failures = counted(len(core.failures()), "failure")
+        return f"<{type(self).__module__}.{type(self).__name__} {state}, {failures}>"
 
     @property
     def joined(self) -> bool:
@@ -403,6 +405,10 @@ class CoordinatorFace:
         except BaseException:
             self._core.request_stop()
             raise
+
+
+# Python's messages about arguments name the class that the user has called.
+CoordinatorFace.__init__.__qualname__ = "Coordinator.__init__"
 
 
 def checked_grace(seconds: Any) -> float:

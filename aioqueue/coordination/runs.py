@@ -30,6 +30,7 @@ from aioqueue.coordination.core import (
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.queues import QueueFace
+from aioqueue.queues.core import counted
 from aioqueue.waiting import Gate
 
 __all__ = (
@@ -307,7 +308,8 @@ class RunnerFace:
     def __repr__(self) -> str:
         state = "running" if self._run is not None else "idle"
         kind = f"{type(self).__module__}.{type(self).__name__}"
-        return f"<{kind} of '{self.name}', {len(self.enqueue_ops)} workers, {state}>"
+        workers = counted(len(self.enqueue_ops), "worker")
+        return f"<{kind} of '{self.name}', {workers}, {state}>"
 
     @property
     def name(self) -> str:
@@ -336,6 +338,10 @@ class RunnerFace:
         with self._lock:
             if self._run is run:
                 self._run = None
+
+
+# Python's messages about arguments name the class that the user has called.
+RunnerFace.__init__.__qualname__ = "QueueRunner.__init__"
 
 
 def refuse_awaitable(what: str, result: object) -> None:

@@ -17,8 +17,8 @@ __all__ = ("OwnTask", "Worker", "as_worker", "current_task", "when_all_ended")
 class Worker(Protocol):
     """A task or thread that a coordinator waits for."""
 
-    reports_itself: bool
-    """Whether the coordinator has to ask it how it ended (`error`), when it has."""
+    keeps_error: bool
+    """Whether it keeps what it raised until someone asks for it (`error`), when it has ended."""
 
     @property
     def name(self) -> str:
@@ -43,7 +43,7 @@ class Worker(Protocol):
 class _Thread:
     """A thread: it cannot be cancelled, and it does not say how it ended."""
 
-    reports_itself = False
+    keeps_error = False
 
     def __init__(self, thread: threading.Thread) -> None:
         self.thread = thread
@@ -71,7 +71,7 @@ class _Thread:
 class _Future:
     """An asyncio task, or whatever else has the methods of a future."""
 
-    reports_itself = True
+    keeps_error = True
 
     def __init__(self, future: Any) -> None:
         self._future = future
@@ -124,7 +124,7 @@ class OwnTask:
         cancel: what cancels it, called in any thread.
     """
 
-    reports_itself = False
+    keeps_error = False
 
     def __init__(self, name: str, cancel: Callable[[], object]) -> None:
         self.name = name

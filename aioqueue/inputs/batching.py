@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import aioqueue
 from aioqueue import FIFOQueue, InvalidArgumentError, PaddingFIFOQueue, RandomShuffleQueue, sync
-from aioqueue.inputs.checks import checked_count, checked_flag
+from aioqueue.inputs.checks import checked_count, checked_flag, counted
 from aioqueue.inputs.collating import Collator
 from aioqueue.inputs.stages import (
     AnyCoordinator,
@@ -93,7 +93,8 @@ class Batching:
             self.queue.close(cancel_pending_enqueues=True)
 
     def describe(self) -> str:
-        return f"of {self.size} examples from {self.queue!r}"
+        assert self.size is not None
+        return f"of {counted(self.size, 'example')} from {self.queue!r}"
 
 
 class Prefetching:

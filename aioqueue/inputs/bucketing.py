@@ -19,7 +19,7 @@ import numpy as np
 
 import aioqueue
 from aioqueue import FIFOQueue, InvalidArgumentError, QueueClosedError, sync
-from aioqueue.inputs.checks import checked_count, checked_flag
+from aioqueue.inputs.checks import checked_count, checked_flag, counted
 from aioqueue.inputs.collating import Collator, components_of
 from aioqueue.inputs.stages import (
     AnyCoordinator,
@@ -256,11 +256,12 @@ class Bucketing:
     def describe(self) -> str:
         limit = self._limit
         what = (
-            f"at most {limit.budget} elements"
+            f"at most {counted(limit.budget or 0, 'element')}"
             if limit.sizes is None
             else f"{'/'.join(map(str, limit.sizes))} examples"
         )
-        return f"of {what} in {limit.buckets} buckets {list(limit.boundaries)} from {self.queue!r}"
+        buckets = f"{counted(limit.buckets, 'bucket')} {list(limit.boundaries)}"
+        return f"of {what} in {buckets} from {self.queue!r}"
 
     # How it is done.
 
@@ -455,7 +456,8 @@ def _checked_limit(boundaries: Any, batch_size: Any, budget: Any, to_boundary: A
     sizes = [batch_size] * count if is_one else batch_size
     if not isinstance(sizes, Sequence) or len(sizes) != count:
         raise InvalidArgumentError(
-            f"batch_size: got {batch_size!r}; expected an int, or one for each of {count} buckets"
+            f"batch_size: got {batch_size!r}; expected an int, or one for each of"
+            f" {counted(count, 'bucket')}"
         )
     checked = tuple(checked_count(size, "batch_size", least=1) for size in sizes)
     return Limit(limits, checked, None, to_boundary)

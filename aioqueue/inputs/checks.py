@@ -1,4 +1,4 @@
-"""Checks of arguments that the parts of a pipeline have in common."""
+"""Checks of arguments, and words for counts, that the parts of a pipeline have in common."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 
-__all__ = ("checked_count", "checked_flag", "is_int")
+__all__ = ("checked_count", "checked_flag", "counted", "is_int")
 
 
 def is_int(value: Any) -> bool:
@@ -35,3 +35,8 @@ def checked_flag(value: Any, what: str) -> None:
     """
     if not isinstance(value, bool):
         raise InvalidArgumentError(f"{what}: got {value!r}; expected a bool")
+
+
+def counted(n: int, noun: str) -> str:
+    """How many there are, in words: ``1 item``, ``2 items``."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

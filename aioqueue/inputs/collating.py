@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
+from aioqueue.inputs.checks import counted
 
 __all__ = ("Collator", "Component", "components_of")
 
@@ -192,7 +193,8 @@ class Collator:
                     else f"a {type(example).__name__}"
                 )
                 raise InvalidArgumentError(
-                    f"example: got {got}; the first one was a tuple of {count} components"
+                    f"example: got {got}; the first one was a tuple of"
+                    f" {counted(count, 'component')}"
                 )
             return example
 

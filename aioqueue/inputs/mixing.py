@@ -11,6 +11,7 @@ from numbers import Real
 from typing import Any, Final, Literal, TypeVar
 
 from aioqueue import InvalidArgumentError
+from aioqueue.inputs.checks import counted
 from aioqueue.inputs.sources import Entry, Source
 from aioqueue.philox import PhiloxWords
 
@@ -143,7 +144,7 @@ def _checked_weights(weights: Any, count: int) -> list[float]:
     numbers = all(isinstance(weight, Real) and 0 < float(weight) < inf for weight in found)
     if len(found) != count or not numbers or not sum(found) < inf:
         raise InvalidArgumentError(
-            f"weights: got {weights!r}; expected a number > 0 for each of {count} sources, with a"
-            " finite sum"
+            f"weights: got {weights!r}; expected a number > 0 for each of"
+            f" {counted(count, 'source')}, with a finite sum"
         )
     return [float(weight) for weight in found]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.checks import checked_count, is_int
+from aioqueue.inputs.checks import checked_count, counted, is_int
 
 __all__ = ("FailurePolicy", "OnError", "Retry")
 
@@ -133,11 +133,12 @@ class FailurePolicy:
     def too_many(self, skipped: int, ended: int, *, at_end: bool = False) -> str:
         """Why so many skipped items among those that have ended are too many; empty if not."""
         if self._most is not None and skipped > self._most:
-            return f"{skipped} items have failed, and max_failures allows {self._most}"
+            return f"{counted(skipped, 'item')} failed, and max_failures allows {self._most}"
         share = self._share
         if share is None or skipped <= share * ended or not (at_end or skipped > _TOO_FEW):
             return ""
-        return f"{skipped} of {ended} items have failed, and max_failures allows {share:.4g} of all"
+        of_all = counted(ended, "item")
+        return f"{skipped} of {of_all} failed, and max_failures allows {share:.4g} of all"
 
 
 def _checked_delay(seconds: Any) -> float:

@@ -68,7 +68,7 @@ class Stream(Generic[StatisticsT]):
 
     @property
     def name(self) -> str:
-        """The name of its queue."""
+        """What messages and worker names call it, and the queue that it reads."""
         return self._pipe.queue.name
 
     @property

@@ -10,7 +10,7 @@ from typing import IO, Any, Final, NamedTuple, overload
 import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.inputs.checks import checked_count, is_int
+from aioqueue.inputs.checks import checked_count, counted, is_int
 from aioqueue.inputs.files import StorageOptions
 from aioqueue.inputs.readers import Paths, Reader, Run
 
@@ -345,7 +345,8 @@ class _Table:
         )
         if self._uniform:
             if width is not None and parsed.shape[1] != width:
-                raise ValueError(f"it has {parsed.shape[1]} columns, and lines above have {width}")
+                has = counted(parsed.shape[1], "column")
+                raise ValueError(f"it has {has}, and lines above have {width}")
             return list(parsed)
         assert self._dtype.names is not None
         rows = list(zip(*[parsed[name] for name in self._dtype.names], strict=True))

@@ -306,6 +306,10 @@ class AsyncBatches:
         self._n = n
         self._drop_remainder = drop_remainder
 
+    def __repr__(self) -> str:
+        kind = f"{type(self).__module__}.{type(self).__name__}"
+        return f"<{kind} of {self._n} from '{self._queue.name}'>"
+
     def __aiter__(self) -> AsyncBatches:
         return self
 

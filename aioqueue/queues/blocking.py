@@ -56,9 +56,10 @@ __all__ = (
 class BlockingQueue(QueueFace):
     """What all queues of the thread face can do.
 
-    **Interrupted means it did not happen.** A dequeue that times out, or that Ctrl-C ends, leaves
-    every element in the queue, first in line; such an `enqueue` has put nothing in; such an
-    `enqueue_many` has put in a prefix, which the exception tells.
+    **Interrupted means it did not happen.** A dequeue that times out, that a `CancelScope` cancels,
+    or that Ctrl-C ends while it waits, leaves every element in the queue, first in line; such an
+    `enqueue` has put nothing in; such an `enqueue_many` has put in a prefix, which the exception
+    tells.
 
     One queue may be used from any number of threads and event loops at the same time. A call that
     would have to wait on a thread whose event loop is running raises `RuntimeError` at once.
@@ -91,7 +92,9 @@ class BlockingQueue(QueueFace):
             timeout: seconds to wait at most; ``None`` waits for ever.
 
         Raises:
-            DeadlineExceededError: (a `TimeoutError`) the timeout has run out; nothing was put in.
+            DeadlineExceededError: (a `TimeoutError`) the timeout has run out, or the time of a
+                `CancelScope` around the call; nothing was put in.
+            CancelledError: such a scope was cancelled; nothing was put in.
             QueueClosedError: `close` has been called.
             InvalidArgumentError: wrong dtype, shape or components; the queue is unchanged.
             RuntimeError: it would have to wait on a thread whose event loop is running.
@@ -116,8 +119,9 @@ class BlockingQueue(QueueFace):
             timeout: seconds to wait at most, over all rows; ``None`` waits for ever.
 
         Raises:
-            DeadlineExceededError: (a `TimeoutError`) the timeout has run out; ``enqueued`` tells
-                how many rows are in.
+            DeadlineExceededError: (a `TimeoutError`) the timeout has run out, or the time of a
+                `CancelScope` around the call; ``enqueued`` tells how many rows are in.
+            CancelledError: such a scope was cancelled; ``enqueued`` tells how many rows are in.
             QueueClosedError: `close` has been called; ``enqueued`` tells how many rows are in.
             InvalidArgumentError: wrong dtype, shape or components; the queue is unchanged.
             RuntimeError: it would have to wait on a thread whose event loop is running.
@@ -140,7 +144,9 @@ class BlockingQueue(QueueFace):
             queue of objects.
 
         Raises:
-            DeadlineExceededError: (a `TimeoutError`) the timeout has run out; nothing was taken.
+            DeadlineExceededError: (a `TimeoutError`) the timeout has run out, or the time of a
+                `CancelScope` around the call; nothing was taken.
+            CancelledError: such a scope was cancelled; nothing was taken.
             OutOfRangeError: the queue is closed and empty.
             RuntimeError: it would have to wait on a thread whose event loop is running.
         """
@@ -171,7 +177,9 @@ class BlockingQueue(QueueFace):
             ``out`` if that was given; a list of n objects in a queue of objects.
 
         Raises:
-            DeadlineExceededError: (a `TimeoutError`) the timeout has run out; nothing was taken.
+            DeadlineExceededError: (a `TimeoutError`) the timeout has run out, or the time of a
+                `CancelScope` around the call; nothing was taken.
+            CancelledError: such a scope was cancelled; nothing was taken.
             OutOfRangeError: the queue is closed and fewer than n are left; they stay.
             InvalidArgumentError: n or ``out`` is wrong, or the queue was made without shapes.
             RuntimeError: it would have to wait on a thread whose event loop is running.
@@ -205,7 +213,9 @@ class BlockingQueue(QueueFace):
             one.
 
         Raises:
-            DeadlineExceededError: (a `TimeoutError`) the timeout has run out; nothing was taken.
+            DeadlineExceededError: (a `TimeoutError`) the timeout has run out, or the time of a
+                `CancelScope` around the call; nothing was taken.
+            CancelledError: such a scope was cancelled; nothing was taken.
             OutOfRangeError: the queue is closed and empty.
             InvalidArgumentError: n or ``max_wait`` is wrong, or the queue was made without shapes.
             RuntimeError: it would have to wait on a thread whose event loop is running.
@@ -234,7 +244,9 @@ class BlockingQueue(QueueFace):
             timeout: seconds to wait at most; ``None`` waits for ever.
 
         Raises:
-            DeadlineExceededError: (a `TimeoutError`) the timeout has run out.
+            DeadlineExceededError: (a `TimeoutError`) the timeout has run out, or the time of a
+                `CancelScope` around the call.
+            CancelledError: such a scope was cancelled.
             RuntimeError: it would have to wait on a thread whose event loop is running.
         """
         if timeout is not None:
@@ -296,14 +308,15 @@ class BlockingQueue(QueueFace):
             if attempt.state is PENDING or attempt.state is GRANTED:
                 if self._core.lanes:
                     self._core.reap()
+                limit = timeout
                 if scopes:
-                    timeout = least_left(scopes, timeout)
+                    limit = least_left(scopes, timeout)
                     watch(scopes, attempt, began)
-                if timeout is None and max_wait is None:
+                if limit is None and max_wait is None:
                     while attempt.is_pending:
                         lane.wait(None)
-                else:
-                    self._wait(attempt, lane, began, method, timeout, max_wait)
+                elif not self._wait(attempt, lane, began, limit, max_wait):
+                    raise self._timed_out(attempt, method, timeout if limit == timeout else None)
                 if attempt.is_withdrawn:
                     raise self._was_cancelled(attempt, method)
                 lanes = self._machine.commit(attempt, perf_counter() - began)
@@ -328,29 +341,29 @@ class BlockingQueue(QueueFace):
         attempt: Attempt,
         lane: ThreadLane,
         began: float,
-        method: str,
-        timeout: float | None,
+        limit: float | None,
         max_wait: float | None,
-    ) -> None:
-        """Sleep until the attempt is no longer pending, or a limit has been reached.
+    ) -> bool:
+        """Sleep until the attempt is no longer pending.
 
-        Raises:
-            DeadlineExceededError: the timeout has run out; the attempt is withdrawn.
+        Returns:
+            Whether that was before the limit; if not, the attempt is withdrawn.
         """
         while attempt.is_pending:
-            limits = [seconds for seconds in (timeout, max_wait) if seconds is not None]
+            limits = [seconds for seconds in (limit, max_wait) if seconds is not None]
             waited = perf_counter() - began
             if lane.wait(min(limits) - waited if limits else None):
                 continue
             waited = perf_counter() - began
-            if timeout is not None and waited >= timeout:
+            if limit is not None and waited >= limit:
                 deliver(self._machine.withdraw(attempt, waited, if_pending=True))
                 if attempt.is_withdrawn:
-                    raise self._timed_out(attempt, method, timeout)
+                    return False
             elif max_wait is not None and waited >= max_wait:
                 max_wait = None
                 assert isinstance(attempt, Take)
                 deliver(self._machine.hurry(attempt))
+        return True
 
     def _was_cancelled(self, attempt: Attempt, method: str) -> CancelledError:
         done = attempt.done if isinstance(attempt, PutMany) else 0
@@ -360,10 +373,18 @@ class BlockingQueue(QueueFace):
             enqueued=done,
         )
 
-    def _timed_out(self, attempt: Attempt, method: str, timeout: float) -> DeadlineExceededError:
+    def _timed_out(
+        self, attempt: Attempt, method: str, timeout: float | None
+    ) -> DeadlineExceededError:
+        """Why it has failed: its own timeout; or, where that is ``None``, its `CancelScope`."""
         done = attempt.done if isinstance(attempt, PutMany) else 0
+        limit = (
+            "reached the deadline of its CancelScope"
+            if timeout is None
+            else f"waited its timeout of {timeout:.4g} s"
+        )
         return DeadlineExceededError(
-            f"{method} on {self._core.kind} '{self.name}' has waited its timeout of {timeout:.4g} s"
+            f"{method} on {self._core.kind} '{self.name}' has {limit}"
             + (f"; {done} of its rows are in" if done else ""),
             enqueued=done,
         )
@@ -378,6 +399,10 @@ class Batches:
         self._queue = queue
         self._n = n
         self._drop_remainder = drop_remainder
+
+    def __repr__(self) -> str:
+        kind = f"{type(self).__module__}.{type(self).__name__}"
+        return f"<{kind} of {self._n} from '{self._queue.name}'>"
 
     def __iter__(self) -> Batches:
         return self

@@ -31,6 +31,7 @@ __all__ = (
     "checked_capacity",
     "checked_count",
     "checked_seconds",
+    "counted",
     "note_rows",
 )
 
@@ -161,6 +162,11 @@ class QueueFace:
     _kind: ClassVar[str]
     _peer_class: ClassVar[type[QueueFace]]
 
+    def __init_subclass__(cls) -> None:
+        if "_kind" in vars(cls):
+            # Python's messages about arguments name the class that the user has called.
+            cls.__init__.__qualname__ = f"{cls._kind}.__init__"
+
     def __init__(self, core: QueueCore) -> None:
         self._bind(core)
         core.faces[self._world] = self
@@ -183,7 +189,7 @@ class QueueFace:
         except RuntimeError:  # see `forks`
             return f"<{type(self).__module__}.{core.kind} '{core.name}' of another process>"
         bound = "unbounded" if core.capacity is None else f"{size}/{core.capacity}"
-        inside = bound if core.capacity is not None else f"{size} elements, unbounded"
+        inside = bound if core.capacity is not None else f"{counted(size, 'element')}, unbounded"
         state = self._machine.state
         suffix = "" if state is QueueState.OPEN else f", {state.value}"
         return (
@@ -286,6 +292,9 @@ class QueueFace:
     def enqueue_nowait(self, element: Any) -> None:
         """Put one element in if that is possible without waiting.
 
+        Not for signal handlers and finalizers, which may have interrupted a move of the same queue;
+        `close` may be called there.
+
         Args:
             element: as for `enqueue`.
 
@@ -300,6 +309,8 @@ class QueueFace:
 
     def dequeue_nowait(self) -> Any:
         """Take one element out if that is possible without waiting.
+
+        Not for signal handlers and finalizers; see `enqueue_nowait`.
 
         Returns:
             The element, as from `dequeue`.
@@ -383,6 +394,11 @@ def checked_seconds(seconds: Any, what: str) -> float:
     if not is_number or isinstance(seconds, bool) or not seconds >= 0:
         raise InvalidArgumentError(f"{what}: got {seconds!r}; expected a number of seconds >= 0")
     return float(min(seconds, threading.TIMEOUT_MAX))
+
+
+def counted(n: int, noun: str) -> str:
+    """How many there are, in words: ``1 worker``, ``2 workers``."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _is_int(value: Any) -> bool:

@@ -101,9 +101,9 @@ class TestSkip:
     @pytest.mark.parametrize(
         ("limit", "reason"),
         [
-            (0, "1 items have failed, and max_failures allows 0"),
-            (2, "3 items have failed, and max_failures allows 2"),
-            (0.05, "4 of 40 items have failed, and max_failures allows 0.05 of all"),
+            (0, "1 item failed, and max_failures allows 0"),
+            (2, "3 items failed, and max_failures allows 2"),
+            (0.05, "4 of 40 items failed, and max_failures allows 0.05 of all"),
         ],
     )
     def test_too_many(self, limit: float, reason: str) -> None:
@@ -140,7 +140,7 @@ class TestSkip:
         with pytest.raises(ExceptionGroup) as caught:
             drained(queue, runner)
         assert (
-            "11 of 11 items have failed, and max_failures allows 0.9"
+            "11 of 11 items failed, and max_failures allows 0.9"
             in (failures_of(caught.value)[0])
         )
 
