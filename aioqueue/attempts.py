@@ -1,7 +1,7 @@
 """The words that the machine and its callers share: attempts, lanes, and what there is to see.
 
 No rules here: those are the machine's. An `Attempt` is one operation that has begun; a `Lane` is
-where its owner waits; a `Host` is what it was begun on.
+where its owner waits; a `Host` is what it was begun on, and an `OwnedLock` guards that.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, ClassVar, Final, NoReturn, Protocol
 
 from aioqueue.elements import Columns, Row
+from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.storage.base import Held
 
 __all__ = (
@@ -30,6 +32,7 @@ __all__ = (
     "AttemptState",
     "Host",
     "Lane",
+    "OwnedLock",
     "Put",
     "PutMany",
     "QueueState",
@@ -37,6 +40,8 @@ __all__ = (
     "Statistics",
     "Take",
     "UntilClosed",
+    "closed_error",
+    "out_of_range_error",
 )
 
 
@@ -60,7 +65,15 @@ CLOSED: Final = QueueState.CLOSED
 
 
 class AttemptState(enum.Enum):
-    """What has become of an attempt; the module's docstring draws the moves."""
+    """What has become of an attempt::
+
+    PENDING ──► GRANTED ──► DONE          its owner runs on and commits it
+       │           ├──────► WITHDRAWN     its owner was cancelled in between: all is put back
+       │           └──────► FAILED        (an enqueue only) closed with its enqueues cancelled
+       ├──────────────────► DONE          granted and committed in one step
+       ├──────────────────► FAILED        closed, and it can never be satisfied
+       └──────────────────► WITHDRAWN     its owner was cancelled or timed out
+    """
 
     PENDING = "pending"
     GRANTED = "granted"
@@ -74,6 +87,31 @@ GRANTED: Final = AttemptState.GRANTED
 DONE: Final = AttemptState.DONE
 FAILED: Final = AttemptState.FAILED
 WITHDRAWN: Final = AttemptState.WITHDRAWN
+
+
+class OwnedLock(Protocol):
+    """A lock that knows whether the calling thread holds it, as `threading.RLock` does."""
+
+    def acquire(self, blocking: bool = True, /) -> bool:
+        """Take it, waiting for it or not; tell whether it was taken."""
+
+    def release(self) -> None:
+        """Let go of it."""
+
+    def _is_owned(self) -> bool:
+        """Whether the calling thread holds it."""
+
+    def __enter__(self) -> bool:
+        """Take it."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        """Let go of it."""
 
 
 class Lane(Protocol):
@@ -244,3 +282,28 @@ class Statistics:
     """Seconds that enqueues which have ended had waited, in total."""
     dequeue_wait: float
     """Seconds that dequeues which have ended had waited, in total."""
+
+
+def closed_error(kind: str, name: str, attempt: Put | PutMany | None) -> QueueClosedError:
+    """What an enqueue is told by a closed queue, of a kind and name; None: it did not wait."""
+    if attempt is None:
+        return QueueClosedError(f"{kind} '{name}' is closed", queue=name)
+    text = f"{kind} '{name}' was closed while this enqueue was waiting"
+    if not isinstance(attempt, PutMany):
+        return QueueClosedError(text, queue=name)
+    text += f"; {attempt.done} of its {attempt.n} rows are in"
+    return QueueClosedError(text, queue=name, enqueued=attempt.done)
+
+
+def out_of_range_error(
+    kind: str, name: str, attempt: Take, *, remaining: int, held: int
+) -> OutOfRangeError:
+    """What a dequeue is told by a closed queue, which has less than it needs."""
+    return OutOfRangeError(
+        f"{kind} '{name}' is closed and has insufficient elements"
+        f" (requested {attempt.n}, current size {remaining})",
+        queue=name,
+        requested=attempt.n,
+        remaining=remaining,
+        held=held,
+    )

@@ -6,18 +6,10 @@ told what happened (an attempt begins, is withdrawn, is committed, is in a hurry
 closed) and it returns what to do: the *lanes* to kick, in which the callers of ended attempts wait.
 Whoever called the machine kicks them after the lock is released.
 
-**Attempts.** One enqueue or dequeue that has begun and not yet ended is an `Attempt`::
-
-    PENDING ──► GRANTED ──► DONE          its owner runs on and commits it
-       │           ├──────► WITHDRAWN     its owner was cancelled in between: all is put back
-       │           └──────► FAILED        (an enqueue only) closed with cancel_pending_enqueues
-       ├──────────────────► DONE          granted and committed in one step
-       ├──────────────────► FAILED        closed, and it can never be satisfied
-       └──────────────────► WITHDRAWN     its owner was cancelled or timed out
-
-Attempts of one side proceed strictly in the order in which they began: only the first may move,
-even if a later, smaller one could be satisfied. After every change enqueues are tried before
-dequeues, until nothing more can move (`_flush`).
+**Attempts.** One enqueue or dequeue that has begun and not yet ended is an `Attempt`, whose moves
+`AttemptState` draws. Attempts of one side proceed strictly in the order in which they began:
+only the first may move, even if a later, smaller one could be satisfied. After every change
+enqueues are tried before dequeues, until nothing more can move (`_flush`).
 
 **Grant and commit.** In asyncio a caller can be cancelled after it was chosen and before it runs.
 So its attempt is first *granted* and ends when its owner *commits*. A granted dequeue holds its
@@ -51,8 +43,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from types import TracebackType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from aioqueue.attempts import (
     CLOSED,
@@ -68,49 +59,26 @@ from aioqueue.attempts import (
     Attempt,
     AttemptState,
     Lane,
+    OwnedLock,
     Put,
     PutMany,
     QueueState,
     Statistics,
     Take,
     UntilClosed,
+    closed_error,
+    out_of_range_error,
 )
 from aioqueue.elements import Columns, Row
-from aioqueue.errors import OutOfRangeError, QueueClosedError
+from aioqueue.errors import QueueClosedError
 from aioqueue.storage.base import Storage
 
-__all__ = ("NOTHING", "Machine", "OwnedLock")
+__all__ = ("NOTHING", "Machine")
 
 NOTHING: Final = object()
 """What a try returns that could not be made without waiting or waking someone."""
 
 _INFINITY: Final = float("inf")
-_PATIENCE: Final = 100
-
-
-class OwnedLock(Protocol):
-    """A lock that knows whether the calling thread holds it, as `threading.RLock` does."""
-
-    def acquire(self, blocking: bool = True, /) -> bool:
-        """Take it, waiting for it or not; tell whether it was taken."""
-
-    def release(self) -> None:
-        """Let go of it."""
-
-    def _is_owned(self) -> bool:
-        """Whether the calling thread holds it."""
-
-    def __enter__(self) -> bool:
-        """Take it."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
-        """Let go of it."""
 
 
 class Machine:
@@ -124,7 +92,7 @@ class Machine:
             (``min_after_dequeue``).
         kind: the queue's class, for messages.
         name: the queue's name, for messages.
-        give_way: lets other threads run for a moment.
+        enter: takes the lock for the quick way when another thread was found to have it.
     """
 
     __slots__ = (
@@ -138,7 +106,7 @@ class Machine:
         "_enqueue_wait",
         "_enqueued",
         "_enqueues",
-        "_give_way",
+        "_enter",
         "_granted",
         "_keep",
         "_lock",
@@ -163,9 +131,9 @@ class Machine:
         keep: int = 0,
         kind: str = "Queue",
         name: str = "queue",
-        give_way: Callable[[], object] = bool,
+        enter: Callable[[OwnedLock], object] = lambda lock: lock.acquire(),
     ) -> None:
-        self._give_way = give_way
+        self._enter = enter
         self.storage = storage
         self.kind = kind
         self.name = name
@@ -200,7 +168,7 @@ class Machine:
         """Put a row in, if that concerns no one else."""
         try:
             if not self._lock.acquire(False):
-                self._enter()
+                self._enter(self._lock)
             fits = len(self.storage) < self._quick_in
             if fits:
                 self._put(row)
@@ -215,7 +183,7 @@ class Machine:
         """Take a row out, if that concerns no one else; else return `NOTHING`."""
         try:
             if not self._lock.acquire(False):
-                self._enter()
+                self._enter(self._lock)
             row = self._take() if len(self.storage) > self._quick_out else NOTHING
             self._lock.release()
         except BaseException:
@@ -250,20 +218,6 @@ class Machine:
         So it is in a signal handler or a finalizer, and must leave its own move to another thread.
         """
         return self._lock._is_owned()
-
-    def _enter(self) -> None:
-        """Take the lock, which another thread has.
-
-        It was interrupted in the middle of its move, which takes a microsecond, so it is given way.
-        To wait for the lock itself would be worse: whoever waits is handed it, and then waits for
-        the interpreter; meanwhile the one that has the interpreter finds the lock taken, and waits
-        in turn. From then on every move would cost a switch of threads.
-        """
-        for _ in range(_PATIENCE):
-            self._give_way()
-            if self._lock.acquire(False):
-                return
-        self._lock.acquire()
 
     def _let_go(self) -> None:
         if self._lock._is_owned():
@@ -503,13 +457,10 @@ class Machine:
         if attempt.state is not PENDING:
             return True  # Ctrl-C struck before it could leave the line
         storage, held = self.storage, attempt.held
-        is_closed = self._state is CLOSED
-        available = len(storage) + len(storage.returned)
-        if not is_closed:
-            available -= self._keep
         wanted: int | None = attempt.n - held.count
+        available = self._available()
         if available < attempt.n - held.count:
-            if is_closed and self._nothing_comes_back(attempt, available):
+            if self._state is CLOSED and self._nothing_comes_back(attempt, available):
                 wanted = self._last_rows(attempt)
             elif attempt.hurried and available + held.count > 0:
                 wanted = max(available, 0)
@@ -617,14 +568,7 @@ class Machine:
         held = attempt.held.count + claimed
         self.storage.release(attempt.held)
         remaining = self.storage.size
-        error = OutOfRangeError(
-            f"{self.kind} '{self.name}' is closed and has insufficient elements"
-            f" (requested {attempt.n}, current size {remaining})",
-            queue=self.name,
-            requested=attempt.n,
-            remaining=remaining,
-            held=held,
-        )
+        error = out_of_range_error(self.kind, self.name, attempt, remaining=remaining, held=held)
         error.__cause__ = self._cause
         self._fail(attempt, error, lanes)
 
@@ -713,13 +657,7 @@ class Machine:
         self._finish(attempt, FAILED, lanes)
 
     def _closed_error(self, attempt: Put | PutMany | None = None) -> QueueClosedError:
-        done = attempt.done if isinstance(attempt, PutMany) else 0
-        text = f"{self.kind} '{self.name}' is closed"
-        if attempt is not None:
-            text = f"{self.kind} '{self.name}' was closed while this enqueue was waiting"
-        if isinstance(attempt, PutMany):
-            text += f"; {done} of its {attempt.n} rows are in"
-        error = QueueClosedError(text, queue=self.name, enqueued=done)
+        error = closed_error(self.kind, self.name, attempt)
         error.__cause__ = self._cause
         return error
 
@@ -731,23 +669,20 @@ class Machine:
 
     def _set_bounds(self) -> None:
         """Say how full the storage may be for the quick way in and out."""
-        storage = self.storage
+        storage, head = self.storage, None
         quick_in: float = -1
         quick_out: float = _INFINITY
-        self._batch_waits = False
         if self._dequeues:
             head = next(iter(self._dequeues))
-            self._batch_waits = storage.progressive and not head.single
-        if self._enqueues or storage.returned:
-            self._quick_in, self._quick_out = quick_in, quick_out
-            return
-        if not self._places and self._state is OPEN:
-            quick_in = self._capacity
-            if self._dequeues:
-                # One row less than the head needs; none at all if it wants to see each.
-                waits_for_each = storage.eager or head.hurried
-                enough = 0 if waits_for_each else self._keep + head.n - head.held.count - 1
-                quick_in = min(quick_in, enough)
-        if not self._dequeues:
-            quick_out = 0 if self._state is CLOSED else self._keep
+        self._batch_waits = head is not None and storage.progressive and not head.single
+        if not (self._enqueues or storage.returned):
+            if not self._places and self._state is OPEN:
+                quick_in = self._capacity
+                if head is not None:
+                    # One row less than the head needs; none at all if it wants to see each.
+                    waits_for_each = storage.eager or head.hurried
+                    enough = 0 if waits_for_each else self._keep + head.n - head.held.count - 1
+                    quick_in = min(quick_in, enough)
+            if head is None:
+                quick_out = 0 if self._state is CLOSED else self._keep
         self._quick_in, self._quick_out = quick_in, quick_out

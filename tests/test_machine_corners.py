@@ -20,6 +20,7 @@ from aioqueue.elements import Component
 from aioqueue.errors import QueueClosedError
 from aioqueue.machine import Machine
 from aioqueue.storage import ObjectStorage, RingStorage
+from aioqueue.waiting import base, enter
 from tests.explorer import FakeLock
 from tests.test_machine import (
     DONE,
@@ -375,12 +376,13 @@ class TakenLock(FakeLock):
 
 @pytest.mark.parametrize(("refusals", "ways", "blocked"), [(0, 0, 0), (3, 3, 0), (1000, 100, 1)])
 def test_the_quick_way_gives_way_to_whoever_has_the_lock(
-    refusals: int, ways: int, blocked: int
+    monkeypatch: pytest.MonkeyPatch, refusals: int, ways: int, blocked: int
 ) -> None:
     """For some time; then it waits for the lock, lest it tries for ever."""
     lock = TakenLock(refusals)
-    given: list[None] = []
-    machine = Machine(ObjectStorage(), lock, give_way=lambda: given.append(None))
+    given: list[float] = []
+    monkeypatch.setattr(base, "sleep", given.append)
+    machine = Machine(ObjectStorage(), lock, enter=enter)
     assert machine.try_enqueue(1)
     assert (len(given), lock.blocked, lock.depth) == (ways, blocked, 0)
     assert machine.try_dequeue() == 1

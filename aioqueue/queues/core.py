@@ -11,19 +11,26 @@ import itertools
 import threading
 import weakref
 from contextlib import suppress
-from functools import partial
-from time import sleep
 from typing import Any, ClassVar, NoReturn, cast
 
 import numpy as np
 
-from aioqueue.attempts import Attempt, AttemptState, Put, PutMany, QueueState, Statistics, Take
+from aioqueue.attempts import (
+    Attempt,
+    AttemptState,
+    OwnedLock,
+    Put,
+    PutMany,
+    QueueState,
+    Statistics,
+    Take,
+)
 from aioqueue.elements import Columns, Component, Spec
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull
-from aioqueue.machine import NOTHING, Machine, OwnedLock
+from aioqueue.machine import NOTHING, Machine
 from aioqueue.queues.forks import refuse_in_forks
 from aioqueue.storage import Storage
-from aioqueue.waiting import AsyncLane, ThreadLane, deliver, tell, withdraw_all
+from aioqueue.waiting import AsyncLane, ThreadLane, deliver, enter, tell, withdraw_all
 
 __all__ = (
     "QueueCore",
@@ -36,7 +43,6 @@ __all__ = (
 )
 
 _numbers = itertools.count(1)
-_give_way = partial(sleep, 2e-5)  # seconds: long enough for another thread to be let in
 
 
 class QueueCore:
@@ -76,7 +82,7 @@ class QueueCore:
             keep=keep,
             kind=kind,
             name=self.name,
-            give_way=_give_way,
+            enter=enter,
         )
         self.lock = threading.RLock()  # guards faces and lanes; a signal handler may close
         # World -> its face. Faces keep the core, so it must not keep them: a queue that is dropped

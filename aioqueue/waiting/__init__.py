@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from aioqueue.waiting.aio import current_asyncio_lane
-from aioqueue.waiting.base import AsyncLane, deliver, tell, withdraw_all
+from aioqueue.waiting.base import AsyncLane, deliver, enter, tell, withdraw_all
 from aioqueue.waiting.gate import Gate
 from aioqueue.waiting.scopes import CancelScope, current_scopes, least_left, unwatch, watch
 from aioqueue.waiting.threads import ThreadLane
@@ -23,6 +23,7 @@ __all__ = (
     "current_lane",
     "current_scopes",
     "deliver",
+    "enter",
     "in_event_loop",
     "least_left",
     "loaded_trio",

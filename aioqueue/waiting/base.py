@@ -12,11 +12,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Protocol
+from time import sleep
+from typing import Any, Final, Protocol
 
-from aioqueue.attempts import Attempt, Lane
+from aioqueue.attempts import Attempt, Lane, OwnedLock
 
-__all__ = ("AsyncLane", "KickableLane", "deliver", "tell", "withdraw_all")
+__all__ = ("AsyncLane", "KickableLane", "deliver", "enter", "tell", "withdraw_all")
+
+_WAY: Final = 2e-5  # seconds: long enough for another thread to be let in
+_PATIENCE: Final = 100
 
 
 class KickableLane(Lane, Protocol):
@@ -64,6 +68,21 @@ class _Enterable(Protocol):
 
     def is_entered_here(self) -> bool:
         """Whether the calling thread holds the lock already."""
+
+
+def enter(lock: OwnedLock) -> None:
+    """Take the lock of a machine, which another thread was found to have.
+
+    That thread was interrupted in the middle of its move, which takes a microsecond, so it is given
+    way. To wait for the lock itself would be worse: whoever waits is handed it, and then waits for
+    the interpreter; meanwhile the one that has the interpreter finds the lock taken, and waits in
+    turn. From then on every move would cost a switch of threads.
+    """
+    for _ in range(_PATIENCE):
+        sleep(_WAY)
+        if lock.acquire(False):
+            return
+    lock.acquire()
 
 
 def deliver(lanes: Iterable[Lane], *, from_anywhere: bool = False) -> None:
