@@ -47,6 +47,12 @@ __all__ = ("Round", "Soak", "Tally", "main")
 ROWS = (1, 1, 1, 3, 30, 300, 3000)
 """How many rows one call moves, each as likely as the others."""
 
+WIDE = 32
+"""Numbers in a wide row."""
+
+UNTOUCHED = -1
+"""No id."""
+
 LIMITS = (None, None, 0.0, 1e-4, 1e-3)
 """Seconds after which a call is cut short."""
 
@@ -102,8 +108,10 @@ class Round:
         self.kind = draw.choice(KINDS)
         capacity = draw.choice((1, 2, 10, 100, 1000, 10_000))
         self.queue: Any
+        # Wide rows make batches large enough to lend the queue their arrays while they wait.
+        self.width = draw.choice((1, WIDE)) if self.kind == "FIFOQueue" else 1
         if self.kind == "FIFOQueue":
-            self.queue = sync.FIFOQueue(capacity, "int64", ())
+            self.queue = sync.FIFOQueue(capacity, "int64", (self.width,))
         elif self.kind == "PaddingFIFOQueue":
             self.queue = sync.PaddingFIFOQueue(capacity, "int64", [(None,)])
         elif self.kind == "PriorityQueue":
@@ -127,10 +135,16 @@ class Round:
             return ids, ids[:, None]
         if self.kind == "PriorityQueue":
             return ids, ((ids * draw.getrandbits(16)) % 1000, ids)
+        if self.kind == "FIFOQueue":
+            return ids, np.repeat(ids[:, None], self.width, axis=1)
         return ids, ids
 
     def ids(self, batch: Any) -> NDArray[np.int64]:
         ids = batch[1] if self.kind == "PriorityQueue" else batch
+        if self.kind == "FIFOQueue":
+            if (ids != ids[:, :1]).any():
+                raise AssertionError(f"{self!r}: rows are mixed up: {ids}")
+            ids = ids[:, 0].copy()
         return np.asarray(ids).reshape(-1)
 
     def check_order(self, ids: NDArray[np.int64]) -> None:
@@ -169,18 +183,25 @@ class Round:
 
     def consume(self, worker: int, tally: Tally) -> None:
         draw = random.Random(self.seed * 1000 + worker)
+        lent = np.full((max(ROWS), self.width), UNTOUCHED)
         while True:
             n = min(draw.choice(ROWS), self.most)
             scope = self.scopes[worker] = sync.CancelScope()
+            if (lent != UNTOUCHED).any():
+                raise AssertionError(f"{self!r}: arrays were written to that are not lent any more")
+            takes = [self.queue.dequeue_many, self._up_to]
+            if self.kind == "FIFOQueue":
+                takes.append(partial(self.queue.dequeue_many, out=lent[:n]))
             try:
                 with scope:
-                    take = self.queue.dequeue_many if draw.random() < 0.5 else self._up_to
-                    ids = self.ids(take(n, timeout=draw.choice(LIMITS)))
+                    ids = self.ids(draw.choice(takes)(n, timeout=draw.choice(LIMITS)))
             except (DeadlineExceededError, CancelledError):
                 tally.cut_short += 1
                 continue
             except OutOfRangeError:
                 return
+            finally:
+                lent[:n] = UNTOUCHED
             self.check_order(ids)
             tally.add(ids)
 
