@@ -73,19 +73,23 @@ class Window:
 
 
 def size_of(examples: Iterable[Any]) -> int:
-    """About how many bytes some examples take: the arrays and strings in them."""
+    """About how many bytes some examples take: the arrays and strings in them.
+
+    A container that is met again, in itself perhaps, is counted once.
+    """
     total = 0
     pending = list(examples)
+    containers: dict[int, Any] = {}  # those met so far, by identity
     while pending:
         thing = pending.pop()
         if isinstance(thing, np.ndarray):
             total += thing.nbytes
         elif isinstance(thing, str | bytes | bytearray):
             total += len(thing)
-        elif isinstance(thing, tuple | list):
-            pending.extend(thing)
-        elif isinstance(thing, dict):
-            pending.extend(thing.values())
+        elif isinstance(thing, tuple | list | dict):
+            if id(thing) not in containers:
+                containers[id(thing)] = thing
+                pending.extend(thing.values() if isinstance(thing, dict) else thing)
         else:
             size = getattr(thing, "nbytes", None)
             total += size if isinstance(size, int) else sys.getsizeof(thing, 64)
