@@ -386,17 +386,8 @@ class ThreadWorkers(Workers):
         self._left(prepared)
 
     def _put_each(self, prepared: Prepared) -> None:
-        examples = iter(prepared.examples)
-        while True:
-            try:
-                example = next(examples)
-            except StopIteration:
-                return
-            except (Exception, *STRAY) as error:  # only where they are enqueued as they are made
-                if self._halted.is_set():
-                    raise self._nothing_more() from error
-                self._refused(prepared, error)
-                return
+        examples = prepared.examples
+        for example in examples if type(examples) is tuple else self._as_made(prepared):
             try:
                 self._enqueue(example)
             except QueueClosedError:
@@ -405,6 +396,21 @@ class ThreadWorkers(Workers):
                 self._refused(prepared, error)
                 return
             prepared.entered += 1
+
+    def _as_made(self, prepared: Prepared) -> Iterator[Any]:
+        """The examples that a generator is making; if it fails, so has the item."""
+        examples = iter(prepared.examples)
+        while True:
+            try:
+                example = next(examples)
+            except StopIteration:
+                return
+            except (Exception, *STRAY) as error:
+                if self._halted.is_set():
+                    raise self._nothing_more() from error
+                self._refused(prepared, error)
+                return
+            yield example  # out of the `try`: what closes us is no failure of the generator
 
     def _close_source(self) -> None:
         try:

@@ -89,6 +89,23 @@ class TestSkip:
         (first, *_) = runners[0].quarantine
         assert "InvalidArgumentError: component 0: got an array float64[4]" in first.error
 
+    def test_what_a_generator_makes_is_refused_once(self) -> None:
+        """The generator is then left, which is no second failure."""
+
+        def make(number: int) -> Iterator[Any]:
+            yield number
+            yield "not a number"
+            yield number
+
+        queue = sync.FIFOQueue(8, "int64", ())
+        runner = prepare([5], make, into=queue, workers=1)
+        with pytest.raises(ExceptionGroup) as caught:
+            drained(queue, runner)
+        (failure,) = failures_of(caught.value)
+        assert failure.startswith("InvalidArgumentError")
+        assert failure.count("while preparing item 5") == 1
+        assert runner.statistics().examples == 1
+
     def test_an_item_enters_whole_or_not_at_all(self) -> None:
         def make(number: int) -> Iterator[int]:
             yield number
@@ -140,8 +157,7 @@ class TestSkip:
         with pytest.raises(ExceptionGroup) as caught:
             drained(queue, runner)
         assert (
-            "11 of 11 items failed, and max_failures allows 0.9"
-            in (failures_of(caught.value)[0])
+            "11 of 11 items failed, and max_failures allows 0.9" in (failures_of(caught.value)[0])
         )
 
 
