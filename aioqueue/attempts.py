@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, NoReturn, Protocol
 
 from aioqueue.elements import Columns, Row
-from aioqueue.errors import OutOfRangeError, QueueClosedError
+from aioqueue.errors import OutOfRangeError, QueueClosedError, counted
 from aioqueue.storage.base import Held
 
 __all__ = (
@@ -291,7 +291,7 @@ def closed_error(kind: str, name: str, attempt: Put | PutMany | None) -> QueueCl
     text = f"{kind} '{name}' was closed while this enqueue was waiting"
     if not isinstance(attempt, PutMany):
         return QueueClosedError(text, queue=name)
-    text += f"; {attempt.done} of its {attempt.n} rows are in"
+    text += f"; {attempt.done} of its {counted(attempt.n, 'row')} are in"
     return QueueClosedError(text, queue=name, enqueued=attempt.done)
 
 

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from aioqueue.errors import InvalidArgumentError
+from aioqueue.errors import InvalidArgumentError, counted
 
 __all__ = (
     "Columns",
@@ -401,8 +401,8 @@ class ElementSpec:
         for component, column in zip(self.components, columns, strict=True):
             if len(column) != n:
                 raise InvalidArgumentError(
-                    f"batch: got {len(column)} rows for component {component.label} and {n} for"
-                    f" component {self.components[0].label}; expected as many for each"
+                    f"batch: got {counted(len(column), 'row')} for component {component.label}"
+                    f" and {n} for component {self.components[0].label}; expected as many for each"
                 )
         if self.rows_private:
             # Transposed once: such rows are stored one by one.
@@ -442,12 +442,13 @@ class ElementSpec:
             return [given[name] for name in self.names]
         if not isinstance(given, tuple | list) or len(given) != len(self.components):
             got = (
-                f"{len(given)} components"
+                counted(len(given), "component")
                 if isinstance(given, tuple | list)
                 else f"{_short(given)}, no tuple"
             )
             raise InvalidArgumentError(
-                f"{what}: got {got}; expected a tuple of {len(self.components)} components ({self})"
+                f"{what}: got {got}; expected a tuple of"
+                f" {counted(len(self.components), 'component')} ({self})"
             )
         return given
 
@@ -540,7 +541,8 @@ def _checked_shapes(shapes: Any, count: int, ragged: bool) -> list[Shape | None]
     listed = [shapes] if count == 1 and all(map(_is_size, shapes)) else list(shapes)
     if len(listed) != count:
         raise InvalidArgumentError(
-            f"shapes: got {shapes!r}, {len(listed)} shapes; expected {count}, one per dtype"
+            f"shapes: got {shapes!r}, {counted(len(listed), 'shape')};"
+            f" expected {count}, one per dtype"
         )
     for shape in listed:
         if not isinstance(shape, list | tuple) or not all(map(_is_size, shape)):

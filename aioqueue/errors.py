@@ -47,6 +47,7 @@ __all__ = (
     "QueueFull",
     "StillRunningError",
     "WorkerDiedError",
+    "counted",
 )
 
 if TYPE_CHECKING or sys.version_info < (3, 13):
@@ -58,6 +59,11 @@ else:
 
     class _ShutDown(asyncio.QueueShutDown, stdlib_queue.ShutDown):
         """Both of the classes that Python 3.13 raises from a queue that was shut down."""
+
+
+def counted(n: int, noun: str) -> str:
+    """How many there are, in words: ``1 worker``, ``2 workers``."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 class AioQueueError(Exception):
@@ -84,7 +90,9 @@ class QueueEmpty(AioQueueError, asyncio.QueueEmpty, stdlib_queue.Empty):  # noqa
 
 
 class DeadlineExceededError(AioQueueError, TimeoutError):
-    """The ``timeout=`` of a blocking call has run out; what it had begun is undone.
+    """The ``timeout=`` of a blocking call has run out, or that of a `CancelScope` around it.
+
+    What the call had begun is undone.
 
     Attributes:
         enqueued: how many rows an interrupted `enqueue_many` has put in (0 for any other call).

@@ -79,7 +79,7 @@ class TestConstruction:
     @pytest.mark.parametrize(
         ("shapes", "message"),
         [
-            ([()], r".*1 shapes; expected 2, one per dtype$"),
+            ([()], r".*1 shape; expected 2, one per dtype$"),
             ([(), (), ()], r".*3 shapes; expected 2, one per dtype$"),
             ([(), 3], r"got 3; expected a tuple of sizes >= 0$"),
             ([(), (-1,)], r"got \(-1,\); expected a tuple of sizes >= 0$"),
@@ -279,7 +279,7 @@ def objects(world: World) -> AnyQueue:
 
 ELEMENTS: list[tuple[Make, Any, str]] = [
     # Too many, too few, or no components at all.
-    (typed, ([1, 2],), r"element: got 1 components; expected a tuple of 2 components"),
+    (typed, ([1, 2],), r"element: got 1 component; expected a tuple of 2 components"),
     (typed, ([1, 2], 3, 4), r"element: got 3 components; expected a tuple of 2 components"),
     (typed, np.zeros(2), r"element: got an array float64\[2\], no tuple; expected a tuple of 2"),
     (typed, {"image": [1, 2]}, r"element: got \{.*\}, no tuple; expected a tuple of 2"),
@@ -344,7 +344,7 @@ async def test_elements(world: World, make: Make, element: Any, message: str) ->
 
 BATCHES: list[tuple[Make, Any, str]] = [
     (typed, ([[1, 2]], [3, 4]), r"batch: got 2 rows for component 1 and 1 for component 0; exp"),
-    (typed, [[[1, 2]]], r"batch: got 1 components; expected a tuple of 2 components"),
+    (typed, [[[1, 2]]], r"batch: got 1 component; expected a tuple of 2 components"),
     (typed, np.zeros((2, 2)), r"batch: got an array float64\[2, 2\], no tuple; expected a tuple"),
     (named, {"image": [[1, 2]]}, r"batch: got \['image'\]; expected a dict with the keys"),
     (typed, ([1, 2], [3, 4]), r"component 0: got rows of shape \[\] in an array of shape \[2\]; "),
@@ -358,7 +358,7 @@ BATCHES: list[tuple[Make, Any, str]] = [
     (texts, ("ab", [b"a", b"b"]), r"component 0: got 'ab'; expected a sequence of values"),
     (texts, (3, [b"a"]), r"component 0: got 3, which is no sequence; expected str"),
     (padded, [[[1, 2]], [[1, 2, 3]]], r"component 0: got .* of shape \[1, 3\]; expected shape"),
-    (prioritised, ([1, 2], [3]), r"batch: got 1 rows for component 1 and 2 for component 0; exp"),
+    (prioritised, ([1, 2], [3]), r"batch: got 1 row for component 1 and 2 for component 0; exp"),
     (prioritised_objects, [(1, "a"), 2], r"element: got 2; expected a pair \(priority, object\)"),
     (objects, "ab", r"batch: got 'ab'; expected a list, or another iterable, of elements"),
     (objects, {"a": 1}, r"batch: got \{'a': 1\}; expected a list, or another iterable"),

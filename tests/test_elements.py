@@ -354,7 +354,7 @@ def test_named_components_are_a_dict() -> None:
 @pytest.mark.parametrize(
     ("element", "problem"),
     [
-        ((1,), "element: got 1 components; expected a tuple of 2 components (int32[], str[])"),
+        ((1,), "element: got 1 component; expected a tuple of 2 components (int32[], str[])"),
         ((1, "a", 2), "element: got 3 components; expected a tuple of 2 components"),
         (5, "element: got 5, no tuple; expected a tuple of 2 components"),
         ({"0": 1}, "element: got {'0': 1}, no tuple; expected a tuple of 2 components"),
@@ -384,7 +384,7 @@ def test_named_elements_that_do_not_fit(element: Any, problem: str) -> None:
 
 def test_batches_of_unequal_columns_are_refused() -> None:
     spec = ElementSpec(["int32", "int32"], [(), ()], ["x", "y"])
-    with refused("batch: got 1 rows for component y and 2 for component x; expected as many"):
+    with refused("batch: got 1 row for component y and 2 for component x; expected as many"):
         spec.columns({"x": [1, 2], "y": [1]})
     with refused("batch: got [1, 2]; expected a dict with the keys"):
         spec.columns([1, 2])
@@ -434,7 +434,7 @@ def test_elements_of_any_shape_are_kept_apart_from_what_was_given() -> None:
         ((["i4"], 5), "shapes: got 5; expected a list of shapes"),
         ((["i4"], "ab"), "shapes: got 'ab'; expected a list of shapes"),
         ((["i4"], [(), ()]), "shapes: got [(), ()], 2 shapes; expected 1, one per dtype"),
-        ((["i4", "i4"], [()]), "shapes: got [()], 1 shapes; expected 2, one per dtype"),
+        ((["i4", "i4"], [()]), "shapes: got [()], 1 shape; expected 2, one per dtype"),
         ((["i4", "i4"], ()), "shapes: got (), 0 shapes; expected 2, one per dtype"),
         ((["i4"], [-1]), "shapes: got -1; expected a tuple of sizes >= 0"),
         ((["i4"], [(2, -1)]), "shapes: got (2, -1); expected a tuple of sizes >= 0"),

@@ -79,7 +79,7 @@ def test_a_cancelled_call_did_not_happen(name: str, when: str) -> None:
     caller = Caller(lambda: call(queue), scope)
     if when != "before":
         if name == "wait_closed":
-            spin_until(lambda: "1 calls waiting" in repr(scope))
+            spin_until(lambda: "1 call waiting" in repr(scope))
         else:
             spin_until(lambda: blocked(queue) == 1)
         scope.cancel()
@@ -182,7 +182,7 @@ def test_bad_timeouts(timeout: Any) -> None:
 def test_coordinators_are_waited_for_in_scopes() -> None:
     coord, scope = sync.Coordinator(), sync.CancelScope()
     caller = Caller(coord.wait_for_stop, scope)
-    spin_until(lambda: "1 calls waiting" in repr(scope))
+    spin_until(lambda: "1 call waiting" in repr(scope))
     scope.cancel()
     assert isinstance(caller.error(), CancelledError)
     with sync.CancelScope(timeout=0):

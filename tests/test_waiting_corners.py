@@ -273,7 +273,7 @@ def test_a_scope_tells_how_many_wait_in_it() -> None:
     spin_until(lambda: blocked(queue) == 2)
     spin_until(lambda: repr(scope) == name + "2 calls waiting>")
     queue.enqueue(1)
-    spin_until(lambda: repr(scope) == name + "1 calls waiting>")
+    spin_until(lambda: repr(scope) == name + "1 call waiting>")
     scope.cancel()
     assert repr(scope) == name + "cancelled>"
     outcomes = [caller.error() for caller in callers]

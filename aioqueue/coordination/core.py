@@ -23,8 +23,8 @@ from aioqueue.errors import (
     OutOfRangeError,
     QueueClosedError,
     StillRunningError,
+    counted,
 )
-from aioqueue.queues.core import counted
 from aioqueue.waiting import Gate, loaded_trio, tell
 
 __all__ = (

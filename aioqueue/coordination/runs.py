@@ -28,9 +28,8 @@ from aioqueue.coordination.core import (
     is_caused_by_stopping,
 )
 from aioqueue.elements import is_iterable
-from aioqueue.errors import InvalidArgumentError, OutOfRangeError
+from aioqueue.errors import InvalidArgumentError, OutOfRangeError, counted
 from aioqueue.queues import QueueFace
-from aioqueue.queues.core import counted
 from aioqueue.waiting import Gate
 
 __all__ = (

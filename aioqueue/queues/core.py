@@ -26,7 +26,7 @@ from aioqueue.attempts import (
     Take,
 )
 from aioqueue.elements import Columns, Component, Spec
-from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull
+from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
 from aioqueue.machine import NOTHING, Machine
 from aioqueue.queues.forks import refuse_in_forks
 from aioqueue.storage import Storage
@@ -38,7 +38,6 @@ __all__ = (
     "checked_capacity",
     "checked_count",
     "checked_seconds",
-    "counted",
     "note_rows",
 )
 
@@ -400,11 +399,6 @@ def checked_seconds(seconds: Any, what: str) -> float:
     if not is_number or isinstance(seconds, bool) or not seconds >= 0:
         raise InvalidArgumentError(f"{what}: got {seconds!r}; expected a number of seconds >= 0")
     return float(min(seconds, threading.TIMEOUT_MAX))
-
-
-def counted(n: int, noun: str) -> str:
-    """How many there are, in words: ``1 worker``, ``2 workers``."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _is_int(value: Any) -> bool:

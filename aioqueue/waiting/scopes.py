@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from aioqueue.attempts import Attempt, Lane
-from aioqueue.errors import InvalidArgumentError
+from aioqueue.errors import InvalidArgumentError, counted
 from aioqueue.waiting.base import tell
 
 __all__ = ("CancelScope", "current_scopes", "least_left", "unwatch", "watch")
@@ -95,7 +95,7 @@ class CancelScope:
         self._watched: dict[Attempt, _Watched] = {}
 
     def __repr__(self) -> str:
-        state = "cancelled" if self._cancelled else f"{len(self._watched)} calls waiting"
+        state = "cancelled" if self._cancelled else f"{counted(len(self._watched), 'call')} waiting"
         return f"<{type(self).__module__}.{type(self).__name__}, {state}>"
 
     @property
