@@ -318,10 +318,15 @@ class Round:
 
 
 def resident() -> int:
-    """Bytes of memory that the process has in use."""
+    """Bytes of memory that the process has in use, after a collection."""
     gc.collect()
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def objects() -> int:
+    """How many objects are alive that may refer to others, after a collection."""
+    return len(gc.get_objects())
 
 
 def open_files() -> int:
@@ -344,7 +349,7 @@ class Soak:
         backends += [name for name in ("uvloop", "trio") if importlib.util.find_spec(name)]
         began, rounds, total = perf_counter(), 0, Tally()
         ends: dict[str, int] = {}
-        states: list[tuple[int, int, int]] = []
+        states: list[tuple[int, int, int, int]] = []
         bar = tqdm(unit=" elements", unit_scale=True, disable=None)
         while perf_counter() - began < self.seconds and total.count < self.elements:
             one = Round(self.seed + rounds)
@@ -360,7 +365,7 @@ class Soak:
             total += one.put
             total.cut_short += one.taken.cut_short
             if rounds >= 8:  # warm: every kind of loop and queue has been there
-                states.append((resident(), threading.active_count(), open_files()))
+                states.append((resident(), objects(), threading.active_count(), open_files()))
         bar.close()
         took = perf_counter() - began
         print(
@@ -370,12 +375,13 @@ class Soak:
         print(f"{total.cut_short:,} calls cancelled or timed out; rounds ended by {ends}")
         if states:
             parts = [states[len(states) * part // 4 - (part > 0)] for part in range(5)]
-            memory = ", ".join(f"{bytes_ / 2**20:.1f}" for bytes_, _, _ in parts)
-            (_, threads, files), (_, last_threads, last_files) = states[0], states[-1]
-            print(
-                f"MiB resident after round 8, and each quarter of the others: {memory};"
-                f" {last_threads - threads:+d} threads, {last_files - files:+d} files"
-            )
+            memory = ", ".join(f"{state[0] / 2**20:.1f}" for state in parts)
+            alive = ", ".join(f"{state[1]:,}" for state in parts)
+            threads, files = (states[-1][i] - states[0][i] for i in (2, 3))
+            print("after round 8, and after each quarter of the others:")
+            print(f"  MiB resident {memory} (the allocator keeps some of what was freed)")
+            print(f"  objects alive {alive}")
+            print(f"{threads:+d} threads, {files:+d} files")
         return True
 
 
