@@ -506,17 +506,43 @@ class TestAdoptedArrays:
         else:
             check_pages([array[:2] for array in waiting.out], 0, 1)
 
-    def test_a_part_of_the_rows_leaves(self) -> None:
+    def test_a_part_of_the_rows_leaves(self, waiting: Held) -> None:
+        """It is full, say; what is held may come back then, and nothing else with it."""
         storage = RingStorage(LARGE, 4)
-        hands = Held(pages([9] * 4))
-        storage.adopt(hands, 4)
+        storage.adopt(waiting, 4)
         for number in range(3):
             storage.put(page(number))
-        storage.hold(hands, 2)
-        storage.adopt(hands, 2)
+        storage.hold(waiting, 1)
+        storage.adopt(waiting, 3)
+        # Without arrays of the caller's they would be copied twice, for the batch is in parts now.
+        assert (storage._own is not None) == (waiting.out is not None)
         storage.put(page(3))
-        storage.hold(hands, 2)
+        storage.restore(waiting)
+        storage.hold(waiting, 4)
+        check_pages(storage.columns(waiting), 0, 1, 2, 3)
+
+    def test_the_next_part_goes_behind_the_first(self) -> None:
+        storage = RingStorage(LARGE, 4)
+        hands = Held(pages([9] * 4))
+        storage.put(page(0))
+        storage.hold(hands, 1)
+        storage.adopt(hands, 3)
+        for number in range(1, 4):
+            storage.put(page(number))
+        storage.hold(hands, 3)
         check_pages(storage.columns(hands), 0, 1, 2, 3)
+
+    def test_it_needs_no_more_room_of_its_own_than_the_capacity(self) -> None:
+        storage = RingStorage(LARGE, 4)
+        storage.adopt(Held(), 100)
+        storage.give_back()
+        assert storage._columns[0].shape == (4,)
+
+    def test_64_kib_are_worth_it(self) -> None:
+        for numbers, is_worth_it in ((2**13, True), (2**13 - 1, False)):
+            storage = RingStorage((Component("page", "int64", (numbers,)),), 4)
+            storage.adopt(Held(), 1)
+            assert (storage._own is not None) == is_worth_it
 
     def test_rows_that_come_back_come_first(self, waiting: Held) -> None:
         storage = RingStorage(LARGE, 4)
