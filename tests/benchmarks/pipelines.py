@@ -30,7 +30,9 @@ from tests.benchmarks.harness import Comparison, Mode, Row, installed
 __all__ = ("measure",)
 
 BATCHES = {"tiny": 128, "jpeg": 32, "io": 32, "pycpu": 32}
-COUNTS = {"tiny": 400_000, "jpeg": 3_200, "io": 40_000, "pycpu": 16_000}
+COUNTS = {"tiny": 400_000, "jpeg": 6_400, "io": 40_000, "pycpu": 16_000}
+# How many times fewer of them for peers that would take too long.
+SLOWER = {"tiny": {"spdl": 40, "torch": 4}, "jpeg": {"spdl": 2, "torch": 2, "grain": 2}}
 ROUNDS = 5
 IO_SECONDS = 0.005
 IO_WORKERS = 64
@@ -378,7 +380,7 @@ def measure_workload(workload: str, mode: Mode) -> Iterator[Comparison]:
     names += ["spdl"] if workload == "io" else []
     names = [name for name in dict.fromkeys(names) if name != "ideal"]
     names = [name for name in names if installed(PEERS[name][0])]
-    slower = {"spdl": 40 if workload == "tiny" else 1, "torch": 4 if workload == "tiny" else 1}
+    slower = SLOWER.get(workload, {})
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for _ in range(1 if mode.quick else ROUNDS):
         for name in names:
