@@ -538,6 +538,24 @@ class TestAdoptedArrays:
         storage.give_back()
         assert storage._columns[0].shape == (4,)
 
+    def test_arrays_that_fit_are_used_again(self) -> None:
+        storage = RingStorage(LARGE, 4)
+        own = storage._columns
+        storage.adopt(Held(), 4)
+        storage.put_many(pages(range(3)), 0, 3, False)
+        storage.put_many(pages(range(4)), 3, 4, False)
+        storage.give_back()
+        assert storage._columns is own
+        check_pages(storage.pull(4), 0, 1, 2, 3)
+        storage.adopt(Held(), 2)
+        storage.put_many(pages(range(4)), 0, 4, False)
+        assert storage._columns is own
+        unbounded = RingStorage(LARGE, None)
+        unbounded.put(page(0))
+        unbounded.adopt(Held(), 200)
+        unbounded.give_back()
+        assert len(unbounded._columns[0]) == 200
+
     def test_64_kib_are_worth_it(self) -> None:
         for numbers, is_worth_it in ((2**13, True), (2**13 - 1, False)):
             storage = RingStorage((Component("page", "int64", (numbers,)),), 4)

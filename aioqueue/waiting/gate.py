@@ -92,7 +92,7 @@ class Gate:
             if passage.state is WITHDRAWN:
                 raise CancelledError("the wait was cancelled by its CancelScope")
         finally:
-            tell(self.withdraw, passage, if_pending=True)
+            tell(self.withdraw, passage)
             unwatch(scopes, passage)
         if passage.state is not DONE and (deadline is None or perf_counter() < deadline):
             raise DeadlineExceededError("the deadline of the CancelScope has passed")
