@@ -153,13 +153,10 @@ class Machine:
         self._places: OrderedDict[Put, None] = OrderedDict()
         self._granted: OrderedDict[Take, None] = OrderedDict()
         self._claimed = 0  # rows in the storage that belong to the first waiting dequeue
-        self._batch_waits = False  # whether the first waiting dequeue may have rows to claim
         self._beginning: Attempt | None = None  # the attempt whose owner is calling right now
         self._enqueued = 0
         self._enqueue_wait = 0.0
         self._dequeue_wait = 0.0
-        self._quick_in: float = 0
-        self._quick_out: float = 0
         self._set_bounds()
 
     # The quick way: see the module's docstring. Each returns at once, and wakes no one.
@@ -674,6 +671,7 @@ class Machine:
         quick_out: float = _INFINITY
         if self._dequeues:
             head = next(iter(self._dequeues))
+        # Whether the first waiting dequeue may have rows to claim.
         self._batch_waits = head is not None and storage.progressive and not head.single
         if not (self._enqueues or storage.returned):
             if not self._places and self._state is OPEN:
