@@ -135,7 +135,7 @@ class TestNothingPilesUp:
     def test_runs_of_a_coordinator(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             async with aioqueue.Coordinator() as coord:
-                for _ in range(20):
+                for _ in range(100):
                     queue = aioqueue.FIFOQueue(1)
 
                     async def end() -> None:
@@ -146,7 +146,7 @@ class TestNothingPilesUp:
                 await task_world.tick()
                 core: Any = coord._core
                 assert len(core.stopped._waiting) <= 2
-                assert len(core._workers) <= 1
+                assert len(core._workers) <= 64
 
         task_world.run(body)
 

@@ -208,7 +208,6 @@ class Coordinator(CoordinatorFace):
             finally:
                 self._soft_scopes.pop(scope, None)
                 task.ended()
-                self._core.forget(task)
 
         self._core.register(task)
         self._group.start_soon(run, name=name)

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, Final, TypeVar
 
-from aioqueue.coordination.workers import Worker, as_worker, when_all_ended
+from aioqueue.coordination.workers import OwnTask, Worker, as_worker, when_all_ended
 from aioqueue.elements import is_iterable
 from aioqueue.errors import (
     InvalidArgumentError,
@@ -47,6 +47,7 @@ DEFAULT_GRACE: Final = 120.0
 THE_BLOCK: Final = "the block of the coordinator"
 """Where a failure has come from that no worker has raised."""
 
+_MANY: Final = 64
 _STOPS: Final = (QueueClosedError, OutOfRangeError, concurrent.futures.CancelledError)
 
 FaceT = TypeVar("FaceT", bound="CoordinatorFace")
@@ -120,6 +121,7 @@ class CoordinatorCore:
         self._stop_time = 0.0
         self._failures: list[BaseException] = []
         self._workers: dict[int, Worker] = {}  # by identity of what was registered
+        self._many = _MANY  # how many of them are worth a look for those that have ended
         self._on_stop: dict[Callable[[], None], None] = {}
 
     def should_stop(self) -> bool:
@@ -164,12 +166,20 @@ class CoordinatorCore:
         known = as_worker(worker)
         with self.lock:
             self._workers.setdefault(id(worker), known)
+            if len(self._workers) >= self._many:
+                self._forget_ended()
         self._watch(known)
 
-    def forget(self, worker: Any) -> None:
-        """A worker has ended that reports its failures by itself: joins need not know of it."""
-        with self.lock:
-            self._workers.pop(id(worker), None)
+    def _forget_ended(self) -> None:
+        """Let go of our own tasks that have ended: they have said why, so joins need not ask."""
+        ended = [
+            key
+            for key, worker in self._workers.items()
+            if isinstance(worker, OwnTask) and not worker.is_alive()
+        ]
+        for key in ended:
+            del self._workers[key]
+        self._many = max(_MANY, 2 * len(self._workers))
 
     def call_on_stop(self, callback: Callable[[], None]) -> None:
         """Call back at the stop, in the thread that requests it; now, if it was requested."""

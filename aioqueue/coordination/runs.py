@@ -156,11 +156,12 @@ class Run:
             while not self.should_stop():
                 await plan.op()
         except BaseException as error:
-            if is_cancellation(error) and not (self.stopped.is_open or is_being_cancelled()):
+            was_cancelled = is_cancellation(error)
+            if was_cancelled and not (self.stopped.is_open or is_being_cancelled()):
                 self.worker_ended(plan, _stray(plan, error))
                 return
             self.worker_ended(plan, error)
-            if is_cancellation(error) or isinstance(error, GeneratorExit):
+            if was_cancelled or isinstance(error, GeneratorExit):
                 raise
         else:
             self.worker_ended(plan, None)

@@ -28,7 +28,7 @@ from aioqueue.storage.columns import (
 __all__ = ("ObjectShelf", "Shelf", "ShelvedStorage", "TypedShelf")
 
 Entry = Any
-_FEWEST: Final = 64
+_PORTION: Final = 256
 
 
 class Shelf(Protocol):
@@ -198,10 +198,10 @@ class TypedShelf:
         self._free.extend(slots)
 
     def _free_more(self, n: int) -> None:
-        """List fresh slots, as many as have been used before: a shelf pays for what it holds."""
+        """List fresh slots, some more than are needed now: a shelf pays for what it has held."""
         if self._fresh + n > self._slots:
             self._grow(n)
-        stop = min(self._slots, self._fresh + max(n, self._fresh, _FEWEST))
+        stop = min(self._slots, self._fresh + max(n, _PORTION))
         self._free[:0] = range(stop - 1, self._fresh - 1, -1)
         self._fresh = stop
 
