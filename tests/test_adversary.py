@@ -15,8 +15,6 @@ from typing import Any
 
 import anyio
 import pytest
-import trio
-import trio.testing
 
 import aioqueue
 from aioqueue import OutOfRangeError, QueueClosedError, sync
@@ -179,6 +177,7 @@ class TestNothingPilesUp:
                 await queue.enqueue(1)
 
         if world == "trio":
+            trio = pytest.importorskip("trio")
             for _ in range(10):
                 trio.run(use)
         else:
@@ -355,7 +354,8 @@ def test_uvloop_runs_coroutine_functions_where_it_is_installed() -> None:
 
 
 def test_max_wait_counts_from_the_call() -> None:
-    clock = trio.testing.MockClock(autojump_threshold=0)
+    trio = pytest.importorskip("trio")
+    clock = pytest.importorskip("trio.testing").MockClock(autojump_threshold=0)
 
     async def body() -> None:
         queue = aioqueue.FIFOQueue(5)
