@@ -9,11 +9,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, ClassVar, Final, NoReturn, Protocol
 
 from aioqueue.elements import Columns, Row
 from aioqueue.errors import OutOfRangeError, QueueClosedError, counted
+from aioqueue.locks import OwnedLock
 from aioqueue.storage.base import Held
 
 __all__ = (
@@ -87,31 +87,6 @@ GRANTED: Final = AttemptState.GRANTED
 DONE: Final = AttemptState.DONE
 FAILED: Final = AttemptState.FAILED
 WITHDRAWN: Final = AttemptState.WITHDRAWN
-
-
-class OwnedLock(Protocol):
-    """A lock that knows whether the calling thread holds it, as `threading.RLock` does."""
-
-    def acquire(self, blocking: bool = True, /) -> bool:
-        """Take it, waiting for it or not; tell whether it was taken."""
-
-    def release(self) -> None:
-        """Let go of it."""
-
-    def _is_owned(self) -> bool:
-        """Whether the calling thread holds it."""
-
-    def __enter__(self) -> bool:
-        """Take it."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
-        """Let go of it."""
 
 
 class Lane(Protocol):

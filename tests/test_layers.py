@@ -16,7 +16,7 @@ import aioqueue
 ROOT = Path(aioqueue.__file__).parent
 
 LAYERS = (
-    ("errors",),
+    ("errors", "locks"),
     ("elements",),
     ("philox",),
     ("storage",),
