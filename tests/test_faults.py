@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 
 from aioqueue import QueueClosedError, QueueFull, sync
-from aioqueue.storage import columns, heap, padded, ring, shelf, shuffle
+from aioqueue.storage import blocks, columns, heap, padded, shelf, shuffle
 from tests.worlds import PATIENCE, AsyncioWorld, Kind, World, spin_until
 
 ROOT = Path(__file__).parent.parent
@@ -337,7 +337,7 @@ async def test_memory_ends_in_a_batch(
     if waits:
         taking = await world.begin(queue.dequeue_many, 6)
     with monkeypatch.context() as patched:
-        for module in (columns, heap, padded, ring, shelf, shuffle):
+        for module in (blocks, columns, heap, padded, shelf, shuffle):
             patched.setattr(module, "np", NoMemory(fails_at), raising=False)
         try:
             if taking is None:

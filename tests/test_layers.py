@@ -20,7 +20,7 @@ LAYERS = (
     ("elements",),
     ("philox",),
     ("storage",),
-    ("attempts", "machine"),
+    ("attempts", "invariants", "machine"),
     ("waiting",),
     ("queues",),
     ("coordination",),
@@ -110,10 +110,12 @@ def test_no_cycles() -> None:
     assert done == set(MODULES)
 
 
+PURE_PARTS = ("elements", "philox", "storage", "attempts", "invariants", "machine")
 PURE = [
     name
     for name in MODULES
-    if name.split(".")[1:2] in (["elements"], ["philox"], ["storage"], ["attempts"], ["machine"])
+    if name.split(".")[1:2]
+    in (["elements"], ["philox"], ["storage"], ["attempts"], ["invariants"], ["machine"])
 ]
 
 
