@@ -35,7 +35,7 @@ def violations(machine: Any) -> list[str]:
 
 def _lines(m: Any) -> Iterator[str]:
     """Who stands in line is pending, belongs there, and has nothing in hand."""
-    for attempt in [*m._enqueues, *m._dequeues, *m._until_closed]:
+    for attempt in [*m._enqueues, *m._dequeues, *m._lines.until_closed]:
         if attempt.state is not PENDING:
             yield f"an attempt in line is {attempt.state.value}"
         if attempt.host is not m or attempt.lane is None:
@@ -70,7 +70,7 @@ def _phase(m: Any) -> Iterator[str]:
     comes = bool(m._enqueues or m._places)
     if m._state is CLOSING and not comes:
         yield "it is closing, and nothing is still to come in"
-    if m._state is CLOSED and (comes or m._until_closed):
+    if m._state is CLOSED and (comes or m._lines.until_closed):
         yield "it is closed, and someone waits to put in, or for the end"
 
 

@@ -26,8 +26,9 @@ until the batch is complete and leave it in one move; so the storage may hold mo
 capacity. Storages that draw by lot are told to draw at once.
 
 **Copies** of large batches are made by their owners, without the lock: into memory that they
-reserve before they put the batch in (`stage`), and out of the rows in their hands, which they let
-go of afterwards (`free`). So every move takes microseconds, and nobody waits for another's copy.
+reserve before they put the batch in, and out of the rows in their hands, which they let go of
+afterwards (`aioqueue.copying`). So every move takes microseconds, and nobody waits for another's
+copy.
 
 **The fast path.** Nearly all operations concern nobody else: there is room, or a row, and no one
 waits. `try_enqueue` and its sisters are that branch. They compare the number of rows in the
@@ -45,7 +46,6 @@ dead-locking; and a lock can be let go of whenever Ctrl-C strikes (`aioqueue.loc
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
@@ -68,13 +68,13 @@ from aioqueue.attempts import (
     QueueState,
     Statistics,
     Take,
-    UntilClosed,
     closed_error,
     out_of_range_error,
 )
 from aioqueue.elements import Columns, Row
 from aioqueue.errors import QueueClosedError
 from aioqueue.invariants import violations
+from aioqueue.lines import Lines
 from aioqueue.locks import OwnedLock, guarded, let_go
 from aioqueue.storage.base import Storage
 
@@ -115,12 +115,12 @@ class Machine:
         "_enter",
         "_granted",
         "_keep",
+        "_lines",
         "_lock",
         "_places",
         "_put",
         "_state",
         "_take",
-        "_until_closed",
         "kind",
         "name",
         "storage",
@@ -148,14 +148,9 @@ class Machine:
         self._keep = keep
         self._state = OPEN
         self._cause: BaseException | None = None
-        # Waiting attempts by side, first come first; ordered dicts give the head and any withdrawal
-        # in constant time.
-        self._enqueues: OrderedDict[Put | PutMany, None] = OrderedDict()
-        self._dequeues: OrderedDict[Take, None] = OrderedDict()
-        self._until_closed: OrderedDict[UntilClosed, None] = OrderedDict()
-        # Granted, not yet committed. Places all belong to one lane, in the order of the grants.
-        self._places: OrderedDict[Put, None] = OrderedDict()
-        self._granted: OrderedDict[Take, None] = OrderedDict()
+        self._lines = lines = Lines()
+        self._enqueues, self._dequeues = lines.enqueues, lines.dequeues
+        self._places, self._granted = lines.places, lines.granted
         self._claimed = 0  # rows in the storage that belong to the first waiting dequeue
         self._beginning: Attempt | None = None  # the attempt whose owner is calling right now
         self._enqueued = 0
@@ -217,35 +212,6 @@ class Machine:
         attempt.state = DONE
         return True
 
-    # Memory of large batches, which their owners copy.
-
-    def stage(self, columns: Columns, n: int) -> Columns:
-        """Copy a large batch to memory of the storage; returns what is to be put in.
-
-        The copy is made without the lock. What does not all go in, because its attempt ends before,
-        is given back with that.
-        """
-        reserved = self._reserve(n)
-        try:
-            return self.storage.fill(reserved, columns, n)
-        except BaseException:
-            if reserved is not None:
-                self._discard(reserved, 0)
-            raise
-
-    @guarded
-    def free(self, attempt: Take) -> None:
-        """Let go of the rows in a caller's hands, which has copied them."""
-        self.storage.free(attempt.held)
-
-    @guarded
-    def _reserve(self, n: int) -> Any:
-        return self.storage.reserve(n)
-
-    @guarded
-    def _discard(self, columns: Any, start: int) -> None:
-        self.storage.discard(columns, start)
-
     def guard_with(self, lock: OwnedLock) -> None:
         """Use another lock from now on, where no one else can be in the middle of a move."""
         self._lock = lock
@@ -280,7 +246,7 @@ class Machine:
             return ()
         attempt.host = self
         attempt.lane = lane
-        line = self._line(attempt)
+        line = self._lines.line_of(attempt)
         lanes: dict[Lane, None] = {}
         self._beginning = attempt
         try:
@@ -394,14 +360,7 @@ class Machine:
     @guarded
     def attempts_in(self, lane: Lane) -> list[Attempt]:
         """The attempts whose owners wait in a lane or have not run on yet, in no special order."""
-        lines = (
-            self._places,
-            self._granted,
-            self._enqueues,
-            self._dequeues,
-            self._until_closed,
-        )
-        return [attempt for line in lines for attempt in line if attempt.lane is lane]
+        return self._lines.of_lane(lane)
 
     # Looking at it.
 
@@ -455,8 +414,9 @@ class Machine:
                 moved = True
             if not enqueues or not (moved or self._claimed > claimed):
                 break
-        while self._until_closed and self._wait_is_over(next(iter(self._until_closed)), lanes):
-            self._until_closed.popitem(last=False)
+        until_closed = self._lines.until_closed
+        while until_closed and self._wait_is_over(next(iter(until_closed)), lanes):
+            until_closed.popitem(last=False)
 
     def _settle(self) -> Collection[Lane]:
         """After a change: let attempts proceed and set the bounds; return the lanes to kick."""
@@ -567,12 +527,6 @@ class Machine:
             return bool(self._enqueues) and not attempt.single
         return attempt.side is ENQUEUE and (attempt.n > 1 or bool(self._places))
 
-    def _line(self, attempt: Attempt) -> OrderedDict[Any, None]:
-        """Where an attempt waits for its turn."""
-        if attempt.side is DEQUEUE:
-            return self._dequeues
-        return self._enqueues if attempt.side is ENQUEUE else self._until_closed
-
     def _wait_is_over(self, attempt: Attempt, lanes: dict[Lane, None]) -> bool:
         if self._state is not CLOSED:
             return False
@@ -625,9 +579,10 @@ class Machine:
 
     def _claims(self) -> int:
         """Rows in the storage that belong to the first waiting dequeue, as of now."""
-        if not self._dequeues or not self.storage.progressive:
+        head = self._lines.first_dequeue()
+        if head is None or not self.storage.progressive:
             return 0
-        return max(0, min(self._available(), next(iter(self._dequeues)).n))
+        return max(0, min(self._available(), head.n))
 
     def _claim_what_came(self) -> None:
         """Rows that came the fast path while a batch waited are that batch's."""
@@ -639,7 +594,7 @@ class Machine:
 
         Not of the last ones: what had been claimed when the queue closed is told to who fails.
         """
-        head = next(iter(self._dequeues), None)
+        head = self._lines.first_dequeue()
         if head is None or head.hurried or self._state is not OPEN:
             return 0
         if not self.storage.progressive or self.storage.eager:
@@ -665,17 +620,10 @@ class Machine:
         return self.storage.size - (0 if self._state is CLOSED else self._keep)
 
     def _forget(self, attempt: Attempt) -> None:
-        """Take an attempt out of whichever line it stands in."""
-        if attempt.state is PENDING:
-            line = self._line(attempt)
-            if attempt.side is DEQUEUE and next(iter(line), None) is attempt:
-                self._claimed = 0  # it was the first: what it had claimed is free again
-            line.pop(attempt, None)  # it is not there yet if Ctrl-C struck while it began
-        elif isinstance(attempt, Take):
-            self._granted.pop(attempt, None)
-        else:
-            assert isinstance(attempt, Put)
-            self._places.pop(attempt, None)
+        """Take an attempt out of wherever it stands."""
+        if attempt is self._lines.first_dequeue():
+            self._claimed = 0  # it was the first: what it had claimed is free again
+        self._lines.remove(attempt)
 
     def _give_up(self, attempt: Attempt) -> None:
         """An attempt has ended before it was done: let go of what it has, or has made ready."""
@@ -724,11 +672,11 @@ class Machine:
         bound_out: float = _INFINITY
         if not (self._enqueues or storage.returned):
             is_open = self._state is OPEN and not self._places
-            if not self._dequeues:
+            head = self._lines.first_dequeue()
+            if head is None:
                 bound_in = self._capacity if is_open else -1
                 bound_out = 0 if self._state is CLOSED else self._keep
             elif is_open:
-                head = next(iter(self._dequeues))
                 waits_for_each = storage.eager or head.hurried
                 bound_in = 0 if waits_for_each else self._keep + head.n - 1
                 if not storage.progressive:

@@ -69,6 +69,7 @@ from aioqueue.attempts import (
     Take,
     UntilClosed,
 )
+from aioqueue.copying import Copier
 from aioqueue.elements import Columns
 from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.machine import NOTHING, Machine
@@ -621,7 +622,7 @@ class World:
     def _columns(self, op: Op) -> Columns:
         """The batch that is to be put in, copied first where batches are."""
         if op.n > 1 and op.rows and self.storage.is_large(op.n):
-            return self.machine.stage(list(op.rows), op.n)
+            return Copier(self.storage, FakeLock()).copy_in(list(op.rows), op.n)
         return list(op.rows)
 
     def _try(self, op: Op, columns: Columns) -> list[int] | None:
@@ -653,8 +654,7 @@ class World:
         op = caller.op
         assert op is not None
         if op.copies:
-            self._deliver(self._rows(op.attempt), op)
-            self.machine.free(op.attempt)
+            self._deliver(Copier(self.storage, FakeLock()).copy_out(op.attempt), op)
             self._leave(caller, op)
             return ()
         kicks = self.machine.commit(op.attempt)
@@ -870,7 +870,9 @@ class World:
     # twenty times quicker than a deep copy.
 
     def save(self) -> Saved:
-        moving: list[Any] = [self, self.machine, self.storage, self.model, *self.lanes.values()]
+        lines = self.machine._lines
+        moving: list[Any] = [self, self.machine, lines, self.storage, self.model]
+        moving += self.lanes.values()
         for caller in self.callers:
             moving.append(caller)
             if caller.op is not None:

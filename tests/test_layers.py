@@ -20,7 +20,7 @@ LAYERS = (
     ("elements",),
     ("philox",),
     ("storage",),
-    ("attempts", "invariants", "machine"),
+    ("attempts", "copying", "invariants", "lines", "machine"),
     ("waiting",),
     ("queues",),
     ("coordination",),
@@ -110,7 +110,16 @@ def test_no_cycles() -> None:
     assert done == set(MODULES)
 
 
-PURE_PARTS = ("elements", "philox", "storage", "attempts", "invariants", "machine")
+PURE_PARTS = (
+    "elements",
+    "philox",
+    "storage",
+    "attempts",
+    "copying",
+    "invariants",
+    "lines",
+    "machine",
+)
 PURE = [
     name
     for name in MODULES

@@ -116,7 +116,7 @@ class LetsGoTooEarly(Machine):
     def commit(self, attempt: Attempt, waited: float = 0.0) -> Collection[Lane]:
         lanes = super().commit(attempt, waited)
         if isinstance(attempt, Take) and not attempt.single:
-            self.free(attempt)
+            self.storage.free(attempt.held)
         return lanes
 
 

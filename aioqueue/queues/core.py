@@ -24,6 +24,7 @@ from aioqueue.attempts import (
     Statistics,
     Take,
 )
+from aioqueue.copying import Copier
 from aioqueue.elements import Columns, Component, Spec
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
 from aioqueue.locks import OwnedLock
@@ -74,9 +75,11 @@ class QueueCore:
         self.capacity = capacity
         self.keep = keep
         self.name = name or f"{kind}-{next(_numbers)}"
+        lock = cast(OwnedLock, threading.RLock())
+        self.copier = Copier(storage, lock)
         self.machine = Machine(
             storage,
-            cast(OwnedLock, threading.RLock()),
+            lock,
             capacity=capacity,
             keep=keep,
             kind=kind,
@@ -143,7 +146,7 @@ class QueueCore:
         if n and not copy:
             columns = self.storage.wrap(columns, n)
         elif self.storage.is_large(n):
-            columns = self.machine.stage(columns, n)
+            columns = self.copier.copy_in(columns, n)
         return columns, n
 
     def many(self, n: Any, out: Any) -> tuple[int, Columns | None]:
@@ -170,12 +173,10 @@ class QueueCore:
         back.
         """
         try:
-            batch = self.spec.batch(self.storage.columns(attempt.held))
-            self.machine.free(attempt)
+            return self.spec.batch(self.copier.copy_out(attempt))
         except BaseException:
             tell(self.machine.withdraw, attempt)
             raise
-        return batch
 
 
 class QueueFace:
