@@ -681,7 +681,7 @@ for scenario in SCENARIOS:
 
     def interrupt():
         if scenario.method == "wait_closed":
-            spin_until(lambda: ledger.queue._machine._until_closed)
+            spin_until(lambda: ledger.queue._machine._lines.until_closed)
         else:
             spin_until(lambda: waiting(ledger.queue))
         # A signal that comes just before the main thread falls asleep does not wake it: once more.

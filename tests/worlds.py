@@ -40,6 +40,7 @@ if TYPE_CHECKING or importlib.util.find_spec("uvloop") is not None:
 __all__ = (
     "KINDS",
     "LARGE",
+    "STRUCTURED",
     "TASK_WORLDS",
     "WORLDS",
     "AsyncioWorld",
@@ -65,7 +66,10 @@ Body = Callable[[], Coroutine[Any, Any, Any]]
 Method = Callable[..., Coroutine[Any, Any, Any]]
 
 LARGE = 2**13
-"""Numbers in a large element: of 64 KiB, so that a batch of them lends the queue its arrays."""
+"""Numbers in a large element: of 64 KiB, so that a batch of them is copied without the lock."""
+STRUCTURED = np.dtype([("id", "int64"), ("weight", "float32")])
+"""Scalars of which NumPy gives views."""
+_LARGE_KINDS = ("large", "large-shuffle")
 
 PATIENCE = 5.0
 """Seconds after which a state that was waited for is taken never to come."""
@@ -443,37 +447,48 @@ class Kind:
             return world.fifo(capacity, "int64", ())
         if self.name == "large":
             return world.fifo(capacity, "int64", (LARGE,))
+        if self.name == "structured":
+            return world.fifo(capacity, STRUCTURED, ())
         if self.name == "shuffle":
             return world.shuffle(capacity, 0, "int64", (), seed=1)
+        if self.name == "large-shuffle":
+            return world.shuffle(capacity, 0, "int64", (LARGE,), seed=1)
         if self.name == "padding":
             return world.padding(capacity, "int64", [(None,)])
         assert self.name == "priority"
         return world.priority(capacity, "int64", [()])
 
     def element(self, number: int) -> Any:
-        if self.name == "large":
+        if self.name in _LARGE_KINDS:
             return np.full(LARGE, number)
+        if self.name == "structured":
+            return np.array((number, number), STRUCTURED)
         return {"padding": [number], "priority": (number, number)}.get(self.name, number)
 
     def batch(self, numbers: Iterable[int]) -> Any:
         column = np.array(list(numbers), "int64")
-        if self.name == "large":
+        if self.name in _LARGE_KINDS:
             return np.repeat(column[:, None], LARGE, axis=1)
+        if self.name == "structured":
+            return np.array([(number, number) for number in column], STRUCTURED)
         return {"padding": column[:, None], "priority": (column, column)}.get(self.name, column)
 
     def number(self, element: Any) -> int:
         if self.name == "priority":
             assert element[0] == element[1]
             return int(element[0])
-        if self.name == "large":
+        if self.name in _LARGE_KINDS:
             assert (element == element[0]).all()
+        if self.name == "structured":
+            assert element["id"] == element["weight"]
+            return int(element["id"])
         return int(np.ravel(element)[0])
 
     def numbers(self, batch: Any) -> list[int]:
         if self.name == "priority":
             assert np.array_equal(*batch)
             return [int(number) for number in batch[0]]
-        if self.name == "large":
+        if self.name in (*_LARGE_KINDS, "structured"):
             return [self.number(element) for element in batch]
         return [int(number) for number in np.ravel(batch)]
 
@@ -549,7 +564,9 @@ def waiting(queue: Any) -> int:
 KINDS = (
     Kind("fifo"),
     Kind("large"),
+    Kind("structured"),
     Kind("shuffle", ordered=False),
+    Kind("large-shuffle", ordered=False),
     Kind("padding"),
     Kind("priority"),
 )

@@ -365,7 +365,7 @@ def shuffle_batch(
         dtypes, shapes, names = source.dtypes, source.shapes, source.names
     _check_layout(dtypes, shapes, names)
     # With room for one more only, what a draw chooses from is the same whoever is faster.
-    shuffled = RandomShuffleQueue(
+    shuffled = _ShuffleBuffer(
         keep + 1, keep, dtypes, shapes, names, seed=seed, name=f"{name}-examples"
     )
     runner = fill(shuffled, source, coord, function, options)
@@ -380,6 +380,12 @@ def shuffle_batch(
     ready = FIFOQueue(ahead, name=name)
     start(coord, ready, pouring(BatchStream(making), Filling(ready), closes=True))
     return _stream(Prefetching(making, ready), coord)
+
+
+class _ShuffleBuffer(RandomShuffleQueue):
+    """Draws each example once: what is drawn depends on neither a consumer's pace nor the end's."""
+
+    _draws_again = False
 
 
 def _stream(

@@ -68,6 +68,7 @@ class RandomShuffleKind(QueueFace):
     """
 
     _kind = "RandomShuffleQueue"
+    _draws_again = True  # what a batch had drawn that did not get all; as in TensorFlow
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class RandomShuffleKind(QueueFace):
             QueueCore(
                 self._kind,
                 spec,
-                ShuffleStorage(shelf_for(spec, capacity), seed),
+                ShuffleStorage(shelf_for(spec, capacity), seed, draws_again=self._draws_again),
                 capacity=capacity,
                 keep=keep,
                 name=name,

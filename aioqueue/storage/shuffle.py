@@ -6,7 +6,10 @@ draws between enqueues and after the rows of a failed batch came back.
 
 A batch that waits draws each row at the moment it comes (`eager`): what can be drawn depends on
 what is inside then. Drawn rows stay on the shelf, in ``_drawn``, until the batch is complete, so
-they cost no copy; a batch that is cancelled leaves them there, first in line.
+they cost no copy; a batch that is cancelled leaves them there, first in line. In TensorFlow, what a
+batch had drawn when the queue was closed under it goes back and is drawn again, by further words;
+so the last batch depends on whether it began before the close. Where that must not be,
+``draws_again`` is false, and what was drawn stays drawn.
 """
 
 from __future__ import annotations
@@ -25,12 +28,14 @@ class ShuffleStorage(ShelvedStorage):
     Args:
         shelf: where the rows rest.
         seed: see `resolve_seed`.
+        draws_again: whether what a batch had drawn that does not get all is drawn again.
     """
 
     eager = True
 
-    def __init__(self, shelf: Shelf, seed: Seed) -> None:
+    def __init__(self, shelf: Shelf, seed: Seed, *, draws_again: bool = True) -> None:
         super().__init__(shelf)
+        self._draws_again = draws_again
         self._words = PhiloxWords(seed)
         self._order: list[Entry] = []
         self._drawn: list[Entry] = []
@@ -67,6 +72,9 @@ class ShuffleStorage(ShelvedStorage):
 
     def release(self, held: Held) -> None:
         """What was drawn goes back into the buffer, last drawn first, and is drawn again."""
+        if not self._draws_again:
+            super().release(held)
+            return
         self._order.extend(reversed(self._drawn))
         self._drawn.clear()
         self._order.extend(reversed(held.parts))

@@ -8,11 +8,22 @@ from typing import Any
 import numpy as np
 
 from aioqueue.queues import aio
-from tests.worlds import LARGE
+from tests.worlds import LARGE, STRUCTURED
 
 __all__ = ("KINDS", "Codec", "priority_of")
 
-KINDS = ("fifo", "large", "objects", "shuffle", "padding", "priority")
+KINDS = (
+    "fifo",
+    "large",
+    "structured",
+    "objects",
+    "shuffle",
+    "large-shuffle",
+    "padding",
+    "priority",
+    "large-priority",
+)
+_LARGE = ("large", "large-shuffle")
 
 
 def priority_of(number: int) -> int:
@@ -33,6 +44,12 @@ class Codec:
             return aio.FIFOQueue(capacity, "int64", (LARGE,))
         if self.kind == "objects":
             return aio.FIFOQueue(capacity)
+        if self.kind == "structured":
+            return aio.FIFOQueue(capacity, STRUCTURED, ())
+        if self.kind == "large-shuffle":
+            return aio.RandomShuffleQueue(capacity, keep, "int64", (LARGE,), seed=1)
+        if self.kind == "large-priority":
+            return aio.PriorityQueue(capacity, "int64", [(LARGE,)])
         if self.kind == "shuffle":
             return aio.RandomShuffleQueue(capacity, keep, "int64", (), seed=1)
         if self.kind == "padding":
@@ -42,8 +59,12 @@ class Codec:
     def element(self, row: int) -> Any:
         if self.kind == "fifo":
             return (row, -row)
-        if self.kind == "large":
+        if self.kind in _LARGE:
             return np.full(LARGE, row)
+        if self.kind == "structured":
+            return np.array((row, -row), STRUCTURED)
+        if self.kind == "large-priority":
+            return priority_of(row), np.full(LARGE, row)
         if self.kind == "padding":
             return [row + 1] * (1 + row % 3)
         return (priority_of(row), row) if self.kind == "priority" else row
@@ -54,21 +75,42 @@ class Codec:
         column = np.array(rows, "int64")
         if self.kind == "fifo":
             return np.stack([column, -column], axis=1)
-        if self.kind == "large":
+        if self.kind in _LARGE:
             return np.repeat(column[:, None], LARGE, axis=1)
+        if self.kind == "structured":
+            return np.array([(row, -row) for row in rows], STRUCTURED)
+        if self.kind == "large-priority":
+            pages = np.repeat(column[:, None], LARGE, axis=1)
+            return np.array([priority_of(row) for row in rows], "int64"), pages
         if self.kind == "padding":
             return np.repeat(column[:, None] + 1, 1 + len(rows) % 3, axis=1)
         if self.kind == "priority":
             return np.array([priority_of(row) for row in rows], "int64"), column
         return column
 
+    def out(self, n: int) -> Any:
+        """Arrays of the caller's for a batch of n rows; None where a queue writes to none."""
+        if self.kind in ("objects", "padding"):
+            return None
+        batch = self.batch(range(n))
+        for column in batch if isinstance(batch, tuple) else (batch,):
+            column[...] = column.dtype.type() if column.dtype.names is None else (-1, -1)
+        return batch
+
     def row(self, element: Any) -> int:
         if self.kind == "fifo":
             assert element[1] == -element[0]
             return int(element[0])
-        if self.kind == "large":
+        if self.kind in _LARGE:
             assert (element == element[0]).all()
             return int(element[0])
+        if self.kind == "structured":
+            assert element["weight"] == -element["id"]
+            return int(element["id"])
+        if self.kind == "large-priority":
+            assert (element[1] == element[1][0]).all()
+            assert element[0] == priority_of(int(element[1][0]))
+            return int(element[1][0])
         if self.kind == "padding":
             assert (element == element[0]).all()
             return int(element[0]) - 1
@@ -82,6 +124,6 @@ class Codec:
             if len(batch):
                 assert batch[:, -1].any(), "padded to more than the longest"
             return tuple(self.row(line[line != 0]) for line in batch)
-        if self.kind == "priority":
+        if self.kind in ("priority", "large-priority"):
             batch = list(zip(*batch, strict=True))
         return tuple(self.row(element) for element in batch)

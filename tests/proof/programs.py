@@ -75,11 +75,13 @@ class Program(RuleBasedStateMachine):
         self.kind = kind
         self.stage_name = stage
         self.codec = Codec(self.kind)
-        if self.kind != "shuffle":
+        kind = self.kind.removeprefix("large-")
+        if kind != "shuffle":
             keep = 0
         elif capacity is not None:
             keep = min(keep, capacity - 1)
-        kind = "fifo" if self.kind in ("large", "objects", "padding") else self.kind
+        if kind in ("large", "structured", "objects", "padding"):
+            kind = "fifo"
         self.stage = Stage(self.stage_name)
         self.queue = self.codec.queue(capacity, keep)
         self.rules_of_it = Rules(kind, capacity, keep)
@@ -88,6 +90,7 @@ class Program(RuleBasedStateMachine):
         self.next_row = 0
         self.unanswered = 0
         self.failed = False
+        self.outs: dict[int, Any] = {}  # arrays that calls were given to write to, by call
         for _ in range(min(inside, capacity or inside)):
             self.enqueue_nowait()
 
@@ -140,6 +143,7 @@ class Program(RuleBasedStateMachine):
         n=SMALL,
         timeout=TIMEOUTS,
         iterates=NO_OR_YES,
+        out=NO_OR_YES,
         runs=RUNS,
     )
     def dequeue_many(
@@ -148,12 +152,15 @@ class Program(RuleBasedStateMachine):
         n: int,
         timeout: float | None = None,
         iterates: bool = False,
+        out: bool = False,
         runs: bool = True,
     ) -> int:
         n = self._possible(n)
         if iterates and n:
             return self._begin("dequeue_many", lane, None, runs, n=n, through="whole batches")
-        return self._begin("dequeue_many", lane, timeout, runs, n, n=n)
+        arrays = self.codec.out(n) if out else None
+        self.outs[len(self.began)] = arrays
+        return self._begin("dequeue_many", lane, timeout, runs, n, n=n, out=arrays)
 
     @precondition(lambda self: self.may_begin())
     @rule(
@@ -300,7 +307,7 @@ class Program(RuleBasedStateMachine):
     def _possible(self, n: int) -> int:
         """A priority queue refuses more than fit."""
         capacity = self.rules_of_it.capacity
-        return min(n, capacity) if self.kind == "priority" and capacity else n
+        return min(n, capacity) if self.rules_of_it.kind == "priority" and capacity else n
 
     def _begin(
         self,
@@ -313,6 +320,7 @@ class Program(RuleBasedStateMachine):
         n: int = 1,
         max_wait: float | None = None,
         through: str = "",
+        out: Any = None,
     ) -> int:
         lanes = LANES[self.stage_name]
         lane = lanes[lane_number % len(lanes)]
@@ -330,7 +338,7 @@ class Program(RuleBasedStateMachine):
         self.began.append(call)
         for state in self.states:
             state.new.append(call)
-        make = self._made(method, in_thread, timeout, arguments, n, through)
+        make = self._made(method, in_thread, timeout, arguments, n, through, out)
         self.stage.begin(call, make)
         self._after(runs or in_thread)  # a thread runs at once, so the others may, too
         return call.number
@@ -343,10 +351,13 @@ class Program(RuleBasedStateMachine):
         arguments: tuple[Any, ...],
         n: int,
         through: str,
+        out: Any,
     ) -> Callable[[], Any]:
         face = self.queue.sync if in_thread else self.queue
         if not through:
-            options = {"timeout": timeout} if in_thread and timeout is not None else {}
+            options: dict[str, Any] = {} if out is None else {"out": out}
+            if in_thread and timeout is not None:
+                options["timeout"] = timeout
             return partial(getattr(face, method), *arguments, **options)
         step = next if in_thread else anext
         if through == "next":
@@ -364,6 +375,14 @@ class Program(RuleBasedStateMachine):
         """Let everybody run, and compare."""
         self.unanswered = 0
         self.stage.settle(lambda: self._counts(self.queue.statistics()))
+        broken = self.queue._machine.check_invariants()
+        self._expect(not broken, f"not so: {broken}")
+        for number, arrays in self.outs.items():
+            # A call that took nothing has given the arrays back: what its caller does with them
+            # now changes nothing in the queue.
+            if arrays is not None and self.outcomes.get(number, ("returned",))[0] != "returned":
+                for column in arrays if isinstance(arrays, tuple) else (arrays,):
+                    column[...] = -7 if column.dtype.names is None else (-7, -7)
         seen = {
             call.number: self._decoded(call, self.outcomes[call.number])
             for call in self.began

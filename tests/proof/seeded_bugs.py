@@ -70,14 +70,38 @@ BUGS = (
     Bug(
         "dropped restore",  # what a cancelled dequeue held is lost
         "machine.py",
-        """                self._take_back_from_head()
-                self.storage.restore(attempt.held)
-            return self._settle()
+        """                self.storage.restore(attempt.held)
 """,
-        """                self._take_back_from_head()
-                attempt.held.clear()
-            return self._settle()
+        """                attempt.held.clear()
 """,
+    ),
+    Bug(
+        "views leave the queue",  # scalars of a structured dtype change when their slot is reused
+        "storage/columns.py",
+        """        self._is_view = [not c.scalar or c.dtype.kind == "V" for c in components]
+""",
+        """        self._is_view = [not c.scalar for c in components]
+""",
+    ),
+    Bug(
+        "memory used too early",  # of a batch, while others have still to copy from it
+        "storage/blocks.py",
+        """        block.uses -= 1
+        if block.uses or not block.is_ours:
+""",
+        """        block.uses -= 1
+        if not block.is_ours:
+""",
+    ),
+    Bug(
+        "written before it is taken",  # a caller's arrays are what its rows come back from
+        "storage/blocks.py",
+        """        for part in reversed(held.parts):
+            place, number""",
+        """        if held.out is not None:
+            held.parts = [_Segment(Block(held.out, held.count), 0, held.count, held.parts[0].origin)]
+        for part in reversed(held.parts):
+            place, number""",
     ),
     Bug(
         "lost wake",  # what is posted just before the flag falls is told to nobody
@@ -94,14 +118,14 @@ BUGS = (
     Bug(
         "skipped fairness",  # who comes now is served before those who wait
         "machine.py",
-        "                if line or not self._advance(attempt, lanes):\n",
-        "                if not self._advance(attempt, lanes):\n",
+        "            if line or not self._advance(attempt, lanes):\n",
+        "            if not self._advance(attempt, lanes):\n",
     ),
     Bug(
         "wrong waiter woken",  # the last in line is woken instead of the one that was granted
         "machine.py",
         "            lanes[attempt.lane] = None\n",
-        """            last = next(reversed(self._line(attempt)), attempt)
+        """            last = next(reversed(self._lines.line_of(attempt)), attempt)
             lanes[last.lane or attempt.lane] = None
 """,
     ),
@@ -113,14 +137,11 @@ BUGS = (
     ),
     Bug(
         "leaked place",  # the place of a cancelled enqueue is never given back
-        "machine.py",
-        """            assert isinstance(attempt, Put)
-            self._places.pop(attempt, None)
-
+        "lines.py",
+        """        elif isinstance(attempt, Put):
+            self.places.pop(attempt, None)
 """,
-        """            assert isinstance(attempt, Put)
-
-""",
+        "",
     ),
     Bug(
         "closed too early",  # while an enqueue has its place, but is not in
