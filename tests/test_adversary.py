@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gc
+import signal
 import sys
 import threading
 import tracemalloc
@@ -14,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import anyio
+import numpy as np
 import pytest
 
 import aioqueue
@@ -385,3 +387,137 @@ def test_a_large_shelf_costs_what_it_holds() -> None:
         assert tracemalloc.get_traced_memory()[1] < 2 * 10**6  # of which a million are the rows
     finally:
         tracemalloc.stop()
+
+
+class TestSomeoneElsesAbsurdRequest:
+    """What one caller asks for can be too much for any memory; that is nobody else's affair."""
+
+    @pytest.mark.parametrize("n", [10**12, sys.maxsize, 10**30])
+    @pytest.mark.parametrize("shape", [(), (2**13,), (0,)])
+    def test_is_its_own(self, n: int, shape: tuple[int, ...]) -> None:
+        queue = sync.FIFOQueue(10, "float32", shape)
+        got: dict[str, Any] = {}
+
+        def first() -> None:
+            got["first"] = queue.dequeue()
+
+        def absurd() -> None:
+            got["absurd"] = queue.dequeue_up_to(n)
+
+        threads = [threading.Thread(target=call) for call in (first, absurd)]
+        for count, thread in enumerate(threads, 1):
+            thread.start()
+            spin_until(lambda count=count: waiting(queue) == count)  # type: ignore[misc]
+        for value in (1.0, 2.0, 3.0):
+            queue.enqueue(np.full(shape, value, "float32"), timeout=PATIENCE)
+        spin_until(lambda: "first" in got)
+        queue.close()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert np.array_equal(got["first"], np.full(shape, 1.0))
+        assert got["absurd"].shape == (2, *shape)
+
+    def test_is_its_own_where_the_storage_raises(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whoever makes the move: a failure is told to the one that it was made for."""
+        queue = sync.FIFOQueue(10, "float32", (2**14,))
+        storage = queue._core.storage
+        got: dict[str, Any] = {}
+
+        def take() -> None:
+            try:
+                queue.dequeue_many(3)
+            except ValueError as error:
+                got["taker"] = error
+
+        def fail(*_: Any) -> None:
+            raise ValueError("array is too big")
+
+        monkeypatch.setattr(storage, "expect", fail)
+        other = threading.Thread(target=lambda: got.update(other=queue.dequeue()))
+        other.start()
+        spin_until(lambda: waiting(queue) == 1)
+        taker = threading.Thread(target=take)
+        taker.start()
+        spin_until(lambda: waiting(queue) == 2)
+        queue.enqueue(np.zeros(2**14, "float32"))
+        for thread in (other, taker):
+            thread.join(PATIENCE)
+        assert got["other"].shape == (2**14,)
+        assert "too big" in str(got["taker"])
+        assert queue.statistics().enqueued == 1
+
+    @pytest.mark.parametrize("capacity", [2**63, 2**70, None])
+    def test_capacities_beyond_all_memory(self, capacity: int | None) -> None:
+        for shape in ((), (0,), (2**13,)):
+            queue = sync.FIFOQueue(capacity, "float32", shape)
+            queue.enqueue(np.ones(shape, "float32"))
+            assert queue.dequeue().shape == shape
+
+
+class TestASignalHandlerThatRaises:
+    """Its exception may look like one of ours: the attempt tells what has become of it."""
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            aioqueue.DeadlineExceededError("the watchdog of the program"),
+            aioqueue.CancelledError("not by any scope"),
+            OutOfRangeError("of another queue"),
+            QueueClosedError("of another queue"),
+            FrozenError(),
+            ExceptionGroup("several", [OutOfRangeError("x")]),
+            GeneratorExit(),
+            KeyboardInterrupt(),
+        ],
+        ids=lambda error: type(error).__name__,
+    )
+    @pytest.mark.parametrize("method", ["dequeue", "dequeue_many", "enqueue", "enqueue_many"])
+    def test_leaves_nothing_behind(self, error: BaseException, method: str) -> None:
+        queue = sync.FIFOQueue(1)
+        if method.startswith("enqueue"):
+            queue.enqueue("first")
+        arguments = {"enqueue": ("x",), "enqueue_many": (["x", "y"],), "dequeue_many": (2,)}
+        is_felt = threading.Event()
+
+        def handler(*_: object) -> None:
+            if not is_felt.is_set():
+                is_felt.set()
+                raise error
+
+        def press() -> None:
+            spin_until(lambda: waiting(queue) == 1)
+            while not is_felt.is_set():
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+                is_felt.wait(0.02)
+
+        before = signal.signal(signal.SIGUSR1, handler)
+        presser = threading.Thread(target=press)
+        presser.start()
+        try:
+            with pytest.raises(type(error)) as caught:
+                getattr(queue, method)(*arguments.get(method, ()))
+        finally:
+            presser.join(PATIENCE)
+            signal.signal(signal.SIGUSR1, before)
+        assert caught.value is error
+        assert waiting(queue) == 0
+        if method.startswith("enqueue"):
+            assert queue.dequeue(timeout=0) == "first"
+        queue.enqueue("precious", timeout=0)
+        assert queue.dequeue(timeout=0) == "precious"
+        assert queue.size() == 0
+
+
+def test_a_dead_loop_s_arrays_are_not_where_rows_come_back_from() -> None:
+    queue = aioqueue.FIFOQueue(100, "float32", (1024,))
+    out = np.zeros((64, 1024), "float32")
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(queue.dequeue_many(64, out=out))
+    loop.run_until_complete(asyncio.sleep(0))
+    for number in range(10):
+        queue.sync.enqueue(np.full(1024, number + 1, "float32"))
+    loop.close()  # and the task is never cancelled
+    out[:] = -1
+    assert [int(queue.sync.dequeue(timeout=PATIENCE)[0]) for _ in range(10)] == [*range(1, 11)]
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    task.get_coro().close()  # type: ignore[union-attr]

@@ -385,6 +385,7 @@ def shuffle_batch(
 class _ShuffleBuffer(RandomShuffleQueue):
     """Draws each example once: what is drawn depends on neither a consumer's pace nor the end's."""
 
+    __module__ = RandomShuffleQueue.__module__  # what it shows of itself is what it is to users
     _draws_again = False
 
 

@@ -466,6 +466,37 @@ class TestShuffleBatch:
         assert runs[0] == runs[1] == runs[2]
         assert {number % 1000 for number in runs[0]} == set(range(100))
 
+    @pytest.mark.parametrize("seed", range(5))
+    async def test_the_last_batch_does_not_depend_on_when_the_end_comes(
+        self, world: World, seed: int
+    ) -> None:
+        """Its worker waits for it already, or makes it of what is left of a closed queue."""
+        runs: list[list[list[int]]] = []
+        for end_comes_late in (True, False):
+            may_end = threading.Event()
+
+            def source(may_end: threading.Event = may_end) -> Iterator[int]:
+                yield from range(23)
+                may_end.wait(60)
+
+            async with coordinated(world) as coord:
+                stream = shuffle_batch(
+                    source(), 10, coord=coord, min_after_dequeue=2, capacity=3, seed=seed
+                )
+                examples: Any = stream.examples
+                if end_comes_late:
+                    taken = [await take(stream), await take(stream)]
+                    await world.until(lambda: examples.statistics().waiting_dequeues == 1)  # noqa: B023
+                    may_end.set()
+                else:
+                    may_end.set()
+                    await world.until(examples.is_closed)
+                    taken = []
+                taken += await rest(stream)
+                runs.append([batch.tolist() for batch in taken])
+        assert runs[0] == runs[1]
+        assert [len(batch) for batch in runs[0]] == [10, 10, 3]
+
     async def test_batches_are_made_ahead(self, world: World) -> None:
         async with coordinated(world) as coord:
             stream = shuffle_batch(

@@ -99,7 +99,8 @@ BUGS = (
         """        for part in reversed(held.parts):
             place, number""",
         """        if held.out is not None:
-            held.parts = [_Segment(Block(held.out, held.count), 0, held.count, held.parts[0].origin)]
+            block = Block(held.out, held.count)
+            held.parts = [_Segment(block, 0, held.count, held.parts[0].origin)]
         for part in reversed(held.parts):
             place, number""",
     ),

@@ -82,7 +82,7 @@ class TestAFailure:
                 run_state_machine_as_test(programs_of("fifo", stage), settings=profile(300))
             program = printed_program(caught.value, capsys.readouterr().out)
             assert len(program.splitlines()) < 10, "not shrunk"
-            with pytest.raises(AssertionError, match="not one of|not so"):
+            with pytest.raises(AssertionError, match=r"not one of|not so"):
                 paste(program)
         paste(program)
 
