@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tests.benchmarks import batches, compat, elements, pipelines, report, scaling
+from tests.benchmarks import batches, compat, elements, pipelines, report, scaling, stalls
 from tests.benchmarks.harness import Comparison, Mode
 
 PARTS = {
@@ -13,6 +13,7 @@ PARTS = {
     "pipelines": pipelines.measure,
     "scaling": scaling.measure,
     "compat": compat.measure,
+    "stalls": stalls.measure,
 }
 
 
