@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from aioqueue.attempts import DONE, NEITHER, PENDING, WITHDRAWN, Attempt, Lane, Side
 from aioqueue.errors import CancelledError, DeadlineExceededError
+from aioqueue.locks import guarded
 from aioqueue.waiting.base import AsyncLane, tell
 from aioqueue.waiting.scopes import current_scopes, least_left, unwatch, watch
 from aioqueue.waiting.threads import ThreadLane
@@ -44,10 +45,10 @@ class Gate:
         """Let everybody pass: who waits now, and who comes later."""
         tell(self._open)
 
+    @guarded
     def shut(self) -> None:
         """Make callers that come from now on wait."""
-        with self._lock:
-            self._is_open = False
+        self._is_open = False
 
     async def wait(self, lane: AsyncLane) -> None:
         """Wait until the gate is open.
@@ -100,37 +101,37 @@ class Gate:
 
     # What lanes and `tell` ask of whatever attempts belong to, as of a machine.
 
+    @guarded
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
     ) -> Collection[Lane]:
         """End the wait of a caller that was cancelled."""
-        with self._lock:
-            if attempt.state is PENDING:
-                del self._waiting[attempt]
-                attempt.state = WITHDRAWN
+        if attempt.state is PENDING:
+            self._waiting.pop(attempt, None)  # a handler may have struck in the middle of this
+            attempt.state = WITHDRAWN
         return ()
 
     def is_entered_here(self) -> bool:
         """Whether the calling thread holds the lock already."""
         return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]
 
+    @guarded
     def _begin(self, passage: Attempt, lane: Lane) -> bool:
-        with self._lock:
-            if self._is_open:
-                return True
-            passage.host = self
-            passage.lane = lane
-            self._waiting[passage] = None
+        if self._is_open:
+            return True
+        passage.host = self
+        passage.lane = lane
+        self._waiting[passage] = None
         return False
 
+    @guarded
     def _open(self) -> Collection[Lane]:
         lanes: dict[Lane, None] = {}
-        with self._lock:
-            self._is_open = True
-            for passage in self._waiting:
-                passage.state = DONE
-                assert passage.lane is not None
-                passage.lane.post(passage)
-                lanes[passage.lane] = None
-            self._waiting.clear()
+        self._is_open = True
+        for passage in self._waiting:
+            passage.state = DONE
+            assert passage.lane is not None
+            passage.lane.post(passage)
+            lanes[passage.lane] = None
+        self._waiting.clear()
         return lanes
