@@ -2,14 +2,19 @@
 
 A signal handler may raise anywhere in the main thread, `KeyboardInterrupt` above all. On CPython
 3.14 that can be between the moment in which a ``with lock:`` has taken the lock and its body, and
-then nobody lets go of it (https://github.com/python/cpython/issues/148874; not on 3.11 to 3.13,
-where no handler runs there). So locks that a handler may strike are taken within a ``try``:
+then nobody lets go of it (https://github.com/python/cpython/issues/148874; on 3.11 to 3.13 no
+handler runs there). So locks that a handler may strike are taken within a ``try``:
 `holding` for a call, `guarded` for a whole method.
 
 A handler runs when a function written in Python begins, when a call has returned, and when a loop
 goes round; nowhere else. From this follows how the two are written:
 
 * The lock is taken within the ``try``: a handler may raise when `acquire` has returned.
+* What is done with the lock held is done in a function of its own. On CPython 3.13 and 3.14 the
+  jump by which a loop goes round may lie outside of the ``try`` or ``with`` that the loop is
+  written in, and what a handler raises there passes by its ``except``, ``finally`` and ``__exit__``
+  (https://github.com/python/cpython/issues/130279). It does not pass by those of a caller. So this
+  concerns everything that is to be undone, and not only locks.
 * Once something is on its way out, the lock is released *first*, by a method that is written in C.
   To call a function of ours for it, or to ask who holds the lock, would let a handler in before the
   release: that of a second signal, or the first one while the call raises something of its own.

@@ -6,14 +6,16 @@ raises there. Then a real signal strikes thousands of times, at random moments.
 
 from __future__ import annotations
 
+import dis
 import itertools
 import json
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ import pytest
 from aioqueue.locks import guarded, holding, let_go
 
 ROOT = Path(__file__).resolve().parent.parent
+WAITING = sorted((ROOT / "aioqueue" / "waiting").glob("*.py"))
 ROUNDS = 2000
 
 
@@ -251,6 +254,11 @@ def body():
 def failing():
     raise ValueError
 
+def looping():
+    for number in range(50):
+        if number in nothing:
+            break
+
 def strike(*_):
     global left
     left -= 1
@@ -290,6 +298,7 @@ def struck_again_and_again(step, locks):
     print(json.dumps({{"kept": kept, "struck": strikes >= {ROUNDS}}}))
 
 rng = random.Random(1)
+nothing = {{}}
 machine = Machine()
 locks = [machine._lock]
 signal.signal(signal.SIGALRM, strike)
@@ -300,6 +309,8 @@ STEPS = {
     "guarded": "step = lambda: machine.guarded(body)",
     "holding, failing": "step = lambda: attempt(lambda: machine.holding(failing))",
     "guarded, failing": "step = lambda: attempt(lambda: machine.guarded(failing))",
+    "holding, looping": "step = lambda: machine.holding(looping)",
+    "guarded, looping": "step = lambda: machine.guarded(looping)",
     "the handler calls too": """
 step = lambda: machine.guarded(lambda: machine.holding(body))
 
@@ -363,3 +374,60 @@ def test_signals_at_random_moments(name: str) -> None:
     )
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == {"kept": 0, "struck": True}
+
+
+# What is to be undone is undone.
+
+UNDOING = ["locks.py", *(f"waiting/{path.name}" for path in WAITING), "queues/core.py"]
+"""The files in which a handler may strike something that is to be undone."""
+
+
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """A code object and all those within it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes(constant)
+
+
+def unprotected_loops(code: CodeType) -> Iterator[int | None]:
+    """The lines of loops in a `try` or `with` that a handler leaves where they go round."""
+    bytecode: Any = dis.Bytecode(code)
+    names = {step.offset: step.opname for step in bytecode}
+
+    def handlers(offset: int) -> set[int]:
+        found: set[int] = set()
+        while True:
+            inner = [
+                entry.target
+                for entry in bytecode.exception_entries
+                if entry.start <= offset < entry.end
+            ]
+            if not inner or inner[0] in found:
+                # The others belong to comprehensions, and undo nothing of ours.
+                return {target for target in found if names[target] == "PUSH_EXC_INFO"}
+            offset = inner[0]
+            found.add(offset)
+
+    for step in bytecode:
+        if step.opname == "JUMP_BACKWARD" and handlers(step.argval) - handlers(step.offset):
+            yield step.positions.lineno
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="there the place of the jump says nothing")
+@pytest.mark.parametrize("name", UNDOING)
+def test_no_loop_is_left_past_what_undoes(name: str) -> None:
+    """See `aioqueue.locks`: CPython leaves some loops without their `finally` or `__exit__`."""
+    source = (ROOT / "aioqueue" / name).read_text(encoding="utf-8")
+    found = {
+        one.co_qualname: lines
+        for one in codes(compile(source, name, "exec"))
+        if (lines := list(unprotected_loops(one)))
+    }
+    assert found == {}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="there the place of the jump says nothing")
+def test_such_a_loop_would_be_found() -> None:
+    source = "def f():\n with lock:\n  for x in xs:\n   if x in d: break\n"
+    assert [line for one in codes(compile(source, "", "exec")) for line in unprotected_loops(one)]

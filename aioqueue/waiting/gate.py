@@ -15,7 +15,7 @@ from aioqueue.attempts import DONE, NEITHER, PENDING, WITHDRAWN, Attempt, Lane, 
 from aioqueue.errors import CancelledError, DeadlineExceededError
 from aioqueue.locks import guarded
 from aioqueue.waiting.base import AsyncLane, tell
-from aioqueue.waiting.scopes import current_scopes, least_left, unwatch, watch
+from aioqueue.waiting.scopes import CancelScope, current_scopes, least_left, unwatch, watch
 from aioqueue.waiting.threads import ThreadLane
 
 __all__ = ("Gate",)
@@ -84,12 +84,7 @@ class Gate:
         scopes = current_scopes()
         try:
             watch(scopes, passage, began)
-            while passage.state is PENDING:
-                left = None if deadline is None else deadline - perf_counter()
-                least = least_left(scopes, left) if scopes else left
-                if least is not None and least <= 0:
-                    break
-                lane.wait(least)  # which may end a little early
+            _sleep(passage, lane, scopes, deadline)
             if passage.state is WITHDRAWN:
                 raise CancelledError("the wait was cancelled by its CancelScope")
         finally:
@@ -135,3 +130,18 @@ class Gate:
             lanes[passage.lane] = None
         self._waiting.clear()
         return lanes
+
+
+def _sleep(
+    passage: Attempt,
+    lane: ThreadLane,
+    scopes: Collection[CancelScope],
+    deadline: float | None,
+) -> None:
+    """Wait in a thread until a passage is no longer pending, or a deadline has come."""
+    while passage.state is PENDING:
+        left = None if deadline is None else deadline - perf_counter()
+        least = least_left(scopes, left) if scopes else left
+        if least is not None and least <= 0:
+            break
+        lane.wait(least)  # which may end a little early
