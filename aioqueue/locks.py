@@ -2,27 +2,61 @@
 
 A signal handler may raise anywhere in the main thread, `KeyboardInterrupt` above all. On CPython
 3.14 that can be between the moment in which a ``with lock:`` has taken the lock and its body, and
-then nobody lets go of it (https://github.com/python/cpython/issues/148874; not on 3.11 to 3.13,
-where no handler runs there). So locks that a handler may strike are taken within a ``try``:
+then nobody lets go of it (https://github.com/python/cpython/issues/148874; on 3.11 to 3.13 no
+handler runs there). So locks that a handler may strike are taken within a ``try``:
 `holding` for a call, `guarded` for a whole method.
 
+A handler runs when a function written in Python begins, when a call has returned, and when a loop
+goes round; nowhere else. From this follows how the two are written:
+
+* The lock is taken within the ``try``: a handler may raise when `acquire` has returned.
+* What is done with the lock held is done in a function of its own. On CPython 3.13 and 3.14 the
+  jump by which a loop goes round may lie outside of the ``try`` or ``with`` that the loop is
+  written in, and what a handler raises there passes by its ``except``, ``finally`` and ``__exit__``
+  (https://github.com/python/cpython/issues/130279). It does not pass by those of a caller. So this
+  concerns everything that is to be undone, and not only locks.
+* Once something is on its way out, the lock is released *first*, by a method that is written in C.
+  To call a function of ours for it, or to ask who holds the lock, would let a handler in before the
+  release: that of a second signal, or the first one while the call raises something of its own.
+* Whether it was held is then told by the release, which refuses with a `RuntimeError` if not:
+  waiting for it was interrupted, or the handler raised when it had just been released. Any other
+  `RuntimeError` there is one that a handler raised when the release had returned, and goes on.
+
 The lock must be one that knows its owner, as `threading.RLock` does: that alone tells whether it
-had been taken when the handler struck. Whoever holds it already, because a signal handler or a
-finalizer runs in the middle of what it interrupted, simply goes on.
+is held when a call begins. Whoever holds it already, because a signal handler or a finalizer runs
+in the middle of what it interrupted, simply goes on, and leaves it to whom it interrupted to let
+go.
+
+What no lock can do: a handler that raises when the lock has just been released makes the call raise
+though it was made.
 """
 
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
-__all__ = ("OwnedLock", "guarded", "holding", "let_go")
+__all__ = ("REFUSAL", "OwnedLock", "guarded", "holding", "let_go")
 
 P = ParamSpec("P")
 T = TypeVar("T")
 MethodT = TypeVar("MethodT", bound=Callable[..., Any])
+
+
+def _refusal() -> tuple[Any, ...]:
+    """What a lock says that is released by a thread which does not hold it."""
+    try:
+        threading.RLock().release()
+    except RuntimeError as error:
+        return error.args
+    raise AssertionError("a lock was released that nobody held")
+
+
+REFUSAL = _refusal()
+"""The arguments of the `RuntimeError` of a lock that the calling thread does not hold."""
 
 
 class OwnedLock(Protocol):
@@ -32,7 +66,11 @@ class OwnedLock(Protocol):
         """Take it, waiting for it or not; tell whether it was taken."""
 
     def release(self) -> None:
-        """Let go of it."""
+        """Let go of it.
+
+        Raises:
+            RuntimeError: the calling thread does not hold it.
+        """
 
     def _is_owned(self) -> bool:
         """Whether the calling thread holds it."""
@@ -51,12 +89,15 @@ class OwnedLock(Protocol):
 
 
 def let_go(lock: Any) -> None:
-    """Release a lock, if the calling thread holds it."""
+    """Release a lock, if the calling thread holds it.
+
+    For what no handler strikes, or strikes only once: it may strike again as this begins.
+    """
     if lock._is_owned():
         lock.release()
 
 
-def holding(lock: Any, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+def holding(lock: Any, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Make a call with a lock held.
 
     Args:
@@ -70,9 +111,13 @@ def holding(lock: Any, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
     try:
         lock.acquire()
         result = call(*args, **kwargs)
-        lock.release()  # here and not in a `finally`: there a handler could come before it
+        lock.release()
     except BaseException:
-        let_go(lock)
+        try:
+            lock.release()  # before anything else: see the module's docstring
+        except RuntimeError as error:
+            if error.args != REFUSAL:
+                raise
         raise
     return result
 
@@ -81,7 +126,8 @@ def guarded(method: MethodT) -> MethodT:
     """Make a method that holds its object's ``_lock`` all the time."""
 
     @functools.wraps(method)
-    def with_lock_held(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def with_lock_held(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        # `holding`, written out: that saves a call for each of the calls that are guarded.
         lock = self._lock
         if lock._is_owned():
             return method(self, *args, **kwargs)
@@ -90,7 +136,11 @@ def guarded(method: MethodT) -> MethodT:
             result = method(self, *args, **kwargs)
             lock.release()
         except BaseException:
-            let_go(lock)
+            try:
+                lock.release()
+            except RuntimeError as error:
+                if error.args != REFUSAL:
+                    raise
             raise
         return result
 

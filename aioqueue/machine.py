@@ -75,7 +75,7 @@ from aioqueue.elements import Columns, Row
 from aioqueue.errors import QueueClosedError
 from aioqueue.invariants import violations
 from aioqueue.lines import Lines
-from aioqueue.locks import OwnedLock, guarded, let_go
+from aioqueue.locks import REFUSAL, OwnedLock, guarded
 from aioqueue.storage.base import Storage
 
 __all__ = ("NOTHING", "Machine")
@@ -171,7 +171,11 @@ class Machine:
                 self._enqueued += 1
             self._lock.release()
         except BaseException:
-            let_go(self._lock)
+            try:
+                self._lock.release()  # before anything else: see `aioqueue.locks`
+            except RuntimeError as error:
+                if error.args != REFUSAL:
+                    raise
             raise
         return fits
 
@@ -183,7 +187,11 @@ class Machine:
             row = self._take() if len(self.storage) > self._bound_out else NOTHING
             self._lock.release()
         except BaseException:
-            let_go(self._lock)
+            try:
+                self._lock.release()  # before anything else: see `aioqueue.locks`
+            except RuntimeError as error:
+                if error.args != REFUSAL:
+                    raise
             raise
         return row
 

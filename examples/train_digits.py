@@ -277,9 +277,20 @@ async def train_async(job: Job) -> None:
     queue = job.queue = aioqueue.RandomShuffleQueue(**job.queue_arguments())
     async with aioqueue.Coordinator() as coord:
         coord.start(aioqueue.QueueRunner(queue, job.workers(queue.sync)))
-        async for images, labels in queue.batches(job.batch_size):
-            if coord.should_stop() or job.step(images, labels):
-                break
+        await steps_async(job, queue, coord)
+
+
+async def steps_async(
+    job: Job, queue: aioqueue.RandomShuffleQueue, coord: aioqueue.Coordinator
+) -> None:
+    """Train until the job has ended or is stopped.
+
+    Not within the block itself: CPython 3.13 and 3.14 may leave a block without its end when Ctrl-C
+    strikes where a loop in it goes round.
+    """
+    async for images, labels in queue.batches(job.batch_size):
+        if coord.should_stop() or job.step(images, labels):
+            break
 
 
 def train_threads(job: Job) -> None:
@@ -287,9 +298,14 @@ def train_threads(job: Job) -> None:
     queue = job.queue = sync.RandomShuffleQueue(**job.queue_arguments())
     with sync.Coordinator() as coord:
         coord.start(sync.QueueRunner(queue, job.workers(queue)))
-        for images, labels in queue.batches(job.batch_size):
-            if coord.should_stop() or job.step(images, labels):
-                break
+        steps(job, queue, coord)
+
+
+def steps(job: Job, queue: sync.RandomShuffleQueue, coord: sync.Coordinator) -> None:
+    """The same in a thread."""
+    for images, labels in queue.batches(job.batch_size):
+        if coord.should_stop() or job.step(images, labels):
+            break
 
 
 # The program.

@@ -72,6 +72,7 @@ from aioqueue.attempts import (
 from aioqueue.copying import Copier
 from aioqueue.elements import Columns
 from aioqueue.errors import OutOfRangeError, QueueClosedError
+from aioqueue.locks import REFUSAL
 from aioqueue.machine import NOTHING, Machine
 from aioqueue.storage import Held, ObjectStorage
 
@@ -123,6 +124,8 @@ class FakeLock:
         return True
 
     def release(self) -> None:
+        if not self.depth:
+            raise RuntimeError(*REFUSAL)
         self.depth -= 1
 
     def _is_owned(self) -> bool:

@@ -519,5 +519,6 @@ def test_a_dead_loop_s_arrays_are_not_where_rows_come_back_from() -> None:
     loop.close()  # and the task is never cancelled
     out[:] = -1
     assert [int(queue.sync.dequeue(timeout=PATIENCE)[0]) for _ in range(10)] == [*range(1, 11)]
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
-    task.get_coro().close()  # type: ignore[union-attr]
+    unfinished: Any = task
+    unfinished._log_destroy_pending = False
+    unfinished.get_coro().close()

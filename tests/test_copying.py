@@ -20,7 +20,7 @@ from aioqueue.storage.shelf import ShelvedStorage
 from aioqueue.waiting import ThreadLane
 from tests.worlds import LARGE, PATIENCE
 
-STORAGES: dict[str, type[Storage]] = {
+STORAGES: dict[str, Any] = {
     "fifo": BlockStorage,
     "shuffle": ShelvedStorage,
     "priority": ShelvedStorage,
@@ -219,7 +219,7 @@ def test_memory_of_batches_that_do_not_go_in_is_used_again(kind: str) -> None:
         storage: Any = queue._core.storage
         if kind == "fifo":
             return sum(block.rows for block in storage._spares)
-        return len(storage._shelf._blocks) * storage._shelf._size
+        return int(len(storage._shelf._blocks) * storage._shelf._size)
 
     for _ in range(3):
         with pytest.raises(TimeoutError):

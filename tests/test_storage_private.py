@@ -54,7 +54,8 @@ N = 6
 
 def spec_of(name: str, discipline: str) -> ElementSpec:
     dtype, shape, _ = VALUES[name]
-    dtypes, shapes = [dtype], [shape]
+    dtypes: list[Any] = [dtype]
+    shapes: list[Any] = [shape]
     if discipline == "heap":
         dtypes, shapes = ["int64", *dtypes], [(), *shapes]
     if discipline == "padding":
@@ -78,7 +79,7 @@ def told(value: Any) -> Any:
         return [told(item) for item in value] if value.ndim else told(value[()])
     if isinstance(value, np.void):
         names = value.dtype.names
-        return bytes(value) if names is None else tuple(told(value[name]) for name in names)
+        return value.tobytes() if names is None else tuple(told(value[name]) for name in names)
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -122,7 +123,8 @@ class Rows:
     def columns(self, start: int, *, readonly: bool) -> Columns:
         numbers = range(start, start + N)
         component = self.spec.components[-1]
-        column = np.empty((N, *(component.shape or ())), component.dtype)
+        shape: Any = component.shape or ()
+        column = np.empty((N, *shape), component.dtype)
         for place, i in enumerate(numbers):
             column[place] = self.spec.row(self.element(i))[-1]
         column.flags.writeable = not readonly

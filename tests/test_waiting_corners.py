@@ -20,6 +20,7 @@ from aioqueue.waiting import (
     AsyncLane,
     Gate,
     ThreadLane,
+    base,
     current_lane,
     current_scopes,
     in_event_loop,
@@ -29,7 +30,7 @@ from aioqueue.waiting import (
 )
 from aioqueue.waiting.aio import AsyncioLane
 from tests.test_scopes import Caller, blocked
-from tests.worlds import PATIENCE, spin_until
+from tests.worlds import PATIENCE, ThreadWorld, World, spin_until
 
 # Worlds that have ended.
 
@@ -231,6 +232,82 @@ def test_trio_that_is_half_imported_does_not_run(
     monkeypatch.setitem(sys.modules, "trio", trio)
     assert loaded_trio() is None
     assert not in_event_loop()
+
+
+# Giving way.
+
+
+class HeldLock:
+    """A lock that another thread holds until someone waits for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._is_held, self._is_awaited = threading.Event(), threading.Event()
+        threading.Thread(target=self._hold, daemon=True).start()
+        assert self._is_held.wait(PATIENCE)
+
+    def _hold(self) -> None:
+        with self._lock:
+            self._is_held.set()
+            self._is_awaited.wait(PATIENCE)
+
+    def acquire(self, blocking: bool = True, /) -> bool:
+        if blocking:
+            self._is_awaited.set()
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def _is_owned(self) -> bool:
+        return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+@pytest.mark.parametrize("runs_free", [False, True])
+def test_nothing_waits_by_sleeping_on_an_event_loop(
+    world: World, monkeypatch: pytest.MonkeyPatch, runs_free: bool
+) -> None:
+    """Nor where there is no global lock; other threads give way to whoever has the queue."""
+    slept: list[float] = []
+    monkeypatch.setattr(base, "sleep", slept.append)
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: not runs_free, raising=False)
+
+    async def body() -> None:
+        queue = world.fifo(3)
+        queue._machine.guard_with(HeldLock())
+        queue.enqueue_nowait(1)
+        queue._machine.guard_with(HeldLock())
+        assert queue.dequeue_nowait() == 1
+
+    world.run(body)
+    assert bool(slept) == (isinstance(world, ThreadWorld) and not runs_free)
+
+
+def test_who_is_struck_while_it_wakes_a_loop_leaves_the_next_one_to_do_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between the note that a wake is on its way and the wake, say."""
+    loop = asyncio.new_event_loop()
+    lane, kicks = AsyncioLane(loop), []
+
+    def call_soon_threadsafe(callback: Callable[[], object]) -> None:
+        kicks.append(callback)
+        if len(kicks) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", call_soon_threadsafe)
+    with pytest.raises(KeyboardInterrupt):
+        lane.kick()
+    assert not lane.kick()
+    assert not lane.kick()
+    assert len(kicks) == 2
+    loop.close()
 
 
 # Threads.

@@ -27,7 +27,7 @@ from aioqueue.attempts import (
 from aioqueue.copying import Copier
 from aioqueue.elements import Columns, Component, Spec
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
-from aioqueue.locks import OwnedLock
+from aioqueue.locks import OwnedLock, holding
 from aioqueue.machine import NOTHING, Machine
 from aioqueue.queues.forks import refuse_in_forks
 from aioqueue.storage import Storage
@@ -97,16 +97,14 @@ class QueueCore:
 
     def remember(self, lane: AsyncLane) -> None:
         """Note an event loop whose tasks wait here."""
-        with self.lock:
-            self.lanes[lane] = None
+        holding(self.lock, self.lanes.__setitem__, lane, None)
 
     def rouse(self) -> None:
         """Wake everybody: those who need not wake go back to sleep.
 
         Ctrl-C may have struck between a move of the machine and the wakes that it had named.
         """
-        with self.lock:
-            lanes = list(self.lanes)
+        lanes = holding(self.lock, list, self.lanes)
         deliver([*lanes, *list(self.sleepers)], from_anywhere=True)
 
     def reap(self) -> None:
@@ -114,12 +112,14 @@ class QueueCore:
 
         Whoever is about to wait does this first, so that nobody waits for what they have.
         """
-        with self.lock:
-            dead = [lane for lane in self.lanes if lane.is_dead()]
-            for lane in dead:
-                del self.lanes[lane]
-        for lane in dead:
+        for lane in holding(self.lock, self._forget_dead_lanes):
             withdraw_all(self.machine.attempts_in(lane))
+
+    def _forget_dead_lanes(self) -> list[AsyncLane]:
+        dead = [lane for lane in self.lanes if lane.is_dead()]
+        for lane in dead:
+            self.lanes.pop(lane, None)  # a handler may have done so in the middle of this
+        return dead
 
     def count(self, n: Any) -> int:
         """Check how many rows a batch is to have.
@@ -373,15 +373,17 @@ class QueueFace:
 
     def _peer(self, world: str) -> Any:
         """The face of the same queue in another world, made when first asked for."""
+        return holding(self._core.lock, self._peer_here, world)
+
+    def _peer_here(self, world: str) -> Any:
         core = self._core
-        with core.lock:
-            face: Any = core.faces.get(world)
-            if face is None:
-                face = self._peer_class.__new__(self._peer_class)
-                face._bind(core)
-                core.faces[world] = face
-                self._made = face  # kept by who made it
-            return face
+        face: Any = core.faces.get(world)
+        if face is None:
+            face = self._peer_class.__new__(self._peer_class)
+            face._bind(core)
+            core.faces[world] = face
+            self._made = face  # kept by who made it
+        return face
 
 
 def _shape(component: Component) -> tuple[int | None, ...]:

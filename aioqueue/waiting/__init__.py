@@ -5,13 +5,10 @@ The only code that knows how a world sleeps and wakes. A new world costs one lan
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from typing import Any
-
 from aioqueue.waiting.aio import current_asyncio_lane
 from aioqueue.waiting.base import AsyncLane, deliver, enter, tell, withdraw_all
 from aioqueue.waiting.gate import Gate
+from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 from aioqueue.waiting.scopes import CancelScope, current_scopes, least_left, unwatch, watch
 from aioqueue.waiting.threads import ThreadLane
 
@@ -43,30 +40,10 @@ def current_lane(last: AsyncLane | None = None) -> AsyncLane:
     Raises:
         RuntimeError: no event loop is running in this thread.
     """
-    if _in_trio():
+    if in_trio():
         from aioqueue.waiting.trio import current_trio_lane
 
         return current_trio_lane()
     if last is not None and last.is_current():
         return last
     return current_asyncio_lane()
-
-
-def in_event_loop() -> bool:
-    """Whether blocking this thread would block a running event loop."""
-    return asyncio._get_running_loop() is not None or _in_trio()
-
-
-def loaded_trio() -> Any:
-    """The trio package, if someone has imported it; it is never imported just to ask."""
-    trio = sys.modules.get("trio")
-    # Another thread may be importing it at this moment, so no one runs it yet.
-    return trio if hasattr(trio, "lowlevel") and hasattr(trio, "Cancelled") else None
-
-
-def _in_trio() -> bool:
-    # Asked before asyncio is, since a trio run may be a guest of an asyncio loop.
-    if "trio" not in sys.modules:
-        return False
-    trio = loaded_trio()
-    return trio is not None and trio.lowlevel.in_trio_run()

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from aioqueue.attempts import Attempt
+from aioqueue.locks import guarded
 
 __all__ = ("AsyncioLane", "current_asyncio_lane")
 
@@ -47,16 +48,16 @@ class AsyncioLane:
             self._wake()
             if not from_anywhere:
                 return ()  # else the loop may be asleep, and must be told by what comes now
-        with self._lock:
-            if self._is_scheduled:
-                return ()
-            self._is_scheduled = True
         try:
-            self._loop.call_soon_threadsafe(self._wake_scheduled)
-        except RuntimeError:  # the loop is closed
-            with self._lock:
-                self._is_scheduled = False
-            return self._abandon()
+            if not self._set_scheduled(True):
+                self._loop.call_soon_threadsafe(self._wake_scheduled)
+        except BaseException as error:
+            # First of all, and without the lock: a handler may have struck before the call. Should
+            # a wake be on its way all the same, the next one comes for nothing.
+            self._is_scheduled = False
+            if isinstance(error, RuntimeError) and self._loop.is_closed():
+                return self._abandon()
+            raise
         return ()
 
     def is_dead(self) -> bool:
@@ -88,9 +89,14 @@ class AsyncioLane:
 
     def _wake_scheduled(self) -> None:
         # The flag falls first: whatever is posted from now on is scheduled anew.
-        with self._lock:
-            self._is_scheduled = False
+        self._set_scheduled(False)
         self._wake()
+
+    @guarded
+    def _set_scheduled(self, scheduled: bool) -> bool:
+        """Note whether a wake is on its way; tell whether one was before."""
+        before, self._is_scheduled = self._is_scheduled, scheduled
+        return before
 
     def _wake(self) -> None:
         posted = self._posted

@@ -9,6 +9,7 @@ foreign thread costs one crossing, however many callers it wakes.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
@@ -17,6 +18,7 @@ from typing import Any, Final, Protocol
 
 from aioqueue.attempts import Attempt, Lane
 from aioqueue.locks import OwnedLock
+from aioqueue.waiting.running import in_event_loop
 
 __all__ = ("AsyncLane", "KickableLane", "deliver", "enter", "tell", "withdraw_all")
 
@@ -75,15 +77,27 @@ def enter(lock: OwnedLock) -> None:
     """Take the lock of a machine, which another thread was found to have.
 
     That thread was interrupted in the middle of its move, which takes a microsecond, so it is given
-    way. To wait for the lock itself would be worse: whoever waits is handed it, and then waits for
-    the interpreter; meanwhile the one that has the interpreter finds the lock taken, and waits in
-    turn. From then on every move would cost a switch of threads.
+    way, unless this one runs an event loop. To wait for the lock itself would be worse: whoever
+    waits is handed it, and then waits for the interpreter; meanwhile the one that has the
+    interpreter finds the lock taken, and waits in turn. From then on every move would cost a switch
+    of threads.
+
+    Nothing waits by sleeping on an event loop. What keeps its tasks is then the rest of that move,
+    and no time of ours. It is no convoy as long as the threads beside it give way. Where there is
+    no interpreter to wait for, since there is no global lock, nobody has to.
     """
-    for _ in range(_PATIENCE):
-        sleep(_WAY)
-        if lock.acquire(False):
-            return
+    if not (in_event_loop() or _runs_free()):
+        for _ in range(_PATIENCE):
+            sleep(_WAY)
+            if lock.acquire(False):
+                return
     lock.acquire()
+
+
+def _runs_free() -> bool:
+    """Whether threads run without waiting for each other's interpreter."""
+    is_enabled: Callable[[], bool] | None = getattr(sys, "_is_gil_enabled", None)
+    return is_enabled is not None and not is_enabled()
 
 
 def deliver(lanes: Iterable[Lane], *, from_anywhere: bool = False) -> None:

@@ -13,8 +13,9 @@ from typing import ClassVar
 
 from aioqueue.attempts import DONE, NEITHER, PENDING, WITHDRAWN, Attempt, Lane, Side
 from aioqueue.errors import CancelledError, DeadlineExceededError
+from aioqueue.locks import guarded
 from aioqueue.waiting.base import AsyncLane, tell
-from aioqueue.waiting.scopes import current_scopes, least_left, unwatch, watch
+from aioqueue.waiting.scopes import CancelScope, current_scopes, least_left, unwatch, watch
 from aioqueue.waiting.threads import ThreadLane
 
 __all__ = ("Gate",)
@@ -44,10 +45,10 @@ class Gate:
         """Let everybody pass: who waits now, and who comes later."""
         tell(self._open)
 
+    @guarded
     def shut(self) -> None:
         """Make callers that come from now on wait."""
-        with self._lock:
-            self._is_open = False
+        self._is_open = False
 
     async def wait(self, lane: AsyncLane) -> None:
         """Wait until the gate is open.
@@ -83,12 +84,7 @@ class Gate:
         scopes = current_scopes()
         try:
             watch(scopes, passage, began)
-            while passage.state is PENDING:
-                left = None if deadline is None else deadline - perf_counter()
-                least = least_left(scopes, left) if scopes else left
-                if least is not None and least <= 0:
-                    break
-                lane.wait(least)  # which may end a little early
+            _sleep(passage, lane, scopes, deadline)
             if passage.state is WITHDRAWN:
                 raise CancelledError("the wait was cancelled by its CancelScope")
         finally:
@@ -100,37 +96,52 @@ class Gate:
 
     # What lanes and `tell` ask of whatever attempts belong to, as of a machine.
 
+    @guarded
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
     ) -> Collection[Lane]:
         """End the wait of a caller that was cancelled."""
-        with self._lock:
-            if attempt.state is PENDING:
-                del self._waiting[attempt]
-                attempt.state = WITHDRAWN
+        if attempt.state is PENDING:
+            self._waiting.pop(attempt, None)  # a handler may have struck in the middle of this
+            attempt.state = WITHDRAWN
         return ()
 
     def is_entered_here(self) -> bool:
         """Whether the calling thread holds the lock already."""
         return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]
 
+    @guarded
     def _begin(self, passage: Attempt, lane: Lane) -> bool:
-        with self._lock:
-            if self._is_open:
-                return True
-            passage.host = self
-            passage.lane = lane
-            self._waiting[passage] = None
+        if self._is_open:
+            return True
+        passage.host = self
+        passage.lane = lane
+        self._waiting[passage] = None
         return False
 
+    @guarded
     def _open(self) -> Collection[Lane]:
         lanes: dict[Lane, None] = {}
-        with self._lock:
-            self._is_open = True
-            for passage in self._waiting:
-                passage.state = DONE
-                assert passage.lane is not None
-                passage.lane.post(passage)
-                lanes[passage.lane] = None
-            self._waiting.clear()
+        self._is_open = True
+        for passage in self._waiting:
+            passage.state = DONE
+            assert passage.lane is not None
+            passage.lane.post(passage)
+            lanes[passage.lane] = None
+        self._waiting.clear()
         return lanes
+
+
+def _sleep(
+    passage: Attempt,
+    lane: ThreadLane,
+    scopes: Collection[CancelScope],
+    deadline: float | None,
+) -> None:
+    """Wait in a thread until a passage is no longer pending, or a deadline has come."""
+    while passage.state is PENDING:
+        left = None if deadline is None else deadline - perf_counter()
+        least = least_left(scopes, left) if scopes else left
+        if least is not None and least <= 0:
+            break
+        lane.wait(least)  # which may end a little early

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from aioqueue.attempts import Attempt, Lane
 from aioqueue.errors import InvalidArgumentError, counted
+from aioqueue.locks import guarded
 from aioqueue.waiting.base import tell
 
 __all__ = ("CancelScope", "current_scopes", "least_left", "unwatch", "watch")
@@ -113,10 +114,7 @@ class CancelScope:
 
         Returns at once; may be called from any thread, task or signal handler, and more than once.
         """
-        with self._lock:
-            self._cancelled = True
-            watched = list(self._watched.values())
-        for one in watched:
+        for one in self._cancel():
             tell(one.end)
 
     def __enter__(self) -> Self:
@@ -137,6 +135,21 @@ class CancelScope:
                 break
         _scopes.entered = tuple(entered)
 
+    @guarded
+    def _cancel(self) -> list[_Watched]:
+        self._cancelled = True
+        return list(self._watched.values())
+
+    @guarded
+    def _watch(self, watched: _Watched) -> bool:
+        """Note that a call waits; tell whether the scope was cancelled."""
+        self._watched[watched.attempt] = watched
+        return self._cancelled  # after it is in: a signal handler may come in between
+
+    @guarded
+    def _unwatch(self, attempt: Attempt) -> None:
+        self._watched.pop(attempt, None)
+
 
 def watch(scopes: Iterable[CancelScope], attempt: Attempt, began: float) -> None:
     """A call begins to wait: end it when one of its scopes is cancelled, or now if one was.
@@ -148,15 +161,11 @@ def watch(scopes: Iterable[CancelScope], attempt: Attempt, began: float) -> None
     """
     for scope in scopes:
         watched = _Watched(attempt, began)
-        with scope._lock:
-            scope._watched[attempt] = watched
-            cancelled = scope._cancelled  # after it is in: a signal handler may come in between
-        if cancelled:
+        if scope._watch(watched):
             tell(watched.end)
 
 
 def unwatch(scopes: Iterable[CancelScope], attempt: Attempt) -> None:
     """The call has ended."""
     for scope in scopes:
-        with scope._lock:
-            scope._watched.pop(attempt, None)
+        scope._unwatch(attempt)

@@ -597,6 +597,8 @@ class TestSurface:
 
 class TestInterpreters:
     def test_where_python_has_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # Whether there are interpreters is known to Python by this; without it there is no pool.
+        monkeypatch.setattr("concurrent.futures._interpreters", None, raising=False)
         monkeypatch.delattr("concurrent.futures.InterpreterPoolExecutor", raising=False)
         with pytest.raises(InvalidArgumentError, match=r"needs Python 3\.14 or later"):
             prepare([], double, into=sync.FIFOQueue(3), where="interpreter")

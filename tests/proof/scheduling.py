@@ -327,7 +327,8 @@ class ControlledRLock:
         return True
 
     def release(self) -> None:
-        assert self._is_owned()
+        if not self._is_owned():
+            raise RuntimeError("cannot release un-acquired lock")
         self._depth -= 1
         if not self._depth:
             self._owner = None

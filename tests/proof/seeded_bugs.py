@@ -107,13 +107,11 @@ BUGS = (
     Bug(
         "lost wake",  # what is posted just before the flag falls is told to nobody
         "waiting/aio.py",
-        """        with self._lock:
-            self._is_scheduled = False
+        """        self._set_scheduled(False)
         self._wake()
 """,
         """        self._wake()
-        with self._lock:
-            self._is_scheduled = False
+        self._set_scheduled(False)
 """,
     ),
     Bug(
