@@ -15,7 +15,7 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.attempts import PutMany
-from aioqueue.storage import BlockStorage, PaddedStorage, Storage
+from aioqueue.storage import BlockStorage, PaddedStorage
 from aioqueue.storage.shelf import ShelvedStorage
 from aioqueue.waiting import ThreadLane
 from tests.worlds import LARGE, PATIENCE

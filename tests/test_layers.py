@@ -20,7 +20,7 @@ LAYERS = (
     ("elements",),
     ("philox",),
     ("storage",),
-    ("attempts", "copying", "invariants", "lines", "machine"),
+    ("attempts", "copying", "invariants", "lines", "machine_state", "machine"),
     ("waiting",),
     ("queues",),
     ("coordination",),

@@ -312,10 +312,8 @@ class BlockingQueue(QueueFace):
                 if scopes:
                     limit = least_left(scopes, timeout)
                     watch(scopes, attempt, began)
-                if limit is None and max_wait is None:
-                    while attempt.is_pending:
-                        lane.wait(None)
-                elif not self._wait(attempt, lane, began, limit, max_wait):
+                # In a function of its own, since it loops: see `aioqueue.locks`.
+                if not self._wait(attempt, lane, began, limit, max_wait):
                     raise self._timed_out(attempt, method, timeout if limit == timeout else None)
                 if attempt.is_withdrawn:
                     raise self._was_cancelled(attempt, method)

@@ -1,0 +1,176 @@
+"""What a machine knows: the state of one queue, and what can be seen of it.
+
+The fields, and what follows from them by counting. What changes them is in `aioqueue.machine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from aioqueue.attempts import (
+    CLOSED,
+    DEQUEUE,
+    ENQUEUE,
+    OPEN,
+    Attempt,
+    Lane,
+    QueueState,
+    Statistics,
+)
+from aioqueue.invariants import violations
+from aioqueue.lines import Lines
+from aioqueue.locks import OwnedLock, guarded
+from aioqueue.storage.base import Storage
+
+__all__ = ("INFINITY", "MachineState")
+
+INFINITY: Final = float("inf")
+
+
+class MachineState:
+    """The state of one queue.
+
+    Args:
+        storage: where the rows rest.
+        lock: guards everything here.
+        capacity: how many rows fit; ``None`` for no bound.
+        keep: how many rows a dequeue must leave inside until the queue is closed
+            (``min_after_dequeue``).
+        kind: the queue's class, for messages.
+        name: the queue's name, for messages.
+        enter: takes the lock for the fast path when another thread was found to have it.
+    """
+
+    __slots__ = (
+        "_beginning",
+        "_bound_in",
+        "_bound_out",
+        "_capacity",
+        "_cause",
+        "_claimed",
+        "_dequeue_wait",
+        "_dequeues",
+        "_enqueue_wait",
+        "_enqueued",
+        "_enqueues",
+        "_enter",
+        "_granted",
+        "_keep",
+        "_lines",
+        "_lock",
+        "_places",
+        "_put",
+        "_state",
+        "_take",
+        "kind",
+        "name",
+        "storage",
+    )
+
+    def __init__(
+        self,
+        storage: Storage,
+        lock: OwnedLock,
+        *,
+        capacity: int | None = None,
+        keep: int = 0,
+        kind: str = "Queue",
+        name: str = "queue",
+        enter: Callable[[OwnedLock], object] = lambda lock: lock.acquire(),
+    ) -> None:
+        self._enter = enter
+        self.storage = storage
+        self.kind = kind
+        self.name = name
+        self._lock = lock
+        self._put = storage.put
+        self._take = storage.take
+        self._capacity: float = INFINITY if capacity is None else capacity
+        self._keep = keep
+        self._state = OPEN
+        self._cause: BaseException | None = None
+        self._lines = lines = Lines()
+        self._enqueues, self._dequeues = lines.enqueues, lines.dequeues
+        self._places, self._granted = lines.places, lines.granted
+        self._claimed = 0  # rows in the storage that belong to the first waiting dequeue
+        self._beginning: Attempt | None = None  # the attempt whose owner is calling right now
+        self._enqueued = 0
+        self._enqueue_wait = 0.0
+        self._dequeue_wait = 0.0
+        # How full the storage may be for the fast path in and out; set afresh by every slow move.
+        self._bound_in: float = self._capacity
+        self._bound_out: float = keep
+
+    def guard_with(self, lock: OwnedLock) -> None:
+        """Use another lock from now on, where no one else can be in the middle of a move."""
+        self._lock = lock
+
+    def is_entered_here(self) -> bool:
+        """Whether the calling thread is in the middle of a move already.
+
+        So it is in a signal handler or a finalizer, and must leave its own move to another thread.
+        """
+        return self._lock._is_owned()
+
+    @guarded
+    def attempts_in(self, lane: Lane) -> list[Attempt]:
+        """The attempts whose owners wait in a lane or have not run on yet, in no special order."""
+        return self._lines.of_lane(lane)
+
+    # Looking at it.
+
+    @property
+    @guarded
+    def state(self) -> QueueState:
+        """How far the queue is with closing."""
+        return self._state
+
+    @property
+    @guarded
+    def size(self) -> int:
+        """How many elements are inside, without those that a waiting batch has taken."""
+        return self.storage.size - self._claims()
+
+    @guarded
+    def statistics(self) -> Statistics:
+        """Everything that can be counted, at one moment."""
+        claimed = self._claims()
+        inside = self.storage.size - claimed
+        held = claimed + sum(attempt.held.count for attempt in self._granted)
+        return Statistics(
+            size=inside,
+            capacity=None if self._capacity == INFINITY else int(self._capacity),
+            enqueued=self._enqueued,
+            dequeued=self._enqueued - inside - held,
+            waiting_enqueues=len(self._enqueues),
+            waiting_dequeues=len(self._dequeues),
+            enqueue_wait=self._enqueue_wait,
+            dequeue_wait=self._dequeue_wait,
+        )
+
+    @guarded
+    def check_invariants(self) -> list[str]:
+        """What must always be true and is not, in words; see `aioqueue.invariants`."""
+        return violations(self)
+
+    def _claims(self) -> int:
+        """Rows in the storage that belong to the first waiting dequeue, as of now."""
+        head = self._lines.first_dequeue()
+        if head is None or not self.storage.progressive:
+            return 0
+        return max(0, min(self._available(), head.n))
+
+    def _room(self) -> float:
+        """How many rows may go in now; below zero when some came back to a full queue."""
+        return self._capacity - (self.storage.size - self._claimed) - len(self._places)
+
+    def _available(self) -> int:
+        """How many rows may go out now, those that are claimed included."""
+        return self.storage.size - (0 if self._state is CLOSED else self._keep)
+
+    def _count_wait(self, attempt: Attempt, waited: float) -> None:
+        if attempt.side is DEQUEUE:
+            self._dequeue_wait += waited
+        elif attempt.side is ENQUEUE:
+            self._enqueue_wait += waited
