@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass
 from typing import Final
 
+from aioqueue.coordination.outcomes import add_note
 from aioqueue.inputs.calls import Item, failure_of
 from aioqueue.inputs.limits import Window
 from aioqueue.inputs.policies import FailurePolicy
@@ -62,7 +63,7 @@ class Totals:
         self.quarantine = quarantine
         self._seed = seed
         self._window = window
-        self._lock = threading.Lock()  # guards all below
+        self._lock = threading.RLock()  # guards all below
         self._prepared = 0
         self._examples = 0
         self._left_out = 0
@@ -115,6 +116,8 @@ class Totals:
         Raises:
             Exception: the failure, since it ends the pipeline.
         """
+        if not isinstance(error, Exception):
+            error = failure_of(item, error)  # a cancellation that has strayed here, say
         delay = self.policy.delay(error, failures)
         if delay is None:
             self.give_up(item, error, failures)
@@ -138,14 +141,14 @@ class Totals:
         error = failure_of(item, error)
         if not self.policy.skips:
             if failures > 1:
-                error.add_note(f"it has failed {failures} times")
+                add_note(error, f"it has failed {failures} times")
             raise error
         self.quarantine.add(Quarantined.of(item, error, failures, self._seed))
         with self._lock:
             self._skipped += 1
             reason = self.policy.too_many(self._skipped, self._ended)
         if reason:
-            error.add_note(reason)
+            add_note(error, reason)
             raise error
 
     def check_share(self) -> None:
