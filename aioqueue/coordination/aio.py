@@ -174,7 +174,10 @@ class Coordinator(CoordinatorFace):
     ) -> bool:
         assert self._tasks is not None
         asked = cancellations()
-        failed, going_on = _what_left_the_block(error)
+        if error is not None and self._core.has_raised(error):
+            failed, going_on = error, None
+        else:
+            failed, going_on = _what_left_the_block(error)
         self._core.stop(failed, THE_BLOCK)
         if going_on is not None and not _is_above_all(going_on):
             self._tasks.cancel()

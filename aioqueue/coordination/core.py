@@ -254,9 +254,13 @@ class CoordinatorCore:
             del self._on_stop[callback]
         return callback
 
+    def has_raised(self, error: BaseException) -> bool:
+        """Whether an exception is what a join has raised."""
+        return isinstance(error, BaseExceptionGroup) and all(map(self._is_known, error.exceptions))
+
     def _record(self, error: BaseException, worker: str) -> None:
-        if isinstance(error, BaseExceptionGroup) and all(map(self._is_known, error.exceptions)):
-            return  # what a join within the block has raised
+        if self.has_raised(error):
+            return  # within the block
         add_note(error, f"in {worker}" if worker == THE_BLOCK else f"in worker {worker}")
         if not self._is_known(error):
             self._failures.append(error)

@@ -10,6 +10,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Generator,
     Iterable,
     Iterator,
 )
@@ -177,7 +178,7 @@ async def _taken_async(take: Callable[[], Awaitable[Any]]) -> AsyncGenerator[Ite
         yield Item(number, await take(), 0, number)
 
 
-def _counted(values: Iterable[Any]) -> Iterator[Item]:
+def _counted(values: Iterable[Any]) -> Generator[Item, None, None]:
     iterator = iter(values)
     try:
         for number, value in enumerate(iterator):
@@ -215,9 +216,12 @@ async def _numbered_async(entries: AsyncIterator[Any]) -> AsyncGenerator[Item, N
         await aclose(entries, None)
 
 
-async def _at_hand(items: Iterator[Item]) -> AsyncGenerator[Item, None]:
-    for item in items:
-        yield item
+async def _at_hand(items: Generator[Item, None, None]) -> AsyncGenerator[Item, None]:
+    try:
+        for item in items:
+            yield item
+    finally:
+        items.close()
 
 
 async def next_of(iterator: AsyncIterator[T]) -> T:
@@ -235,7 +239,9 @@ async def next_of(iterator: AsyncIterator[T]) -> T:
             raise
         if is_cancellation(error):
             raise RuntimeError("what the source awaited was cancelled") from error
-        raise as_failure(error, f"the source raised {type(error).__name__}: {error}") from None
+        raise as_failure(  # noqa: B904  # it says its cause
+            error, f"the source raised {type(error).__name__}: {error}"
+        )
 
 
 async def closed(items: AsyncGenerator[Any, None], owner: object) -> BaseException | None:

@@ -221,7 +221,9 @@ def _made(make: Callable[..., Iterable[Delivery]], *arguments: Any) -> Iterator[
     try:
         yield from make(*arguments)
     except Exception as error:
-        raise as_failure(error, f"the stage raised {type(error).__name__}: {error}") from None
+        raise as_failure(  # noqa: B904  # it says its cause
+            error, f"the stage raised {type(error).__name__}: {error}"
+        )
 
 
 def _what_the_source_raised(error: BaseException) -> BaseException:
