@@ -174,10 +174,7 @@ class Coordinator(CoordinatorFace):
     ) -> bool:
         assert self._tasks is not None
         asked = cancellations()
-        if error is not None and self._core.has_raised(error):
-            failed, going_on = error, None
-        else:
-            failed, going_on = _what_left_the_block(error)
+        failed, going_on = self._what_left_the_block(error)
         self._core.stop(failed, THE_BLOCK)
         if going_on is not None and not _is_above_all(going_on):
             self._tasks.cancel()
@@ -191,6 +188,24 @@ class Coordinator(CoordinatorFace):
             if cancellations() > asked:
                 going_on = asyncio.CancelledError()
         return self._leave(error, failed, failure, going_on)
+
+    def _what_left_the_block(
+        self, error: BaseException | None
+    ) -> tuple[BaseException | None, BaseException | None]:
+        """What there is to report of an exception that leaves the block, and what goes on from it.
+
+        Mostly it is one of the two; but a group may hold failures beside the cancellation.
+        """
+        if error is None or self._core.has_raised(error):
+            return error, None
+        if _is_above_all(error):
+            return None, error
+        failed = without_stops(error)
+        going_on = None if failed is error else error
+        if failed is not None and not isinstance(failed, Exception):
+            what = f"the block raised {type(failed).__name__}, but was not cancelled"
+            failed = as_failure(failed, f"{what}: something that it awaited was")
+        return failed, going_on
 
     async def _join_all(self) -> BaseException | None:
         """Join all workers, whoever is cancelled meanwhile; returns what there is to report."""
@@ -271,25 +286,6 @@ class Coordinator(CoordinatorFace):
 def _is_above_all(error: BaseException) -> bool:
     """Whether it is Ctrl-C or the like, or the end of an async generator around the block."""
     return takes_all(error) or isinstance(error, GeneratorExit)
-
-
-def _what_left_the_block(
-    error: BaseException | None,
-) -> tuple[BaseException | None, BaseException | None]:
-    """What there is to report of an exception that leaves the block, and what goes on from there.
-
-    Mostly it is one of the two; but a group may hold failures beside the cancellation.
-    """
-    if error is None:
-        return None, None
-    if _is_above_all(error):
-        return None, error
-    failed = without_stops(error)
-    going_on = None if failed is error else error
-    if failed is not None and not isinstance(failed, Exception):
-        what = f"the block raised {type(failed).__name__}, but was not cancelled"
-        failed = as_failure(failed, f"{what}: something that it awaited was")
-    return failed, going_on
 
 
 class QueueRunner(RunnerFace):
