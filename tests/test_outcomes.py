@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import dataclasses
+import functools
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -63,6 +64,14 @@ SHAPES: dict[str, Callable[[], BaseException]] = {
     ),
     "stop iteration": lambda: StopIteration(4),
 }
+
+
+def raise_at_two(shape: str, number: int) -> int:
+    if number == 2:
+        raise SHAPES[shape]()
+    return number
+
+
 ENDS = ("end", "group of ends", "nested ends")
 FATAL = ("fatal", "exit", "fatal group")
 
@@ -161,6 +170,20 @@ class TestOfPrepare:
         check_reported(
             await run(world, prepare(range(9), function, into=queue, workers=2, **options)), error
         )
+
+    @pytest.mark.parametrize(
+        "shape", ["end", "nested ends", "closed", "asyncio", "group of strays"]
+    )
+    def test_the_function_in_a_process(self, shape: str) -> None:
+        queue = sync.FIFOQueue(4)
+        make = functools.partial(raise_at_two, shape)
+        runner = prepare(range(9), make, into=queue, where="process", workers=1)
+        with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
+            coord.start(runner)
+            list(queue)
+        (failure,) = caught.value.exceptions
+        assert isinstance(failure, RuntimeError)
+        assert any("while preparing item 2" in note for note in failure.__notes__)
 
     async def test_the_function_if_items_are_skipped(
         self, world: World, shape: str, is_task: bool

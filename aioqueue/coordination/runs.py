@@ -125,9 +125,11 @@ class Run:
     def cancel(self) -> None:
         """A stop: close the queue and cancel its pending enqueues, so that blocked workers wake."""
         self.stopped.open()
-        self._close(cancel=True)
-        for callback in self._taken_on_stop():
-            callback()
+        try:
+            self._close(cancel=True)
+        finally:  # whatever the user's own way of closing raises
+            for callback in self._taken_on_stop():
+                callback()
 
     def call_on_stop(self, callback: Callable[[], object]) -> None:
         """Call back at the stop, in the thread that it comes from; now, if it has come."""

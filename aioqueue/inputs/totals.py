@@ -12,7 +12,7 @@ from aioqueue.inputs.calls import Item, failure_of
 from aioqueue.inputs.limits import Window
 from aioqueue.inputs.policies import FailurePolicy
 from aioqueue.inputs.quarantine import Quarantine, Quarantined
-from aioqueue.locks import guarded
+from aioqueue.locks import guarded, let_go
 
 __all__ = ("PrepareStatistics", "Totals")
 
@@ -89,14 +89,20 @@ class Totals:
         """So many examples are in the queue, of an item that does not end."""
         self._examples += examples
 
-    @guarded
     def ended(self, examples: int) -> None:
         """An item has ended well: so many examples of it are in the queue."""
-        self._examples += examples
-        if examples:
-            self._prepared += 1
-        else:
-            self._left_out += 1
+        lock = self._lock
+        try:  # as `guarded`, on the way of every item
+            lock.acquire()
+            self._examples += examples
+            if examples:
+                self._prepared += 1
+            else:
+                self._left_out += 1
+            lock.release()
+        except BaseException:
+            let_go(lock)
+            raise
 
     @guarded
     def worker_died(self) -> None:
