@@ -21,7 +21,7 @@ from aioqueue import sync
 from aioqueue.coordination.outcomes import Meaning, as_failure, meaning_of, running_task
 from aioqueue.errors import OutOfRangeError, QueueClosedError, add_note
 from aioqueue.inputs.prepare import prepare
-from tests.inputs.pipelines import coordinated
+from tests.inputs.pipelines import coordinated, joined
 from tests.worlds import AsyncioWorld, TaskWorld, ThreadWorld, World
 
 
@@ -122,7 +122,8 @@ async def run(world: World, runner: Any, *, take: int | None = None) -> BaseExce
             else:
                 await world.until(lambda: queue.size() >= take)
                 queue.close(cancel_pending_enqueues=True)
-                await world.until(lambda: repr(runner).endswith("ended>"))
+                # A stop would cancel the tasks, and then a cancellation has been asked for.
+                await joined(coord)
     except BaseException as raised:
         return raised
     finally:
