@@ -47,6 +47,7 @@ __all__ = (
     "QueueFull",
     "StillRunningError",
     "WorkerDiedError",
+    "add_note",
     "counted",
 )
 
@@ -59,6 +60,15 @@ else:
 
     class _ShutDown(asyncio.QueueShutDown, stdlib_queue.ShutDown):
         """Both of the classes that Python 3.13 raises from a queue that was shut down."""
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an exception, once; not to one that takes none, such as a frozen dataclass."""
+    try:
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+    except Exception:  # whatever its class makes of being written to
+        return
 
 
 def counted(n: int, noun: str) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import closing
 from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import Any, Protocol
 
 import anyio
-import anyio.lowlevel
-from anyio.abc import TaskGroup
 
 from aioqueue.coordination import blocking
 from aioqueue.coordination.core import (
@@ -20,13 +20,28 @@ from aioqueue.coordination.core import (
     CoordinatorFace,
     checked_grace,
     failure_group,
-    is_cancellation,
 )
-from aioqueue.coordination.runs import RUNNER_ARGUMENTS, RunnerFace, is_async, refuse_awaitable
-from aioqueue.coordination.workers import OwnTask, current_task
+from aioqueue.coordination.outcomes import (
+    Meaning,
+    as_failure,
+    is_cancellation,
+    meaning_of,
+    running_task,
+    takes_all,
+    without_stops,
+)
+from aioqueue.coordination.runs import (
+    RUNNER_ARGUMENTS,
+    Run,
+    RunnerFace,
+    WorkerPlan,
+    is_async,
+    refuse_awaitable,
+)
+from aioqueue.coordination.tasks import Tasks, ask_again, cancellations, new_tasks, outlast
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.queues.core import checked_seconds
-from aioqueue.waiting import Gate, current_lane
+from aioqueue.waiting import current_lane
 
 __all__ = ("Coordinator", "LooperTask", "QueueRunner", "Startable")
 
@@ -43,7 +58,12 @@ class Coordinator(CoordinatorFace):
 
     Leaving ``async with Coordinator()`` requests a stop and joins every worker; what failed arrives
     as one `ExceptionGroup`, in which an exception from the block is one more member. A clean stop
-    (`OutOfRangeError`) that leaves the block ends it normally.
+    (`OutOfRangeError`, or a group of nothing else) that leaves the block ends it normally.
+
+    A cancellation of the block, by a scope or by `asyncio.Task.cancel`, stops it and cancels its
+    tasks at once; it goes on when all workers have been joined, unless there are failures, which
+    win over it as in `asyncio.TaskGroup`. The same if it comes while the block is being left. What
+    was cancelled without anybody having cancelled the block itself is a failure.
 
     Args:
         clean_stop_exception_types: failures that end a run normally and are not reported; ``None``
@@ -55,9 +75,8 @@ class Coordinator(CoordinatorFace):
         InvalidArgumentError: any argument is not as described.
     """
 
-    _group: TaskGroup | None = None
+    _tasks: Tasks | None = None
     _soft_scopes: dict[anyio.CancelScope, None]
-    _hard_stop: Gate
     _watches_stop: bool
 
     @property
@@ -86,7 +105,7 @@ class Coordinator(CoordinatorFace):
             RuntimeError: outside of ``async with``, or the runner is running already.
             InvalidArgumentError: it is neither.
         """
-        if self._group is None:
+        if self._tasks is None:
             raise RuntimeError(
                 "start: workers run within the coordinator's block: use"
                 " `async with aioqueue.Coordinator() as coord: coord.start(...)`"
@@ -131,20 +150,20 @@ class Coordinator(CoordinatorFace):
             A cancelled call has changed nothing; workers that it would have waited for go on.
         """
         grace = checked_grace(stop_grace_period)
-        for gate, seconds in self._core.joining(workers, grace, ignore_live):
-            with anyio.move_on_after(seconds):
-                await gate.wait(current_lane())
+        with closing(self._core.joining(workers, grace, ignore_live)) as waits:
+            for gate, seconds in waits:
+                with anyio.move_on_after(seconds):
+                    await gate.wait(current_lane())
 
     async def __aenter__(self) -> Coordinator:
-        if self._group is not None:
+        if self._tasks is not None:
             raise RuntimeError("this coordinator's block has been entered already")
         self._enter()
         self._soft_scopes = {}
         self._watches_stop = False
-        self._hard_stop = Gate()
-        self._group = anyio.create_task_group()
-        await self._group.__aenter__()
-        self._group.start_soon(self._cancel_at_hard_stop, name="aioqueue-coordinator")
+        tasks = new_tasks(lambda error: self._core.report(error, "of the coordinator"))
+        await tasks.begin()
+        self._tasks = tasks
         return self
 
     async def __aexit__(
@@ -153,79 +172,120 @@ class Coordinator(CoordinatorFace):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        assert self._group is not None
-        is_failure = isinstance(error, Exception)
-        self._core.stop(error if is_failure else None, THE_BLOCK)
-        failure: BaseException | None = None
-        try:
-            with anyio.CancelScope(shield=True):
-                await self.join(stop_grace_period=self._grace)
-        except BaseException as raised:
-            failure = raised
-        ended_by = await self._end_group()
-        if ended_by is not None and (failure is None or not is_cancellation(ended_by)):
+        assert self._tasks is not None
+        asked = cancellations()
+        failed, going_on = self._what_left_the_block(error)
+        self._core.stop(failed, THE_BLOCK)
+        if going_on is not None and not _is_above_all(going_on):
+            self._tasks.cancel()
+        failure = await self._join_all()
+        tasks, self._tasks = self._tasks, None
+        ended_by = await tasks.end()
+        if ended_by is not None and not is_cancellation(ended_by):
             failure = ended_by
-        # As in asyncio.TaskGroup: failures win over a cancellation, but nothing over Ctrl-C.
-        goes_on = error is not None and (failure is None or not is_cancellation(error))
-        if goes_on and not is_failure:
-            assert error is not None
-            if failure is not None:
-                error.__context__ = failure
-            return False
-        if failure is not None:
-            raise failure from None
-        return is_failure  # then it was a clean stop, or it would be in the group
+        if going_on is None:
+            going_on = ended_by
+            if cancellations() > asked:
+                going_on = asyncio.CancelledError()
+        return self._leave(error, failed, failure, going_on)
 
-    async def _end_group(self) -> BaseException | None:
-        """End the task that waits for the stop, and with it the task group."""
-        assert self._group is not None
-        group, self._group = self._group, None
-        group.cancel_scope.cancel()
+    def _what_left_the_block(
+        self, error: BaseException | None
+    ) -> tuple[BaseException | None, BaseException | None]:
+        """What there is to report of an exception that leaves the block, and what goes on from it.
+
+        Mostly it is one of the two; but a group may hold failures beside the cancellation.
+        """
+        if error is None or self._core.has_raised(error):
+            return error, None
+        if _is_above_all(error):
+            return None, error
+        failed = without_stops(error)
+        going_on = None if failed is error else error
+        if failed is not None and not isinstance(failed, Exception):
+            what = f"the block raised {type(failed).__name__}, but was not cancelled"
+            failed = as_failure(failed, f"{what}: something that it awaited was")
+        return failed, going_on
+
+    async def _join_all(self) -> BaseException | None:
+        """Join all workers, whoever is cancelled meanwhile; returns what there is to report."""
+        assert self._tasks is not None
         try:
-            await group.__aexit__(None, None, None)
+            with closing(self._core.joining(None, self._grace, False)) as waits:
+                for gate, seconds in waits:
+                    await outlast(gate, seconds, self._tasks.cancel)
+        except GeneratorExit:
+            raise  # nobody runs us any more
+        except BaseExceptionGroup as group:
+            return group
+        except Exception as error:
+            return failure_group([error])
         except BaseException as error:
+            failures = self._core.failures()
+            error.__context__ = failure_group(failures) if failures else None
             return error
         return None
 
+    def _leave(
+        self,
+        error: BaseException | None,
+        failed: BaseException | None,
+        failure: BaseException | None,
+        going_on: BaseException | None,
+    ) -> bool:
+        """How the block is left. Failures win over a cancellation, but nothing over Ctrl-C."""
+        if going_on is not None and _is_above_all(going_on):
+            if failure is not None:
+                going_on.__context__ = failure
+            return False
+        if failure is not None:
+            ask_again()
+            raise failure from None
+        if going_on is None:
+            return failed is not None  # then it was a clean stop, or it would be in the group
+        if going_on is error:
+            return False
+        raise going_on
+
     def _spawn(
-        self, name: str, body: Callable[[], Awaitable[object]], *, cancel_at_stop: bool
+        self,
+        name: str,
+        body: Callable[[], Awaitable[object]],
+        *,
+        cancel_at_stop: bool,
+        lost: Callable[[], object] = lambda: None,
     ) -> None:
-        """Run a worker as a task; `body` reports its own failures."""
-        assert self._group is not None
-        task = OwnTask(name, self._hard_stop.open)
-        scope = anyio.CancelScope()
+        """Run a worker as a task; `body` reports its own failures, or is lost before it begins."""
+        assert self._tasks is not None
+        task, scope = self._tasks.start(name, body, lost)
+        self._core.register(task)
         if cancel_at_stop:
+            self._soft_scopes[scope] = None
+            task.when_ended(partial(self._soft_scopes.pop, scope, None))
             if not self._watches_stop:
                 self._watches_stop = True
-                self._group.start_soon(self._cancel_at_stop, name="aioqueue-coordinator-stop")
-            self._soft_scopes[scope] = None
+                self._core.call_on_stop(self._stop_soon)
 
-        async def run() -> None:
-            task.task = current_task()
-            try:
-                with scope:
-                    await body()
-            finally:
-                self._soft_scopes.pop(scope, None)
-                task.ended()
+    def _stop_soon(self) -> None:
+        """The stop, in any thread: cancel those tasks that it does not end by itself.
 
-        self._core.register(task)
-        self._group.start_soon(run, name=name)
+        Workers that wait for their queue are being woken and end in this round of the loop, which
+        costs less than being cancelled; the others are cancelled in the next.
+        """
+        tasks = self._tasks
+        if tasks is not None:
+            tasks.soon(lambda: tasks.soon(self._cancel_at_stop))
 
-    async def _cancel_at_stop(self) -> None:
-        await self._core.stopped.wait(current_lane())
-        # Workers that wait for their queue have been woken and end in this round of the loop, which
-        # costs less than being cancelled; the others are cancelled in the next.
-        await anyio.lowlevel.checkpoint()
-        self._watches_stop = False  # whoever is started from now on needs a new task
+    def _cancel_at_stop(self) -> None:
+        self._watches_stop = False  # for whoever is started from now on
         scopes, self._soft_scopes = self._soft_scopes, {}
         for scope in scopes:
             scope.cancel()
 
-    async def _cancel_at_hard_stop(self) -> None:
-        await self._hard_stop.wait(current_lane())
-        assert self._group is not None
-        self._group.cancel_scope.cancel()
+
+def _is_above_all(error: BaseException) -> bool:
+    """Whether it is Ctrl-C or the like, or the end of an async generator around the block."""
+    return takes_all(error) or isinstance(error, GeneratorExit)
 
 
 class QueueRunner(RunnerFace):
@@ -254,26 +314,44 @@ class QueueRunner(RunnerFace):
 
         Cancellation:
             Closes the queue with its pending enqueues cancelled, cancels the tasks, and waits for
-            the threads to end the calls that they are in, but for no more than two minutes.
+            the threads to end the calls that they are in, but for no more than two minutes. Then
+            the cancellation goes on, unless there are failures, which win over it.
         """
+        asked = cancellations()
         run = self._begin(None)
-        async with anyio.create_task_group() as group:
+        tasks = new_tasks(lambda error: run.failed("of the runner", error))
+        await tasks.begin()
+        cancelled: BaseException | None = None
+        try:
             for plan in run.plans:
                 with run.starting([plan]):
-                    if plan.is_task:
-                        group.start_soon(run.loop_async, plan, name=plan.name)
-                    else:
-                        run.thread(plan, daemon=True).start()
-            try:
-                await run.ended.wait(current_lane())
-            except BaseException:
-                run.cancel()
-                group.cancel_scope.cancel()
-                with anyio.move_on_after(DEFAULT_GRACE, shield=True):
-                    await run.ended.wait(current_lane())
-                raise
+                    self._start_worker(run, plan, tasks)
+            await run.ended.wait(current_lane())
+        except BaseException as error:
+            run.cancel()
+            tasks.cancel()
+            if isinstance(error, GeneratorExit):
+                raise  # nobody runs us any more
+            await outlast(run.ended, DEFAULT_GRACE)
+            cancelled = error
+        ended_by = await tasks.end()
+        if cancelled is not None and not is_cancellation(cancelled):
+            raise cancelled
         if self.exceptions_raised:
-            raise failure_group(list(self.exceptions_raised))
+            ask_again()
+            raise failure_group(list(self.exceptions_raised)) from None
+        cancelled = cancelled or ended_by
+        if cancelled is None and cancellations() > asked:
+            cancelled = asyncio.CancelledError()
+        if cancelled is not None:
+            raise cancelled
+
+    def _start_worker(self, run: Run, plan: WorkerPlan, tasks: Tasks) -> None:
+        if plan.is_task:
+            lost = partial(run.worker_ended, plan, None)
+            tasks.start(plan.name, partial(run.loop_async, plan), lost)
+        else:
+            run.thread(plan, daemon=True).start()
 
     def _start(self, coordinator: Coordinator) -> None:
         run = self._begin(coordinator._core)
@@ -281,7 +359,8 @@ class QueueRunner(RunnerFace):
             with run.starting([plan]):
                 if plan.is_task:
                     body = partial(run.loop_async, plan)
-                    coordinator._spawn(plan.name, body, cancel_at_stop=True)
+                    lost = partial(run.worker_ended, plan, None)
+                    coordinator._spawn(plan.name, body, cancel_at_stop=True, lost=lost)
                 else:
                     thread = run.thread(plan, daemon=True)
                     thread.start()
@@ -323,6 +402,7 @@ class LooperTask:
         coordinator._spawn(self.name, partial(self._loop, coordinator), cancel_at_stop=False)
 
     async def _loop(self, coordinator: Coordinator) -> None:
+        owner = running_task()
         try:
             next_call = monotonic()
             while not coordinator.should_stop():
@@ -333,5 +413,14 @@ class LooperTask:
                 next_call += self._interval or 0.0
                 with anyio.move_on_after(max(0.0, next_call - monotonic())):
                     await coordinator.wait_for_stop()
-        except Exception as error:
-            coordinator._core.report(error, self.name)
+        except BaseException as error:
+            if meaning_of(error, owner=owner) is Meaning.STOP:
+                raise
+            coordinator._core.report(_stray_of(self.name, error), self.name)
+
+
+def _stray_of(name: str, error: BaseException) -> BaseException:
+    """What a looper has raised: a cancellation that nobody has asked of it is wrapped."""
+    if isinstance(error, Exception):
+        return error
+    return as_failure(error, f"{name} raised {type(error).__name__}, but was not cancelled")

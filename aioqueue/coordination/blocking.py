@@ -7,6 +7,8 @@ import importlib.util
 import inspect
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import closing
+from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -18,11 +20,13 @@ from aioqueue.coordination.core import (
     THE_BLOCK,
     CoordinatorFace,
     checked_grace,
+    failure_group,
 )
 from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace, WorkerPlan, is_async
+from aioqueue.coordination.tasks import new_tasks, outlast
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.queues.core import checked_seconds
-from aioqueue.waiting import Gate, current_lane, in_event_loop
+from aioqueue.waiting import Gate, in_event_loop
 
 if TYPE_CHECKING:
     from aioqueue.coordination import aio
@@ -127,8 +131,9 @@ class Coordinator(CoordinatorFace):
             RuntimeError: it would have to wait on a thread whose event loop is running.
         """
         grace = checked_grace(stop_grace_period)
-        for gate, seconds in self._core.joining(workers, grace, ignore_live):
-            _wait(gate, seconds, "join")
+        with closing(self._core.joining(workers, grace, ignore_live)) as waits:
+            for gate, seconds in waits:
+                _wait(gate, seconds, "join")
 
     def __enter__(self) -> Coordinator:
         self._enter()
@@ -144,12 +149,26 @@ class Coordinator(CoordinatorFace):
         self._core.stop(error if is_failure else None, THE_BLOCK)
         try:
             self.join(stop_grace_period=self._grace)
-        except BaseException as failure:
+        except BaseException as ended_by:
+            failure = self._with_failures(ended_by)
             if error is not None and not is_failure:
                 error.__context__ = failure  # Ctrl-C goes on, and shows what failed besides
                 return False
             raise failure from None
         return is_failure  # then it was a clean stop, or it would be in the group
+
+    def _with_failures(self, ended_by: BaseException) -> BaseException:
+        """What to raise of a join that has ended so: failures are told in any case.
+
+        They win over a cancellation or the end of a `CancelScope`, but nothing over Ctrl-C.
+        """
+        failures = self._core.failures()
+        if isinstance(ended_by, BaseExceptionGroup) or not failures:
+            return ended_by
+        group = failure_group(failures)
+        first, then = (group, ended_by) if isinstance(ended_by, Exception) else (ended_by, group)
+        first.__context__ = then
+        return first
 
 
 class QueueRunner(RunnerFace):
@@ -222,17 +241,24 @@ def _run_tasks(run: Run, plans: list[WorkerPlan]) -> None:
 
 
 async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
-    async with anyio.create_task_group() as everything:
-        everything.start_soon(_cancel_at_stop, run, everything.cancel_scope)
-        async with anyio.create_task_group() as workers:
-            for plan in plans:
-                workers.start_soon(run.loop_async, plan, name=plan.name)
-        everything.cancel_scope.cancel()
+    tasks = new_tasks(lambda error: run.failed("of the runner", error))
+    await tasks.begin()
+    all_ended = Gate()
+    left = len(plans)
 
+    def ended() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            all_ended.open()
 
-async def _cancel_at_stop(run: Run, scope: anyio.CancelScope) -> None:
-    await run.stopped.wait(current_lane())
-    scope.cancel()
+    for plan in plans:
+        lost = partial(run.worker_ended, plan, None)
+        task, _ = tasks.start(plan.name, partial(run.loop_async, plan), lost)
+        task.when_ended(ended)
+    run.call_on_stop(partial(tasks.soon, tasks.cancel))
+    await outlast(all_ended)  # an op may cancel all tasks of its loop, this one among them
+    await tasks.end()
 
 
 class LooperThread(threading.Thread):
@@ -305,7 +331,7 @@ class LooperThread(threading.Thread):
     def run(self) -> None:
         """The life of the thread; see the class."""
         core = self._coord._core
-        with self._coord.stop_on_exception():
+        try:
             self.start_loop()
             next_call = monotonic()
             while not core.should_stop():
@@ -313,6 +339,8 @@ class LooperThread(threading.Thread):
                 next_call += self._interval or 0.0
                 core.stopped.wait_blocking(max(0.0, next_call - monotonic()))
             self.stop_loop()
+        except BaseException as error:
+            core.report(error, self.name)
 
     def start_loop(self) -> None:
         """Called once, before the first call."""

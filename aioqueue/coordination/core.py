@@ -8,23 +8,18 @@ that yields what to wait for, and each face does the waiting in its own way.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any, Final, TypeVar
 
+from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of
 from aioqueue.coordination.workers import OwnTask, Worker, as_worker, when_all_ended
 from aioqueue.elements import is_iterable
-from aioqueue.errors import (
-    InvalidArgumentError,
-    OutOfRangeError,
-    QueueClosedError,
-    StillRunningError,
-    counted,
-)
+from aioqueue.errors import InvalidArgumentError, OutOfRangeError, StillRunningError, counted
+from aioqueue.locks import guarded, holding
 from aioqueue.waiting import Gate, loaded_trio, tell
 
 __all__ = (
@@ -32,13 +27,9 @@ __all__ = (
     "THE_BLOCK",
     "CoordinatorCore",
     "CoordinatorFace",
-    "add_note",
     "checked_grace",
     "current_worker_name",
     "failure_group",
-    "is_being_cancelled",
-    "is_cancellation",
-    "is_caused_by_stopping",
 )
 
 DEFAULT_GRACE: Final = 120.0
@@ -48,7 +39,6 @@ THE_BLOCK: Final = "the block of the coordinator"
 """Where a failure has come from that no worker has raised."""
 
 _MANY: Final = 64
-_STOPS: Final = (QueueClosedError, OutOfRangeError, concurrent.futures.CancelledError)
 
 FaceT = TypeVar("FaceT", bound="CoordinatorFace")
 
@@ -58,40 +48,10 @@ _CLEANUP: Final = 10.0
 _log = logging.getLogger("aioqueue")
 
 
-def is_cancellation(error: BaseException) -> bool:
-    """Whether an exception is how asyncio or trio cancels a task."""
-    if isinstance(error, asyncio.CancelledError):
-        return True
-    trio = loaded_trio()
-    return trio is not None and isinstance(error, trio.Cancelled)
-
-
-def is_being_cancelled() -> bool:
-    """Whether someone has cancelled the running task, and not just something that it awaits."""
-    if asyncio._get_running_loop() is None:
-        return True  # trio's own: no one else can make a `trio.Cancelled`
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
-
-
-def is_caused_by_stopping(error: BaseException) -> bool:
-    """Whether an exception is what a stop itself makes workers raise."""
-    if isinstance(error, BaseExceptionGroup):  # a worker's own task group has wrapped it
-        return all(map(is_caused_by_stopping, error.exceptions))
-    return isinstance(error, _STOPS) or is_cancellation(error)
-
-
 def failure_group(failures: list[BaseException]) -> BaseExceptionGroup[BaseException]:
     """One group of all failures; an `ExceptionGroup` if each of them is an `Exception`."""
     count = counted(len(failures), "failure")
     return BaseExceptionGroup(f"{count} among coordinated workers", failures)
-
-
-def add_note(error: BaseException, note: str) -> None:
-    """Add a note to a failure, once; not to one that takes none, such as a frozen dataclass."""
-    with suppress(Exception):
-        if note not in getattr(error, "__notes__", ()):
-            error.add_note(note)
 
 
 def current_worker_name() -> str:
@@ -117,7 +77,8 @@ class CoordinatorCore:
         self.clean_types = _checked_types(clean_stop_exception_types)
         self.stopped = Gate()
         self.joined = False
-        self.lock = threading.RLock()  # guards all below, joined and the faces
+        self._lock = threading.RLock()  # guards all below, joined and the faces
+        self._joining = 0  # how many joins have begun and not ended
         self._stop_time = 0.0
         self._failures: list[BaseException] = []
         self._workers: dict[int, Worker] = {}  # by identity of what was registered
@@ -136,68 +97,53 @@ class CoordinatorCore:
         """
         if error is not None and not isinstance(error, BaseException):
             raise InvalidArgumentError(f"error: got {error!r}; expected an exception or None")
-        if error is not None and isinstance(error, self.clean_types):
-            error = None
-        if error is not None and self.joined:
+        if error is not None and not self.is_clean(error) and self._is_over():
             # There is no join left that could report it.
             raise error
         self.stop(error, worker or current_worker_name())
 
     def stop(self, error: BaseException | None, worker: str) -> None:
         """Record a failure and stop, even after a join: the caller is going to join again."""
-        if error is not None and isinstance(error, self.clean_types):
+        if error is not None and self.is_clean(error):
             error = None
         tell(self._stop, error, worker)
 
     def report(self, error: BaseException, worker: str) -> None:
         """A worker's failure: recorded; or logged, if the join that could tell it is over."""
-        if self.joined and not isinstance(error, self.clean_types):
+        if self._is_over() and not self.is_clean(error):
             _log.error("worker %s failed after the join", worker, exc_info=error)
         else:
-            self.request_stop(error, worker)
+            self.stop(error, worker)
 
+    def is_clean(self, error: BaseException) -> bool:
+        """Whether an exception, or all that a group holds, ends a run normally."""
+        return meaning_of(error, self.clean_types) is Meaning.END
+
+    @guarded
     def clear_stop(self) -> None:
-        with self.lock:
-            self.joined = False
-            self._failures = []
-            self.stopped.shut()
+        self.joined = False
+        self._failures = []
+        self.stopped.shut()
 
     def register(self, worker: Any) -> None:
         known = as_worker(worker)
-        with self.lock:
-            self._workers.setdefault(id(worker), known)
-            if len(self._workers) >= self._many:
-                self._forget_ended()
+        self._remember(id(worker), known)
         self._watch(known)
-
-    def _forget_ended(self) -> None:
-        """Let go of our own tasks that have ended: they have said why, so joins need not ask."""
-        ended = [
-            key
-            for key, worker in self._workers.items()
-            if isinstance(worker, OwnTask) and not worker.is_alive()
-        ]
-        for key in ended:
-            del self._workers[key]
-        self._many = max(_MANY, 2 * len(self._workers))
 
     def call_on_stop(self, callback: Callable[[], None]) -> None:
         """Call back at the stop, in the thread that requests it; now, if it was requested."""
-        with self.lock:
-            if not self.stopped.is_open:
-                self._on_stop[callback] = None
-                return
-        callback()
+        if not self._is_kept_for_the_stop(callback):
+            callback()
 
+    @guarded
     def forget_on_stop(self, callback: Callable[[], None]) -> None:
         """Do not call back any more."""
-        with self.lock:
-            self._on_stop.pop(callback, None)
+        self._on_stop.pop(callback, None)
 
+    @guarded
     def failures(self) -> list[BaseException]:
         """What has been recorded so far, in the order of the reports."""
-        with self.lock:
-            return list(self._failures)
+        return list(self._failures)
 
     def raise_failures(self) -> None:
         """Raise all that has been recorded as one group; or return, if nothing has."""
@@ -213,48 +159,75 @@ class CoordinatorCore:
         if not is_iterable(workers):
             raise InvalidArgumentError(f"workers: got {workers!r}; expected an iterable of workers")
         given = {id(worker): as_worker(worker) for worker in workers}
-        with self.lock:
-            fresh = [worker for key, worker in given.items() if key not in self._workers]
-            wanted = given | self._workers
-        for worker in fresh:
-            self._watch(worker)
-        alive = [w for w in wanted.values() if w.is_alive() and not w.is_current()]
-        ended, changed = Gate(), Gate()
-
-        def all_have_ended() -> None:
-            ended.open()
-            changed.open()
-
-        when_all_ended(alive, all_have_ended)
-        self.call_on_stop(changed.open)
+        wanted, fresh = self._begin_join(given)
         try:
-            yield changed, None
-        finally:
-            self.forget_on_stop(changed.open)
-        if not ended.is_open:
-            yield ended, max(0.0, self._stop_time + grace - monotonic())
-        stragglers: list[Worker] = []
-        if not ended.is_open:
-            alive = [worker for worker in alive if worker.is_alive()]
-            cancelled = [worker for worker in alive if worker.cancel()]
-            tasks_ended = Gate()
-            when_all_ended(cancelled, tasks_ended.open)
-            yield tasks_ended, max(grace, _CLEANUP)
-            stragglers = [worker for worker in alive if worker.is_alive()]
+            # Those that have failed already are reported as well: nobody else would hear of them.
+            for worker in fresh:
+                self._watch(worker)
+            alive = [w for w in wanted if w.is_alive() and not w.is_current()]
+            ended, changed = Gate(), Gate()
+
+            def all_have_ended() -> None:
+                ended.open()
+                changed.open()
+
+            when_all_ended(alive, all_have_ended)
+            self.call_on_stop(changed.open)
+            try:
+                yield changed, None
+            finally:
+                self.forget_on_stop(changed.open)
+            if not ended.is_open:
+                yield ended, max(0.0, self._stop_time + grace - monotonic())
+            stragglers: list[Worker] = []
+            if not ended.is_open:
+                alive = [worker for worker in alive if worker.is_alive()]
+                cancelled = [worker for worker in alive if worker.cancel()]
+                tasks_ended = Gate()
+                when_all_ended(cancelled, tasks_ended.open)
+                yield tasks_ended, max(grace, _CLEANUP)
+                stragglers = [worker for worker in alive if worker.is_alive()]
+            # What has just ended may not have said so yet, but can be asked.
+            for worker in wanted:
+                self._collect(worker)
+        except BaseException as error:
+            self._give_up_join()
+            failures = self.failures()
+            if failures and isinstance(error, Exception):  # no thread is left to wait for others
+                raise failure_group([*failures, error]) from None
+            raise
         self._end_join(stragglers, ignore_live)
 
     def is_entered_here(self) -> bool:
         """Whether the calling thread holds the lock already."""
-        return self.lock._is_owned()  # type: ignore[attr-defined,no-any-return]
+        return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]
+
+    @guarded
+    def _is_over(self) -> bool:
+        """Whether there is no join that could still report something."""
+        return self.joined and not self._joining
+
+    @guarded
+    def _remember(self, key: int, worker: Worker) -> None:
+        self._workers.setdefault(key, worker)
+        if len(self._workers) < self._many:
+            return
+        # Let go of our own tasks that have ended: they have said why, so joins need not ask.
+        self._workers = {
+            key: worker
+            for key, worker in self._workers.items()
+            if worker.is_alive() or not isinstance(worker, OwnTask)
+        }
+        self._many = max(_MANY, 2 * len(self._workers))
+
+    @guarded
+    def _is_kept_for_the_stop(self, callback: Callable[[], None]) -> bool:
+        if not self.stopped.is_open:
+            self._on_stop[callback] = None
+        return not self.stopped.is_open
 
     def _stop(self, error: BaseException | None, worker: str) -> tuple[()]:
-        with self.lock:
-            first = not self.stopped.is_open
-            if error is not None and (first or not is_caused_by_stopping(error)):
-                self._record(error, worker)
-            if first:
-                self._stop_time = monotonic()
-                self.stopped.open()  # within the lock: who calls `call_on_stop` now must see it
+        holding(self._lock, self._note_stop, error, worker)
         # One by one: what Ctrl-C leaves of them is called by the next stop, that of `__exit__` say.
         while callback := self._next_on_stop():
             try:
@@ -263,16 +236,31 @@ class CoordinatorCore:
                 self.request_stop(failure, worker)
         return ()
 
+    def _note_stop(self, error: BaseException | None, worker: str) -> None:
+        first = not self.stopped.is_open
+        if error is not None and (first or not self._is_caused_by_stopping(error)):
+            self._record(error, worker)
+        if first:
+            self._stop_time = monotonic()
+            self.stopped.open()  # within the lock: who calls `call_on_stop` now must see it
+
+    def _is_caused_by_stopping(self, error: BaseException) -> bool:
+        return meaning_of(error, self.clean_types, stopping=True) is not Meaning.FAILURE
+
+    @guarded
     def _next_on_stop(self) -> Callable[[], None] | None:
-        with self.lock:
-            callback = next(iter(self._on_stop), None)
-            if callback is not None:
-                del self._on_stop[callback]
-            return callback
+        callback = next(iter(self._on_stop), None)
+        if callback is not None:
+            del self._on_stop[callback]
+        return callback
+
+    def has_raised(self, error: BaseException) -> bool:
+        """Whether an exception is what a join has raised."""
+        return isinstance(error, BaseExceptionGroup) and all(map(self._is_known, error.exceptions))
 
     def _record(self, error: BaseException, worker: str) -> None:
-        if isinstance(error, BaseExceptionGroup) and all(map(self._is_known, error.exceptions)):
-            return  # what a join within the block has raised
+        if self.has_raised(error):
+            return  # within the block
         add_note(error, f"in {worker}" if worker == THE_BLOCK else f"in worker {worker}")
         if not self._is_known(error):
             self._failures.append(error)
@@ -281,20 +269,38 @@ class CoordinatorCore:
         return any(error is known for known in self._failures)
 
     def _watch(self, worker: Worker) -> None:
-        if worker.keeps_error:
+        """See to it that the failure of a worker which keeps it is heard of; now, if it has."""
+        if worker.keeps_error and worker.is_alive():
             worker.when_ended(lambda: self._collect(worker))
+        self._collect(worker)
 
     def _collect(self, worker: Worker) -> None:
-        """A registered task has ended: what it raised would be seen by no one else."""
-        error = worker.error()
+        """A worker may have ended: what it raised would be seen by no one else."""
+        error = holding(self._lock, worker.take_error)
         if error is not None:
             self.report(error, worker.name)
 
+    @guarded
+    def _begin_join(self, given: dict[int, Worker]) -> tuple[list[Worker], list[Worker]]:
+        """Returns all workers to join, and those of them that nobody has registered."""
+        self._joining += 1
+        fresh = [worker for key, worker in given.items() if key not in self._workers]
+        return list((given | self._workers).values()), fresh
+
+    @guarded
+    def _give_up_join(self) -> None:
+        self._joining -= 1
+
+    @guarded
+    def _note_join(self) -> list[BaseException]:
+        """The join is over; returns what it has to report."""
+        self._joining -= 1
+        self.joined = True
+        self._workers.clear()
+        return list(self._failures)
+
     def _end_join(self, stragglers: list[Worker], ignore_live: bool) -> None:
-        with self.lock:
-            self.joined = True
-            self._workers.clear()
-            failures = list(self._failures)
+        failures = self._note_join()
         names = tuple(worker.name for worker in stragglers)
         if names and ignore_live:
             _log.warning("coordinator stopped with workers still running: %s", " ".join(names))
@@ -346,10 +352,12 @@ class CoordinatorFace:
 
     def _as(self, face_class: type[FaceT]) -> FaceT:
         """The other face of the same coordinator, made when first asked for."""
-        with self._core.lock:
-            if self._peer is None:
-                face = self._peer = face_class.__new__(face_class)
-                face._core, face._grace, face._peer = self._core, self._grace, self
+        return holding(self._core._lock, self._peer_of, face_class)
+
+    def _peer_of(self, face_class: type[FaceT]) -> FaceT:
+        if self._peer is None:
+            face = self._peer = face_class.__new__(face_class)
+            face._core, face._grace, face._peer = self._core, self._grace, self
         assert isinstance(self._peer, face_class)
         return self._peer
 

@@ -3,11 +3,16 @@
 A worker calls its enqueue op again and again, as a task or on a thread of its own that loops there.
 How it ended decides what happens, and that is said here once, for tasks and threads:
 
-* by a queue-closed exception (its input has ended): quietly; when the last worker has ended so, the
-  queue is closed, and a failure that had closed the input is passed on as the cause;
+* by a queue-closed exception, or a group of nothing else (its input has ended): quietly; when the
+  last worker has ended, the queue is closed, and a failure that had closed the input is passed on
+  as the cause;
 * by a failure: with a coordinator it is reported and the queue closed with it at once; without one
   it is collected, and closes the queue when no worker is left;
-* because of a stop, whose consequences are `Run.cancel`'s.
+* because of a stop, whose consequences are `Run.cancel`'s; or because its task was cancelled by
+  somebody else, which ends that worker and is no failure.
+
+What an exception means is decided by `outcomes`; and where several runs fill one queue, who closes
+it by `filling`.
 """
 
 from __future__ import annotations
@@ -20,15 +25,21 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from aioqueue.coordination.core import (
-    CoordinatorCore,
+from aioqueue.coordination.core import CoordinatorCore
+from aioqueue.coordination.filling import begin_to_fill, end_to_fill
+from aioqueue.coordination.outcomes import (
+    Meaning,
     add_note,
-    is_being_cancelled,
+    as_failure,
+    cause_of,
     is_cancellation,
-    is_caused_by_stopping,
+    meaning_of,
+    running_task,
+    without_stops,
 )
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, counted
+from aioqueue.locks import guarded
 from aioqueue.queues import QueueFace
 from aioqueue.waiting import Gate
 
@@ -54,21 +65,15 @@ def is_async(op: Any) -> bool:
     )
 
 
-def _stray(plan: WorkerPlan, error: BaseException) -> RuntimeError:
-    """What a cancellation amounts to that nobody has asked of the task that it ends."""
-    stray = RuntimeError(
-        f"enqueue op {_op_name(plan.op)!r} raised {type(error).__name__}, but was not cancelled:"
-        " something that it awaits was"
-    )
-    stray.__cause__ = error
-    return stray
-
-
-def _only(error: BaseException) -> BaseException:
-    """The exception itself, out of the groups that an op's own task group puts it in."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
+def _stray_of(plan: WorkerPlan, error: BaseException) -> BaseException:
+    """The failure that a worker has ended by: in a task, what nobody has asked of it is wrapped."""
+    error = without_stops(error) or error
+    if not plan.is_task or isinstance(error, Exception):
+        return error
+    what = f"enqueue op {_op_name(plan.op)!r} raised {type(error).__name__}"
+    if is_cancellation(error):
+        what += ", but was not cancelled: something that it awaits was"
+    return as_failure(error, what)
 
 
 def _op_name(op: Any) -> str:
@@ -110,6 +115,8 @@ class Run:
         self._unstarted = set(self.plans)  # of use to who starts them only
         self._has_closed = False
         self._failure: BaseException | None = None  # the first one, or the one that came down to us
+        self._on_stop: list[Callable[[], object]] = []
+        self.legacy: list[Run] = []  # that filled the same queue, have ended, and left its closing
 
     def should_stop(self) -> bool:
         """Whether workers are to end before their next call."""
@@ -118,7 +125,18 @@ class Run:
     def cancel(self) -> None:
         """A stop: close the queue and cancel its pending enqueues, so that blocked workers wake."""
         self.stopped.open()
-        self._close(cancel=True)
+        try:
+            self._close(cancel=True)
+        finally:  # whatever the user's own way of closing raises
+            for callback in self._taken_on_stop():
+                callback()
+
+    def call_on_stop(self, callback: Callable[[], object]) -> None:
+        """Call back at the stop, in the thread that it comes from; now, if it has come."""
+        self._on_stop.append(callback)
+        if self.stopped.is_open:
+            for call in self._taken_on_stop():
+                call()
 
     def thread(self, plan: WorkerPlan, *, daemon: bool) -> threading.Thread:
         """A thread for a worker that is a plain function, not started."""
@@ -152,48 +170,59 @@ class Run:
 
     async def loop_async(self, plan: WorkerPlan) -> None:
         """The life of a worker that is a task."""
+        owner = running_task()
         try:
             while not self.should_stop():
                 await plan.op()
         except BaseException as error:
-            was_cancelled = is_cancellation(error)
-            if was_cancelled and not (self.stopped.is_open or is_being_cancelled()):
-                self.worker_ended(plan, _stray(plan, error))
+            if self.worker_ended(plan, error, owner) is not Meaning.STOP:
                 return
-            self.worker_ended(plan, error)
-            if was_cancelled or isinstance(error, GeneratorExit):
+            if is_cancellation(error) or isinstance(error, GeneratorExit):
                 raise
         else:
             self.worker_ended(plan, None)
 
-    def worker_ended(self, plan: WorkerPlan, error: BaseException | None) -> None:
-        """A worker has ended, by an exception or because it was told to stop."""
-        try:
-            if error is not None and not self._is_told_to_stop(plan, error):
-                last = _only(error)
-                if isinstance(last, self._runner.queue_closed_exception_types):
-                    self._remember(last.__cause__)
-                else:
-                    self._remember(error)
-                    self._failed(plan.name, error)
-        finally:
-            with self._lock:
-                self._left -= 1
-                is_last = self._left == 0
-            if is_last:
-                self._end()
+    def worker_ended(
+        self, plan: WorkerPlan, error: BaseException | None, owner: object = None
+    ) -> Meaning:
+        """A worker has ended, by an exception or because it was told to stop.
 
-    def _is_told_to_stop(self, plan: WorkerPlan, error: BaseException) -> bool:
-        """Whether a worker has ended because it was stopped, cancelled or forgotten.
+        Args:
+            plan: which one.
+            error: what its op has raised.
+            owner: the task that it is, if it is one.
 
-        Only a task can be cancelled or forgotten: in a thread such an exception has strayed there,
-        out of something that its op has used, and is a failure like others.
+        Returns:
+            What that means.
         """
-        if self.stopped.is_open and is_caused_by_stopping(error):
-            return True
-        return plan.is_task and (is_cancellation(error) or isinstance(error, GeneratorExit))
+        meaning = Meaning.STOP
+        try:
+            if error is not None:
+                ends = self._runner.queue_closed_exception_types
+                meaning = meaning_of(error, ends, stopping=self.stopped.is_open, owner=owner)
+                if meaning is Meaning.END:
+                    self._remember(cause_of(error))
+                elif meaning is Meaning.FAILURE:
+                    failure = _stray_of(plan, error)
+                    self._remember(failure)
+                    self.failed(plan.name, failure)
+        finally:
+            if self._took_the_last():
+                self._end()
+        return meaning
 
-    def _failed(self, name: str, error: BaseException) -> None:
+    @guarded
+    def _took_the_last(self) -> bool:
+        self._left -= 1
+        return self._left == 0
+
+    @guarded
+    def _taken_on_stop(self) -> list[Callable[[], object]]:
+        callbacks, self._on_stop = self._on_stop, []
+        return callbacks
+
+    def failed(self, name: str, error: BaseException) -> None:
+        """A worker, or what closes the queue, has failed."""
         if self._core is not None:
             self._core.report(error, name)
             self.cancel()  # has been called already, unless that came too late to stop anything
@@ -201,26 +230,42 @@ class Run:
             add_note(error, f"in worker {name}")
             self._runner.exceptions_raised.append(error)
 
+    @guarded
     def _remember(self, failure: BaseException | None) -> None:
-        with self._lock:
-            if self._failure is None:
-                self._failure = failure
+        if self._failure is None:
+            self._failure = failure
 
     def _end(self) -> None:
         if self._core is not None:
             self._core.forget_on_stop(self.cancel)
-        self._close(cancel=False)
+        heir = end_to_fill(self._runner.queue, self)
+        if heir is None:
+            self._close(cancel=False)
+        elif heir._has_closed:
+            self._close(cancel=True)  # it was stopped, and has taken on nothing any more
         self._runner._ended(self)
         self.ended.open()
 
+    @guarded
+    def _begins_to_close(self) -> bool:
+        """Whether the queue has not been closed by this run yet; it is going to be now."""
+        is_first, self._has_closed = not self._has_closed, True
+        return is_first
+
     def _close(self, *, cancel: bool) -> None:
-        """Close the queue, once, the way that the user may have chosen."""
-        with self._lock:
-            if self._has_closed:
-                return
-            self._has_closed = True
+        """Close the queue, once, the way that the user may have chosen; and for those before us."""
+        if not self._begins_to_close():
+            return
+        runs = [*self.legacy, self]
+        for run in runs:
+            if run is not self and not run._begins_to_close():
+                continue
+            # A failure of one is why it ends for all.
+            cause = next((run._failure for run in runs if run._failure is not None), None)
+            run._close_itself(cancel=cancel, cause=cause)
+
+    def _close_itself(self, *, cancel: bool, cause: BaseException | None) -> None:
         op = self._runner.cancel_op if cancel else self._runner.close_op
-        cause = self._failure
         if cause is None and cancel and self._core is not None:
             cause = next(iter(self._core.failures()), None)  # why everybody stops
         if op is not None:
@@ -229,7 +274,7 @@ class Run:
                 return
             except Exception as error:
                 cause = error
-                self._failed("that closes the queue", error)
+                self.failed("that closes the queue", error)
             except BaseException:
                 self._runner.queue.close(cancel_pending_enqueues=cancel, cause=cause)
                 raise
@@ -238,7 +283,8 @@ class Run:
 
 RUNNER_ARGUMENTS = """\
 Args:
-    queue: the queue that is filled and closed, by either of its faces.
+    queue: the queue that is filled and closed, by either of its faces. If several runners fill it,
+        it is closed when the last one that has been started has ended.
     enqueue_ops: one callable per worker, each of which makes an element and enqueues it, and is
         called without arguments again and again. A coroutine function runs as a task; a plain
         function runs on a thread of its own.
@@ -302,7 +348,7 @@ class RunnerFace:
         self.close_op = close_op
         self.cancel_op = cancel_op
         self.exceptions_raised: list[BaseException] = []
-        self._lock = threading.Lock()  # guards _run
+        self._lock = threading.RLock()  # guards _run
         self._run: Run | None = None
 
     def __repr__(self) -> str:
@@ -322,22 +368,27 @@ class RunnerFace:
         Raises:
             RuntimeError: the last one has not ended yet.
         """
-        with self._lock:
-            if self._run is not None:
-                raise RuntimeError(
-                    f"the QueueRunner of '{self.name}' is running already; it may run again when"
-                    " all its workers have ended"
-                )
-            self.exceptions_raised = []
-            self._run = run = Run(self, core)
+        run = self._new_run(core)
+        begin_to_fill(self.queue, run)
         if core is not None:
             core.call_on_stop(run.cancel)  # which happens now, if it was stopped already
         return run
 
+    @guarded
+    def _new_run(self, core: CoordinatorCore | None) -> Run:
+        if self._run is not None:
+            raise RuntimeError(
+                f"the QueueRunner of '{self.name}' is running already; it may run again when"
+                " all its workers have ended"
+            )
+        self.exceptions_raised = []
+        self._run = Run(self, core)
+        return self._run
+
+    @guarded
     def _ended(self, run: Run) -> None:
-        with self._lock:
-            if self._run is run:
-                self._run = None
+        if self._run is run:
+            self._run = None
 
 
 # Python's messages about arguments name the class that the user has called.

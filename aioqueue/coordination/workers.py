@@ -7,18 +7,18 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-import anyio
-
+from aioqueue.coordination.outcomes import running_task
 from aioqueue.errors import InvalidArgumentError
+from aioqueue.locks import guarded, holding
 
-__all__ = ("OwnTask", "Worker", "as_worker", "current_task", "when_all_ended")
+__all__ = ("OwnTask", "Worker", "as_worker", "when_all_ended")
 
 
 class Worker(Protocol):
     """A task or thread that a coordinator waits for."""
 
     keeps_error: bool
-    """Whether it keeps what it raised until someone asks for it (`error`), when it has ended."""
+    """Whether it keeps what it raised until someone asks for it (`take_error`)."""
 
     @property
     def name(self) -> str:
@@ -33,8 +33,8 @@ class Worker(Protocol):
     def cancel(self) -> bool:
         """Cancel it, if it can be; tell whether."""
 
-    def error(self) -> BaseException | None:
-        """What it raised, once it has ended."""
+    def take_error(self) -> BaseException | None:
+        """What it raised, if it has ended and keeps that: to the first who asks."""
 
     def when_ended(self, callback: Callable[[], object]) -> None:
         """Call back when it has ended; now, if it has."""
@@ -61,7 +61,7 @@ class _Thread:
     def cancel(self) -> bool:
         return False
 
-    def error(self) -> BaseException | None:
+    def take_error(self) -> BaseException | None:
         return None
 
     def when_ended(self, callback: Callable[[], object]) -> None:
@@ -77,6 +77,7 @@ class _Future:
         self._future = future
         get_loop = getattr(future, "get_loop", None)
         self._loop: asyncio.AbstractEventLoop | None = None if get_loop is None else get_loop()
+        self._is_taken = False
 
     @property
     def name(self) -> str:
@@ -94,8 +95,11 @@ class _Future:
             return bool(self._future.cancel())
         return self._in_loop(self._future.cancel)
 
-    def error(self) -> BaseException | None:
-        if not self._future.done() or self._future.cancelled():
+    def take_error(self) -> BaseException | None:
+        if self._is_taken or not self._future.done():
+            return None
+        self._is_taken = True
+        if self._future.cancelled():
             return None
         error = self._future.exception()
         return error if isinstance(error, BaseException) else None
@@ -130,7 +134,7 @@ class OwnTask:
         self.name = name
         self.task: object = None  # set by the task when it runs
         self._cancel = cancel
-        self._lock = threading.Lock()  # guards all below
+        self._lock = threading.RLock()  # guards all below
         self._ended = False
         self._callbacks: list[Callable[[], object]] = []
 
@@ -138,37 +142,35 @@ class OwnTask:
         return not self._ended
 
     def is_current(self) -> bool:
-        return self.task is not None and self.task == current_task()
+        return self.task is not None and self.task is running_task()
 
     def cancel(self) -> bool:
         self._cancel()
         return True
 
-    def error(self) -> BaseException | None:
+    def take_error(self) -> BaseException | None:
         return None
 
     def when_ended(self, callback: Callable[[], object]) -> None:
-        with self._lock:
-            if not self._ended:
-                self._callbacks.append(callback)
-                return
-        callback()
-
-    def ended(self) -> None:
-        """The task says that it is done."""
-        with self._lock:
-            self._ended = True
-            callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
+        if not self._is_kept(callback):
             callback()
 
+    def ended(self) -> None:
+        """The task says that it is done; any number of times."""
+        for callback in self._end():
+            callback()
 
-def current_task() -> object:
-    """What identifies the task that is running; ``None`` outside of tasks."""
-    try:
-        return anyio.get_current_task().id
-    except (RuntimeError, anyio.NoEventLoopError):
-        return None
+    @guarded
+    def _is_kept(self, callback: Callable[[], object]) -> bool:
+        if not self._ended:
+            self._callbacks.append(callback)
+        return not self._ended
+
+    @guarded
+    def _end(self) -> list[Callable[[], object]]:
+        self._ended = True
+        callbacks, self._callbacks = self._callbacks, []
+        return callbacks
 
 
 def as_worker(worker: Any) -> Worker:
@@ -198,15 +200,11 @@ def when_all_ended(workers: Iterable[Worker], callback: Callable[[], object]) ->
             others.append(worker)
         elif worker.is_alive() and worker.thread is not current:
             threads.append(worker.thread)
-    lock = threading.Lock()  # guards left
-    left = len(others) + bool(threads)
+    # Each that ends takes one away, and who takes the last one calls back.
+    left = [None] * (len(others) + bool(threads))
 
     def one_ended() -> None:
-        nonlocal left
-        with lock:
-            left -= 1
-            is_last = left == 0
-        if is_last:
+        if _took_the_last(left):
             callback()
 
     if not left:
@@ -219,27 +217,45 @@ def when_all_ended(workers: Iterable[Worker], callback: Callable[[], object]) ->
 
 
 _joins: dict[frozenset[threading.Thread], list[Callable[[], object]]] = {}
-_joins_lock = threading.Lock()  # guards _joins
+_joins_lock = threading.RLock()  # guards _joins, and the lists of what is left
+
+
+def _took_the_last(left: list[None]) -> bool:
+    def take() -> bool:
+        left.pop()
+        return not left
+
+    return holding(_joins_lock, take)
 
 
 def _when_threads_ended(
     threads: frozenset[threading.Thread], callback: Callable[[], object]
 ) -> None:
-    """Call back when all have ended; joins of the same threads, given up or not, share a thread."""
-    with _joins_lock:
-        callbacks = _joins.setdefault(threads, [])
-        callbacks.append(callback)
-        is_first = len(callbacks) == 1
-    if is_first:
+    """Call back when all have ended; joins of the same threads, given up or not, share a thread.
+
+    Raises:
+        RuntimeError: there is none yet, and none can be started. Then nothing is left behind.
+    """
+    holding(_joins_lock, _await_threads, threads, callback)
+
+
+def _await_threads(threads: frozenset[threading.Thread], callback: Callable[[], object]) -> None:
+    if threads in _joins:
+        _joins[threads].append(callback)
+        return
+    _joins[threads] = [callback]
+    try:
+        # Under the lock, so that nobody joins in who would wait for a thread that cannot start.
         threading.Thread(
             target=_join_threads, args=(threads,), name="aioqueue-join", daemon=True
         ).start()
+    except BaseException:
+        del _joins[threads]
+        raise
 
 
 def _join_threads(threads: frozenset[threading.Thread]) -> None:
     for thread in threads:
         thread.join()
-    with _joins_lock:
-        callbacks = _joins.pop(threads)
-    for callback in callbacks:
+    for callback in holding(_joins_lock, _joins.pop, threads, []):
         callback()

@@ -22,6 +22,7 @@ from aioqueue.inputs.stages import (
     start,
 )
 from aioqueue.inputs.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
+from aioqueue.locks import guarded
 from aioqueue.philox import Seed
 
 __all__ = ("BatchStatistics", "Batching", "Prefetching", "batch", "shuffle_batch")
@@ -71,7 +72,7 @@ class Batching:
         self.max_wait = max_wait
         self._owns = owns
         self._collate = Collator(pad=pad) if queue.dtypes is None else None
-        self._lock = threading.Lock()  # guards the counts
+        self._lock = threading.RLock()  # guards the counts
         self._batches = 0
         self._examples = 0
 
@@ -79,14 +80,17 @@ class Batching:
         """Stack the examples, where they are objects."""
         n = _rows_of(taken)
         made = taken if self._collate is None else self._collate(taken)
-        with self._lock:
-            self._batches += 1
-            self._examples += n
+        self._count(n)
         return made
 
+    @guarded
+    def _count(self, examples: int) -> None:
+        self._batches += 1
+        self._examples += examples
+
+    @guarded
     def statistics(self) -> BatchStatistics:
-        with self._lock:
-            return BatchStatistics(self._batches, self._examples, self.queue.size())
+        return BatchStatistics(self._batches, self._examples, self.queue.size())
 
     def close(self) -> None:
         if self._owns:
@@ -114,21 +118,21 @@ class Prefetching:
         self.examples: AnyQueue | None = making.queue
         self.runner = making.runner
         self._making = making
-        self._lock = threading.Lock()  # guards the counts
+        self._lock = threading.RLock()  # guards the counts
         self._batches = 0
         self._examples = 0
 
+    @guarded
     def give(self, taken: Any) -> Any:
-        with self._lock:
-            self._batches += 1
-            self._examples += _rows_of(taken)
+        self._batches += 1
+        self._examples += _rows_of(taken)
         return taken
 
+    @guarded
     def statistics(self) -> BatchStatistics:
-        with self._lock:
-            made = self._making.statistics()
-            ready = made.examples - self._examples
-            return BatchStatistics(self._batches, self._examples, made.waiting + ready)
+        made = self._making.statistics()
+        ready = made.examples - self._examples
+        return BatchStatistics(self._batches, self._examples, made.waiting + ready)
 
     def close(self) -> None:
         self.queue.close(cancel_pending_enqueues=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import reprlib
@@ -11,16 +10,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from aioqueue import CancelledError, OutOfRangeError, QueueClosedError
+from aioqueue.coordination.outcomes import add_note, as_failure
 from aioqueue.inputs.sources import rng
 
 __all__ = ("Call", "Item", "failure_of", "function_name", "is_async", "safe_repr", "takes_rng")
 
-STRAY: Final = (asyncio.CancelledError, GeneratorExit)
-"""What no thread is ended by, and yet is no `Exception`: it has got there from something else that
-was cancelled or closed, and must not pass for the end of the run."""
-
-_ENDS: Final = (OutOfRangeError, QueueClosedError, CancelledError, StopIteration, *STRAY)
 _PLAIN: Final = frozenset({tuple, list, dict, np.ndarray, int, float, str, bytes})
 """What needs no second look: a look at an object's interfaces costs more than all of its way."""
 _repr = reprlib.Repr()
@@ -152,14 +146,13 @@ def failure_of(item: Item, error: BaseException) -> Exception:
 
     What would be taken for the end of the source is wrapped: it came from the function.
     """
-    if isinstance(error, _ENDS) or not isinstance(error, Exception):
-        wrapped = RuntimeError(f"the function raised {type(error).__name__}: {error}")
-        wrapped.__cause__ = error
-        error = wrapped
-    note = f"while preparing {item.describe()}"
-    if note not in getattr(error, "__notes__", ()):
-        error.add_note(note)
-    return error
+    message = f"the function raised {type(error).__name__}: {error}"
+    failure = as_failure(error, message)
+    if not isinstance(failure, Exception):
+        failure = RuntimeError(message)
+        failure.__cause__ = error
+    add_note(failure, f"while preparing {item.describe()}")
+    return failure
 
 
 def function_name(function: Any) -> str:

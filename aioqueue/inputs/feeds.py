@@ -10,21 +10,38 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Generator,
     Iterable,
     Iterator,
 )
-from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
 import anyio
-import anyio.lowlevel
 
 from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
+from aioqueue.coordination.outcomes import (
+    Meaning,
+    add_note,
+    as_failure,
+    cause_of,
+    is_cancellation,
+    meaning_of,
+    running_task,
+)
 from aioqueue.inputs.calls import Item
 from aioqueue.inputs.sources import Source
 from aioqueue.inputs.streams import AsyncBatchStream, BatchStream
 
-__all__ = ("Crossing", "Feed", "aclose", "close", "next_of")
+__all__ = (
+    "Crossing",
+    "Feed",
+    "aclose",
+    "close",
+    "closed",
+    "failure_of_clean_up",
+    "next_of",
+    "worst_of",
+)
 
 T = TypeVar("T")
 
@@ -108,16 +125,27 @@ class Crossing:
 
     async def read_source(self) -> None:
         """Read the whole source: to be run as a task."""
+        owner = running_task()
+        items = self._feed.items_async()
+        ended: BaseException | None = None
+        closing: BaseException | None = None
         try:
-            async with aclosing(self._feed.items_async()) as items:
-                await self._read(items)
-        except Exception as error:
-            error.add_note("in the source of a prepare")
-            self._queue.close(cause=error)
-            raise
+            await self._read(items)
+        except BaseException as error:
+            ended = error
+        if owner is running_task():  # else nobody runs us any more
+            closing = await closed(items, owner)
+        nothing_more = OutOfRangeError("the source has ended")
+        try:
+            last = worst_of([e for e in (ended, closing, nothing_more) if e is not None])
+            meaning = meaning_of(last, (OutOfRangeError,), owner=owner)
+            if meaning is Meaning.FAILURE:
+                add_note(last, "in the source of a prepare")
+            causes = (cause_of(last), None, last)
+            self._queue.close(cause=causes[meaning])
+            raise last
         finally:
-            self._queue.close()
-        raise OutOfRangeError("the source has ended")
+            del ended, closing  # which have this frame in their tracebacks
 
     async def _read(self, items: AsyncIterator[Item]) -> None:
         while True:
@@ -150,7 +178,7 @@ async def _taken_async(take: Callable[[], Awaitable[Any]]) -> AsyncGenerator[Ite
         yield Item(number, await take(), 0, number)
 
 
-def _counted(values: Iterable[Any]) -> Iterator[Item]:
+def _counted(values: Iterable[Any]) -> Generator[Item, None, None]:
     iterator = iter(values)
     try:
         for number, value in enumerate(iterator):
@@ -188,9 +216,12 @@ async def _numbered_async(entries: AsyncIterator[Any]) -> AsyncGenerator[Item, N
         await aclose(entries, None)
 
 
-async def _at_hand(items: Iterator[Item]) -> AsyncGenerator[Item, None]:
-    for item in items:
-        yield item
+async def _at_hand(items: Generator[Item, None, None]) -> AsyncGenerator[Item, None]:
+    try:
+        for item in items:
+            yield item
+    finally:
+        items.close()
 
 
 async def next_of(iterator: AsyncIterator[T]) -> T:
@@ -198,13 +229,48 @@ async def next_of(iterator: AsyncIterator[T]) -> T:
 
     Raises:
         StopAsyncIteration: there is none.
-        RuntimeError: what the iterator awaited was cancelled.
+        RuntimeError: what the iterator awaited was cancelled, or something there was closed.
     """
+    owner = running_task()
     try:
         return await anext(iterator)
-    except anyio.get_cancelled_exc_class() as cancellation:
-        await anyio.lowlevel.checkpoint_if_cancelled()  # then it is us who are cancelled
-        raise RuntimeError("what the source awaited was cancelled") from cancellation
+    except BaseException as error:
+        if isinstance(error, Exception) or meaning_of(error, owner=owner) is Meaning.STOP:
+            raise
+        if is_cancellation(error):
+            raise RuntimeError("what the source awaited was cancelled") from error
+        raise as_failure(  # noqa: B904  # it says its cause
+            error, f"the source raised {type(error).__name__}: {error}"
+        )
+
+
+async def closed(items: AsyncGenerator[Any, None], owner: object) -> BaseException | None:
+    """Close the items of a source, also in a task that is cancelled; returns what fails in that."""
+    try:
+        with anyio.CancelScope(shield=True):
+            await items.aclose()
+    except BaseException as error:
+        if meaning_of(error, owner=owner) is Meaning.STOP:
+            return error
+        return failure_of_clean_up(error)
+    return None
+
+
+def failure_of_clean_up(error: BaseException) -> BaseException:
+    """What a source has raised when it was closed, which nobody can have meant for an end."""
+    what = f"the clean-up of the source raised {type(error).__name__}: {error}"
+    failure = as_failure(error, what)
+    add_note(failure, "in the source of a prepare")
+    return failure
+
+
+def worst_of(errors: list[BaseException]) -> BaseException:
+    """What a worker ends by that has met several: all failures; or the stop; or the end."""
+    ends = (OutOfRangeError,)
+    failures = [error for error in errors if meaning_of(error, ends) is Meaning.FAILURE]
+    if len(failures) > 1:
+        return BaseExceptionGroup("several failures of one worker", failures)
+    return max(errors, key=lambda error: meaning_of(error, ends))
 
 
 def close(iterator: Iterator[Any], source: Any) -> None:

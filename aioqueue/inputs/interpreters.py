@@ -47,6 +47,6 @@ class InterpreterWorkers(ThreadWorkers):
         made = self._pool.submit(self._call.function, item.value).result()
         return self._call.examples_of(made)
 
-    def _ended(self) -> None:
+    def _ended(self) -> BaseException | None:
         self._pool.shutdown(wait=False)
-        super()._ended()
+        return super()._ended()

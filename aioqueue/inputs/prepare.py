@@ -49,6 +49,12 @@ class _Preparing:
         ]
         return f"<{type(self).__module__}.{type(self).__name__} {', '.join(parts)}>"
 
+    def _begin(self, core: Any) -> Any:
+        was_closed = self._workers.is_closed()
+        run = super()._begin(core)  # type: ignore[misc]  # of the runner, the other base
+        self._workers.begins(was_closed)
+        return run
+
     @property
     def quarantine(self) -> list[Quarantined]:
         """The items that were skipped, in the order in which they were given up; those in a file
@@ -137,7 +143,8 @@ def prepare(
     """Make examples of the items of a source, on several workers, and enqueue them.
 
     The result is a queue runner: give it to the `start` of a coordinator. When the source has
-    ended, the queue is closed; if a failed queue was the source, with that failure as the cause.
+    ended, the queue is closed, unless other runners still fill it; if a failed queue was the
+    source, with that failure as the cause.
 
     Every example of every item enters the queue exactly once, unless the item is skipped as
     ``on_error`` says; counts of all that happened are in the runner's ``statistics()``, and in the
@@ -154,9 +161,9 @@ def prepare(
             bound, it is given a NumPy generator that depends only on (seed, epoch, index) of the
             item.
         into: the queue. It decides the face: an async queue gives a runner for
-            `aioqueue.Coordinator`, a blocking one for `aioqueue.sync.Coordinator`. It is closed at
-            the end, so each runner needs one of its own, and a second one that starts to fill it
-            fails with a `RuntimeError`: `mix` makes one source of several.
+            `aioqueue.Coordinator`, a blocking one for `aioqueue.sync.Coordinator`. If other
+            runners fill it as well, it is closed when the last one that has been started has ended;
+            one that is started later finds it closed, and fails with a `RuntimeError`.
         workers: how many items are prepared at the same time, >= 1.
         where: ``"task"``: a coroutine function (or async generator function), in as many tasks.
             ``"thread"``: in long-lived threads, for functions that release the GIL. ``"process"``:

@@ -8,13 +8,13 @@ element which never comes.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator
 from typing import Any, Final, Protocol, TypeGuard
 
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
-from aioqueue.inputs.calls import STRAY
-from aioqueue.inputs.feeds import aclose, close, next_of
+from aioqueue.coordination.outcomes import Meaning, as_failure, cause_of, meaning_of
+from aioqueue.inputs.feeds import aclose, close, failure_of_clean_up, next_of
 from aioqueue.inputs.prepare import prepare
 from aioqueue.inputs.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
 
@@ -203,10 +203,10 @@ def _pouring(take: Callable[[], Any], stage: Stage) -> Callable[[], None]:
                 try:
                     example = take()
                 except OutOfRangeError:
-                    for queue, element in stage.finish():
+                    for queue, element in _made(stage.finish):
                         _put(stage, queue, element)
                     raise
-                for queue, element in stage.accept(example):
+                for queue, element in _made(stage.accept, example):
                     _put(stage, queue, element)
             raise OutOfRangeError("no more examples are needed")
         except OutOfRangeError as end:
@@ -214,6 +214,27 @@ def _pouring(take: Callable[[], Any], stage: Stage) -> Callable[[], None]:
             raise
 
     return pour
+
+
+def _made(make: Callable[..., Iterable[Delivery]], *arguments: Any) -> Iterator[Delivery]:
+    """What a stage has to deliver. A failure of it, or of a function that it calls, is no end."""
+    try:
+        yield from make(*arguments)
+    except Exception as error:
+        raise as_failure(  # noqa: B904  # it says its cause
+            error, f"the stage raised {type(error).__name__}: {error}"
+        )
+
+
+def _what_the_source_raised(error: BaseException) -> BaseException:
+    """The end of a source as one exception, or its failure; the cancellation of a task as it is."""
+    if meaning_of(error, (OutOfRangeError,)) is Meaning.END:
+        end = OutOfRangeError("the source has ended")
+        end.__cause__ = cause_of(error)
+        return end
+    if isinstance(error, Exception):
+        return error
+    return as_failure(error, f"the source raised {type(error).__name__}: {error}")
 
 
 def _put(stage: Stage, queue: AnyQueue, element: Any) -> None:
@@ -232,13 +253,16 @@ def _pouring_iterable(source: Iterable[Any], stage: Stage) -> Callable[[], None]
                 return next(iterator)
             except StopIteration:
                 raise OutOfRangeError("the source has ended") from None
-            except STRAY as error:
-                raise RuntimeError(f"the source raised {type(error).__name__}: {error}") from error
+            except BaseException as error:
+                raise _what_the_source_raised(error)  # noqa: B904  # the cause is the user's affair
 
         try:
             _pouring(take, stage)()
         finally:
-            close(iterator, source)
+            try:
+                close(iterator, source)
+            except BaseException as error:
+                raise failure_of_clean_up(error)  # noqa: B904
 
     return pour
 
@@ -254,10 +278,10 @@ def _pouring_async(
                 try:
                     example = await take()
                 except OutOfRangeError:
-                    for queue, element in stage.finish():
+                    for queue, element in _made(stage.finish):
                         await _put_async(stage, queue, element)
                     raise
-                for queue, element in stage.accept(example):
+                for queue, element in _made(stage.accept, example):
                     await _put_async(stage, queue, element)
             raise OutOfRangeError("no more examples are needed")
         except OutOfRangeError as end:
@@ -285,11 +309,16 @@ def _pouring_async_iterable(
                 return await next_of(iterator)
             except StopAsyncIteration:
                 raise OutOfRangeError("the source has ended") from None
+            except Exception as error:  # cancellations have been told apart
+                raise _what_the_source_raised(error)  # noqa: B904
 
         try:
             await _pouring_async(take, stage)()
         finally:
-            await aclose(iterator, source)
+            try:
+                await aclose(iterator, source)
+            except Exception as error:
+                raise failure_of_clean_up(error)  # noqa: B904
 
     return pour
 

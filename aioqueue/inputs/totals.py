@@ -7,10 +7,12 @@ import threading
 from dataclasses import dataclass
 from typing import Final
 
+from aioqueue.coordination.outcomes import add_note
 from aioqueue.inputs.calls import Item, failure_of
 from aioqueue.inputs.limits import Window
 from aioqueue.inputs.policies import FailurePolicy
 from aioqueue.inputs.quarantine import Quarantine, Quarantined
+from aioqueue.locks import guarded, let_go
 
 __all__ = ("PrepareStatistics", "Totals")
 
@@ -62,7 +64,7 @@ class Totals:
         self.quarantine = quarantine
         self._seed = seed
         self._window = window
-        self._lock = threading.Lock()  # guards all below
+        self._lock = threading.RLock()  # guards all below
         self._prepared = 0
         self._examples = 0
         self._left_out = 0
@@ -70,36 +72,42 @@ class Totals:
         self._retried = 0
         self._workers_died = 0
 
+    @guarded
     def statistics(self) -> PrepareStatistics:
-        with self._lock:
-            return PrepareStatistics(
-                self._prepared,
-                self._examples,
-                self._left_out,
-                self._skipped,
-                self._retried,
-                self._workers_died,
-                self._window.items,
-            )
+        return PrepareStatistics(
+            self._prepared,
+            self._examples,
+            self._left_out,
+            self._skipped,
+            self._retried,
+            self._workers_died,
+            self._window.items,
+        )
 
+    @guarded
     def entered(self, examples: int) -> None:
         """So many examples are in the queue, of an item that does not end."""
-        with self._lock:
-            self._examples += examples
+        self._examples += examples
 
     def ended(self, examples: int) -> None:
         """An item has ended well: so many examples of it are in the queue."""
-        with self._lock:
+        lock = self._lock
+        try:  # as `guarded`, on the way of every item
+            lock.acquire()
             self._examples += examples
             if examples:
                 self._prepared += 1
             else:
                 self._left_out += 1
+            lock.release()
+        except BaseException:
+            let_go(lock)
+            raise
 
+    @guarded
     def worker_died(self) -> None:
         """A process has died and is replaced."""
-        with self._lock:
-            self._workers_died += 1
+        self._workers_died += 1
 
     def failed(self, item: Item, error: BaseException, failures: int) -> float | None:
         """The preparation of an item has failed.
@@ -115,12 +123,13 @@ class Totals:
         Raises:
             Exception: the failure, since it ends the pipeline.
         """
+        if not isinstance(error, Exception):
+            error = failure_of(item, error)  # a cancellation that has strayed here, say
         delay = self.policy.delay(error, failures)
         if delay is None:
             self.give_up(item, error, failures)
             return None
-        with self._lock:
-            self._retried += 1
+        self._note_retry()
         _log.debug("%s failed, trying again in %g s", item.describe(), delay, exc_info=error)
         return delay
 
@@ -138,14 +147,12 @@ class Totals:
         error = failure_of(item, error)
         if not self.policy.skips:
             if failures > 1:
-                error.add_note(f"it has failed {failures} times")
+                add_note(error, f"it has failed {failures} times")
             raise error
         self.quarantine.add(Quarantined.of(item, error, failures, self._seed))
-        with self._lock:
-            self._skipped += 1
-            reason = self.policy.too_many(self._skipped, self._ended)
+        reason = self._note_skip()
         if reason:
-            error.add_note(reason)
+            add_note(error, reason)
             raise error
 
     def check_share(self) -> None:
@@ -154,8 +161,7 @@ class Totals:
         Raises:
             RuntimeError: too many items have failed.
         """
-        with self._lock:
-            reason = self.policy.too_many(self._skipped, self._ended, at_end=True)
+        reason = self._why_too_many()
         if reason:
             raise RuntimeError(f"{reason}; the quarantine tells which and why") from None
 
@@ -174,6 +180,20 @@ class Totals:
             totals.in_flight,
             totals.workers_died,
         )
+
+    @guarded
+    def _note_retry(self) -> None:
+        self._retried += 1
+
+    @guarded
+    def _note_skip(self) -> str:
+        """Returns why that is one too many, if it is."""
+        self._skipped += 1
+        return self.policy.too_many(self._skipped, self._ended)
+
+    @guarded
+    def _why_too_many(self) -> str:
+        return self.policy.too_many(self._skipped, self._ended, at_end=True)
 
     @property
     def _ended(self) -> int:

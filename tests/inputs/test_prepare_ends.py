@@ -301,16 +301,27 @@ def test_a_string_is_no_source(source: Any) -> None:
     assert drained(queue, prepare([source], len, into=queue)) == [5]
 
 
-@pytest.mark.parametrize("make", [double, in_loop(double)], ids=["threads", "tasks"])
-def test_two_into_one_queue_are_refused(make: Callable[[int], Any]) -> None:
-    """The first to end would close it, and what the other one makes would be lost."""
+def test_one_that_is_started_after_its_queue_was_closed() -> None:
+    """Nothing of it would arrive, as if the source were empty."""
     queue = sync.FIFOQueue(10)
-    with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
-        coord.start(prepare([1, 2, 3], make, into=queue, workers=2))
-        coord.start(prepare(range(1000), make, into=queue, workers=2))
-        coord.join()
-    (failure,) = failures_of(caught.value)
-    assert "is filled by another prepare" in failure
+    with sync.Coordinator() as coord:
+        coord.start(prepare([1, 2, 3], double, into=queue, workers=2))
+        assert sorted(queue) == [2, 4, 6]
+    closed: list[str] = []
+
+    def source() -> Iterator[int]:
+        closed.append("begun")
+        yield 1
+
+    for make in (double, in_loop(double)):
+        runner = prepare(source(), make, into=queue, workers=3)
+        with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
+            coord.start(runner)
+            coord.join()
+        (failure,) = failures_of(caught.value)
+        assert "was closed before what prepares into it was started" in failure
+        assert repr(runner).endswith("ended>")
+    assert not closed
 
 
 def test_a_second_start_is_refused() -> None:

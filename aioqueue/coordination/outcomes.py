@@ -1,0 +1,164 @@
+"""What a raised object means to whoever has caught it: decided here, once.
+
+Runners, `prepare` and coordinators all meet exceptions that need not be failures. What one is shows
+not in its class alone, but in who asked for it:
+
+* an **end** is one of the classes that the catcher has named: its own queue or source has ended;
+* a **stop** is what stopping makes workers raise, once a stop was requested; or the cancellation of
+  this very task, by its scope or by `asyncio.Task.cancel`, whoever did that; or `GeneratorExit` in
+  a task that nobody runs any more;
+* everything else is a **failure**: also a cancellation that nobody has asked of this task (what it
+  awaited was cancelled), and a clean stop of somebody else's queue.
+
+A group is the worst of what is in it: an end if all are, a failure if one is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import math
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import Any, Final
+
+from aioqueue.errors import OutOfRangeError, QueueClosedError, add_note
+from aioqueue.waiting import loaded_trio
+
+__all__ = (
+    "Meaning",
+    "add_note",
+    "as_failure",
+    "cause_of",
+    "is_being_cancelled",
+    "is_cancellation",
+    "meaning_of",
+    "running_task",
+    "takes_all",
+    "without_stops",
+)
+
+_STOPPING: Final = (QueueClosedError, OutOfRangeError, concurrent.futures.CancelledError)
+"""What a stop makes those raise that wait for a queue or within a scope."""
+
+_PASSING: Final = (*_STOPPING, StopIteration, StopAsyncIteration)
+"""What someone further up would take for an end or a stop."""
+
+
+class Meaning(IntEnum):
+    """What a raised object means; of several, the greatest counts."""
+
+    END = 0
+    STOP = 1
+    FAILURE = 2
+
+
+def meaning_of(
+    error: BaseException,
+    ends: tuple[type[BaseException], ...] = (),
+    *,
+    stopping: bool = False,
+    owner: object = None,
+) -> Meaning:
+    """Decide what an exception means; to be called where it was caught, before anything is awaited.
+
+    Args:
+        error: what was caught.
+        ends: the classes by which the catcher's own queue or source ends.
+        stopping: whether the catcher was told to stop.
+        owner: the task whose coroutine has caught it (`running_task`, asked before); ``None`` for a
+            thread. If another one is running, the coroutine is just being closed.
+    """
+    if isinstance(error, ends):
+        return Meaning.END
+    if isinstance(error, BaseExceptionGroup):
+        return max(
+            meaning_of(part, ends, stopping=stopping, owner=owner) for part in error.exceptions
+        )
+    if isinstance(error, GeneratorExit):
+        is_closed = owner is not None and running_task() is not owner
+        return Meaning.STOP if is_closed else Meaning.FAILURE
+    if is_cancellation(error):
+        return Meaning.STOP if stopping or is_being_cancelled() else Meaning.FAILURE
+    is_stop = stopping and isinstance(error, _STOPPING)
+    return Meaning.STOP if is_stop else Meaning.FAILURE
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Whether an exception is how asyncio or trio cancels a task."""
+    if isinstance(error, asyncio.CancelledError):
+        return True
+    trio = loaded_trio()
+    return trio is not None and isinstance(error, trio.Cancelled)
+
+
+def is_being_cancelled() -> bool:
+    """Whether someone has cancelled the running task, and not just something that it awaits."""
+    if asyncio._get_running_loop() is not None:
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    trio = loaded_trio()
+    if trio is None or not trio.lowlevel.in_trio_task():
+        return False  # a thread, which no one can cancel
+    return bool(trio.current_effective_deadline() == -math.inf)
+
+
+def running_task() -> object:
+    """The task that is running; ``None`` outside of tasks."""
+    if asyncio._get_running_loop() is not None:
+        return asyncio.current_task()
+    trio = loaded_trio()
+    if trio is not None and trio.lowlevel.in_trio_task():
+        task: object = trio.lowlevel.current_task()
+        return task
+    return None
+
+
+def cause_of(error: BaseException) -> BaseException | None:
+    """The failure that an end has brought along: the cause of the first one that has any."""
+    return next((leaf.__cause__ for leaf in _leaves(error) if leaf.__cause__ is not None), None)
+
+
+def takes_all(error: BaseException) -> bool:
+    """Whether it is like `KeyboardInterrupt` or `SystemExit`: no failure of an item, but of all."""
+    return any(not isinstance(leaf, Exception) and not _is_stray(leaf) for leaf in _leaves(error))
+
+
+def as_failure(error: BaseException, message: str) -> BaseException:
+    """A failure in a form that no one further up can take for an end or a stop.
+
+    Args:
+        error: the failure; what could not be mistaken comes back as it is.
+        message: what to say of one that could, which becomes the cause of a `RuntimeError`.
+    """
+    leaves = list(_leaves(error))
+    could_pass = all(isinstance(leaf, _PASSING) or _is_stray(leaf) for leaf in leaves)
+    is_mixed = not isinstance(error, Exception) and any(map(_is_stray, leaves))
+    if not (could_pass or is_mixed) or takes_all(error):
+        return error
+    wrapped = RuntimeError(message)
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def without_stops(error: BaseException) -> BaseException | None:
+    """What has failed, without the cancellations that were asked for and are grouped with it."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error if meaning_of(error) is Meaning.FAILURE else None
+    is_stop: Callable[[Any], bool] = lambda leaf: (  # noqa: E731
+        is_cancellation(leaf) and is_being_cancelled()
+    )
+    return error.split(is_stop)[1] if any(map(is_stop, _leaves(error))) else error
+
+
+def _is_stray(error: BaseException) -> bool:
+    """What belongs to one task or generator, and has no meaning to another."""
+    return isinstance(error, GeneratorExit) or is_cancellation(error)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _leaves(part)
+    else:
+        yield error

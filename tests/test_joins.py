@@ -1,0 +1,284 @@
+"""Joins that are cut short: what has failed is reported all the same, and nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from typing import Any
+
+import pytest
+
+import aioqueue
+from aioqueue import sync
+from aioqueue.errors import OutOfRangeError
+from aioqueue.inputs.prepare import prepare
+from aioqueue.waiting import Gate, current_lane
+from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, UvloopWorld, spin_until
+
+
+@pytest.fixture(params=[AsyncioWorld, UvloopWorld], ids=["asyncio", "uvloop"])
+def loop_world(request: pytest.FixtureRequest) -> AsyncioWorld:
+    world: type[AsyncioWorld] = request.param
+    if world.missing():
+        pytest.skip(world.missing())
+    return world()
+
+
+class TestWhileItIsLeft:
+    """A block whose thread is still in a call, when its task is cancelled."""
+
+    @pytest.mark.parametrize("failing", [False, True], ids=["well", "failing"])
+    @pytest.mark.parametrize("by", ["timeout", "task group"])
+    def test_by_what_programs_use(self, loop_world: AsyncioWorld, by: str, failing: bool) -> None:
+        error = ValueError("must be reported")
+        in_call, go = threading.Event(), threading.Event()
+
+        def slow() -> None:
+            in_call.set()
+            go.wait(PATIENCE)
+
+        async def block(coord: aioqueue.Coordinator) -> None:
+            queue = aioqueue.FIFOQueue(4)
+            async with coord:
+                coord.start(aioqueue.QueueRunner(queue, [slow]))
+                await loop_world.until(in_call.is_set)
+                if failing:
+                    coord.request_stop(error)
+
+        async def cancelled(coord: aioqueue.Coordinator) -> None:
+            if by == "timeout":
+                async with asyncio.timeout(None) as timeout:
+                    asyncio.get_running_loop().call_soon(timeout.reschedule, 0)
+                    await block(coord)
+                return
+            async with asyncio.TaskGroup() as group:
+                group.create_task(block(coord))
+                await loop_world.until(coord.should_stop)
+                await asyncio.sleep(0)
+                raise KeyError("why the group is aborted")
+
+        async def body() -> None:
+            coord = aioqueue.Coordinator()
+            task = asyncio.create_task(cancelled(coord))
+            await loop_world.until(coord.should_stop)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not task.done()
+            go.set()
+            await asyncio.wait([task])
+            raised = task.exception()
+            text = repr(raised)
+            assert coord.joined
+            assert ("must be reported" in text) is failing
+            if by == "timeout":
+                assert isinstance(raised, ExceptionGroup if failing else TimeoutError)
+            else:
+                assert "why the group is aborted" in text
+            assert task.cancelling() == 0
+
+        loop_world.run(body)
+
+    def test_a_scope_around_a_block_of_threads(self) -> None:
+        error = ValueError("must be reported")
+        go = threading.Event()
+        thread = threading.Thread(target=go.wait, args=(PATIENCE,))
+        thread.start()
+        with (
+            pytest.raises(ExceptionGroup) as caught,
+            sync.CancelScope() as scope,
+            sync.Coordinator() as coord,
+        ):
+            coord.register(thread)
+            coord.request_stop(error)
+            scope.cancel()
+        assert caught.value.exceptions == (error,)
+        assert isinstance(caught.value.__context__, aioqueue.CancelledError)
+        go.set()
+        thread.join()
+
+
+class TestWithinABlock:
+    @pytest.mark.parametrize("failing", [False, True], ids=["well", "failing"])
+    def test_the_end_of_its_grace_cancels_the_workers_only(
+        self, task_world: TaskWorld, failing: bool
+    ) -> None:
+        async def body() -> None:
+            error = ValueError("must be reported")
+            running = Gate()
+            said: list[str] = []
+
+            async def forever() -> None:
+                running.open()
+                await Gate().wait(current_lane())
+
+            coord = aioqueue.Coordinator()
+            try:
+                async with coord:
+                    coord.start(aioqueue.LooperTask(None, forever))
+                    await running.wait(current_lane())
+                    coord.request_stop(error if failing else None)
+                    await coord.join(stop_grace_period=0)
+                    said.append("joined")
+                    await task_world.tick()
+                    said.append("goes on")
+            except ExceptionGroup as group:
+                assert group.exceptions == (error,)
+                said.append("reported")
+            assert said == (["reported"] if failing else ["joined", "goes on"])
+
+        task_world.run(body)
+
+    def test_a_cancelled_worker_is_alone(self, loop_world: AsyncioWorld) -> None:
+        async def body() -> None:
+            queue = aioqueue.FIFOQueue(2)
+
+            async def op() -> None:
+                await queue.enqueue(1)
+
+            async with aioqueue.Coordinator() as coord:
+                coord.start(aioqueue.QueueRunner(queue, [op] * 3))
+                await loop_world.until(lambda: queue.size() == 2)
+                workers = [t for t in asyncio.all_tasks() if "QueueRunner" in t.get_name()]
+                workers[0].cancel()
+                await asyncio.wait(workers[:1])
+                assert [await queue.dequeue() for _ in range(9)] == [1] * 9
+                for worker in workers:
+                    worker.cancel()
+                with pytest.raises(OutOfRangeError):
+                    while True:
+                        await queue.dequeue()
+                assert not coord.should_stop()
+            assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]
+
+        loop_world.run(body)
+
+    def test_a_task_that_ignores_its_cancellation_is_cancelled_again(
+        self, loop_world: AsyncioWorld
+    ) -> None:
+        async def body() -> None:
+            queue = aioqueue.FIFOQueue(2)
+            interrupted: list[int] = []
+
+            async def op() -> None:
+                while True:
+                    try:
+                        await Gate().wait(current_lane())
+                    except asyncio.CancelledError:
+                        interrupted.append(1)
+                        if len(interrupted) == 3:
+                            raise
+
+            async with aioqueue.Coordinator() as coord:
+                coord.start(aioqueue.QueueRunner(queue, [op]))
+                await asyncio.sleep(0)
+                for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                    task.cancel()
+                await asyncio.sleep(0)
+            assert len(interrupted) == 3
+
+        loop_world.run(body)
+
+
+class TestFailuresThatAreHandedOver:
+    def test_a_future_that_has_just_failed(self) -> None:
+        """Its callbacks have not been called yet, or are being called now."""
+        for _ in range(200):
+            error = ValueError()
+            future = concurrent.futures.Future[None]()
+            coord = sync.Coordinator()
+            coord.register(future)
+            setter = threading.Thread(target=future.set_exception, args=(error,))
+            setter.start()
+            spin_until(future.done)
+            coord.request_stop()
+            with pytest.raises(ExceptionGroup) as caught:
+                coord.join()
+            assert caught.value.exceptions == (error,)
+            setter.join()
+
+    def test_to_a_second_join(self) -> None:
+        """It reports them as the first one did, and what has failed since."""
+        errors = [ValueError("first"), ValueError("second")]
+        coord = sync.Coordinator()
+        for n, error in enumerate(errors):
+            future = concurrent.futures.Future[None]()
+            future.set_exception(error)
+            coord.request_stop()
+            with pytest.raises(ExceptionGroup) as caught:
+                coord.join([future])
+            assert list(caught.value.exceptions) == errors[: n + 1]
+
+
+class TestNoThreadIsLeft:
+    """ "can't start new thread": for a moment, and then there are some again."""
+
+    def test_for_a_join(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        go = threading.Event()
+        thread = threading.Thread(target=go.wait, args=(PATIENCE,))
+        thread.start()
+        coord = sync.Coordinator()
+        coord.register(thread)
+        self.refuse(monkeypatch, "aioqueue-join")
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            coord.join()
+        error = ValueError("must be reported")
+        coord.request_stop(error)
+        with pytest.raises(ExceptionGroup) as caught:
+            coord.join()
+        assert [str(failure) for failure in caught.value.exceptions] == [
+            "must be reported",
+            "can't start new thread",
+        ]
+        monkeypatch.undo()
+        assert not coord.joined
+        go.set()
+        with pytest.raises(ExceptionGroup) as caught:
+            coord.join()
+        assert caught.value.exceptions == (error,)
+        assert not thread.is_alive()
+
+    @pytest.mark.parametrize("face", [aioqueue, sync], ids=["aio", "sync"])
+    def test_for_the_end_of_a_block(self, face: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        go = threading.Event()
+        thread = threading.Thread(target=go.wait, args=(PATIENCE,))
+        thread.start()
+        self.refuse(monkeypatch, "aioqueue-join")
+        error = ValueError("must be reported")
+
+        async def block() -> None:
+            async with aioqueue.Coordinator() as coord:
+                coord.register(thread)
+                coord.request_stop(error)
+
+        def block_sync() -> None:
+            with sync.Coordinator() as coord:
+                coord.register(thread)
+                coord.request_stop(error)
+
+        with pytest.raises(ExceptionGroup) as caught:
+            AsyncioWorld().run(block) if face is aioqueue else block_sync()
+        assert error in caught.value.exceptions
+        go.set()
+        thread.join()
+
+    def test_for_what_watches_a_prepare(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """All its workers end, also those that wait for a source which others fill."""
+        self.refuse(monkeypatch, "aioqueue-prepare-watch")
+        source, queue = sync.FIFOQueue(10), sync.FIFOQueue(4)
+        source.enqueue_many(range(3))
+        with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
+            coord.start(prepare(source, abs, into=queue, workers=3))
+            coord.wait_for_stop()
+        assert [str(error) for error in caught.value.exceptions] == ["can't start new thread"]
+        assert queue.is_closed()
+
+    def refuse(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        start = threading.Thread.start
+
+        def start_others(thread: threading.Thread) -> None:
+            if thread.name == name:
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start_others)

@@ -1,0 +1,359 @@
+"""`asyncio.Task.cancel` at every step of everything that coordinates.
+
+A shield of anyio does not keep it out, and a handler that cancels all tasks of a loop meets workers
+and what waits for them alike. So each program here is run again and again: cancelled once, or
+three times in a row, at its first await, at its second and so on, until it ends before its turn
+comes; and with its workers cancelled in the first turn of the loop, the second and so on. Whatever
+happens: it ends, everything that it has started has ended, its queues are closed, all that has
+failed is reported, and no cancellation is raised that nobody has asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import types
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+import aioqueue
+from aioqueue.errors import OutOfRangeError
+from aioqueue.inputs.prepare import prepare
+from tests.worlds import AsyncioWorld, UvloopWorld
+
+PATIENCE = 20.0
+ENOUGH = 400
+"""Steps after which a program is taken never to end."""
+
+
+class BrokenError(Exception):
+    """What a program hands over as a failure."""
+
+
+class Stage:
+    """What a program has made, to be looked at when it is over.
+
+    Args:
+        failing: whether something in the program is to fail.
+    """
+
+    def __init__(self, *, failing: bool) -> None:
+        self.failing = failing
+        self.coord: aioqueue.Coordinator | None = None
+        self.runners: list[Any] = []
+        self.handed_over: list[BaseException] = []
+        self.has_entered = False
+
+    def runner(self, runner: Any) -> Any:
+        self.runners.append(runner)
+        return runner
+
+    def fail(self) -> None:
+        """Raise a failure that has to be reported from now on, if this program has any."""
+        if self.failing:
+            error = BrokenError(len(self.handed_over))
+            self.handed_over.append(error)
+            raise error
+
+
+Program = Callable[[Stage], Coroutine[Any, Any, None]]
+
+
+def numbers(queue: aioqueue.FIFOQueue, n: int, stage: Stage) -> Callable[[], Any]:
+    """A coroutine op that enqueues some numbers, and then ends or fails."""
+    left = iter(range(n))
+
+    async def op() -> None:
+        number = next(left, None)
+        if number is None:
+            stage.fail()
+            raise OutOfRangeError("no more numbers")
+        await asyncio.sleep(0)
+        await queue.enqueue(number)
+
+    return op
+
+
+async def tasks_in_a_block(stage: Stage) -> None:
+    queue = aioqueue.FIFOQueue(2)
+    stage.coord = aioqueue.Coordinator()
+
+    async def tick() -> None:
+        await asyncio.sleep(0)
+
+    async with stage.coord as coord:
+        stage.has_entered = True
+        ops = [numbers(queue, 3, stage), numbers(queue, 2, stage)]
+        coord.start(stage.runner(aioqueue.QueueRunner(queue, ops)))
+        coord.start(aioqueue.LooperTask(0.0, tick))
+        async for _ in queue:
+            pass
+
+
+async def a_join_in_a_block(stage: Stage) -> None:
+    queue = aioqueue.FIFOQueue(None)
+    stage.coord = aioqueue.Coordinator()
+    async with stage.coord as coord:
+        stage.has_entered = True
+        coord.start(stage.runner(aioqueue.QueueRunner(queue, [numbers(queue, 2, stage)] * 2)))
+        await coord.join()
+        await asyncio.sleep(0)
+
+
+async def threads_in_a_block(stage: Stage) -> None:
+    queue = aioqueue.FIFOQueue(2)
+    left = iter(range(5))
+
+    def op() -> None:
+        number = next(left, None)
+        if number is None:
+            stage.fail()
+            raise OutOfRangeError("no more numbers")
+        queue.sync.enqueue(number)
+
+    stage.coord = aioqueue.Coordinator()
+    async with stage.coord as coord:
+        stage.has_entered = True
+        coord.start(stage.runner(aioqueue.QueueRunner(queue, [op])))
+        async for _ in queue:
+            pass
+
+
+async def a_registered_task(stage: Stage) -> None:
+    async def work() -> None:
+        stage.fail()
+
+    stage.coord = aioqueue.Coordinator()
+    async with stage.coord as coord:
+        stage.has_entered = True
+        coord.register(asyncio.create_task(work()))
+        await asyncio.sleep(0)
+
+
+async def a_runner_by_itself(stage: Stage) -> None:
+    queue = aioqueue.FIFOQueue(None)
+    ops = [numbers(queue, 2, stage), numbers(queue, 1, stage)]
+    await stage.runner(aioqueue.QueueRunner(queue, ops)).run()
+
+
+def preparing(**options: Any) -> Program:
+    async def program(stage: Stage) -> None:
+        queue = aioqueue.FIFOQueue(2)
+
+        async def source() -> AsyncIterator[int]:
+            try:
+                for number in range(5):
+                    await asyncio.sleep(0)
+                    yield number
+            finally:
+                await asyncio.sleep(0)
+            stage.fail()  # not above: what is cancelled there would take its place
+
+        async def make(number: int) -> int:
+            await asyncio.sleep(0)
+            return number
+
+        stage.coord = aioqueue.Coordinator()
+        async with stage.coord as coord:
+            stage.has_entered = True
+            coord.start(stage.runner(prepare(source(), make, into=queue, workers=2, **options)))
+            async for _ in queue:
+                pass
+        runner = stage.runners[0]
+        assert not runner.statistics().skipped
+        assert not runner.statistics().retried
+
+    return program
+
+
+def preparing_on_threads(stage: Stage) -> Coroutine[Any, Any, None]:
+    async def program() -> None:
+        queue = aioqueue.FIFOQueue(2)
+
+        async def source() -> AsyncIterator[int]:
+            for number in range(4):
+                await asyncio.sleep(0)
+                yield number
+            stage.fail()
+
+        stage.coord = aioqueue.Coordinator()
+        async with stage.coord as coord:
+            stage.has_entered = True
+            coord.start(stage.runner(prepare(source(), abs, into=queue, workers=2)))
+            async for _ in queue:
+                pass
+
+    return program()
+
+
+PROGRAMS: dict[str, Program] = {
+    "tasks": tasks_in_a_block,
+    "a join within": a_join_in_a_block,
+    "threads": threads_in_a_block,
+    "a registered task": a_registered_task,
+    "run": a_runner_by_itself,
+    "prepare": preparing(),
+    "prepare, skip": preparing(on_error="skip"),
+    "prepare, ordered": preparing(ordered=True),
+    "prepare on threads": preparing_on_threads,
+}
+OF_TASKS = [name for name in PROGRAMS if "threads" not in name]
+
+
+class Cancelling:
+    """Runs a coroutine as a task, and cancels it as it is about to wait: from a step on.
+
+    Args:
+        coroutine: what to run.
+        first: the step, counted from 0.
+        times: at how many steps from there on.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None], first: int, times: int) -> None:
+        self._coroutine = coroutine
+        self._steps = range(first, first + times)
+        self.asked = 0
+        self.task = asyncio.get_running_loop().create_task(self._all())
+
+    async def _all(self) -> None:
+        await self._stepped()
+
+    @types.coroutine
+    def _stepped(self) -> Iterator[Any]:
+        resume: Callable[[], Any] = lambda: self._coroutine.send(None)  # noqa: E731
+        step = 0
+        while True:
+            try:
+                awaited = resume()
+            except StopIteration:
+                return
+            if step in self._steps:
+                self.asked += 1
+                self.task.cancel()
+            step += 1
+            try:
+                value = yield awaited
+            except BaseException as error:
+                resume = _throwing(self._coroutine, error)
+            else:
+                resume = _sending(self._coroutine, value)
+
+
+def _throwing(coroutine: Coroutine[Any, Any, None], error: BaseException) -> Callable[[], Any]:
+    return lambda: coroutine.throw(error)
+
+
+def _sending(coroutine: Coroutine[Any, Any, None], value: Any) -> Callable[[], Any]:
+    return lambda: coroutine.send(value)
+
+
+async def ended(task: asyncio.Task[None]) -> BaseException | None:
+    """Wait until a program has ended; returns what it has raised."""
+    done, _ = await asyncio.wait({task}, timeout=PATIENCE)
+    assert done, "it hangs"
+    if task.cancelled():
+        return asyncio.CancelledError()
+    return task.exception()
+
+
+def check(stage: Stage, raised: BaseException | None, *, asked: bool) -> None:
+    """That everything has ended, and all is reported."""
+    me = asyncio.current_task()
+    left = [task for task in asyncio.all_tasks() if task is not me and not task.done()]
+    assert not left, f"they were left: {left}"
+    for runner in stage.runners:
+        assert repr(runner).endswith(("idle>", "ended>")), repr(runner)
+        assert runner.queue.is_closed() or not repr(runner).endswith("ended>")
+    if stage.has_entered:
+        assert stage.coord is not None
+        assert stage.coord.joined
+    if isinstance(raised, asyncio.CancelledError):
+        assert asked, "nobody has asked for it"
+        assert not stage.handed_over, "a failure is lost"
+        return
+    if raised is None:
+        assert not stage.handed_over, "a failure is lost"
+        return
+    assert isinstance(raised, ExceptionGroup), repr(raised)
+    reported = list(raised.exceptions)
+    assert len(reported) == len(stage.handed_over), raised
+    assert all(any(error is one for one in reported) for error in stage.handed_over)
+
+
+@pytest.fixture(params=[AsyncioWorld, UvloopWorld], ids=["asyncio", "uvloop"])
+def loop_world(request: pytest.FixtureRequest) -> AsyncioWorld:
+    world: type[AsyncioWorld] = request.param
+    if world.missing():
+        pytest.skip(world.missing())
+    return world()
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), thread.name
+
+
+@pytest.mark.parametrize("failing", [False, True], ids=["well", "failing"])
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_at_every_await(loop_world: AsyncioWorld, name: str, times: int, failing: bool) -> None:
+    async def once(step: int) -> bool:
+        stage = Stage(failing=failing)
+        run = Cancelling(PROGRAMS[name](stage), step, times)
+        raised = await ended(run.task)
+        check(stage, raised, asked=run.asked > 0)
+        if stage.runners and run.asked == 0:
+            assert stage.runners[0].queue.is_closed()
+        return run.asked == 0
+
+    async def body() -> None:
+        for step in range(ENOUGH):
+            if await once(step):
+                return
+        pytest.fail("it never ends by itself")
+
+    loop_world.run(body)
+
+
+@pytest.mark.parametrize("who", ["all", "all others", "one", "another one"])
+@pytest.mark.parametrize("failing", [False, True], ids=["well", "failing"])
+@pytest.mark.parametrize("name", OF_TASKS)
+def test_of_workers_in_every_turn(
+    loop_world: AsyncioWorld, name: str, failing: bool, who: str
+) -> None:
+    """As a handler does that ends a program by cancelling its tasks; or a debugger, only one."""
+
+    async def once(turns: int) -> bool:
+        stage = Stage(failing=failing)
+        me = asyncio.current_task()
+        main = asyncio.get_running_loop().create_task(PROGRAMS[name](stage))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        is_over = main.done()
+        tasks = asyncio.all_tasks() - {me, main}
+        others = sorted(tasks, key=lambda task: (len(task.get_name()), task.get_name()))
+        if who.endswith("one"):
+            others = others[:1] if who == "one" else others[-1:]
+        elif who == "all" and not is_over:
+            main.cancel()
+        for task in others:
+            task.cancel()
+        raised = await ended(main)
+        check(stage, raised, asked=who == "all")
+        for runner in stage.runners:
+            assert runner.queue.is_closed()
+        return is_over
+
+    async def body() -> None:
+        for turns in range(ENOUGH):
+            if await once(turns):
+                return
+        pytest.fail("it never ends by itself")
+
+    loop_world.run(body)
