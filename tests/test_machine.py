@@ -93,7 +93,7 @@ def drained(machine: Machine) -> list[Row]:
     return rows
 
 
-# The quick way.
+# The fast path.
 
 
 def test_the_quick_way_respects_capacity_and_what_must_stay() -> None:

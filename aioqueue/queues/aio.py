@@ -1,6 +1,6 @@
 """The async face: queues whose operations are awaited, in asyncio (on any event loop) and in trio.
 
-A method first tries the quick way; only if that is refused does it begin an attempt and wait for it
+A method first tries the fast path; only if that is refused does it begin an attempt and wait for it
 (`_complete`). An operation that need not wait does not suspend its task, so that it costs what the
 work costs; but every so often one does all the same (`_breathe`), so that a consumer which never
 runs dry still lets other tasks run, and can be cancelled. In trio every operation is a checkpoint.

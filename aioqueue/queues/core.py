@@ -199,7 +199,7 @@ class QueueFace:
         spec = core.spec
         self._core = core
         self._machine = core.machine
-        # Bound once: the quick way in and out should do nothing but the work.
+        # Bound once: the fast path in and out should do nothing but the work.
         self._try_enqueue = core.machine.try_enqueue
         self._try_dequeue = core.machine.try_dequeue
         as_it_is, as_it_was = spec.rows_are_elements
