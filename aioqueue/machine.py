@@ -384,7 +384,13 @@ class Machine(MachineState):
         return available if attempt.hurried and available > 0 else None
 
     def _claim_for(self, attempt: Take) -> None:
-        """The first dequeue in line waits: set aside what is there, and say what it waits for."""
+        """The first dequeue in line waits: set aside what is there, and say what it waits for.
+
+        1. What is set aside does not count as inside any more, so others get its room at once.
+        2. It never becomes less while this dequeue waits, but by rows that come back (`_forget`).
+        3. Rows that come by the fast path are noted when the next slow move begins
+           (`_claim_what_came`), which is early enough: until then nobody asks.
+        """
         if not self.storage.progressive:
             return
         self._claimed = max(self._claimed, self._available())

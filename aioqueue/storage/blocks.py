@@ -181,6 +181,13 @@ class BlockStorage(Storage):
             self._drop(columns)
 
     def expect(self, n: int) -> None:
+        # 1. A batch begins with the first row in line; it is known by that row's number, and its n.
+        #    It may have a block already: this is called whenever the batch is looked at and waits.
+        # 2. Rows that are here stay where they are: to move them would be somebody's copy. The
+        #    batch has a block for all n, and rows that come are written behind as many places as
+        #    there are rows here. Its owner fills those places, when it has the block (`columns`).
+        # 3. Should the batch be cancelled, or rows come back before it, the block is one like
+        #    others, whose rows happen to begin in its midst.
         number = self._number_of(0) if self._count else self._next_number()
         if self._expected is not None:
             block, first = self._expected
@@ -251,6 +258,11 @@ class BlockStorage(Storage):
         held.clear()
 
     def columns(self, held: Held) -> Columns:
+        # 1. Arrays of the caller's, if it has given some.
+        # 2. Else the block that its last rows lie in, if they end it, if all its rows fit before
+        #    that end, and if nobody else needs it: that is how a batch which was filled as one
+        #    leaves, and one that was expected. Rows that lie elsewhere are copied to its start.
+        # 3. Else fresh arrays, to which everything is copied.
         columns = held.out
         if columns is None:
             columns = self._given_away(held) or allocate(self._components, held.count)

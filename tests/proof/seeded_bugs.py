@@ -5,6 +5,7 @@
     python -m tests.proof.seeded_bugs            # all of them, and one build without a mistake
     python -m tests.proof.seeded_bugs --list
     python -m tests.proof.seeded_bugs "lost wake" "dropped restore"
+    python -m tests.proof.seeded_bugs --quick "dropped restore"      # by the first that catches it
 
 Each is made in a temporary copy of the package, by replacing a piece of its source that must be
 there exactly once: when the source has changed, the mistake has to be thought of anew. Then the
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -204,6 +206,15 @@ def judge(module: str, folder: Path) -> Catch:
     return Catch(module, ran.returncode == 1, time.monotonic() - began, ran.stdout)
 
 
+def judgements(folder: Path, *, quick: bool) -> Iterator[Catch]:
+    """What the modules of the proof make of a build; of the first that catches it, if `quick`."""
+    for module in MODULES:
+        catch = judge(module, folder)
+        yield catch
+        if quick and catch.failed:
+            return
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Make broken builds, and tell which module of the proof catches each."""
     parser = argparse.ArgumentParser(
@@ -212,6 +223,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help="of the mistakes; all, if none is given")
     parser.add_argument("--list", action="store_true", help="print their names")
     parser.add_argument("--verbose", action="store_true", help="print how they were caught")
+    parser.add_argument(
+        "--quick", action="store_true", help="be content with the first module that catches it"
+    )
     given = parser.parse_args(arguments)
     by_name = {bug.name: bug for bug in BUGS}
     if given.list:
@@ -226,7 +240,7 @@ def main(arguments: list[str] | None = None) -> int:
     for bug in builds:
         with tempfile.TemporaryDirectory(prefix="aioqueue-seeded-") as folder:
             build(bug, Path(folder))
-            catches = [judge(module, Path(folder)) for module in MODULES]
+            catches = list(judgements(Path(folder), quick=given.quick))
         as_expected &= any(catch.failed for catch in catches) == (bug is not None)
         told = [f"{'caught' if c.failed else 'passed'} {c.seconds:7.1f} s" for c in catches]
         print(f"{bug.name if bug else '(none)':{width}}  {'  '.join(told)}", flush=True)
