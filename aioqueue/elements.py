@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from aioqueue.checks import is_int
 from aioqueue.errors import InvalidArgumentError, counted
 
 __all__ = (
@@ -512,8 +513,7 @@ class PriorityObjectSpec(ObjectSpec):
                 f"element: got {_short(element)}; expected a pair (priority, object)"
             )
         priority, value = element
-        is_int = isinstance(priority, int | np.integer) and not isinstance(priority, bool)
-        if not is_int or not _INT64.min <= priority <= _INT64.max:
+        if not is_int(priority) or not _INT64.min <= priority <= _INT64.max:
             raise InvalidArgumentError(
                 f"element: got the priority {_short(priority)}; expected an int of 64 bits"
             )
@@ -556,10 +556,7 @@ def _checked_shapes(shapes: Any, count: int, ragged: bool) -> list[Shape | None]
 
 
 def _is_size(value: object) -> bool:
-    if value is None:
-        return True
-    is_int = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return is_int and int(value) >= 0  # type: ignore[call-overload]
+    return value is None or (is_int(value) and value >= 0)
 
 
 def _ragged_column(component: Component, values: Any) -> Any:

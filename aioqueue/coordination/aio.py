@@ -13,19 +13,18 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
+from aioqueue.checks import checked_grace, checked_seconds
 from aioqueue.coordination import blocking
 from aioqueue.coordination.core import (
     DEFAULT_GRACE,
     THE_BLOCK,
     CoordinatorFace,
-    checked_grace,
     failure_group,
     is_cancellation,
 )
 from aioqueue.coordination.runs import RUNNER_ARGUMENTS, RunnerFace, is_async, refuse_awaitable
 from aioqueue.coordination.workers import OwnTask, current_task
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.queues.core import checked_seconds
 from aioqueue.waiting import Gate, current_lane
 
 __all__ = ("Coordinator", "LooperTask", "QueueRunner", "Startable")
@@ -130,7 +129,7 @@ class Coordinator(CoordinatorFace):
         Cancellation:
             A cancelled call has changed nothing; workers that it would have waited for go on.
         """
-        grace = checked_grace(stop_grace_period)
+        grace = checked_grace(stop_grace_period, "stop_grace_period")
         for gate, seconds in self._core.joining(workers, grace, ignore_live):
             with anyio.move_on_after(seconds):
                 await gate.wait(current_lane())

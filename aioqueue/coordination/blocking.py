@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from aioqueue.checks import checked_grace, checked_seconds
 from aioqueue.coordination.core import (
     DEFAULT_GRACE,
     THE_BLOCK,
     CoordinatorFace,
-    checked_grace,
 )
 from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace, WorkerPlan, is_async
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.queues.core import checked_seconds
 from aioqueue.waiting import Gate, current_lane, in_event_loop
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ class Coordinator(CoordinatorFace):
             InvalidArgumentError: any argument is not as described.
             RuntimeError: it would have to wait on a thread whose event loop is running.
         """
-        grace = checked_grace(stop_grace_period)
+        grace = checked_grace(stop_grace_period, "stop_grace_period")
         for gate, seconds in self._core.joining(workers, grace, ignore_live):
             _wait(gate, seconds, "join")
 

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.checks import counted
+from aioqueue.checks import counted
 
 __all__ = ("Collator", "Component", "components_of")
 

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal, overload
 
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
+from aioqueue.checks import checked_count, checked_flag
 from aioqueue.inputs.calls import Call, function_name, is_async
-from aioqueue.inputs.checks import checked_count, checked_flag
 from aioqueue.inputs.feeds import Feed
 from aioqueue.inputs.interpreters import InterpreterWorkers
 from aioqueue.inputs.limits import Window

@@ -10,7 +10,7 @@ from typing import IO, Any, Final, NamedTuple, overload
 import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.inputs.checks import checked_count, counted, is_int
+from aioqueue.checks import checked_count, counted, is_int
 from aioqueue.inputs.files import StorageOptions
 from aioqueue.inputs.readers import Paths, Reader, Run
 
