@@ -8,6 +8,7 @@ fills what a coroutine empties.
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import weakref
 from contextlib import suppress
@@ -380,5 +381,9 @@ def checked_capacity(capacity: Any) -> int | None:
     if not is_int(capacity) or capacity < 1:
         raise InvalidArgumentError(
             f"capacity: got {capacity!r}; expected an int >= 1, or None for no bound"
+        )
+    if capacity > sys.maxsize:  # no list or array is as long
+        raise InvalidArgumentError(
+            f"capacity: got {capacity!r}; expected at most {sys.maxsize}, or None for no bound"
         )
     return int(capacity)
