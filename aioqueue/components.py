@@ -51,8 +51,6 @@ class Component:
     def __init__(self, label: str, dtype: Any, shape: Shape | None) -> None:
         self.label = label
         self.shape = shape
-        self.scalar = shape == ()
-        self.fixed = shape is not None and None not in shape
         try:
             if dtype is None:
                 raise TypeError("None is no dtype")  # NumPy would take it for float64
@@ -61,13 +59,18 @@ class Component:
             raise InvalidArgumentError(
                 f"dtypes: got {dtype!r} for component {label}; expected what numpy.dtype accepts"
             ) from error
+        if self.dtype.subdtype is not None:  # NumPy's arrays have its dimensions as their own
+            self.dtype, inner = self.dtype.subdtype
+            self.shape = None if shape is None else (*shape, *inner)
+        self.scalar = self.shape == ()
+        self.fixed = self.shape is not None and None not in self.shape
         self.text: type[str] | type[bytes] | None = None
         if self.dtype.kind in "US" and self.dtype.itemsize == 0:
             # Strings of any length: NumPy's own string arrays have one fixed length for all.
             self.text = str if self.dtype.kind == "U" else bytes
             self.dtype = np.dtype(object)
         try:
-            np.empty((0, *(size or 0 for size in shape or ())), self.dtype)
+            np.empty((0, *(size or 0 for size in self.shape or ())), self.dtype)
         except ValueError as error:  # of sizes, or of a number of them, that no array has
             raise InvalidArgumentError(
                 f"shapes: got {shape!r} for component {label}; expected one that an array can have:"
