@@ -1,7 +1,7 @@
 """The words that the machine and its callers share: attempts, lanes, and what there is to see.
 
 No rules here: those are the machine's. An `Attempt` is one operation that has begun; a `Lane` is
-where its owner waits; a `Host` is what it was begun on, and an `OwnedLock` guards that.
+where its owner waits, and a `Host` what it was begun on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Final, NoReturn, Protocol
 
 from aioqueue.elements import Columns, Row
 from aioqueue.errors import OutOfRangeError, QueueClosedError, counted
-from aioqueue.locks import OwnedLock
 from aioqueue.storage.base import Held
 
 __all__ = (
@@ -32,7 +31,6 @@ __all__ = (
     "AttemptState",
     "Host",
     "Lane",
-    "OwnedLock",
     "Put",
     "PutMany",
     "QueueState",
@@ -184,15 +182,14 @@ class Put(Attempt):
 class PutMany(Attempt):
     """Enqueue the rows of a batch, one after another; ``done`` of them are in."""
 
-    __slots__ = ("columns", "done", "n", "owned")
+    __slots__ = ("columns", "done", "n")
     side = ENQUEUE
 
-    def __init__(self, columns: Columns, n: int, *, owned: bool = False) -> None:
+    def __init__(self, columns: Columns, n: int) -> None:
         super().__init__()
         self.columns = columns
         self.n = n
         self.done = 0
-        self.owned = owned
 
 
 class Take(Attempt):

@@ -2,14 +2,15 @@
 
 Everything that decides about a queue's state is in this module, and nothing else is: it does no
 I/O, starts nothing, sleeps never, reads no clock and has never heard of asyncio or threads. It is
-told what happened (an attempt begins, is withdrawn, is committed, is in a hurry; the queue is
+told what happened (an attempt begins, is withdrawn, is committed, its deadline passes; the queue is
 closed) and it returns what to do: the *lanes* to kick, in which the callers of ended attempts wait.
 Whoever called the machine kicks them after the lock is released.
 
 **Attempts.** One enqueue or dequeue that has begun and not yet ended is an `Attempt`, whose moves
 `AttemptState` draws. Attempts of one side proceed strictly in the order in which they began:
 only the first may move, even if a later, smaller one could be satisfied. After every change
-enqueues are tried before dequeues, until nothing more can move (`_flush`).
+enqueues are tried before dequeues, until nothing more can move (`_flush`). What a storage raises
+is the failure of the one attempt that it was moving for, whoever made the move.
 
 **Grant and commit.** In asyncio a caller can be cancelled after it was chosen and before it runs.
 So its attempt is first *granted* and ends when its owner *commits*. A granted dequeue holds its
@@ -21,27 +22,30 @@ their grants, are given further ones; everybody else waits for the commit.
 
 **Batches in progress.** The first dequeue in line takes rows as they come. They are *claimed*: they
 no longer count as inside, so producers get their room back at once, but they stay in the storage
-until the batch is complete and leave it as one slice. Only when the storage itself is full are they
-moved into the batch's hands early (`_gather`). Storages that draw by lot are told to draw at once.
+until the batch is complete and leave it in one move; so the storage may hold more than the
+capacity. Storages that draw by lot are told to draw at once.
 
-**The quick way.** Nearly all operations concern nobody else: there is room, or a row, and no one
-waits. `try_enqueue` and its three sisters are that branch. They compare the number of rows in the
+**Copies** of large batches are made by their owners, without the lock: into memory that they
+reserve before they put the batch in, and out of the rows in their hands, which they let go of
+afterwards (`aioqueue.copying`). So every move takes microseconds, and nobody waits for another's
+copy.
+
+**The fast path.** Nearly all operations concern nobody else: there is room, or a row, and no one
+waits. `try_enqueue` and its sisters are that branch. They compare the number of rows in the
 storage with two bounds, which say it all (capacity, order, closing, waiting callers, rows that are
 back) because every slow move sets them afresh when it ends (`_set_bounds`):
 
-* below ``_quick_in`` a row can go in, and no one has to be told;
-* above ``_quick_out`` a row can come out, and no one has to be told.
+* below ``_bound_in`` a row can go in, and no one has to be told;
+* above ``_bound_out`` a row can come out, and no one has to be told.
 
 **The lock** is passed in and guards every field. It is held for a move and never across a wait. It
 is a re-entrant one, for one reason: such a lock knows who holds it. A signal handler or a finalizer
 that Python runs in the middle of a move can therefore be told apart (`is_entered_here`) instead of
-dead-locking; and the quick way can do without a ``with`` block, which costs more than the lock
-itself, and still let go of the lock whenever Ctrl-C strikes.
+dead-locking; and a lock can be let go of whenever Ctrl-C strikes (`aioqueue.locks`).
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
@@ -59,18 +63,19 @@ from aioqueue.attempts import (
     Attempt,
     AttemptState,
     Lane,
-    OwnedLock,
     Put,
     PutMany,
     QueueState,
     Statistics,
     Take,
-    UntilClosed,
     closed_error,
     out_of_range_error,
 )
 from aioqueue.elements import Columns, Row
 from aioqueue.errors import QueueClosedError
+from aioqueue.invariants import violations
+from aioqueue.lines import Lines
+from aioqueue.locks import OwnedLock, guarded, let_go
 from aioqueue.storage.base import Storage
 
 __all__ = ("NOTHING", "Machine")
@@ -92,12 +97,13 @@ class Machine:
             (``min_after_dequeue``).
         kind: the queue's class, for messages.
         name: the queue's name, for messages.
-        enter: takes the lock for the quick way when another thread was found to have it.
+        enter: takes the lock for the fast path when another thread was found to have it.
     """
 
     __slots__ = (
-        "_batch_waits",
         "_beginning",
+        "_bound_in",
+        "_bound_out",
         "_capacity",
         "_cause",
         "_claimed",
@@ -109,14 +115,12 @@ class Machine:
         "_enter",
         "_granted",
         "_keep",
+        "_lines",
         "_lock",
         "_places",
         "_put",
-        "_quick_in",
-        "_quick_out",
         "_state",
         "_take",
-        "_until_closed",
         "kind",
         "name",
         "storage",
@@ -144,14 +148,9 @@ class Machine:
         self._keep = keep
         self._state = OPEN
         self._cause: BaseException | None = None
-        # Waiting attempts by side, first come first; ordered dicts give the head and any withdrawal
-        # in constant time.
-        self._enqueues: OrderedDict[Put | PutMany, None] = OrderedDict()
-        self._dequeues: OrderedDict[Take, None] = OrderedDict()
-        self._until_closed: OrderedDict[UntilClosed, None] = OrderedDict()
-        # Granted, not yet committed. Places all belong to one lane, in the order of the grants.
-        self._places: OrderedDict[Put, None] = OrderedDict()
-        self._granted: OrderedDict[Take, None] = OrderedDict()
+        self._lines = lines = Lines()
+        self._enqueues, self._dequeues = lines.enqueues, lines.dequeues
+        self._places, self._granted = lines.places, lines.granted
         self._claimed = 0  # rows in the storage that belong to the first waiting dequeue
         self._beginning: Attempt | None = None  # the attempt whose owner is calling right now
         self._enqueued = 0
@@ -159,20 +158,20 @@ class Machine:
         self._dequeue_wait = 0.0
         self._set_bounds()
 
-    # The quick way: see the module's docstring. Each returns at once, and wakes no one.
+    # The fast path: see the module's docstring. Each returns at once, and wakes no one.
 
     def try_enqueue(self, row: Row) -> bool:
         """Put a row in, if that concerns no one else."""
         try:
             if not self._lock.acquire(False):
                 self._enter(self._lock)
-            fits = len(self.storage) < self._quick_in
+            fits = len(self.storage) < self._bound_in
             if fits:
                 self._put(row)
                 self._enqueued += 1
             self._lock.release()
         except BaseException:
-            self._let_go()
+            let_go(self._lock)
             raise
         return fits
 
@@ -181,29 +180,37 @@ class Machine:
         try:
             if not self._lock.acquire(False):
                 self._enter(self._lock)
-            row = self._take() if len(self.storage) > self._quick_out else NOTHING
+            row = self._take() if len(self.storage) > self._bound_out else NOTHING
             self._lock.release()
         except BaseException:
-            self._let_go()
+            let_go(self._lock)
             raise
         return row
 
-    def try_enqueue_many(self, columns: Columns, n: int, *, owned: bool = False) -> bool:
+    @guarded
+    def try_enqueue_many(self, columns: Columns, n: int) -> bool:
         """Put n rows in, if that concerns no one else."""
-        with self._lock:
-            if len(self.storage) + n <= self._quick_in:
-                self.storage.put_many(columns, 0, n, owned)
-                self._enqueued += n
-                return True
-        return False
+        if len(self.storage) + n > self._bound_in:
+            return False
+        self.storage.put_many(columns, 0, n)
+        self._enqueued += n
+        return True
 
+    @guarded
     def try_dequeue_many(self, n: int, out: Columns | None = None) -> Columns | None:
-        """Take n rows out, if that concerns no one else; else return None."""
-        with self._lock:
-            # What may yet fail to be finished is taken by an attempt, from which it can go back.
-            if len(self.storage) - n >= self._quick_out and not self.storage.finishes:
-                return self.storage.pull(n, out)
-        return None
+        """Take n rows out, copied at once, if that concerns no one else; else return None."""
+        if len(self.storage) - n < self._bound_out:
+            return None
+        return self.storage.pull(n, out)
+
+    @guarded
+    def try_take(self, attempt: Take) -> bool:
+        """Give an attempt that has not begun its rows, not copied, if that concerns no one else."""
+        if len(self.storage) - attempt.n < self._bound_out:
+            return False
+        self.storage.hold(attempt.held, attempt.n)
+        attempt.state = DONE
+        return True
 
     def guard_with(self, lock: OwnedLock) -> None:
         """Use another lock from now on, where no one else can be in the middle of a move."""
@@ -216,12 +223,9 @@ class Machine:
         """
         return self._lock._is_owned()
 
-    def _let_go(self) -> None:
-        if self._lock._is_owned():
-            self._lock.release()
-
     # Attempts. Each method returns the lanes to kick once the lock is released.
 
+    @guarded
     def begin(self, attempt: Attempt, lane: Lane | None) -> Collection[Lane]:
         """Begin an attempt, which may end at once; if it does not, it waits in the lane.
 
@@ -230,36 +234,38 @@ class Machine:
             lane: where its owner is going to wait; ``None`` if it cannot wait: what cannot be done
                 at once is then withdrawn, without having changed anything.
         """
-        with self._lock:
-            self._claim_what_came()
-            if attempt.side is ENQUEUE and self._state is not OPEN:
-                attempt.state = FAILED
-                attempt.error = self._closed_error()
-                return ()
-            if lane is None and not self._ends_at_once(attempt):
-                attempt.state = WITHDRAWN
-                return ()
-            attempt.host = self
-            attempt.lane = lane
-            line = self._line(attempt)
-            lanes: dict[Lane, None] = {}
-            self._beginning = attempt
-            try:
-                if line or not self._advance(attempt, lanes):
-                    line[attempt] = None
-                    if self._places:
-                        # It may be given a place beside others of its lane. They must resume
-                        # before it, so it cannot be done while it begins, but only granted.
-                        self._beginning = None
-                    if self._may_proceed(attempt):
-                        self._flush(lanes)
-                elif self._enqueues or self._dequeues or self._state is not OPEN:
+        self._claim_what_came()
+        if attempt.side is ENQUEUE and self._state is not OPEN:
+            attempt.state = FAILED
+            attempt.error = self._closed_error()
+            self._give_up(attempt)
+            return ()
+        if lane is None and not self._ends_at_once(attempt):
+            attempt.state = WITHDRAWN
+            self._give_up(attempt)
+            return ()
+        attempt.host = self
+        attempt.lane = lane
+        line = self._lines.line_of(attempt)
+        lanes: dict[Lane, None] = {}
+        self._beginning = attempt
+        try:
+            if line or not self._advance(attempt, lanes):
+                line[attempt] = None
+                if self._places:
+                    # It may be given a place beside others of its lane. They must resume
+                    # before it, so it cannot be done while it begins, but only granted.
+                    self._beginning = None
+                if self._may_proceed(attempt):
                     self._flush(lanes)
-                self._set_bounds()
-            finally:
-                self._beginning = None
-            return lanes
+            elif self._enqueues or self._dequeues or self._state is not OPEN:
+                self._flush(lanes)
+            self._set_bounds()
+        finally:
+            self._beginning = None
+        return lanes
 
+    @guarded
     def commit(self, attempt: Attempt, waited: float = 0.0) -> Collection[Lane]:
         """End an attempt whose owner has waited and now runs on.
 
@@ -267,28 +273,28 @@ class Machine:
             attempt: one that is no longer pending.
             waited: seconds, for the statistics.
         """
-        with self._lock:
-            self._count_wait(attempt, waited)
-            if attempt.state is not GRANTED:
-                return ()
-            # The state comes last: should Ctrl-C strike in between, it is withdrawn as granted.
-            if isinstance(attempt, Take):
-                self._granted.pop(attempt, None)
-                attempt.state = DONE
-                # Others may have waited for the last rows, in case they came back.
-                is_last = self._state is CLOSED and not self._granted
-                return self._settle() if is_last and self._dequeues else ()
-            assert isinstance(attempt, Put)
-            self._claim_what_came()
-            self._places.pop(attempt, None)
-            try:
-                self._insert(attempt.row)
-                attempt.state = DONE
-            except Exception as error:
-                attempt.state = FAILED
-                attempt.error = error
-            return self._settle()
+        self._count_wait(attempt, waited)
+        if attempt.state is not GRANTED:
+            return ()
+        # The state comes last: should Ctrl-C strike in between, it is withdrawn as granted.
+        if isinstance(attempt, Take):
+            self._granted.pop(attempt, None)
+            attempt.state = DONE
+            # Others may have waited for the last rows, in case they came back.
+            is_last = self._state is CLOSED and not self._granted
+            return self._settle() if is_last and self._dequeues else ()
+        assert isinstance(attempt, Put)
+        self._claim_what_came()
+        self._places.pop(attempt, None)
+        try:
+            self._insert(attempt.row)
+            attempt.state = DONE
+        except Exception as error:
+            attempt.state = FAILED
+            attempt.error = error
+        return self._settle()
 
+    @guarded
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
     ) -> Collection[Lane]:
@@ -302,34 +308,32 @@ class Machine:
             waited: seconds, for the statistics.
             if_pending: only if it is still pending; its state tells.
         """
-        with self._lock:
-            if if_pending and attempt.state is not PENDING:
-                return ()
-            self._count_wait(attempt, waited)
-            self._claim_what_came()
-            if attempt.state is PENDING or attempt.state is GRANTED:
-                self._forget(attempt)
-            elif attempt.state is not DONE or not isinstance(attempt, Take):
-                return ()
-            attempt.state = WITHDRAWN
-            if isinstance(attempt, Take) and attempt.held.count:
-                self._take_back_from_head()
-                self.storage.restore(attempt.held)
-            return self._settle()
+        if if_pending and attempt.state is not PENDING:
+            return ()
+        self._count_wait(attempt, waited)
+        self._claim_what_came()
+        if attempt.state is PENDING or attempt.state is GRANTED:
+            self._forget(attempt)
+        elif attempt.state is not DONE or not isinstance(attempt, Take):
+            return ()
+        attempt.state = WITHDRAWN
+        self._give_up(attempt)
+        return self._settle()
 
+    @guarded
     def hurry(self, attempt: Attempt) -> Collection[Lane]:
         """The deadline of a `Take` with ``up_to`` has passed: let it have what is there.
 
         If nothing is there, it ends with the first row that comes.
         """
-        with self._lock:
-            if attempt.state is not PENDING:
-                return ()
-            assert isinstance(attempt, Take)
-            self._claim_what_came()
-            attempt.hurried = True
-            return self._settle()
+        if attempt.state is not PENDING:
+            return ()
+        assert isinstance(attempt, Take)
+        self._claim_what_came()
+        attempt.hurried = True
+        return self._settle()
 
+    @guarded
     def close(
         self, *, cancel_pending_enqueues: bool = False, cause: BaseException | None = None
     ) -> Collection[Lane]:
@@ -339,64 +343,60 @@ class Machine:
             cancel_pending_enqueues: fail the enqueues that have not ended yet, at once.
             cause: the failure that later errors name as their cause; the first one given counts.
         """
-        with self._lock:
-            self._claim_what_came()
-            if self._cause is None:
-                self._cause = cause
-            if self._state is OPEN:
-                self._state = CLOSING
-            lanes: dict[Lane, None] = {}
-            if cancel_pending_enqueues:
-                for attempt in [*self._places, *self._enqueues]:
-                    self._forget(attempt)
-                    self._fail(attempt, self._closed_error(attempt), lanes)
-            self._flush(lanes)
-            self._set_bounds()
-            return lanes
+        self._claim_what_came()
+        if self._cause is None:
+            self._cause = cause
+        if self._state is OPEN:
+            self._state = CLOSING
+        lanes: dict[Lane, None] = {}
+        if cancel_pending_enqueues:
+            for attempt in [*self._places, *self._enqueues]:
+                self._forget(attempt)
+                self._fail(attempt, self._closed_error(attempt), lanes)
+        self._flush(lanes)
+        self._set_bounds()
+        return lanes
 
+    @guarded
     def attempts_in(self, lane: Lane) -> list[Attempt]:
         """The attempts whose owners wait in a lane or have not run on yet, in no special order."""
-        with self._lock:
-            lines = (
-                self._places,
-                self._granted,
-                self._enqueues,
-                self._dequeues,
-                self._until_closed,
-            )
-            return [attempt for line in lines for attempt in line if attempt.lane is lane]
+        return self._lines.of_lane(lane)
 
     # Looking at it.
 
     @property
+    @guarded
     def state(self) -> QueueState:
         """How far the queue is with closing."""
-        with self._lock:
-            return self._state
+        return self._state
 
     @property
+    @guarded
     def size(self) -> int:
         """How many elements are inside, without those that a waiting batch has taken."""
-        with self._lock:
-            return self.storage.size - self._claims()
+        return self.storage.size - self._claims()
 
+    @guarded
     def statistics(self) -> Statistics:
         """Everything that can be counted, at one moment."""
-        with self._lock:
-            inside = self.storage.size - self._claims()
-            head = next(iter(self._dequeues), None)
-            held = self._claims() + (head.held.count if head else 0)
-            held += sum(attempt.held.count for attempt in self._granted)
-            return Statistics(
-                size=inside,
-                capacity=None if self._capacity == _INFINITY else int(self._capacity),
-                enqueued=self._enqueued,
-                dequeued=self._enqueued - inside - held,
-                waiting_enqueues=len(self._enqueues),
-                waiting_dequeues=len(self._dequeues),
-                enqueue_wait=self._enqueue_wait,
-                dequeue_wait=self._dequeue_wait,
-            )
+        claimed = self._claims()
+        inside = self.storage.size - claimed
+        held = claimed + sum(attempt.held.count for attempt in self._granted)
+        return Statistics(
+            size=inside,
+            capacity=None if self._capacity == _INFINITY else int(self._capacity),
+            enqueued=self._enqueued,
+            dequeued=self._enqueued - inside - held,
+            waiting_enqueues=len(self._enqueues),
+            waiting_dequeues=len(self._dequeues),
+            enqueue_wait=self._enqueue_wait,
+            dequeue_wait=self._dequeue_wait,
+        )
+
+    @guarded
+    def check_invariants(self) -> list[str]:
+        """What must always be true and is not, in words; see `aioqueue.invariants`."""
+        return violations(self)
 
     # How it moves. All of this runs under the lock.
 
@@ -414,8 +414,9 @@ class Machine:
                 moved = True
             if not enqueues or not (moved or self._claimed > claimed):
                 break
-        while self._until_closed and self._wait_is_over(next(iter(self._until_closed)), lanes):
-            self._until_closed.popitem(last=False)
+        until_closed = self._lines.until_closed
+        while until_closed and self._wait_is_over(next(iter(until_closed)), lanes):
+            until_closed.popitem(last=False)
 
     def _settle(self) -> Collection[Lane]:
         """After a change: let attempts proceed and set the bounds; return the lanes to kick."""
@@ -433,6 +434,7 @@ class Machine:
             return False
         try:
             if isinstance(attempt, PutMany):
+                room = max(room, self._claims_to_come())
                 self._insert_rows(attempt, min(room, attempt.n - attempt.done))
                 if attempt.done < attempt.n:
                     return False
@@ -450,34 +452,31 @@ class Machine:
         return True
 
     def _advance_dequeue(self, attempt: Take, lanes: dict[Lane, None]) -> bool:
-        """Let the first dequeue in line proceed; tell whether it need not stand there any more."""
+        """Let the first dequeue in line proceed; tell whether it need not stand there any more.
+
+        1. With as many rows as it wants, it has them.
+        2. Of a closed queue it has what is left, if it takes fewer; else it fails. But not while
+           others hold rows that may yet come back, and would be the last.
+        3. When its time is up, it has what is there; and if nothing is, the first row that comes.
+        4. Else it waits, and the storage is told what for.
+        """
         if attempt.state is not PENDING:
             return True  # Ctrl-C struck before it could leave the line
-        storage, held = self.storage, attempt.held
-        wanted: int | None = attempt.n - held.count
-        available = self._available()
-        if available < attempt.n - held.count:
-            if self._state is CLOSED and self._nothing_comes_back(attempt, available):
-                wanted = self._last_rows(attempt)
-            elif attempt.hurried and available + held.count > 0:
-                wanted = max(available, 0)
-            else:
-                self._claim(available)
-                if not attempt.single:
-                    storage.adopt(held, attempt.n - held.count)
-                return False
-        claimed, self._claimed = self._claimed, 0
-        if wanted is None:
-            self._fail_out_of_range(attempt, claimed, lanes)
-            return True
         try:
-            if attempt.single:
-                if not held.count:  # else Ctrl-C struck when it had its row
-                    storage.hold_one(held)
-            else:
-                storage.hold(held, wanted)
+            if not attempt.held.count:  # else Ctrl-C struck when it had its rows
+                n = self._rows_for(attempt)
+                if n is None:
+                    self._claim_for(attempt)
+                    return False
+                claimed, self._claimed = self._claimed, 0
+                if n == 0:
+                    self._fail_out_of_range(attempt, claimed, lanes)
+                    return True
+                if attempt.single:
+                    self.storage.hold_one(attempt.held)
+                else:
+                    self.storage.hold(attempt.held, n)
         except Exception as error:
-            storage.restore(held)
             self._fail(attempt, error, lanes)
             return True
         if self._in_two_steps(attempt):
@@ -486,6 +485,30 @@ class Machine:
         else:
             self._finish(attempt, DONE, lanes)
         return True
+
+    def _rows_for(self, attempt: Take) -> int | None:
+        """How many rows the first dequeue in line has now; 0: it fails; None: it waits."""
+        available = self._available()
+        if available >= attempt.n:
+            return attempt.n
+        if self._state is CLOSED and self._nothing_comes_back(attempt, available):
+            if not attempt.up_to or not self.storage.size:
+                return 0
+            if self.storage.eager:
+                # As in TensorFlow: what the batch has drawn goes back, and all is drawn again.
+                self.storage.release(attempt.held)
+            return self.storage.size
+        return available if attempt.hurried and available > 0 else None
+
+    def _claim_for(self, attempt: Take) -> None:
+        """The first dequeue in line waits: set aside what is there, and say what it waits for."""
+        if not self.storage.progressive:
+            return
+        self._claimed = max(self._claimed, self._available())
+        if self.storage.eager:
+            self.storage.claim(self._claimed)
+        elif not attempt.single:
+            self.storage.expect(attempt.n)
 
     def _advance(self, attempt: Any, lanes: dict[Lane, None]) -> bool:
         """Let an attempt proceed that has no one in front of it."""
@@ -503,12 +526,6 @@ class Machine:
         if attempt.side is DEQUEUE:
             return bool(self._enqueues) and not attempt.single
         return attempt.side is ENQUEUE and (attempt.n > 1 or bool(self._places))
-
-    def _line(self, attempt: Attempt) -> OrderedDict[Any, None]:
-        """Where an attempt waits for its turn."""
-        if attempt.side is DEQUEUE:
-            return self._dequeues
-        return self._enqueues if attempt.side is ENQUEUE else self._until_closed
 
     def _wait_is_over(self, attempt: Attempt, lanes: dict[Lane, None]) -> bool:
         if self._state is not CLOSED:
@@ -550,97 +567,71 @@ class Machine:
         Rows in the hands of callers that may yet be cancelled could come back, and must not find
         everybody gone.
         """
-        return not self._granted or (attempt.up_to and available + attempt.held.count > 0)
-
-    def _last_rows(self, attempt: Take) -> int | None:
-        """How many more rows a dequeue gets from a closed queue with too few; None: it fails."""
-        if not attempt.up_to or attempt.held.count + self.storage.size == 0:
-            return None
-        if self.storage.eager:
-            # As in TensorFlow: what the batch has drawn goes back, and all is drawn again.
-            self.storage.release(attempt.held)
-        return self.storage.size
+        return not self._granted or (attempt.up_to and available > 0)
 
     def _fail_out_of_range(self, attempt: Take, claimed: int, lanes: dict[Lane, None]) -> None:
-        held = attempt.held.count + claimed
         self.storage.release(attempt.held)
-        remaining = self.storage.size
-        error = out_of_range_error(self.kind, self.name, attempt, remaining=remaining, held=held)
+        error = out_of_range_error(
+            self.kind, self.name, attempt, remaining=self.storage.size, held=claimed
+        )
         error.__cause__ = self._cause
         self._fail(attempt, error, lanes)
 
-    def _claim(self, available: int) -> None:
-        """Set rows aside for the first waiting batch."""
-        if self.storage.progressive and available > self._claimed:
-            self._claimed = available
-            if self.storage.eager:
-                self.storage.claim(available)
-
     def _claims(self) -> int:
         """Rows in the storage that belong to the first waiting dequeue, as of now."""
-        if not self._dequeues or not self.storage.progressive:
+        head = self._lines.first_dequeue()
+        if head is None or not self.storage.progressive:
             return 0
-        head = next(iter(self._dequeues))
-        return max(0, min(self._available(), head.n - head.held.count))
+        return max(0, min(self._available(), head.n))
 
     def _claim_what_came(self) -> None:
-        """Rows that came the quick way while a batch waited are that batch's."""
-        if self._batch_waits:
+        """Rows that came the fast path while a batch waited are that batch's."""
+        if self._dequeues:
             self._claimed = self._claims()
 
-    def _gather(self) -> None:
-        """Move what is claimed out of the storage, which is full, into the batch's hands."""
-        head = next(iter(self._dequeues))
-        claimed, self._claimed = self._claimed, 0
-        self.storage.hold(head.held, claimed)
+    def _claims_to_come(self) -> int:
+        """How many rows the first waiting dequeue is going to claim before it has all.
 
-    def _take_back_from_head(self) -> None:
-        """Bring back what the first waiting batch has in its hands: earlier rows are coming back.
-
-        Its rows are claimed again, and the batch begins with the earlier ones.
+        Not of the last ones: what had been claimed when the queue closed is told to who fails.
         """
-        head = next(iter(self._dequeues), None)
-        if head is not None and head.held.count:
-            self._claimed += head.held.count
-            self.storage.restore(head.held)
+        head = self._lines.first_dequeue()
+        if head is None or head.hurried or self._state is not OPEN:
+            return 0
+        if not self.storage.progressive or self.storage.eager:
+            return 0
+        return head.n - self._claimed - 1
 
     def _insert(self, row: Row) -> None:
-        if self._claimed and len(self.storage) + 1 > self._capacity:
-            self._gather()
         self.storage.put(row)
         self._enqueued += 1
 
     def _insert_rows(self, attempt: PutMany, room: float) -> None:
         n = int(room)
-        if self._claimed and len(self.storage) + n > self._capacity:
-            self._gather()
-        self.storage.put_many(attempt.columns, attempt.done, attempt.done + n, attempt.owned)
+        self.storage.put_many(attempt.columns, attempt.done, attempt.done + n)
         attempt.done += n
         self._enqueued += n
 
     def _room(self) -> float:
         """How many rows may go in now; below zero when some came back to a full queue."""
-        inside = len(self.storage) + len(self.storage.returned) - self._claimed
-        return self._capacity - inside - len(self._places)
+        return self._capacity - (self.storage.size - self._claimed) - len(self._places)
 
     def _available(self) -> int:
         """How many rows may go out now, those that are claimed included."""
-        inside = len(self.storage) + len(self.storage.returned)
-        return inside - (0 if self._state is CLOSED else self._keep)
+        return self.storage.size - (0 if self._state is CLOSED else self._keep)
 
     def _forget(self, attempt: Attempt) -> None:
-        """Take an attempt out of whichever line it stands in."""
-        if attempt.state is PENDING:
-            line = self._line(attempt)
-            if attempt.side is DEQUEUE and next(iter(line), None) is attempt:
-                self._claimed = 0  # it was the first: what it had claimed is free again
-                self.storage.give_back()
-            line.pop(attempt, None)  # it is not there yet if Ctrl-C struck while it began
-        elif isinstance(attempt, Take):
-            self._granted.pop(attempt, None)
-        else:
-            assert isinstance(attempt, Put)
-            self._places.pop(attempt, None)
+        """Take an attempt out of wherever it stands."""
+        if attempt is self._lines.first_dequeue():
+            self._claimed = 0  # it was the first: what it had claimed is free again
+        self._lines.remove(attempt)
+
+    def _give_up(self, attempt: Attempt) -> None:
+        """An attempt has ended before it was done: let go of what it has, or has made ready."""
+        if isinstance(attempt, Take):
+            if attempt.held.count:
+                self.storage.restore(attempt.held)
+        elif isinstance(attempt, PutMany):
+            self.storage.discard(attempt.columns, attempt.done)
 
     def _finish(self, attempt: Attempt, state: AttemptState, lanes: dict[Lane, None]) -> None:
         """Record what has become of an attempt, and tell its lane unless its owner is calling."""
@@ -651,6 +642,7 @@ class Machine:
 
     def _fail(self, attempt: Attempt, error: BaseException, lanes: dict[Lane, None]) -> None:
         attempt.error = error
+        self._give_up(attempt)
         self._finish(attempt, FAILED, lanes)
 
     def _closed_error(self, attempt: Put | PutMany | None = None) -> QueueClosedError:
@@ -665,22 +657,28 @@ class Machine:
             self._enqueue_wait += waited
 
     def _set_bounds(self) -> None:
-        """Say how full the storage may be for the quick way in and out."""
-        storage, head = self.storage, None
-        quick_in: float = -1
-        quick_out: float = _INFINITY
-        if self._dequeues:
-            head = next(iter(self._dequeues))
-        # Whether the first waiting dequeue may have rows to claim.
-        self._batch_waits = head is not None and storage.progressive and not head.single
+        """Say how full the storage may be for the fast path in and out.
+
+        1. Whoever waits to put in goes first, and rows that are back are not looked at there: no
+           fast path at all.
+        2. With no one waiting to take out, a row may go in below the capacity, if the queue is open
+           and nobody has a place; and out above what must remain.
+        3. Who waits to take out goes first: no fast path out. In, it ends one row before the first
+           of them has all that it needs; at once, if it wants to see each row. Meanwhile all that
+           comes is claimed, so the capacity is no bound, but where nothing can be claimed.
+        """
+        storage = self.storage
+        bound_in: float = -1
+        bound_out: float = _INFINITY
         if not (self._enqueues or storage.returned):
-            if not self._places and self._state is OPEN:
-                quick_in = self._capacity
-                if head is not None:
-                    # One row less than the head needs; none at all if it wants to see each.
-                    waits_for_each = storage.eager or head.hurried
-                    enough = 0 if waits_for_each else self._keep + head.n - head.held.count - 1
-                    quick_in = min(quick_in, enough)
+            is_open = self._state is OPEN and not self._places
+            head = self._lines.first_dequeue()
             if head is None:
-                quick_out = 0 if self._state is CLOSED else self._keep
-        self._quick_in, self._quick_out = quick_in, quick_out
+                bound_in = self._capacity if is_open else -1
+                bound_out = 0 if self._state is CLOSED else self._keep
+            elif is_open:
+                waits_for_each = storage.eager or head.hurried
+                bound_in = 0 if waits_for_each else self._keep + head.n - 1
+                if not storage.progressive:
+                    bound_in = min(bound_in, self._capacity)
+        self._bound_in, self._bound_out = bound_in, bound_out

@@ -4,13 +4,15 @@ A *world* is a machine with a few producers and consumers, each of which makes a
 one after the other. `explore` walks, breadth first, through all states that the world can reach
 by these events, in any order:
 
-* a caller begins an operation, of any kind: by the quick way (``try_*``) and, if that is
+* a caller begins an operation, of any kind: by the fast path (``try_*``) and, if that is
   refused, with an attempt, exactly as both faces of a queue do;
 * a caller whose attempt has ended or was granted runs on and commits it. The callers of a
   *two-step* lane (asyncio) run on in the order in which their attempts were posted; those of a
   *one-step* lane (threads, trio) in any order;
 * a caller in flight is withdrawn: while it waits, after it was granted, and after it has ended
   without having run on;
+* a caller that has its batch has copied it, without the lock, and lets go of the rows; or that
+  fails, and it is withdrawn (with storages whose batches are copied by their owners);
 * the deadline of a waiting ``take_up_to`` passes;
 * the queue is closed, plainly or with its pending enqueues cancelled.
 
@@ -67,15 +69,16 @@ from aioqueue.attempts import (
     Take,
     UntilClosed,
 )
+from aioqueue.copying import Copier
 from aioqueue.elements import Columns
 from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.machine import NOTHING, Machine
 from aioqueue.storage import Held, ObjectStorage
 
 __all__ = (
-    "AdoptingStorage",
     "EagerStorage",
     "FakeLock",
+    "LendingStorage",
     "Result",
     "Setting",
     "ViolationError",
@@ -148,45 +151,61 @@ class WholeStorage(ObjectStorage):
     progressive = False
 
 
-class AdoptingStorage(ObjectStorage):
-    """First in, first out, its rows in the arrays of the batch that waits, as in a ring."""
+class LendingStorage(ObjectStorage):
+    """First in, first out; batches are copied by their owners, as in blocks and on shelves.
+
+    It notes what is being copied: memory that was reserved and not given back, or given back twice,
+    is found, and so are rows in hands that were let go of too early, or never.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.lender: Held | None = None
+        self.staged: dict[int, int] = {}  # batches not all in, by first row: how many rows are
+        self.lent: set[int] = set()  # rows in the hands of batches
 
-    def adopt(self, held: Held, n: int) -> None:
-        if n <= len(self):
-            raise ViolationError(f"a batch waits for {n} rows although there are {len(self)}")
-        if not self.returned:
-            self._expect(held)
-            self.lender = held
+    def is_large(self, n: int) -> bool:
+        return True
 
-    def give_back(self) -> None:
-        self.lender = None
+    def fill(self, reserved: Any, columns: Columns, n: int) -> Columns:
+        self.staged[columns[0]] = 0
+        return columns
+
+    def put_many(self, columns: Columns, start: int, stop: int) -> None:
+        if self.staged.get(columns[0]) != start:
+            raise ViolationError("a batch goes in that has no memory, or in another order")
+        self.staged[columns[0]] = stop
+        if stop == len(columns):
+            del self.staged[columns[0]]
+        super().put_many(columns, start, stop)
+
+    def discard(self, columns: Columns, start: int) -> None:
+        if self.staged.pop(columns[0], None) != start:
+            raise ViolationError("memory was given back twice, or under rows that are in")
 
     def hold(self, held: Held, n: int) -> None:
-        self._expect(held)
         super().hold(held, n)
+        self.lent.update(held.parts)
 
     def hold_one(self, held: Held) -> None:
-        self._expect(held)
         super().hold_one(held)
+        self.lent.difference_update(held.parts)
 
-    def pull(self, n: int, into: Columns | None = None) -> Columns:
-        self.lender = None
-        return super().pull(n, into)
+    def restore(self, held: Held) -> None:
+        self.lent.difference_update(held.parts)
+        super().restore(held)
 
-    def _expect(self, held: Held) -> None:
-        if self.lender is not None and self.lender is not held:
-            raise ViolationError("rows are in the arrays of a batch that waits no longer")
+    def free(self, held: Held) -> None:
+        if not self.lent.issuperset(held.parts):
+            raise ViolationError("rows were let go of twice")
+        self.lent.difference_update(held.parts)
+        super().free(held)
 
 
 STORAGES: Final = {
     "fifo": ObjectStorage,
     "eager": EagerStorage,
     "whole": WholeStorage,
-    "adopting": AdoptingStorage,
+    "lending": LendingStorage,
 }
 
 
@@ -250,11 +269,11 @@ class Op:
     __slots__ = (
         "attempt",
         "caller",
+        "copies",
         "done",
         "error",
         "held",
         "hurried",
-        "in_hands",
         "kind",
         "lane",
         "n",
@@ -272,7 +291,7 @@ class Op:
         self.rows = rows  # to put in
         self.done = 0  # how many of them are in
         self.held: list[int] = []  # taken
-        self.in_hands = 0  # how many of those the machine has moved out of its storage already
+        self.copies = False  # it has its rows, and its owner is copying them
         self.hurried = False
         self.state = PENDING
         self.error: tuple[Any, ...] | None = None
@@ -546,7 +565,8 @@ class World:
                     for kind in caller.kinds:
                         yield "begin", index, kind
                 continue
-            if op.state is not PENDING and (not op.two_step or caller.lane.line[0] is op):
+            runs = op.copies or not op.two_step or caller.lane.line[:1] == [op]
+            if op.state is not PENDING and runs:
                 yield "resume", index
             if self.withdrawals:
                 yield "withdraw", index
@@ -576,48 +596,74 @@ class World:
             self.began += len(rows)
         op = Op(kind, caller, rows)
         can_wait = not kind.endswith("_nowait")
-        got = self._try(op)
+        columns = self._columns(op)
+        got = self._try(op, columns)
         if got is not None:
             self.model.begin(op, can_wait)
-            _expect(op.state is DONE, "the quick way went where it had to wait", op)
-            _expect(not self.model.posted, "the quick way passed by others", op)
-            _expect(got == op.held, "the quick way took other rows", op, got)
-            self._deliver(got)
+            _expect(op.state is DONE, "the fast path went where it had to wait", op)
+            _expect(not self.model.posted, "the fast path passed by others", op)
+            _expect(got == op.held, "the fast path took other rows", op, got)
+            if not self._begins_to_copy(op):
+                self._deliver(got)
             return ()
-        attempt = op.attempt = _attempt(op)
+        attempt = op.attempt = _attempt(op, columns)
         kicks = self.machine.begin(attempt, caller.lane if can_wait else None)
         self.model.begin(op, can_wait)
         _expect(attempt.state is op.state, "began otherwise", op, attempt.state)
         if op.state is PENDING:
             caller.op = op
         elif op.state is DONE:
-            self._deliver(self._rows(attempt), op)
+            if not self._begins_to_copy(op):
+                self._deliver(self._rows(attempt), op)
         elif op.state is FAILED:
             _check_error(op)
         return kicks
 
-    def _try(self, op: Op) -> list[int] | None:
-        """The quick way: what it took, or None if it was refused."""
+    def _columns(self, op: Op) -> Columns:
+        """The batch that is to be put in, copied first where batches are."""
+        if op.n > 1 and op.rows and self.storage.is_large(op.n):
+            return Copier(self.storage, FakeLock()).copy_in(list(op.rows), op.n)
+        return list(op.rows)
+
+    def _try(self, op: Op, columns: Columns) -> list[int] | None:
+        """The fast path: what it took, or None if it was refused."""
         machine = self.machine
         if op.rows:
             if op.n == 1:
                 return [] if machine.try_enqueue(op.rows[0]) else None
-            return [] if machine.try_enqueue_many(list(op.rows), op.n) else None
+            return [] if machine.try_enqueue_many(columns, op.n) else None
         if op.kind == "until_closed":
             return None
         if op.n == 1:
             row = machine.try_dequeue()
             return None if row is NOTHING else [row]
-        return machine.try_dequeue_many(op.n)
+        if not self.storage.is_large(op.n):
+            return machine.try_dequeue_many(op.n)
+        op.attempt = Take(op.n)
+        return self._rows(op.attempt) if machine.try_take(op.attempt) else None
+
+    def _begins_to_copy(self, op: Op) -> bool:
+        """Whether its owner has to copy the rows that it now has."""
+        if op.n > 1 and op.held and self.storage.is_large(op.n):
+            op.copies = True
+            op.caller.op = op
+        return op.copies
 
     def _resume(self, index: int) -> Collection[Lane]:
         caller = self.callers[index]
         op = caller.op
         assert op is not None
+        if op.copies:
+            self._deliver(Copier(self.storage, FakeLock()).copy_out(op.attempt), op)
+            self._leave(caller, op)
+            return ()
         kicks = self.machine.commit(op.attempt)
         self.model.commit(op)
         if op.state is FAILED:
             _check_error(op)
+        elif self._begins_to_copy(op):
+            caller.lane.line.remove(op)
+            return kicks
         else:
             self._deliver(self._rows(op.attempt), op)
         self._leave(caller, op)
@@ -674,6 +720,8 @@ class World:
     def _check(self, kicks: Collection[Lane], before: int) -> None:
         model, machine, storage = self.model, self.machine, self.storage
         _expect(not machine.is_entered_here(), "the lock is still held")
+        broken = machine.check_invariants()
+        _expect(not broken, "; ".join(broken))
         _expect(machine.state is model.phase, "another state", machine.state, model.phase)
         posted: dict[str, list[Attempt]] = {letter: [] for letter in self.lanes}
         for op in model.posted:
@@ -690,11 +738,17 @@ class World:
                 self._check_op(caller.op)
                 held += caller.op.held
         head = model.dequeues[0] if model.dequeues else None
-        aside = head.held[head.in_hands :] if head else []
+        aside = head.held if head else []
         stored = [row for _, row in storage.returned] + list(storage)
         _expect(stored == aside + model.inside, "stored otherwise", stored, aside, model.inside)
         self._check_guarantees(stored, held, head, before)
         self._check_statistics(len(held))
+        if isinstance(storage, LendingStorage):
+            ops = [caller.op for caller in self.callers if caller.op is not None]
+            lent = [row for op in ops if op.n > 1 and op.state is not PENDING for row in op.held]
+            _expect(storage.lent == set(lent), "rows in hands are not let go of", storage.lent)
+            staged = {op.rows[0] for op in model.enqueues if op.kind == "put_many"}
+            _expect(set(storage.staged) == staged, "memory is not given back", storage.staged)
 
     def _check_op(self, op: Op) -> None:
         attempt = op.attempt
@@ -702,9 +756,7 @@ class World:
         if isinstance(attempt, Take):
             hands = self._rows(attempt)
             if op.state is PENDING:
-                # How many rows are in its hands already is the machine's affair; which, is not.
-                op.in_hands = len(hands)
-                _expect(hands == op.held[: len(hands)], "holds other rows", op, hands)
+                _expect(not hands, "holds rows that it has only claimed", op, hands)
             else:
                 _expect(hands == op.held, "was given other rows", op, hands)
         elif isinstance(attempt, PutMany):
@@ -717,7 +769,7 @@ class World:
     ) -> None:
         """The promises, once more, without relying on how the model moves."""
         model = self.model
-        aside = head.held[head.in_hands :] if head else []
+        aside = head.held if head else []
         rest = held[:]
         for row in aside:
             rest.remove(row)
@@ -728,8 +780,6 @@ class World:
             inside = self.machine.size + len(model.places)
             most = max(self.setting.capacity, before + model.came_back)
             _expect(inside <= most, "above the capacity", inside)
-            most = max(self.setting.capacity, inside)
-            _expect(len(self.storage) <= most, "the storage overflows", len(self.storage))
         if not model.back:
             # As long as nothing came back, what is out is exactly what went in first.
             first = model.entered[: len(model.entered) - len(stored)]
@@ -786,6 +836,7 @@ class World:
                 _STATES[op.state],
                 op.done,
                 op.hurried,
+                op.copies,
                 *[rank[row] for row in self._rows(op.attempt)],
             )
 
@@ -794,13 +845,13 @@ class World:
         for caller in self.callers:
             if caller.op is None:
                 idle.append((ord(caller.lane.letter), caller.left, _KINDS.index(caller.kinds[0])))
-            elif caller.op.state is not PENDING and not caller.op.two_step:
+            elif caller.op.copies or (caller.op.state is not PENDING and not caller.op.two_step):
                 free.append(describe(caller.op))
         key = (
             _PHASES[machine.state],
             machine._claimed,
-            machine._quick_in,
-            machine._quick_out,
+            machine._bound_in,
+            machine._bound_out,
             [rank[row] for row in back],
             len(storage),
             [describe(op) for op in model.enqueues],
@@ -819,7 +870,9 @@ class World:
     # twenty times quicker than a deep copy.
 
     def save(self) -> Saved:
-        moving: list[Any] = [self, self.machine, self.storage, self.model, *self.lanes.values()]
+        lines = self.machine._lines
+        moving: list[Any] = [self, self.machine, lines, self.storage, self.model]
+        moving += self.lanes.values()
         for caller in self.callers:
             moving.append(caller)
             if caller.op is not None:
@@ -877,11 +930,11 @@ def _fields(kind: type) -> tuple[Callable[[Any], Any], Callable[[Any, Any], None
 _known_fields: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] = {}
 
 
-def _attempt(op: Op) -> Attempt:
+def _attempt(op: Op, columns: Columns) -> Attempt:
     if op.kind == "until_closed":
         return UntilClosed()
     if op.rows:
-        return Put(op.rows[0]) if op.n == 1 else PutMany(list(op.rows), op.n)
+        return Put(op.rows[0]) if op.n == 1 else PutMany(columns, op.n)
     return Take(op.n, up_to=op.kind == "take_up_to", single=op.n == 1)
 
 

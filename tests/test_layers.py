@@ -20,7 +20,7 @@ LAYERS = (
     ("elements", "components"),
     ("philox",),
     ("storage",),
-    ("attempts", "machine"),
+    ("attempts", "copying", "invariants", "lines", "machine"),
     ("waiting",),
     ("queues",),
     ("coordination",),
@@ -110,7 +110,17 @@ def test_no_cycles() -> None:
     assert done == set(MODULES)
 
 
-PURE_PARTS = {"components", "elements", "philox", "storage", "attempts", "machine"}
+PURE_PARTS = {
+    "components",
+    "elements",
+    "philox",
+    "storage",
+    "attempts",
+    "copying",
+    "invariants",
+    "lines",
+    "machine",
+}
 PURE = [name for name in MODULES if PURE_PARTS & set(name.split(".")[1:2])]
 
 

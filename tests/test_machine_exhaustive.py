@@ -7,15 +7,16 @@ These worlds are small enough for every run of the suite. Larger ones are a comm
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
-from aioqueue.attempts import Attempt, AttemptState, Lane, Put, PutMany, Take
+from aioqueue.attempts import Attempt, AttemptState, Lane, Put, PutMany, QueueState, Take
 from aioqueue.machine import Machine
 from tests.explorer import (
     NOWAIT,
     PUTS,
     TAKES,
-    AdoptingStorage,
     Event,
     Setting,
     ViolationError,
@@ -47,8 +48,8 @@ WORLDS = [
     (Setting("A", "tA", 1, 2, keep=1, storage="eager"), 270),
     (Setting("A", "A", 2, 2, keep=1, storage="eager"), 430),
     (Setting("A", "AB", 1, 2, storage="whole"), 290),
-    (Setting("A", "A", 2, 1, withdrawals=ANY_NUMBER, storage="adopting"), 750),
-    (Setting("At", "At", 1, 1, withdrawals=1, closes=1, storage="adopting"), 2520),
+    (Setting("A", "A", 2, 1, withdrawals=ANY_NUMBER, storage="lending"), 750),
+    (Setting("At", "At", 1, 1, withdrawals=1, closes=1, storage="lending"), 2520),
     # Callers that cannot wait, and those that wait for the end.
     (Setting("A", "A", 2, 1, puts=(*PUTS, NOWAIT[0]), takes=(*TAKES, NOWAIT[1])), 750),
     (Setting("AA", "At", 1, 1, takes=("take", "until_closed")), 1020),
@@ -82,10 +83,10 @@ class ForgetsWhatCame(Machine):
         pass
 
 
-class LeavesTheQuickWayOpen(Machine):
+class LeavesTheFastPathOpen(Machine):
     def _set_bounds(self) -> None:
         super()._set_bounds()
-        self._quick_in = self._capacity
+        self._bound_in = self._capacity
 
 
 class KicksNoOne(Machine):
@@ -95,15 +96,28 @@ class KicksNoOne(Machine):
 
 
 class GivesUpTooEarly(Machine):
-    def _last_rows(self, attempt: Take) -> int | None:
-        return super()._last_rows(attempt) if attempt.held.count else None
+    def _rows_for(self, attempt: Take) -> int | None:
+        return 0 if self._state is QueueState.CLOSED else super()._rows_for(attempt)
 
 
 class LosesWhatWasHeld(Machine):
-    def _forget(self, attempt: Attempt) -> None:
-        super()._forget(attempt)
+    def _give_up(self, attempt: Attempt) -> None:
         if isinstance(attempt, Take):
             attempt.held.clear()
+
+
+class KeepsWhatWasReserved(Machine):
+    def _give_up(self, attempt: Attempt) -> None:
+        if isinstance(attempt, Take):
+            super()._give_up(attempt)
+
+
+class LetsGoTooEarly(Machine):
+    def commit(self, attempt: Attempt, waited: float = 0.0) -> Collection[Lane]:
+        lanes = super().commit(attempt, waited)
+        if isinstance(attempt, Take) and not attempt.single:
+            self.storage.free(attempt.held)
+        return lanes
 
 
 @pytest.mark.parametrize(
@@ -112,7 +126,7 @@ class LosesWhatWasHeld(Machine):
         (OvertakesPlaces, "AAB", 2),
         (CommitsEarly, "AAA", 1),
         (ForgetsWhatCame, "AB", 2),
-        (LeavesTheQuickWayOpen, "AB", 1),
+        (LeavesTheFastPathOpen, "AB", 1),
         (KicksNoOne, "AB", 1),
         (GivesUpTooEarly, "AB", 1),
         (LosesWhatWasHeld, "AB", 1),
@@ -124,10 +138,12 @@ def test_mistakes_are_found(machine: type[Machine], producers: str, capacity: in
         explore(setting)
 
 
-def test_arrays_that_are_not_given_back_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AdoptingStorage, "give_back", lambda storage: None)
+@pytest.mark.parametrize("machine", [KeepsWhatWasReserved, LetsGoTooEarly, LosesWhatWasHeld])
+def test_mistakes_with_what_is_copied_are_found(machine: type[Machine]) -> None:
     with pytest.raises(ViolationError, match="begin"):
-        explore(Setting("A", "AA", 1, 2, withdrawals=1, storage="adopting"))
+        explore(
+            Setting("A", "A", 1, 1, withdrawals=1, closes=1, storage="lending", machine=machine)
+        )
 
 
 def test_going_back_to_a_state_brings_all_of_it_back() -> None:

@@ -12,18 +12,19 @@ from aioqueue import philox
 from aioqueue.elements import Columns, Component, ElementSpec
 from aioqueue.philox import PhiloxWords, philox_blocks, resolve_seed
 from aioqueue.storage import (
+    BlockStorage,
     HeapStorage,
     Held,
     ObjectShelf,
     ObjectStorage,
-    RingStorage,
     ShuffleStorage,
     Storage,
     TypedShelf,
-    columns,
     fifo_storage,
     shelf_for,
 )
+from aioqueue.storage.blocks import block_rows
+from tests.test_storage_contract import ready
 
 NUMBER = (Component("number", "int64", ()),)
 OBJECT = (Component("object", object, ()),)
@@ -39,21 +40,15 @@ def pulled(storage: Storage, n: int) -> list[Any]:
     return found
 
 
-# Memory: as much as the capacity at once if that is reasonable, then by doubling, never beyond it.
+# Memory.
 
 
 def ring(capacity: int | None) -> Storage:
-    return RingStorage(NUMBER, capacity)
+    return BlockStorage(NUMBER, capacity)
 
 
 def shuffle(capacity: int | None) -> Storage:
     return ShuffleStorage(TypedShelf(NUMBER, capacity), SEED)
-
-
-def slots(storage: Any) -> int:
-    """For how many rows there is memory."""
-    keeper = storage if isinstance(storage, RingStorage) else storage._shelf
-    return len(keeper._columns[0])
 
 
 def put_singly(storage: Storage, n: int) -> None:
@@ -62,108 +57,98 @@ def put_singly(storage: Storage, n: int) -> None:
 
 
 def put_at_once(storage: Storage, n: int) -> None:
-    storage.put_many(numbers(*range(n)), 0, n, False)
+    storage.put_many(numbers(*range(n)), 0, n)
 
 
-either = pytest.mark.parametrize("make", [ring, shuffle])
-both_ways = pytest.mark.parametrize("put", [put_singly, put_at_once])
+def slots(storage: Any) -> int:
+    """For how many rows a shelf has memory."""
+    return sum(len(block[0]) for block in storage._shelf._blocks)
 
 
-@either
-@both_ways
-def test_memory_for_a_small_capacity_is_there_at_once(
-    make: Callable[[int | None], Storage], put: Callable[[Storage, int], None]
+def bytes_of(n: int) -> tuple[Component, ...]:
+    return (Component("x", "int8", (n,)),)
+
+
+@pytest.mark.parametrize("put", [put_singly, put_at_once])
+def test_a_shelf_has_memory_for_its_capacity_from_the_start(
+    put: Callable[[Storage, int], None],
 ) -> None:
-    storage = make(100)
-    assert slots(storage) == 100
+    storage = shuffle(100)
     put(storage, 100)
     assert slots(storage) == 100
+    storage.put((100,))
+    assert slots(storage) == 200  # rows in hands, or reserved
 
 
-@either
-@both_ways
 @pytest.mark.parametrize(
-    ("capacity", "n", "expected"),
-    [(None, 64, 64), (None, 65, 128), (None, 128, 128), (65, 65, 65), (100, 70, 100)],
+    ("row_bytes", "capacity", "expected"),
+    [(8, None, 4096), (8, 100, 100), (2**23, 100, 100), (2**23, 1000, 128), (2**27, 100, 64)],
 )
-def test_memory_grows_by_doubling_up_to_the_capacity(
-    monkeypatch: pytest.MonkeyPatch,
-    make: Callable[[int | None], Storage],
-    put: Callable[[Storage, int], None],
-    capacity: int | None,
-    n: int,
-    expected: int,
+def test_how_many_slots_a_shelf_begins_with(
+    row_bytes: int, capacity: int | None, expected: int
 ) -> None:
-    monkeypatch.setattr(columns, "_EAGER_BYTES", 0)
-    storage = make(capacity)
-    assert slots(storage) == 64
-    put(storage, n)
-    assert slots(storage) == expected
+    assert slots(ShuffleStorage(TypedShelf(bytes_of(row_bytes), capacity), SEED)) == expected
 
 
-@either
-def test_one_large_batch_gets_the_memory_that_it_needs(
-    make: Callable[[int | None], Storage],
-) -> None:
-    storage = make(None)
-    put_singly(storage, 10)
-    put_at_once(storage, 200)
-    assert slots(storage) == 210
+def test_a_shelf_of_many_blocks_keeps_every_row() -> None:
+    storage = ShuffleStorage(TypedShelf(NUMBER, 10), SEED)
+    put_singly(storage, 25)
+    storage.put_many(numbers(*range(25, 60)), 0, 35)
+    storage.put_many(ready(storage, numbers(*range(60, 75)), "wrapped"), 0, 15)
+    out = pulled(storage, 30) + [int(storage.take()[0]) for _ in range(5)] + pulled(storage, 40)
+    assert sorted(out) == list(range(75))
 
 
 def test_the_capacity_is_passed_on() -> None:
     spec = ElementSpec("int64", ())
-    assert slots(fifo_storage(spec, 100)) == 100
+    assert fifo_storage(spec, 100)._block_rows == 100  # type: ignore[attr-defined]
     assert slots(ShuffleStorage(shelf_for(spec, 100), SEED)) == 100
 
 
 @pytest.mark.parametrize(
     ("row_bytes", "capacity", "expected"),
     [
-        (1, None, 64),
-        (1, 100, 100),
-        (2**28, 10, 10),
-        (2**23, 128, 128),
-        (2**23, 129, 64),
-        (2**27, 100, 64),
+        (1, None, 2**22),  # 4 MiB
+        (1, 100, 100),  # all of them, as they fit in 64 KiB
+        (2**10, 100, 64),  # 64 KiB
+        (2**10, 1000, 250),  # a quarter
+        (2**10, 10**6, 4096),  # 4 MiB
+        (2**20, 100, 4),
+        (2**24, 100, 1),
+        (0, 2**70, 2**22),
     ],
 )
-def test_how_many_slots_are_there_from_the_start(
-    row_bytes: int, capacity: int | None, expected: int
-) -> None:
-    assert columns.first_slots((Component("x", "int8", (row_bytes,)),), capacity) == expected
+def test_how_many_rows_a_block_has(row_bytes: int, capacity: int | None, expected: int) -> None:
+    assert block_rows(bytes_of(row_bytes), capacity) == expected
 
 
-@pytest.mark.parametrize(
-    ("now", "needed", "limit", "expected"),
-    [(64, 65, None, 128), (64, 200, None, 200), (64, 65, 100, 100), (64, 120, 100, 120)],
-)
-def test_growth(now: int, needed: int, limit: int | None, expected: int) -> None:
-    assert columns.grow(now, needed, limit) == expected
+def test_blocks_of_references_are_short() -> None:
+    assert block_rows(OBJECT, None) == 1024
+    assert block_rows(OBJECT, 10**6) == 1024 or block_rows(OBJECT, 10**6) == 8192
 
 
-# The ring.
+# Blocks.
 
 
 def test_a_slice_of_a_batch_wraps_around() -> None:
     storage = ring(5)
     put_at_once(storage, 3)
     storage.pull(2)
-    storage.put_many(numbers(9, 10, 11, 12, 13, 9), 1, 5, False)
+    storage.put_many(numbers(9, 10, 11, 12, 13, 9), 1, 5)
     assert pulled(storage, 5) == [2, 10, 11, 12, 13]
 
 
 def test_a_batch_takes_only_a_part_of_the_rows_between_two_handed_over_ones() -> None:
     storage = ring(None)
-    storage.put_many(numbers(0), 0, 1, True)
-    storage.put_many(numbers(1, 2, 3), 0, 3, False)
-    storage.put_many(numbers(4), 0, 1, True)
+    storage.put_many(ready(storage, numbers(0), "wrapped"), 0, 1)
+    storage.put_many(numbers(1, 2, 3), 0, 3)
+    storage.put_many(ready(storage, numbers(4), "wrapped"), 0, 1)
     assert pulled(storage, 2) == [0, 1]
     assert pulled(storage, 3) == [2, 3, 4]
 
 
 def test_what_leaves_across_the_end_of_the_ring_takes_nothing_else_along() -> None:
-    storage = RingStorage(OBJECT, 3)
+    storage = BlockStorage(OBJECT, 3)
     for value in "abc":
         storage.put((value,))
     storage.pull(2)
@@ -208,7 +193,7 @@ def test_a_claim_counts_the_rows_that_are_back() -> None:
     storage.claim(2)
     batch = Held()
     storage.hold(batch, 2)
-    assert sorted(np.concatenate([chunk[0] for chunk in batch.chunks]).tolist()) == [0, 1]
+    assert sorted(storage.columns(batch)[0].tolist()) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +203,7 @@ def test_a_claim_counts_the_rows_that_are_back() -> None:
 )
 def test_each_row_that_comes_back_has_its_ticket(make: Callable[[], Storage]) -> None:
     storage, hands = make(), Held()
-    storage.put_many([(1, "a"), (2, "b")], 0, 2, False)
+    storage.put_many([(1, "a"), (2, "b")], 0, 2)
     storage.hold(hands, 2)
     hands.tickets = hands.tickets[:1]
     with pytest.raises(ValueError, match="longer"):
@@ -229,7 +214,7 @@ def test_each_row_that_comes_back_has_its_ticket(make: Callable[[], Storage]) ->
 
 PAIR = (Component("number", "int64", ()), Component("half", "float64", ()))
 WIDE: list[Callable[[], Storage]] = [
-    lambda: RingStorage(PAIR, None),
+    lambda: BlockStorage(PAIR, None),
     lambda: ShuffleStorage(TypedShelf(PAIR, None), SEED),
     lambda: HeapStorage(TypedShelf(PAIR, None), typed=True),
 ]
@@ -241,36 +226,25 @@ def pairs(n: int) -> Columns:
 
 
 @wide
-@pytest.mark.parametrize("owned", [False, True])
-def test_half_a_batch_does_not_go_in(make: Callable[[], Storage], owned: bool) -> None:
+@pytest.mark.parametrize("way", ["copied", "filled", "wrapped"])
+def test_half_a_batch_does_not_go_in(make: Callable[[], Storage], way: str) -> None:
     storage = make()
     with pytest.raises(ValueError, match="shorter"):
-        storage.put_many(pairs(3)[:1], 0, 3, owned)
+        storage.put_many(ready(storage, pairs(3)[:1], way), 0, 3)
     assert len(storage) == 0
-    storage.put_many(pairs(3), 0, 3, owned)
+    storage.put_many(ready(storage, pairs(3), way), 0, 3)
     assert sorted(storage.pull(3)[1].tolist()) == [0, 0.5, 1]
 
 
 @wide
-@pytest.mark.parametrize("owned", [False, True])
-def test_half_a_batch_does_not_come_out(make: Callable[[], Storage], owned: bool) -> None:
+@pytest.mark.parametrize("way", ["copied", "filled", "wrapped"])
+def test_half_a_batch_does_not_come_out(make: Callable[[], Storage], way: str) -> None:
     storage = make()
-    storage.put_many(pairs(3), 0, 3, owned)
+    storage.put_many(ready(storage, pairs(3), way), 0, 3)
     with pytest.raises(ValueError, match="shorter"):
         storage.pull(3, [np.empty(3, np.int64)])
     assert len(storage) == 3
     assert sorted(storage.pull(3)[1].tolist()) == [0, 0.5, 1]
-
-
-@wide
-def test_columns_and_rows_are_made_of_whole_rows(make: Callable[[], Storage]) -> None:
-    storage = make()
-    with pytest.raises(ValueError, match="shorter"):
-        storage.stack([(1, 0.5), (2,)])
-    with pytest.raises(ValueError, match="shorter"):
-        storage.split(pairs(2)[:1])
-    with pytest.raises(ValueError, match="shorter"):
-        storage.concatenate([pairs(2), pairs(2)[:1]])
 
 
 # The shelf.
@@ -282,16 +256,16 @@ def heap() -> Storage:
 
 def test_a_copied_row_leaves_before_handed_over_ones() -> None:
     storage = heap()
-    storage.put_many(numbers(5, 6), 0, 2, True)
-    storage.put_many(numbers(1, 7), 0, 2, False)
+    storage.put_many(ready(storage, numbers(5, 6), "wrapped"), 0, 2)
+    storage.put_many(numbers(1, 7), 0, 2)
     assert pulled(storage, 2) == [1, 5]
     assert pulled(storage, 2) == [6, 7]
 
 
 def test_handed_over_rows_wait_while_copied_ones_leave_beside_others() -> None:
     storage = heap()
-    storage.put_many(numbers(1, 3, 9), 0, 3, True)
-    storage.put_many(numbers(2, 4, 5, 6), 0, 4, False)
+    storage.put_many(ready(storage, numbers(1, 3, 9), "wrapped"), 0, 3)
+    storage.put_many(numbers(2, 4, 5, 6), 0, 4)
     assert [pulled(storage, n) for n in (2, 3, 2)] == [[1, 2], [3, 4, 5], [6, 9]]
 
 
@@ -314,7 +288,7 @@ def test_a_batch_goes_to_scattered_slots(order: tuple[int, ...]) -> None:
 def test_a_slice_of_a_batch_of_objects_is_not_the_whole_of_it() -> None:
     rows = [(3, "d"), (1, "b"), (2, "c"), (0, "a")]
     storage = HeapStorage(ObjectShelf(), typed=False)
-    storage.put_many(rows, 1, 3, False)
+    storage.put_many(rows, 1, 3)
     assert len(storage) == 2
     assert storage.pull(2) == [(1, "b"), (2, "c")]
 

@@ -105,12 +105,12 @@ class AsyncQueue(QueueFace):
             A cancelled call has put in the first k rows; ``enqueued`` on the exception, and a
             note, tell k (neither: it had put in none).
         """
-        columns, n = self._core.spec.columns(batch)
+        columns, n = self._core.rows(batch, copy=copy)
         self._budget -= n
         if self._budget < 0 or n == 0:
             await self._breathe(n)
-        if n and not self._machine.try_enqueue_many(columns, n, owned=not copy):
-            await self._complete(PutMany(columns, n, owned=not copy))
+        if n and not self._machine.try_enqueue_many(columns, n):
+            await self._complete(PutMany(columns, n))
 
     async def dequeue(self) -> Any:
         """Take one element out, waiting for one.
@@ -166,9 +166,9 @@ class AsyncQueue(QueueFace):
         self._budget -= n
         if self._budget < 0:
             await self._breathe(n)
-        columns = self._machine.try_dequeue_many(n, arrays)
-        if columns is not None:
-            return self._core.spec.batch(columns)
+        batch = self._core.try_batch(n, arrays)
+        if batch is not NOTHING:
+            return batch
         take = Take(n, out=arrays)
         await self._complete(take)
         return self._core.taken(take)
@@ -202,9 +202,9 @@ class AsyncQueue(QueueFace):
         self._budget -= n
         if self._budget < 0:
             await self._breathe(n)
-        columns = self._machine.try_dequeue_many(n)
-        if columns is not None:
-            return self._core.spec.batch(columns)
+        batch = self._core.try_batch(n)
+        if batch is not NOTHING:
+            return batch
         take = Take(n, up_to=True, hurried=max_wait == 0)
         await self._complete(take, max_wait or None)
         return self._core.taken(take)
@@ -267,6 +267,7 @@ class AsyncQueue(QueueFace):
             self._core.remember(lane)
         cancel_timer = None
         began = perf_counter()
+        is_moving = True
         try:
             # Begun in here, as Ctrl-C outside of `asyncio.run` may strike at once: an attempt whose
             # owner is gone must not stay in line.
@@ -281,12 +282,16 @@ class AsyncQueue(QueueFace):
                     cancel_timer = lane.call_later(
                         max_wait, lambda: deliver(machine.hurry(attempt))
                     )
+                is_moving = False
                 await lane.wait(attempt)
+                is_moving = True
                 lanes = machine.commit(attempt, perf_counter() - began)
                 if lanes:
                     deliver(lanes)
         except BaseException as error:
             tell(machine.withdraw, attempt, perf_counter() - began)
+            if is_moving:  # a signal handler's exception has come between a move and its wakes
+                self._core.rouse()
             note_rows(attempt, error)
             raise
         finally:

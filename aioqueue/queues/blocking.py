@@ -128,9 +128,9 @@ class BlockingQueue(QueueFace):
         """
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
-        columns, n = self._core.spec.columns(batch)
-        if n and not self._machine.try_enqueue_many(columns, n, owned=not copy):
-            self._complete(PutMany(columns, n, owned=not copy), "enqueue_many", timeout)
+        columns, n = self._core.rows(batch, copy=copy)
+        if n and not self._machine.try_enqueue_many(columns, n):
+            self._complete(PutMany(columns, n), "enqueue_many", timeout)
 
     def dequeue(self, *, timeout: float | None = None) -> Any:
         """Take one element out, waiting for one.
@@ -189,9 +189,9 @@ class BlockingQueue(QueueFace):
         n, arrays = self._core.many(n, out)
         if n == 0:
             return self._core.empty_batch(arrays)
-        columns = self._machine.try_dequeue_many(n, arrays)
-        if columns is not None:
-            return self._core.spec.batch(columns)
+        batch = self._core.try_batch(n, arrays)
+        if batch is not NOTHING:
+            return batch
         take = Take(n, out=arrays)
         self._complete(take, "dequeue_many", timeout)
         return self._core.taken(take)
@@ -227,9 +227,9 @@ class BlockingQueue(QueueFace):
             max_wait = checked_seconds(max_wait, "max_wait")
         if n == 0:
             return self._core.empty_batch()
-        columns = self._machine.try_dequeue_many(n)
-        if columns is not None:
-            return self._core.spec.batch(columns)
+        batch = self._core.try_batch(n)
+        if batch is not NOTHING:
+            return batch
         take = Take(n, up_to=True, hurried=max_wait == 0)
         self._complete(take, "dequeue_up_to", timeout, max_wait or None)
         return self._core.taken(take)
@@ -322,12 +322,13 @@ class BlockingQueue(QueueFace):
                 lanes = self._machine.commit(attempt, perf_counter() - began)
                 if lanes:
                     deliver(lanes)
-        except (DeadlineExceededError, CancelledError):
-            raise  # withdrawn already, under the lock that decided so
         except BaseException as error:
-            tell(self._machine.withdraw, attempt, perf_counter() - began)
-            self._core.rouse()
-            note_rows(attempt, error)
+            # The attempt tells whether it was withdrawn already, under the lock that decided so;
+            # not the exception, which may be a signal handler's.
+            if not attempt.is_withdrawn:
+                tell(self._machine.withdraw, attempt, perf_counter() - began)
+                self._core.rouse()
+                note_rows(attempt, error)
             raise
         finally:
             sleepers.pop(lane, None)

@@ -19,7 +19,6 @@ import numpy as np
 from aioqueue.attempts import (
     Attempt,
     AttemptState,
-    OwnedLock,
     Put,
     PutMany,
     QueueState,
@@ -27,8 +26,10 @@ from aioqueue.attempts import (
     Take,
 )
 from aioqueue.checks import checked_count, checked_flag, checked_seconds, is_int
+from aioqueue.copying import Copier
 from aioqueue.elements import Columns, Component, Spec
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
+from aioqueue.locks import OwnedLock
 from aioqueue.machine import NOTHING, Machine
 from aioqueue.queues.forks import refuse_in_forks
 from aioqueue.storage import Storage
@@ -76,9 +77,11 @@ class QueueCore:
         self.capacity = capacity
         self.keep = keep
         self.name = name or f"{kind}-{next(_numbers)}"
+        lock = cast(OwnedLock, threading.RLock())
+        self.copier = Copier(storage, lock)
         self.machine = Machine(
             storage,
-            cast(OwnedLock, threading.RLock()),
+            lock,
             capacity=capacity,
             keep=keep,
             kind=kind,
@@ -139,6 +142,15 @@ class QueueCore:
             )
         return rows
 
+    def rows(self, batch: Any, *, copy: bool) -> tuple[Columns, int]:
+        """Check a batch that is to be put in; a large one is copied here, by its caller."""
+        columns, n = self.spec.columns(batch)
+        if n and not copy:
+            columns = self.storage.wrap(columns, n)
+        elif self.storage.is_large(n):
+            columns = self.copier.copy_in(columns, n)
+        return columns, n
+
     def many(self, n: Any, out: Any) -> tuple[int, Columns | None]:
         """Check the arguments of `dequeue_many`."""
         n = self.count(n)
@@ -146,17 +158,24 @@ class QueueCore:
 
     def empty_batch(self, out: Columns | None = None) -> Any:
         """A batch of no rows."""
-        if out is not None:
-            return self.spec.batch(out)
-        return self.spec.batch(self.storage.finish(self.storage.concatenate([])))
+        return self.spec.batch(self.storage.empty() if out is None else out)
+
+    def try_batch(self, n: int, out: Columns | None = None) -> Any:
+        """A batch by the fast path; `NOTHING` if that is not possible."""
+        if self.storage.is_large(n):
+            take = Take(n, out=out)
+            return self.taken(take) if self.machine.try_take(take) else NOTHING
+        columns = self.machine.try_dequeue_many(n, out)
+        return NOTHING if columns is None else self.spec.batch(columns)
 
     def taken(self, attempt: Take) -> Any:
         """The batch that a dequeue which has ended gives to its caller.
 
-        If it cannot be made, for want of memory perhaps, its rows go back.
+        Its rows are copied here, by their owner. If that fails, for want of memory perhaps, they go
+        back.
         """
         try:
-            return self.spec.batch(self.storage.finish(self.storage.columns(attempt.held)))
+            return self.spec.batch(self.copier.copy_out(attempt))
         except BaseException:
             tell(self.machine.withdraw, attempt)
             raise
@@ -291,7 +310,11 @@ class QueueFace:
         checked_flag(cancel_pending_enqueues, "cancel_pending_enqueues")
         if self._core.lanes and not self._machine.is_entered_here():
             self._core.reap()  # what the dead hold would keep the end from being told
-        tell(self._machine.close, cancel_pending_enqueues=cancel_pending_enqueues, cause=cause)
+        try:
+            tell(self._machine.close, cancel_pending_enqueues=cancel_pending_enqueues, cause=cause)
+        except BaseException:
+            self._core.rouse()  # whoever the close has woken, and was not told
+            raise
 
     def enqueue_nowait(self, element: Any) -> None:
         """Put one element in if that is possible without waiting.

@@ -13,6 +13,7 @@ import weakref
 from types import TracebackType
 from typing import Any, NoReturn, Protocol
 
+from aioqueue.copying import Copier
 from aioqueue.machine import Machine
 
 __all__ = ("Forkable", "refuse_in_forks")
@@ -23,6 +24,7 @@ class Forkable(Protocol):
 
     kind: str
     name: str
+    copier: Copier
     machine: Machine
     lock: Any  # a `threading.RLock`, which is no class
 
@@ -69,7 +71,9 @@ class _RefusingLock:
 
 def _refuse_all() -> None:
     for queue in _queues:
-        queue.machine.guard_with(_RefusingLock(queue))
+        lock = _RefusingLock(queue)
+        queue.machine.guard_with(lock)
+        queue.copier.guard_with(lock)
         queue.lock = threading.RLock()
 
 

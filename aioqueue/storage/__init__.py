@@ -8,21 +8,21 @@ from __future__ import annotations
 from aioqueue.elements import ElementSpec, Spec
 from aioqueue.philox import PhiloxWords, Seed
 from aioqueue.storage.base import Held, Storage
+from aioqueue.storage.blocks import BlockStorage
 from aioqueue.storage.heap import HeapStorage
 from aioqueue.storage.objects import ObjectStorage
 from aioqueue.storage.padded import PaddedStorage
-from aioqueue.storage.ring import RingStorage
 from aioqueue.storage.shelf import ObjectShelf, Shelf, TypedShelf
 from aioqueue.storage.shuffle import ShuffleStorage
 
 __all__ = (
+    "BlockStorage",
     "HeapStorage",
     "Held",
     "ObjectShelf",
     "ObjectStorage",
     "PaddedStorage",
     "PhiloxWords",
-    "RingStorage",
     "Seed",
     "Shelf",
     "ShuffleStorage",
@@ -34,12 +34,12 @@ __all__ = (
 
 
 def fifo_storage(spec: Spec, capacity: int | None) -> Storage:
-    """The FIFO that suits the elements: a ring of arrays where every row has one fixed shape."""
+    """The FIFO that suits the elements: blocks of arrays where every row has one fixed shape."""
     if not isinstance(spec, ElementSpec) or (spec.rows_private and not spec.ragged):
         return ObjectStorage()
     if spec.rows_private:
         return PaddedStorage(spec.components)
-    return RingStorage(spec.components, capacity)
+    return BlockStorage(spec.components, capacity)
 
 
 def shelf_for(spec: Spec, capacity: int | None) -> Shelf:

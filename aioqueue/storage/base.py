@@ -1,20 +1,32 @@
 """The storage protocol: where a queue's rows rest, and in which order they leave.
 
 A storage knows layout and order and nothing else: no capacity to respect, nobody waiting, no lock
-(the machine calls it under its own). It answers for five things:
+(the machine calls it under its own, but for `fill`, `wrap` and `columns`). It answers for this:
 
 * ``put`` and ``put_many`` add rows;
-* ``take`` and ``pull`` remove the next rows for good: the quick way out;
+* ``take`` and ``pull`` remove the next rows for good, copied: the fast path out;
 * ``hold`` moves the next rows into a caller's *hands* (a `Held`), from where ``restore`` can bring
-  them back: the way out of a caller that may yet be cancelled;
+  them back: the way out of a caller that may yet be cancelled. Nothing is copied: the rows stay
+  where they are, in memory of the storage, out of line. Their owner copies them (``columns``),
+  and then they are let go of for good (``free``);
 * ``claim`` settles *which* rows leave next without moving them, for storages that decide by lot at
   the moment a row arrives;
-* ``adopt`` lends it the arrays of a batch that waits, so that rows need not be copied twice.
+* ``expect`` tells it of a batch that waits, so that its rows can be written where they are given
+  away from.
+
+**Large batches** (``is_large``) are never copied while the machine's lock is held, so that nobody
+waits for somebody else's copy. On the way in, a caller ``reserve``s memory under the lock, copies
+its rows there without it (``fill``), and puts in what that has made, which only moves references.
+If it does not all go in, ``discard`` gives the memory back. Batches that the caller gives away
+(``wrap``) need no memory. On the way out there are the hands.
 
 **Rows that come back** are first in line again, in the order in which they had left, whatever the
-order in which they come back. So each held row has a *ticket*, and rows that are back wait in
+order in which they come back. So each held row has a *ticket*, and rows that are back stand in
 ``returned``, sorted by it, in front of everything else. That list is nearly always empty; as long
-as it is not, the machine keeps off the quick way out, which does not look there.
+as it is not, the machine keeps off the fast path out, which does not look there.
+
+**Private.** What a caller gets shares no memory with anything inside, and is writable. Rows are
+copied out in one place, `aioqueue.storage.columns.RowReader`.
 
 Every method that can fail (memory runs out, a conversion raises) does so before it changes
 anything.
@@ -23,7 +35,7 @@ anything.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any, ClassVar, Final
 
@@ -35,42 +47,34 @@ _BY_TICKET: Final = itemgetter(0)
 
 
 class Held:
-    """Rows in a caller's hands: out of the storage, not yet committed.
+    """Rows in a caller's hands: out of the storage's line, not yet copied or let go of.
 
     Attributes:
-        chunks: columns, one chunk for each time that rows came.
-        tickets: the rows' tickets, in the same order.
+        parts: the rows, as the storage knows them; ``single`` rows too.
+        tickets: the rows' tickets, in the same order, where the storage keeps some.
         count: how many rows.
-        out: the caller's own arrays, which the chunks are then slices of.
+        out: the caller's own arrays, which the rows are to be copied to.
         single: the row, if it was taken as a row and not as a batch.
     """
 
-    __slots__ = ("chunks", "count", "out", "single", "tickets")
+    __slots__ = ("count", "out", "parts", "single", "tickets")
 
     def __init__(self, out: Columns | None = None) -> None:
-        self.chunks: Sequence[Columns] = ()
-        self.tickets: Sequence[Any] = ()
+        self.parts: list[Any] = []
+        self.tickets: list[Any] = []
         self.count = 0
         self.out = out
         self.single: Row = None
 
-    def add(self, columns: Columns, tickets: Sequence[Any]) -> None:
-        self.chunks = [*self.chunks, columns]
-        self.tickets = [*self.tickets, *tickets] if self.tickets else tickets
-        self.count += len(tickets)
-
     def clear(self) -> None:
-        self.chunks, self.tickets, self.count, self.single = (), (), 0, None
-
-    def target(self, n: int) -> Columns | None:
-        """Where in the caller's arrays the next n rows belong."""
-        if self.out is None:
-            return None
-        return [array[self.count : self.count + n] for array in self.out]
+        self.parts, self.tickets, self.count, self.single = [], [], 0, None
 
 
 class Storage(ABC):
-    """One discipline: the order in which rows leave, and how they are laid out until then."""
+    """One discipline: the order in which rows leave, and how they are laid out until then.
+
+    What is implemented here suits storages of *entries*: a row, or a number that stands for one.
+    """
 
     progressive: ClassVar[bool] = True
     """Whether a waiting batch may take rows as they come without disturbing the order."""
@@ -78,11 +82,8 @@ class Storage(ABC):
     eager: ClassVar[bool] = False
     """Whether a row must be claimed at the moment it comes, because the choice depends on it."""
 
-    finishes: ClassVar[bool] = False
-    """Whether `finish` has work to do, which may fail: then batches must be able to go back."""
-
     def __init__(self) -> None:
-        self.returned: list[tuple[Any, Row]] = []
+        self.returned: list[tuple[Any, Any]] = []
         self._next_ticket = 0
 
     @abstractmethod
@@ -94,20 +95,44 @@ class Storage(ABC):
         """How many rows are inside."""
         return len(self) + len(self.returned)
 
+    def is_large(self, n: int) -> bool:
+        """Whether a batch of n rows is to be copied without the machine's lock."""
+        return False
+
+    # In.
+
     @abstractmethod
     def put(self, row: Row, /) -> None:
         """Add one row."""
 
     @abstractmethod
-    def put_many(self, columns: Columns, start: int, stop: int, owned: bool) -> None:
-        """Add rows ``start`` to ``stop`` of a batch.
+    def put_many(self, columns: Columns, start: int, stop: int) -> None:
+        """Add rows ``start`` to ``stop`` of a batch: copied; or, of what `fill` or `wrap` has made,
+        as they are."""
 
-        Args:
-            columns: the batch.
-            start: its first row to add.
-            stop: the row after the last one.
-            owned: whether the columns may be kept, because the caller has given them away.
+    def reserve(self, n: int) -> Any:  # noqa: B027  # most need none
+        """Memory for n rows, if some is at hand, for `fill`."""
+
+    def fill(self, reserved: Any, columns: Columns, n: int) -> Columns:
+        """Copy a batch to memory that was reserved; returns what is to be put in. No lock."""
+        return columns
+
+    def wrap(self, columns: Columns, n: int) -> Columns:
+        """Take over a batch that the caller gives away; returns what is to be put in. No lock."""
+        return columns
+
+    def discard(self, columns: Columns, start: int) -> None:  # noqa: B027  # most have nothing to do
+        """Rows from ``start`` on will not be put in, of what `reserve`, `fill` or `wrap` gave."""
+
+    def expect(self, n: int) -> None:  # noqa: B027  # most have nothing to gain
+        """A batch waits, first in line, for n rows, of which fewer are here.
+
+        Rows that come may be written where the batch can be given away from. May be called again
+        and again. Whether or not it is done makes no difference that can be seen; so it does not
+        fail.
         """
+
+    # Out.
 
     @abstractmethod
     def take(self) -> Row:
@@ -120,78 +145,50 @@ class Storage(ABC):
         Needs n rows inside; does not look at ``returned``.
         """
 
-    @abstractmethod
-    def stack(self, rows: Sequence[Row], into: Columns | None = None) -> Columns:
-        """Make columns of single rows, written to ``into`` if that is given."""
-
-    @abstractmethod
-    def split(self, columns: Columns) -> list[Row]:
-        """Make single rows of columns; they share no memory with them."""
-
-    @abstractmethod
-    def concatenate(self, chunks: list[Columns]) -> Columns:
-        """Make columns of the columns of several chunks. Called without the machine's lock."""
-
-    def finish(self, columns: Columns) -> Columns:
-        """The last step to a batch, done without the machine's lock."""
-        return columns
-
     def claim(self, n: int) -> None:
         """Settle which n rows leave next (only called if `eager`)."""
         raise NotImplementedError
 
-    def adopt(self, held: Held, n: int) -> None:  # noqa: B027  # most have nothing to gain
-        """A batch waits, first in line, for n rows more: its arrays may be where they rest.
-
-        Then they need not be copied when the batch is complete. May be called again and again.
-        Whether or not it is done makes no difference that can be seen; so it does not fail.
-        """
-
-    def give_back(self) -> None:  # noqa: B027
-        """The batch whose arrays were adopted does not wait any more: keep its rows elsewhere."""
-
     def hold(self, held: Held, n: int) -> None:
         """Move the next n rows into a caller's hands. Needs n rows inside."""
         back = self.returned[:n]
-        if back:
-            columns = self.stack([row for _, row in back], held.target(len(back)))
-            held.add(columns, [ticket for ticket, _ in back])
-            del self.returned[: len(back)]
         rest = n - len(back)
-        if rest:
-            columns = self.pull(rest, held.target(rest))
-            held.add(columns, range(self._next_ticket, self._next_ticket + rest))
-            self._next_ticket += rest
+        entries = self._remove(rest) if rest else ()
+        held.parts += [entry for _, entry in back]
+        held.parts += entries
+        held.tickets += [ticket for ticket, _ in back]
+        held.tickets += range(self._next_ticket, self._next_ticket + rest)
+        held.count += n
+        self._next_ticket += rest
+        del self.returned[: len(back)]
 
     def hold_one(self, held: Held) -> None:
         """Move the next row into a caller's hands, as a row. Needs one inside."""
-        if self.returned:
-            ticket, held.single = self.returned.pop(0)
-        else:
-            held.single = self.take()
-            ticket = self._next_ticket
-            self._next_ticket += 1
-        held.tickets = (ticket,)
-        held.count = 1
+        self.hold(held, 1)
+        held.single = held.parts[0]
 
     def restore(self, held: Held) -> None:
         """Bring rows back from a caller's hands, to the front and in order."""
-        self.give_back()
-        self.returned += zip(held.tickets, self._rows(held), strict=True)
+        self.returned += zip(held.tickets, held.parts, strict=True)
         self.returned.sort(key=_BY_TICKET)
         held.clear()
 
     def release(self, held: Held) -> None:
-        """Bring back what a batch held that failed because the queue has closed."""
+        """A batch has failed because the queue has closed: bring back what it held or claimed."""
         self.restore(held)
 
+    @abstractmethod
     def columns(self, held: Held) -> Columns:
-        """The rows in a caller's hands as columns. Called without the machine's lock."""
-        if held.out is not None:
-            return held.out
-        return held.chunks[0] if len(held.chunks) == 1 else self.concatenate(list(held.chunks))
+        """The rows in a caller's hands as columns, private and complete. No lock."""
 
-    def _rows(self, held: Held) -> Iterable[Row]:
-        if held.count and not held.chunks:
-            return [held.single]
-        return [row for chunk in held.chunks for row in self.split(chunk)]
+    def free(self, held: Held) -> None:
+        """Let go of rows in a caller's hands, which has copied them."""
+        held.clear()
+
+    @abstractmethod
+    def empty(self) -> Columns:
+        """Columns of no rows. No lock."""
+
+    def _remove(self, n: int) -> Sequence[Any]:
+        """Take the next n entries out of line; does not look at ``returned``."""
+        raise NotImplementedError

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from aioqueue.elements import Columns, Component, Row
 
-__all__ = (
-    "allocate",
-    "as_dtypes",
-    "concatenate",
-    "first_slots",
-    "grow",
-    "row_bytes",
-    "split",
-    "stack",
-)
+__all__ = ("LARGE_BYTES", "RowReader", "allocate", "as_dtypes", "blank", "is_large", "row_bytes")
 
-_EAGER_BYTES: Final = 2**30
-"""Arrays up to this size are reserved whole: memory that is not touched costs nothing."""
+LARGE_BYTES: Final = 2**16
+"""Bytes of a batch from which it is copied without the lock: what a lock costs, some ten times."""
 
-_FIRST_SLOTS: Final = 64
+_LARGE_ROWS: Final = 512
 
 
 def allocate(components: tuple[Component, ...], n: int) -> Columns:
@@ -45,51 +35,45 @@ def as_dtypes(components: tuple[Component, ...], columns: Columns) -> Columns:
     ]
 
 
-def first_slots(components: tuple[Component, ...], capacity: int | None) -> int:
-    """How many slots to begin with: all of them, if that is a reasonable amount of memory."""
-    eager = capacity is not None and capacity * row_bytes(components) <= _EAGER_BYTES
-    if capacity is not None and (capacity <= _FIRST_SLOTS or eager):
-        return capacity
-    return _FIRST_SLOTS
-
-
 def row_bytes(components: tuple[Component, ...]) -> int:
     """How many bytes a row takes."""
     return sum(c.dtype.itemsize * int(np.prod(_fixed(c), dtype=np.int64)) for c in components)
 
 
-def grow(slots: int, needed: int, limit: int | None) -> int:
-    """The next number of slots: doubled, at least what is needed, not above a limit it can keep."""
-    wanted = max(2 * slots, needed)
-    return wanted if limit is None else max(needed, min(wanted, limit))
+def is_large(n: int, row_bytes: int) -> bool:
+    """Whether copying n rows takes so long that nobody should have to wait for it."""
+    return n > _LARGE_ROWS or n * row_bytes > LARGE_BYTES
 
 
-def stack(
-    components: tuple[Component, ...], rows: Sequence[Row], into: Columns | None = None
-) -> Columns:
-    """Columns of single rows."""
-    columns = allocate(components, len(rows)) if into is None else into
-    for index, row in enumerate(rows):
-        for column, value in zip(columns, row, strict=True):
-            column[index] = value
-    return columns
+class RowReader:
+    """Copies single rows out of columns: the one place where rows become values of their own.
 
+    NumPy gives a scalar of its own for most dtypes, but a *view* of the array for an entry that is
+    an array itself, and for structured and other ``void`` scalars.
 
-def split(components: tuple[Component, ...], columns: Columns) -> list[Row]:
-    """Single rows of columns; they share no memory with them."""
-    return [
-        tuple(
+    Args:
+        components: the components of a row, each of one fixed shape.
+    """
+
+    __slots__ = ("_is_view",)
+
+    def __init__(self, components: tuple[Component, ...]) -> None:
+        self._is_view = [not c.scalar or c.dtype.kind == "V" for c in components]
+
+    def row(self, columns: Columns, index: int) -> Row:
+        """One row; it shares no memory with the columns."""
+        return tuple(
             [
-                column[index] if component.scalar else column[index].copy()
-                for component, column in zip(components, columns, strict=True)
+                column[index].copy() if is_view else column[index]
+                for column, is_view in zip(columns, self._is_view)  # noqa: B905
             ]
         )
-        for index in range(len(columns[0]))
-    ]
+
+    def rows(self, columns: Columns) -> list[Row]:
+        """All rows; they share no memory with the columns."""
+        return [self.row(columns, index) for index in range(len(columns[0]))]
 
 
-def concatenate(components: tuple[Component, ...], chunks: list[Columns]) -> Columns:
-    """Columns of the rows of several chunks, one after the other; of no rows, if there are none."""
-    if not chunks:
-        return allocate(components, 0)
-    return [np.concatenate(columns) for columns in zip(*chunks, strict=True)]
+def blank(dtype: np.dtype[Any]) -> Any:
+    """What to write over values that hold references, so that these keep nothing alive."""
+    return None if dtype.kind == "O" else np.zeros((), dtype)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
-from operator import itemgetter
-from typing import Final
 
 from aioqueue.elements import Columns, Row
 from aioqueue.storage.base import Held
-from aioqueue.storage.shelf import Entry, Shelf, ShelvedStorage
+from aioqueue.storage.shelf import Batch, Entry, Shelf, ShelvedStorage
 
 __all__ = ("HeapStorage",)
 
 _Item = tuple[int, int, Entry]
-_PRIORITY: Final = itemgetter(0)
 
 
 class HeapStorage(ShelvedStorage):
@@ -42,12 +39,15 @@ class HeapStorage(ShelvedStorage):
     def put(self, row: Row, /) -> None:
         self._push([int(row[0])], [self._shelf.place(row)])
 
-    def put_many(self, columns: Columns, start: int, stop: int, owned: bool) -> None:
-        entries = self._shelf.place_many(columns, start, stop, owned)
-        if self._typed:
-            self._push(columns[0][start:stop].tolist(), entries)
+    def put_many(self, columns: Columns, start: int, stop: int) -> None:
+        entries = self._entries(columns, start, stop)
+        if isinstance(columns, Batch):
+            self._push(columns.keys[start:stop], entries)
         else:
-            self._push(map(_PRIORITY, columns[start:stop]), entries)
+            keys = (
+                columns[0][start:stop].tolist() if self._typed else self._keys(columns[start:stop])
+            )
+            self._push(keys, entries)
 
     def take(self) -> Row:
         row = self._shelf.fetch(self._items[0][2])
@@ -55,35 +55,33 @@ class HeapStorage(ShelvedStorage):
         return row
 
     def pull(self, n: int, into: Columns | None = None) -> Columns:
-        return self._fetch(self._pop(n), into)
+        held = Held(into)
+        self.hold(held, n)
+        try:
+            columns = self.columns(held)
+        except BaseException:
+            self.restore(held)
+            raise
+        self.free(held)
+        return columns
 
     def hold(self, held: Held, n: int) -> None:
-        items = self._pop(n)
-        held.add(self._fetch(items, held.target(n)), [arrival for _, arrival, _ in items])
-
-    def hold_one(self, held: Held) -> None:
-        arrival = self._items[0][1]
-        held.single = self.take()
-        held.tickets = (arrival,)
-        held.count = 1
+        items = [heappop(self._items) for _ in range(n)]
+        held.parts += [entry for _, _, entry in items]
+        held.tickets += [(priority, arrival) for priority, arrival, _ in items]
+        held.count += n
 
     def restore(self, held: Held) -> None:
-        for arrival, row in zip(held.tickets, self._rows(held), strict=True):
-            heappush(self._items, (int(row[0]), arrival, self._shelf.place(row)))
+        if held.count and not held.parts:
+            held.parts = [self._shelf.place(held.single)]
+        for (priority, arrival), entry in zip(held.tickets, held.parts, strict=True):
+            heappush(self._items, (priority, arrival, entry))
         held.clear()
+
+    def _keys(self, columns: Columns) -> Sequence[int]:
+        return columns[0].tolist() if self._typed else [row[0] for row in columns]
 
     def _push(self, priorities: Iterable[int], entries: Iterable[Entry]) -> None:
         for priority, entry in zip(priorities, entries, strict=True):
             heappush(self._items, (priority, self._arrivals, entry))
             self._arrivals += 1
-
-    def _pop(self, n: int) -> list[_Item]:
-        return [heappop(self._items) for _ in range(n)]
-
-    def _fetch(self, items: list[_Item], into: Columns | None) -> Columns:
-        try:
-            return self._shelf.fetch_many([entry for _, _, entry in items], into)
-        except BaseException:
-            for item in items:
-                heappush(self._items, item)
-            raise

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from itertools import chain, islice
 from typing import Any
 
-from aioqueue.elements import Columns, Row
-from aioqueue.storage.base import Storage
+from aioqueue.elements import Columns
+from aioqueue.storage.base import Held, Storage
 
 __all__ = ("ObjectStorage",)
 
@@ -16,7 +14,7 @@ __all__ = ("ObjectStorage",)
 class ObjectStorage(deque[Any], Storage):
     """A FIFO of references. The columns of a batch are the list of its rows.
 
-    It *is* a deque, so that the quick way in and out is the deque's own C code and nothing else.
+    It *is* a deque, so that the fast path in and out is the deque's own C code and nothing else.
     """
 
     put = deque.append
@@ -27,22 +25,22 @@ class ObjectStorage(deque[Any], Storage):
         deque.__init__(self)
         Storage.__init__(self)
 
-    def put_many(self, columns: Columns, start: int, stop: int, owned: bool) -> None:
-        self.extend(columns if stop - start == len(columns) else islice(columns, start, stop))
+    def put_many(self, columns: Columns, start: int, stop: int) -> None:
+        self.extend(columns if stop - start == len(columns) else columns[start:stop])
 
     def pull(self, n: int, into: Columns | None = None) -> Columns:
+        return self._remove(n)
+
+    def columns(self, held: Held) -> Columns:
+        return list(held.parts)
+
+    def empty(self) -> Columns:
+        return []
+
+    def _remove(self, n: int) -> list[Any]:
         if n == len(self):
             rows = list(self)
             self.clear()
             return rows
         popleft = self.popleft
         return [popleft() for _ in range(n)]
-
-    def stack(self, rows: Sequence[Row], into: Columns | None = None) -> Columns:
-        return list(rows)
-
-    def split(self, columns: Columns) -> list[Row]:
-        return columns
-
-    def concatenate(self, chunks: list[Columns]) -> Columns:
-        return list(chain.from_iterable(chunks))

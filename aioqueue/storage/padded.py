@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from aioqueue.elements import Columns, Component
+from aioqueue.storage.base import Held
 from aioqueue.storage.objects import ObjectStorage
 
 __all__ = ("PaddedStorage",)
@@ -22,15 +23,22 @@ class PaddedStorage(ObjectStorage):
         components: the components of a row.
     """
 
-    finishes = True
-
     def __init__(self, components: tuple[Component, ...]) -> None:
         super().__init__()
         self._components = components
 
-    def finish(self, columns: Columns) -> Columns:
+    def is_large(self, n: int) -> bool:
+        return True  # padding takes its time, and may fail: never under the lock
+
+    def columns(self, held: Held) -> Columns:
+        return self._padded(held.parts)
+
+    def empty(self) -> Columns:
+        return self._padded([])
+
+    def _padded(self, rows: list[Any]) -> Columns:
         return [
-            _pad(component, [row[index] for row in columns])
+            _pad(component, [row[index] for row in rows])
             for index, component in enumerate(self._components)
         ]
 

@@ -3,57 +3,76 @@
 Shuffling and priorities pick rows from anywhere, so they keep short *entries* in their order and
 leave the rows on a *shelf*: a number for a slot of the shelf's arrays, which never moves while the
 row is inside. `ObjectShelf` is for plain objects, which are their own entries.
+
+Rows in a caller's hands stay in their slots until they have been copied, and a large batch is
+copied to slots that were reserved for it, so neither needs the machine's lock. A shelf may so be
+larger than the queue's capacity for a while. It grows by whole blocks, and nothing is moved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain, islice
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
 
 from aioqueue.elements import Columns, Component, Row
-from aioqueue.storage.base import Storage
-from aioqueue.storage.columns import (
-    allocate,
-    as_dtypes,
-    concatenate,
-    first_slots,
-    grow,
-    split,
-    stack,
-)
+from aioqueue.storage.base import Held, Storage
+from aioqueue.storage.columns import RowReader, allocate, as_dtypes, blank, is_large, row_bytes
 
-__all__ = ("ObjectShelf", "Shelf", "ShelvedStorage", "TypedShelf")
+__all__ = ("Batch", "ObjectShelf", "Shelf", "ShelvedStorage", "TypedShelf")
 
 Entry = Any
 _PORTION: Final = 256
+_FIRST_SLOTS: Final = 64
+_MOST_BYTES: Final = 2**30
+"""Arrays up to this size are reserved whole: memory that is not touched costs nothing."""
+
+
+class Batch(list[Any]):
+    """The entries of a batch that is on the shelf and not in line yet.
+
+    Attributes:
+        keys: what the rows are sorted by, where they are.
+    """
+
+    __slots__ = ("keys",)
+    __hash__ = object.__hash__  # type: ignore[assignment]  # a place, not a value
+
+    def __init__(self, entries: Sequence[Entry], keys: Sequence[int]) -> None:
+        super().__init__(entries)
+        self.keys = keys
 
 
 class Shelf(Protocol):
     """Rows by entry."""
 
+    def is_large(self, n: int) -> bool:
+        """See `Storage.is_large`."""
+
     def place(self, row: Row) -> Entry:
         """Put one row on the shelf."""
 
-    def place_many(self, columns: Columns, start: int, stop: int, owned: bool) -> Sequence[Entry]:
+    def place_many(self, columns: Columns, start: int, stop: int) -> Sequence[Entry]:
         """Put rows of a batch on the shelf."""
+
+    def reserve(self, n: int) -> Sequence[Entry]:
+        """Entries for n rows that are put on the shelf by `fill`."""
+
+    def fill(self, entries: Sequence[Entry], columns: Columns) -> Sequence[Entry]:
+        """Copy a batch to the entries that were reserved for it; returns its entries. No lock."""
+
+    def wrap(self, columns: Columns) -> Sequence[Entry]:
+        """The entries of a batch that was given away. No lock."""
 
     def fetch(self, entry: Entry) -> Row:
         """Take one row from the shelf."""
 
-    def fetch_many(self, entries: Sequence[Entry], into: Columns | None) -> Columns:
-        """Take rows from the shelf, as columns."""
+    def read(self, entries: Sequence[Entry], into: Columns | None) -> Columns:
+        """Rows as columns; they stay where they are. No lock."""
 
-    def stack(self, rows: Sequence[Row], into: Columns | None) -> Columns:
-        """Columns of single rows."""
-
-    def split(self, columns: Columns) -> list[Row]:
-        """Single rows of columns."""
-
-    def concatenate(self, chunks: list[Columns]) -> Columns:
-        """Columns of the columns of several chunks."""
+    def forget(self, entries: Sequence[Entry]) -> None:
+        """Take rows from the shelf."""
 
 
 class ObjectShelf:
@@ -61,30 +80,36 @@ class ObjectShelf:
 
     __slots__ = ()
 
+    def is_large(self, n: int) -> bool:
+        return False
+
     def place(self, row: Row) -> Entry:
         return row
 
-    def place_many(self, columns: Columns, start: int, stop: int, owned: bool) -> Sequence[Entry]:
-        return columns if stop - start == len(columns) else list(islice(columns, start, stop))
+    def place_many(self, columns: Columns, start: int, stop: int) -> Sequence[Entry]:
+        return columns if stop - start == len(columns) else columns[start:stop]
+
+    def reserve(self, n: int) -> Sequence[Entry]:
+        return ()
+
+    def fill(self, entries: Sequence[Entry], columns: Columns) -> Sequence[Entry]:
+        return columns
+
+    def wrap(self, columns: Columns) -> Sequence[Entry]:
+        return columns
 
     def fetch(self, entry: Entry) -> Row:
         return entry
 
-    def fetch_many(self, entries: Sequence[Entry], into: Columns | None) -> Columns:
+    def read(self, entries: Sequence[Entry], into: Columns | None) -> Columns:
         return list(entries)
 
-    def stack(self, rows: Sequence[Row], into: Columns | None) -> Columns:
-        return list(rows)
-
-    def split(self, columns: Columns) -> list[Row]:
-        return columns
-
-    def concatenate(self, chunks: list[Columns]) -> Columns:
-        return list(chain.from_iterable(chunks))
+    def forget(self, entries: Sequence[Entry]) -> None:
+        """Nothing was placed."""
 
 
-class _HandedRow:
-    """The entry of a row that stays in the batch that it was handed over with."""
+class _GivenRow:
+    """The entry of a row that stays in the batch that it was given away with."""
 
     __slots__ = ("columns", "index")
 
@@ -94,123 +119,153 @@ class _HandedRow:
 
 
 class TypedShelf:
-    """Typed rows in the slots of one contiguous array per component.
+    """Typed rows in the slots of contiguous arrays, one per component and block.
 
     Args:
         components: the components of a row, each of one fixed shape.
-        capacity: how many rows there will be at most; ``None`` lets the arrays grow, by doubling.
+        capacity: how many rows there will be at most, as a rule; ``None`` for any number.
     """
 
     __slots__ = (
-        "_columns",
+        "_blocks",
         "_components",
         "_free",
         "_fresh",
-        "_handed",
-        "_limit",
+        "_reader",
         "_references",
-        "_slots",
+        "_row_bytes",
+        "_size",
     )
 
     def __init__(self, components: tuple[Component, ...], capacity: int | None) -> None:
         self._components = components
-        self._limit = capacity
-        self._slots = first_slots(components, capacity)
-        self._columns = allocate(components, self._slots)
-        self._references = any(column.dtype.hasobject for column in self._columns)
-        self._free: list[int] = []  # the slot freed last is used first
-        self._fresh = 0  # slots from here on have never been used, and are not listed yet
-        self._handed = 0  # entries that are no slots
+        self._reader = RowReader(components)
+        self._row_bytes = row_bytes(components)
+        self._references = [
+            (index, blank(component.dtype))
+            for index, component in enumerate(components)
+            if component.dtype.hasobject
+        ]
+        most = max(_FIRST_SLOTS, _MOST_BYTES // max(1, self._row_bytes))
+        if self._references or capacity is None:
+            most = min(most, 2**12)  # references are set to None when they are allocated
+        self._size = most if capacity is None else min(capacity, most)
+        self._blocks = [allocate(components, self._size)]
+        self._free: list[int] = []  # slots whose row has left, the one that left last at the end
+        self._fresh = 0  # slots from here on have never been listed
+
+    def is_large(self, n: int) -> bool:
+        return is_large(n, self._row_bytes)
 
     def place(self, row: Row) -> Entry:
         if not self._free:
-            self._free_more(1)
+            self._list_more(1)
         slot = self._free[-1]
-        for column, value in zip(self._columns, row):  # noqa: B905  # not strict: it is quicker
-            column[slot] = value
-        return self._free.pop()
+        block, index = self._blocks[0], slot
+        if slot >= self._size:
+            block, index = self._located(slot)
+        for column, value in zip(block, row):  # noqa: B905  # not strict: it is quicker
+            column[index] = value
+        del self._free[-1]
+        return slot
 
-    def place_many(self, columns: Columns, start: int, stop: int, owned: bool) -> Sequence[Entry]:
-        if owned:
-            exact = as_dtypes(self._components, columns)
-            self._handed += stop - start
-            return [_HandedRow(exact, index) for index in range(start, stop)]
-        n = stop - start
+    def place_many(self, columns: Columns, start: int, stop: int) -> Sequence[Entry]:
+        slots = self.reserve(stop - start)
+        try:
+            return self.fill(slots, [column[start:stop] for column in columns])
+        except BaseException:
+            self.forget(slots)
+            raise
+
+    def reserve(self, n: int) -> Sequence[Entry]:
         if len(self._free) < n:
-            self._free_more(n - len(self._free))
+            self._list_more(n - len(self._free))
         slots = self._free[: -n - 1 : -1]
-        for column, values in zip(self._columns, columns, strict=True):
-            _scatter(column, slots, values[start:stop])
         del self._free[len(self._free) - n :]
         return slots
 
+    def fill(self, entries: Sequence[Entry], columns: Columns) -> Sequence[Entry]:
+        for block, slots, rows in self._by_block(np.array(entries, np.intp)):
+            where = _as_slice(slots)
+            for column, values in zip(block, columns, strict=True):
+                column[where] = values[rows]
+        return entries
+
+    def wrap(self, columns: Columns) -> Sequence[Entry]:
+        exact = as_dtypes(self._components, columns)
+        return [_GivenRow(exact, index) for index in range(len(exact[0]))]
+
     def fetch(self, entry: Entry) -> Row:
-        if self._handed and isinstance(entry, _HandedRow):
-            return self.split(self.fetch_many([entry], None))[0]
-        row = tuple(
-            [
-                column[entry] if component.scalar else column[entry].copy()
-                for column, component in zip(self._columns, self._components, strict=True)
-            ]
-        )
-        self._forget([entry])
+        if isinstance(entry, _GivenRow):
+            return self._reader.row(entry.columns, entry.index)
+        block, index = self._blocks[0], entry
+        if entry >= self._size:
+            block, index = self._located(entry)
+        row = self._reader.row(block, index)
+        self.forget((entry,))
         return row
 
-    def fetch_many(self, entries: Sequence[Entry], into: Columns | None) -> Columns:
+    def read(self, entries: Sequence[Entry], into: Columns | None) -> Columns:
         target = allocate(self._components, len(entries)) if into is None else into
-        if self._handed and any(isinstance(entry, _HandedRow) for entry in entries):
-            self._fetch_mixed(entries, target)
+        given = [index for index, entry in enumerate(entries) if type(entry) is _GivenRow]
+        if not given:
+            self._read_slots(np.array(entries, np.intp), slice(None), target)
             return target
-        slots = np.array(entries, dtype=np.intp)
-        for column, rows in zip(self._columns, target, strict=True):
-            # With mode="clip" NumPy writes to `out` directly; the default mode buffers it.
-            column.take(slots, axis=0, out=rows, mode="clip")
-        self._forget(entries)
+        for index in given:
+            for column, rows in zip(entries[index].columns, target, strict=True):
+                rows[index] = column[entries[index].index]
+        if len(given) < len(entries):
+            is_slot = np.ones(len(entries), np.bool_)
+            is_slot[given] = False
+            slots = [entry for entry in entries if type(entry) is not _GivenRow]
+            self._read_slots(np.array(slots, np.intp), is_slot.nonzero()[0], target)
         return target
 
-    def stack(self, rows: Sequence[Row], into: Columns | None) -> Columns:
-        return stack(self._components, rows, into)
-
-    def split(self, columns: Columns) -> list[Row]:
-        return split(self._components, columns)
-
-    def concatenate(self, chunks: list[Columns]) -> Columns:
-        return concatenate(self._components, chunks)
-
-    def _fetch_mixed(self, entries: Sequence[Entry], target: Columns) -> None:
-        slots = []
-        for index, entry in enumerate(entries):
-            handed = isinstance(entry, _HandedRow)
-            source = entry.columns if handed else self._columns
-            row = entry.index if handed else entry
-            for column, rows in zip(source, target, strict=True):
-                rows[index] = column[row]
-            if not handed:
-                slots.append(entry)
-        self._handed -= len(entries) - len(slots)
-        self._forget(slots)
-
-    def _forget(self, slots: Sequence[int]) -> None:
-        if self._references:
-            for column in self._columns:
-                if column.dtype.hasobject:
-                    column[list(slots)] = None
+    def forget(self, entries: Sequence[Entry]) -> None:
+        slots = [entry for entry in entries if type(entry) is not _GivenRow]
+        if self._references and slots:
+            for block, places, _ in self._by_block(np.array(slots, np.intp)):
+                for index, nothing in self._references:
+                    block[index][places] = nothing
         self._free.extend(slots)
 
-    def _free_more(self, n: int) -> None:
-        """List fresh slots, some more than are needed now: a shelf pays for what it has held."""
-        if self._fresh + n > self._slots:
-            self._grow(n)
-        stop = min(self._slots, self._fresh + max(n, _PORTION))
-        self._free[:0] = range(stop - 1, self._fresh - 1, -1)
-        self._fresh = stop
+    def _read_slots(self, slots: Any, where: Any, target: Columns) -> None:
+        """Copy rows to places of columns: to all of them, if ``where`` is a slice."""
+        if isinstance(where, slice) and (not len(slots) or slots.max() < self._size):
+            for column, rows in zip(self._blocks[0], target, strict=True):
+                # With mode="clip" NumPy writes to `out` directly; the default mode buffers it.
+                column.take(slots, axis=0, out=rows, mode="clip")
+            return
+        places = np.arange(len(slots))[where] if isinstance(where, slice) else where
+        for block, inner, rows in self._by_block(slots):
+            for column, values in zip(block, target, strict=True):
+                values[places[rows]] = column[inner]
 
-    def _grow(self, n: int) -> None:
-        slots = grow(self._slots, self._fresh + n, self._limit)
-        columns = allocate(self._components, slots)
-        for column, larger in zip(self._columns, columns, strict=True):
-            larger[: self._slots] = column
-        self._columns, self._slots = columns, slots
+    def _by_block(self, slots: Any) -> Iterator[tuple[Columns, Any, Any]]:
+        """Blocks that have some slots: with the places there, and which of the slots they are."""
+        if len(self._blocks) == 1 or slots.max() < self._size:
+            yield self._blocks[0], slots, slice(None)
+            return
+        numbers = slots // self._size
+        for number in np.unique(numbers):
+            rows = (numbers == number).nonzero()[0]
+            yield self._blocks[number], slots[rows] - number * self._size, rows
+
+    def _located(self, slot: int) -> tuple[Columns, int]:
+        """The block of a slot, and its place there."""
+        return self._blocks[slot // self._size], slot % self._size
+
+    def _list_more(self, n: int) -> None:
+        """List fresh slots, some more than are needed now: a shelf pays for what it has held."""
+        stop = self._fresh + max(n, _PORTION)
+        blocks = list(self._blocks)
+        while stop > len(blocks) * self._size:
+            if self._fresh + n <= len(blocks) * self._size:
+                stop = len(blocks) * self._size
+                break
+            blocks.append(allocate(self._components, self._size))
+        self._free[:0] = range(stop - 1, self._fresh - 1, -1)
+        self._blocks, self._fresh = blocks, stop
 
 
 class ShelvedStorage(Storage):
@@ -224,19 +279,57 @@ class ShelvedStorage(Storage):
         super().__init__()
         self._shelf = shelf
 
-    def stack(self, rows: Sequence[Row], into: Columns | None = None) -> Columns:
-        return self._shelf.stack(rows, into)
+    def is_large(self, n: int) -> bool:
+        return self._shelf.is_large(n)
 
-    def split(self, columns: Columns) -> list[Row]:
-        return self._shelf.split(columns)
+    def reserve(self, n: int) -> Any:
+        return Batch(self._shelf.reserve(n), ())
 
-    def concatenate(self, chunks: list[Columns]) -> Columns:
-        return self._shelf.concatenate(chunks)
+    def fill(self, reserved: Any, columns: Columns, n: int) -> Columns:
+        return Batch(self._shelf.fill(reserved, columns), self._keys(columns))
+
+    def wrap(self, columns: Columns, n: int) -> Columns:
+        return Batch(self._shelf.wrap(columns), self._keys(columns))
+
+    def discard(self, columns: Columns, start: int) -> None:
+        if isinstance(columns, Batch):
+            self._shelf.forget(columns[start:])
+
+    def hold_one(self, held: Held) -> None:
+        self.hold(held, 1)
+        held.single = self._shelf.fetch(held.parts[0])
+        held.parts.clear()
+
+    def restore(self, held: Held) -> None:
+        if held.count and not held.parts:
+            held.parts = [self._shelf.place(held.single)]
+        super().restore(held)
+
+    def columns(self, held: Held) -> Columns:
+        return self._shelf.read(held.parts, held.out)
+
+    def free(self, held: Held) -> None:
+        entries = held.parts
+        held.clear()  # first: should Ctrl-C strike, nothing may come back of what is used again
+        self._shelf.forget(entries)
+
+    def empty(self) -> Columns:
+        return self._shelf.read((), None)
+
+    def _keys(self, columns: Columns) -> Sequence[int]:
+        """What the rows of a batch are sorted by."""
+        return ()
+
+    def _entries(self, columns: Columns, start: int, stop: int) -> Sequence[Entry]:
+        """The entries of rows of a batch, which are on the shelf then."""
+        if isinstance(columns, Batch):
+            return columns[start:stop]
+        return self._shelf.place_many(columns, start, stop)
 
 
-def _scatter(column: Any, slots: list[int], values: Any) -> None:
-    """Write rows to slots: as one slice where the slots are a run, as they are in a fresh shelf."""
-    if slots[-1] - slots[0] == len(slots) - 1 and slots == list(range(slots[0], slots[-1] + 1)):
-        column[slots[0] : slots[-1] + 1] = values
-    else:
-        column[slots] = values
+def _as_slice(slots: Any) -> Any:
+    """Slots that are a run, as they are on a fresh shelf, as a slice, which is quicker."""
+    first, last = int(slots[0]), int(slots[-1])
+    if last - first == len(slots) - 1 and (np.diff(slots) == 1).all():
+        return slice(first, last + 1)
+    return slots

@@ -41,8 +41,8 @@ class ShuffleStorage(ShelvedStorage):
     def put(self, row: Row, /) -> None:
         self._order.append(self._shelf.place(row))
 
-    def put_many(self, columns: Columns, start: int, stop: int, owned: bool) -> None:
-        self._order.extend(self._shelf.place_many(columns, start, stop, owned))
+    def put_many(self, columns: Columns, start: int, stop: int) -> None:
+        self._order.extend(self._entries(columns, start, stop))
 
     def take(self) -> Row:
         if not self._drawn:
@@ -54,7 +54,9 @@ class ShuffleStorage(ShelvedStorage):
     def pull(self, n: int, into: Columns | None = None) -> Columns:
         if len(self._drawn) < n:
             self._draw(n - len(self._drawn))
-        columns = self._shelf.fetch_many(self._drawn[:n], into)
+        entries = self._drawn[:n]
+        columns = self._shelf.read(entries, into)
+        self._shelf.forget(entries)
         del self._drawn[:n]
         return columns
 
@@ -67,10 +69,15 @@ class ShuffleStorage(ShelvedStorage):
         """What was drawn goes back into the buffer, last drawn first, and is drawn again."""
         self._order.extend(reversed(self._drawn))
         self._drawn.clear()
-        if held.count:
-            rows = list(self._rows(held))
-            self._order.extend(map(self._shelf.place, reversed(rows)))
-            held.clear()
+        self._order.extend(reversed(held.parts))
+        held.clear()
+
+    def _remove(self, n: int) -> list[Entry]:
+        if len(self._drawn) < n:
+            self._draw(n - len(self._drawn))
+        entries = self._drawn[:n]
+        del self._drawn[:n]
+        return entries
 
     def _draw(self, n: int) -> None:
         order, drawn = self._order, self._drawn

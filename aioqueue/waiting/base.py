@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from time import sleep
 from typing import Any, Final, Protocol
 
-from aioqueue.attempts import Attempt, Lane, OwnedLock
+from aioqueue.attempts import Attempt, Lane
+from aioqueue.locks import OwnedLock
 
 __all__ = ("AsyncLane", "KickableLane", "deliver", "enter", "tell", "withdraw_all")
 

@@ -1,0 +1,110 @@
+"""What must be true of a machine whenever its lock is free.
+
+The machine relies on these between two moves, and promises them after each. Nothing calls this in
+a queue that works; the explorer and the model of the proof do after every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from aioqueue.attempts import (
+    CLOSED,
+    CLOSING,
+    GRANTED,
+    OPEN,
+    PENDING,
+    Put,
+    PutMany,
+    Take,
+)
+
+__all__ = ("violations",)
+
+
+def violations(machine: Any) -> list[str]:
+    """What is not so; empty if all is well.
+
+    Args:
+        machine: a `Machine` whose lock is free, or held by the caller.
+    """
+    checks = (_lines, _grants, _phase, _waiting, _bounds, _counts)
+    return [problem for check in checks for problem in check(machine)]
+
+
+def _lines(m: Any) -> Iterator[str]:
+    """Who stands in line is pending, belongs there, and has nothing in hand."""
+    for attempt in [*m._enqueues, *m._dequeues, *m._lines.until_closed]:
+        if attempt.state is not PENDING:
+            yield f"an attempt in line is {attempt.state.value}"
+        if attempt.host is not m or attempt.lane is None:
+            yield "an attempt in line has another host, or no lane"
+    if not all(isinstance(attempt, Put | PutMany) for attempt in m._enqueues):
+        yield "something else than an enqueue stands in the line of enqueues"
+    if not all(isinstance(attempt, Take) for attempt in m._dequeues):
+        yield "something else than a dequeue stands in the line of dequeues"
+    if any(attempt.held.count for attempt in m._dequeues):
+        yield "a dequeue that waits has rows in its hands"
+    if any(isinstance(put, PutMany) and put.done >= put.n for put in m._enqueues):
+        yield "a batch that is all in still waits"
+    if any(isinstance(put, PutMany) and put.done for put in list(m._enqueues)[1:]):
+        yield "a batch has begun to go in before it was its turn"
+
+
+def _grants(m: Any) -> Iterator[str]:
+    """Who was granted something is marked so; places belong to one lane of two steps."""
+    if any(put.state is not GRANTED for put in m._places):
+        yield "an enqueue has a place, and is not granted"
+    if any(take.state is not GRANTED or not take.held.count for take in m._granted):
+        yield "a dequeue is among the granted, and is not, or has no rows"
+    lanes = {id(put.lane) for put in m._places}
+    if len(lanes) > 1 or any(not put.lane.two_step for put in m._places):
+        yield "places belong to several lanes, or to one of a single step"
+    if m._beginning is not None:
+        yield "an attempt is still beginning"
+
+
+def _phase(m: Any) -> Iterator[str]:
+    """Closing ends with the last enqueue that began before it."""
+    comes = bool(m._enqueues or m._places)
+    if m._state is CLOSING and not comes:
+        yield "it is closing, and nothing is still to come in"
+    if m._state is CLOSED and (comes or m._lines.until_closed):
+        yield "it is closed, and someone waits to put in, or for the end"
+
+
+def _waiting(m: Any) -> Iterator[str]:
+    """Nobody waits who could proceed."""
+    put, take = next(iter(m._enqueues), None), next(iter(m._dequeues), None)
+    if put is not None and m._room() >= 1 and (not m._places or m._may_join_places(put)):
+        yield "the first enqueue in line could proceed"
+    if take is not None:
+        available = m._available()
+        least = 1 if take.hurried else take.n
+        if available >= least:
+            yield "the first dequeue in line has all that it needs"
+        if m._state is CLOSED and m._nothing_comes_back(take, available):
+            yield "a dequeue waits for what will not come"
+
+
+def _bounds(m: Any) -> Iterator[str]:
+    """The fast path has the bounds that follow from the state."""
+    bounds = (m._bound_in, m._bound_out)
+    m._set_bounds()
+    if bounds != (m._bound_in, m._bound_out):
+        yield f"the bounds were {bounds}, and should be {(m._bound_in, m._bound_out)}"
+    if m._bound_in >= 0 and (m._state is not OPEN or m._enqueues or m._places):
+        yield "the fast path in is open, and should not be"
+    if m._bound_out != float("inf") and (m._dequeues or m._enqueues or m.storage.returned):
+        yield "the fast path out is open, and should not be"
+
+
+def _counts(m: Any) -> Iterator[str]:
+    """Every row that went in is inside, claimed, in hands, or out."""
+    counts = m.statistics()
+    if min(counts.size, counts.dequeued) < 0 or counts.size + counts.dequeued > counts.enqueued:
+        yield f"the counts do not add up: {counts}"
+    tickets = [ticket for ticket, _ in m.storage.returned]
+    if tickets != sorted(tickets):
+        yield "rows that are back are out of order"

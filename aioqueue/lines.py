@@ -1,0 +1,71 @@
+"""Where attempts stand: those that wait, by side, first come first; and those that were granted.
+
+Plain bookkeeping. Ordered dicts give the first of a line, and any withdrawal, in constant time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from aioqueue.attempts import (
+    DEQUEUE,
+    ENQUEUE,
+    PENDING,
+    Attempt,
+    Lane,
+    Put,
+    PutMany,
+    Take,
+    UntilClosed,
+)
+
+__all__ = ("Lines",)
+
+
+class Lines:
+    """The attempts of one queue that have begun and not yet ended.
+
+    Attributes:
+        enqueues: those that wait to put something in.
+        dequeues: those that wait to take something out.
+        until_closed: those that wait for the end.
+        places: granted enqueues, not yet committed; all of one lane, in the order of the grants.
+        granted: granted dequeues, not yet committed.
+    """
+
+    __slots__ = ("dequeues", "enqueues", "granted", "places", "until_closed")
+
+    def __init__(self) -> None:
+        self.enqueues: OrderedDict[Put | PutMany, None] = OrderedDict()
+        self.dequeues: OrderedDict[Take, None] = OrderedDict()
+        self.until_closed: OrderedDict[UntilClosed, None] = OrderedDict()
+        self.places: OrderedDict[Put, None] = OrderedDict()
+        self.granted: OrderedDict[Take, None] = OrderedDict()
+
+    def line_of(self, attempt: Attempt) -> OrderedDict[Any, None]:
+        """Where an attempt waits for its turn."""
+        if attempt.side is DEQUEUE:
+            return self.dequeues
+        return self.enqueues if attempt.side is ENQUEUE else self.until_closed
+
+    def first_dequeue(self) -> Take | None:
+        """The dequeue that is next."""
+        return next(iter(self.dequeues), None)
+
+    def remove(self, attempt: Attempt) -> None:
+        """Take an attempt out of wherever it stands.
+
+        It may stand nowhere: Ctrl-C can strike before it is in line.
+        """
+        if attempt.state is PENDING:
+            self.line_of(attempt).pop(attempt, None)
+        elif isinstance(attempt, Take):
+            self.granted.pop(attempt, None)
+        elif isinstance(attempt, Put):
+            self.places.pop(attempt, None)
+
+    def of_lane(self, lane: Lane) -> list[Attempt]:
+        """Those whose owners wait in a lane or have not run on yet, in no special order."""
+        lines = (self.places, self.granted, self.enqueues, self.dequeues, self.until_closed)
+        return [attempt for line in lines for attempt in line if attempt.lane is lane]

@@ -1,0 +1,415 @@
+"""Typed rows, first in, first out, in blocks of contiguous arrays.
+
+Rows are written straight into the last block; a batch leaves as slices of one block or several.
+Rows inside are never moved and never overwritten: a *segment* says which rows of which block stand
+where in the line, and all that happens to a batch happens to segments::
+
+    first in line                                                     last
+    ┌──────────────┬──────────────────┬───────────┬──────────────────┐
+    │ block 1      │ block 2, a batch │ block 1   │ block 3          │
+    │ rows 40..63  │ rows 0..127      │ rows 64.. │ rows 0..17       │ ◄─ rows are written here
+    └──────────────┴──────────────────┴───────────┴──────────────────┘
+
+* A **large batch** is copied to a block of its own (`fill`), without the machine's lock, and goes
+  in as one segment. A batch that was given away (`wrap`) is such a block as it is.
+* A batch that leaves takes segments into its hands, and its owner copies from them, without the
+  lock. If it is all there is in a block of ours, it gets the block itself, and nothing is copied.
+* So that this is the usual case where workers are slower than what they feed, the rows that a
+  waiting batch is to have are written into a block just as large as it (`expect`).
+
+A block is used again when the last segment of it is gone: for rows, or for another batch of its
+size. When the storage runs empty, writing starts again at the block's first row, so a queue that is
+kept short reuses the same few rows, which the processor still has in its cache.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+from aioqueue.elements import Columns, Component, Row
+from aioqueue.storage.base import Held, Storage
+from aioqueue.storage.columns import (
+    LARGE_BYTES,
+    RowReader,
+    allocate,
+    as_dtypes,
+    blank,
+    is_large,
+    row_bytes,
+)
+
+__all__ = ("Block", "BlockStorage", "block_rows")
+
+_BLOCK_BYTES: Final = 2**22
+_BLOCK_OBJECTS: Final = 1024
+"""References are set to None when they are allocated, so blocks of them are kept short."""
+
+_MOST_EXPECTED: Final = 2**30
+"""Bytes of a batch that waits, from which memory is not set aside for all of it."""
+
+_SPARE_BYTES: Final = 2**26
+"""Bytes that are kept for further use where the capacity is not bounded."""
+
+
+class Block(list[Any]):
+    """Columns of so many rows, and how many there are that need them.
+
+    Attributes:
+        rows: how many it has room for.
+        uses: the segments of it, in line and in hands; one more while a batch is not all in, and
+            while rows are going to be written to it.
+        is_ours: whether nobody else has ever seen its arrays.
+    """
+
+    __slots__ = ("is_ours", "rows", "uses")
+    __hash__ = object.__hash__  # type: ignore[assignment]  # a place, not a value
+
+    def __init__(self, columns: Columns, rows: int, *, is_ours: bool = True) -> None:
+        super().__init__(columns)
+        self.rows = rows
+        self.uses = 0
+        self.is_ours = is_ours
+
+
+class _Segment:
+    """Rows ``start`` to ``stop`` of a block.
+
+    ``origin + start`` is the first one's number among all rows that ever went in.
+    """
+
+    __slots__ = ("block", "limit", "origin", "start", "stop")
+
+    def __init__(self, block: Block, start: int, stop: int, origin: int) -> None:
+        self.block = block
+        self.start = start
+        self.stop = stop
+        self.origin = origin
+        self.limit = block.rows  # here as well, since every row that goes in asks for it
+        block.uses += 1
+
+
+class BlockStorage(Storage):
+    """A FIFO of typed rows.
+
+    Args:
+        components: the components of a row, each of one fixed shape.
+        capacity: how many rows there will be at most, as a rule; ``None`` for any number.
+    """
+
+    def __init__(self, components: tuple[Component, ...], capacity: int | None) -> None:
+        super().__init__()
+        self._components = components
+        self._row_bytes = row_bytes(components)
+        self._reader = RowReader(components)
+        self._references = [
+            (index, blank(component.dtype))
+            for index, component in enumerate(components)
+            if component.dtype.hasobject
+        ]
+        self._block_rows = block_rows(components, capacity)
+        self._count = 0
+        self._line: deque[_Segment] = deque()  # none of them is empty, but perhaps the tail
+        self._full = _Segment(Block([], 0), 0, 0, 0)
+        self._tail = self._full  # the last segment, if rows are written behind it; else `_full`
+        self._entered = 0  # rows that ever went in, up to the tail
+        self._room: tuple[Block, int] | None = None  # a block to be written to, from which row on
+        self._expected: tuple[Block, int] | None = None  # a waiting batch's: its first row's number
+        self._spares: deque[Block] = deque()
+        self._spare_rows = 0
+        rows = _SPARE_BYTES // max(1, self._row_bytes) if capacity is None else capacity
+        self._most_spare_rows = max(rows, self._block_rows)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def is_large(self, n: int) -> bool:
+        return is_large(n, self._row_bytes)
+
+    # In.
+
+    def put(self, row: Row, /) -> None:
+        tail = self._tail
+        slot = tail.stop
+        if slot == tail.limit:
+            tail = self._open()
+            slot = tail.stop
+        for column, value in zip(tail.block, row):  # noqa: B905  # not strict: it is quicker
+            column[slot] = value
+        tail.stop = slot + 1
+        self._count += 1
+
+    def put_many(self, columns: Columns, start: int, stop: int) -> None:
+        if isinstance(columns, Block):
+            self._put_block(columns, start, stop)
+            return
+        n = stop - start
+        tail = self._tail
+        if n > tail.limit - tail.stop:
+            if n > self._block_rows:  # too many for one block, and a row is in whole or not at all
+                rows = [column[start:stop] for column in columns]
+                self._put_block(self.fill(None, rows, n), 0, n)
+                return
+            tail = self._open(n)
+        for column, values in zip(tail.block, columns, strict=True):
+            column[tail.stop : tail.stop + n] = values[start:stop]
+        tail.stop += n
+        self._count += n
+
+    def reserve(self, n: int) -> Block | None:
+        block = self._spare(n)
+        if block is not None:
+            block.uses = 1  # until all of it is in
+        return block
+
+    def fill(self, reserved: Block | None, columns: Columns, n: int) -> Block:
+        block = reserved
+        if block is None:
+            block = Block(allocate(self._components, n), n)
+            block.uses = 1
+        for column, values in zip(block, columns, strict=True):
+            column[...] = values
+        return block
+
+    def wrap(self, columns: Columns, n: int) -> Block:
+        block = Block(as_dtypes(self._components, columns), n, is_ours=False)
+        block.uses = 1
+        return block
+
+    def discard(self, columns: Columns, start: int) -> None:
+        if isinstance(columns, Block):
+            self._drop(columns)
+
+    def expect(self, n: int) -> None:
+        number = self._number_of(0) if self._count else self._next_number()
+        if self._expected is not None:
+            block, first = self._expected
+            if (block.rows, first) == (n, number):
+                return
+        if self._references or not LARGE_BYTES <= n * self._row_bytes <= _MOST_EXPECTED:
+            return
+        try:
+            block = self._spare(n) or Block(allocate(self._components, n), n)
+        except MemoryError:
+            return
+        self._close_tail()
+        self._write_to(block, self._count)
+        self._expected = (block, number)
+
+    # Out.
+
+    def take(self) -> Row:
+        head = self._line[0]
+        row = self._reader.row(head.block, head.start)
+        self._leave(head, 1)
+        return row
+
+    def pull(self, n: int, into: Columns | None = None) -> Columns:
+        columns = allocate(self._components, n) if into is None else into
+        done = 0
+        for segment in self._line:
+            if done == n:
+                break
+            step = min(n - done, segment.stop - segment.start)
+            _copy(segment, step, columns, done)
+            done += step
+        while n:
+            head = self._line[0]
+            step = min(n, head.stop - head.start)
+            self._leave(head, step)
+            n -= step
+        return columns
+
+    def hold(self, held: Held, n: int) -> None:
+        self._expected = None
+        while n:
+            head = self._line[0]
+            step = min(n, head.stop - head.start)
+            self._hand_out(head, step, held.parts)
+            held.count += step
+            self._count -= step
+            n -= step
+
+    def hold_one(self, held: Held) -> None:
+        number = self._number_of(0)
+        held.single = self.take()
+        held.tickets = [number]
+        held.count = 1
+
+    def restore(self, held: Held) -> None:
+        if held.tickets:  # a single row, which has been copied
+            block = Block(allocate(self._components, 1), 1)
+            for column, value in zip(block, held.single, strict=True):
+                column[0] = value
+            held.parts = [_Segment(block, 0, 1, held.tickets[0])]
+        for part in reversed(held.parts):
+            place, number = 0, part.origin + part.start
+            while place < len(self._line) and self._number_of(place) < number:
+                place += 1
+            self._line.insert(place, part)
+            self._count += part.stop - part.start
+        held.clear()
+
+    def columns(self, held: Held) -> Columns:
+        columns = held.out
+        if columns is None:
+            columns = self._given_away(held) or allocate(self._components, held.count)
+        done = 0
+        for part in held.parts:
+            n = part.stop - part.start
+            if part.block is not columns:
+                _copy(part, n, columns, done)
+            done += n
+        return list(columns) if isinstance(columns, Block) else columns
+
+    def free(self, held: Held) -> None:
+        parts = held.parts
+        held.clear()  # first: should Ctrl-C strike, nothing may come back of what is used again
+        for part in parts:
+            self._forget(part.block, part.start, part.stop)
+            self._drop(part.block)
+
+    def empty(self) -> Columns:
+        return allocate(self._components, 0)
+
+    # Segments, and who needs a block.
+
+    def _number_of(self, place: int) -> int:
+        """The number of a segment's first row."""
+        segment = self._line[place]
+        return segment.origin + segment.start
+
+    def _next_number(self) -> int:
+        """The number of the row that goes in next."""
+        tail = self._tail
+        return self._entered if tail is self._full else tail.origin + tail.stop
+
+    def _put_block(self, block: Block, start: int, stop: int) -> None:
+        last = self._line[-1] if self._line else None
+        if last is not None and last.block is block and last.stop == start:
+            last.stop = stop  # the batch has waited for room
+        else:
+            self._close_tail()
+            last = _Segment(block, start, stop, self._entered - start)
+            self._line.append(last)
+        self._entered = last.origin + stop
+        self._count += stop - start
+        if stop == block.rows:
+            self._drop(block)  # it is all in
+
+    def _open(self, n: int = 1) -> _Segment:
+        """Begin a segment that n rows can be written to, or more."""
+        self._close_tail()
+        block, start = self._room or (None, 0)
+        if block is None or start + n > block.rows:
+            block, start = self._spare(self._block_rows), 0
+            if block is None:
+                block = Block(allocate(self._components, self._block_rows), self._block_rows)
+        self._tail = _Segment(block, start, start, self._entered - start)
+        self._line.append(self._tail)
+        self._write_to(None)
+        return self._tail
+
+    def _close_tail(self) -> None:
+        """What comes next does not go behind the last row."""
+        tail, self._tail = self._tail, self._full
+        if tail is self._full:
+            return
+        self._entered = tail.origin + tail.stop
+        self._write_to(tail.block if tail.stop < tail.limit else None, tail.stop)
+        if tail.start == tail.stop:
+            self._line.pop()
+            self._drop(tail.block)
+
+    def _write_to(self, block: Block | None, start: int = 0) -> None:
+        """Note where the next segment begins to which rows are written."""
+        before, self._room = self._room, None if block is None else (block, start)
+        if block is not None:
+            block.uses += 1
+        if before is not None:
+            self._drop(before[0])
+
+    def _leave(self, head: _Segment, n: int) -> None:
+        """The next n rows, all of one segment, have been copied and are gone."""
+        if self._references:
+            self._forget(head.block, head.start, head.start + n)
+        self._count -= n
+        head.start += n
+        if head.start == head.stop:
+            if head is not self._tail:
+                self._line.popleft()
+                self._drop(head.block)
+            elif head.block.uses == 1:  # begin at its first row again
+                head.origin += head.start
+                head.start = head.stop = 0
+
+    def _hand_out(self, head: _Segment, n: int, parts: list[_Segment]) -> None:
+        """Move the next n rows, all of one segment, into hands."""
+        is_all = n == head.stop - head.start
+        if is_all and head is self._tail and head.stop == head.limit:
+            self._close_tail()
+        if is_all and head is not self._tail:
+            self._line.popleft()
+            parts.append(head)
+            return
+        parts.append(_Segment(head.block, head.start, head.start + n, head.origin))
+        head.start += n
+
+    def _given_away(self, held: Held) -> Block | None:
+        """The block that a batch can have as it is: its rows end it, and nobody else needs it."""
+        if not held.parts:
+            return None
+        last = held.parts[-1]
+        block: Block = last.block
+        if not (block.is_ours and block.uses == 1 and last.stop == block.rows == held.count):
+            return None
+        block.is_ours = False  # what is missing at its start is copied there by the caller
+        return block
+
+    def _forget(self, block: Block, start: int, stop: int) -> None:
+        """Let go of the objects in some rows."""
+        if block.is_ours:
+            for index, nothing in self._references:
+                block[index][start:stop] = nothing
+
+    def _drop(self, block: Block) -> None:
+        """One fewer needs a block."""
+        block.uses -= 1
+        if block.uses or not block.is_ours:
+            return
+        self._spares.append(block)
+        self._spare_rows += block.rows
+        while self._spare_rows > self._most_spare_rows:
+            self._spare_rows -= self._spares.popleft().rows
+
+    def _spare(self, n: int) -> Block | None:
+        """A block of just so many rows that nobody needs."""
+        for index in range(len(self._spares) - 1, -1, -1):
+            block = self._spares[index]
+            if block.rows == n:
+                del self._spares[index]
+                self._spare_rows -= n
+                return block
+        return None
+
+
+def block_rows(components: tuple[Component, ...], capacity: int | None) -> int:
+    """How many rows the blocks have that single rows are written to.
+
+    A quarter of the capacity, so that little memory lies idle behind the first row and before the
+    last one; more of small rows, fewer of large ones.
+    """
+    size = max(1, row_bytes(components))
+    most = max(1, _BLOCK_BYTES // size)
+    if any(component.dtype.hasobject for component in components):
+        most = min(most, _BLOCK_OBJECTS)
+    if capacity is None:
+        return most
+    return min(capacity, max(min(most, -(-capacity // 4)), max(1, LARGE_BYTES // size)))
+
+
+def _copy(segment: _Segment, n: int, columns: Columns, offset: int) -> None:
+    """Copy the first n rows of a segment to rows ``offset`` and on of columns."""
+    start = segment.start
+    for column, target in zip(segment.block, columns, strict=True):
+        target[offset : offset + n] = column[start : start + n]
