@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from aioqueue.checks import is_int
 from aioqueue.errors import InvalidArgumentError
 
 __all__ = ("DEFAULT_GRAPH_SEED", "PhiloxWords", "Seed", "philox_blocks", "resolve_seed")
@@ -47,15 +48,11 @@ def resolve_seed(seed: Seed) -> tuple[int, int]:
     """
     if seed is None:
         return secrets.randbits(63), secrets.randbits(63)
-    given: Any = (DEFAULT_GRAPH_SEED, seed) if _is_int(seed) else seed
-    if not isinstance(given, tuple | list) or len(given) != 2 or not all(map(_is_int, given)):
+    given: Any = (DEFAULT_GRAPH_SEED, seed) if is_int(seed) else seed
+    if not isinstance(given, tuple | list) or len(given) != 2 or not all(map(is_int, given)):
         raise InvalidArgumentError(f"seed: got {seed!r}; expected None, an int or a pair of ints")
     pair = (int(given[0]) % _SEED_LIMIT, int(given[1]) % _SEED_LIMIT)
     return (0, _SEED_LIMIT) if pair == (0, 0) else pair
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def philox_blocks(

@@ -6,8 +6,10 @@ Every message names the argument, what was given and what would be right.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,18 @@ class TestConstruction:
             "PriorityQueue": (capacity,),
         }[kind]
         with refused(r"capacity: got .*; expected an int >= 1, or None for no bound$"):
+            getattr(face, kind)(*arguments)
+
+    @pytest.mark.parametrize("kind", KIND_NAMES)
+    @pytest.mark.parametrize("capacity", [sys.maxsize + 1, np.uint64(2**63), 10**400])
+    def test_capacities_that_no_memory_has(self, face: Any, kind: str, capacity: Any) -> None:
+        arguments = {
+            "FIFOQueue": (capacity, "float32", (0,)),
+            "RandomShuffleQueue": (capacity, 0),
+            "PaddingFIFOQueue": (capacity, "int32", [(None,)]),
+            "PriorityQueue": (capacity,),
+        }[kind]
+        with refused(rf"capacity: got .*; expected at most {sys.maxsize}, or None for no bound$"):
             getattr(face, kind)(*arguments)
 
     @pytest.mark.parametrize("keep", [-1, 0.5, None, True, "1"], ids=repr)
@@ -394,6 +408,16 @@ OUTPUTS: list[tuple[Make, Any, str]] = [
     (single, np.zeros((1, 1), "int8"), r"out: got int8\[1, 1\] for component 0; expected"),
     (single, [0], r"out: got a list for component 0; expected a writable array int8\[1\]"),
     (single, read_only(), r"out: got int8\[1\], read-only for component 0; expected a writable"),
+    (
+        single,
+        np.ma.zeros(1, "int8"),
+        r"out: got a MaskedArray for component 0; expected a",
+    ),
+    (
+        typed,
+        (np.zeros((1, 2), "float32").view(np.matrix), np.zeros(1, "int8")),
+        r"out: got a matrix for component 0; expected a writable array float32\[1, 2\]",
+    ),
     (typed, np.zeros(1), r"out: got an array float64\[1\], no tuple; expected a tuple of 2"),
     (typed, (np.zeros((1, 2), "float32"), 0), r"out: got a int for component 1; expected"),
     (named, (1, 2), r"out: got \(1, 2\); expected a dict with the keys"),
@@ -414,6 +438,24 @@ async def test_outputs(world: World, make: Make, out: Any, message: str) -> None
         await queue.dequeue_many(1, out=out)
     assert queue.statistics() == before
     queue.dequeue_nowait()
+
+
+async def test_rows_are_never_lost_behind_a_mask(world: World) -> None:
+    """An array that ignores what is assigned to it is no place for them."""
+    queue = world.fifo(9, "int8", ())
+    await queue.enqueue_many([1, 2, 3])
+    out = np.ma.masked_array(np.zeros(3, "int8"), [False, True, False], hard_mask=True)
+    with refused("out: got a MaskedArray"):
+        await queue.dequeue_many(3, out=out)
+    assert (await queue.dequeue_many(3)).tolist() == [1, 2, 3]
+
+
+async def test_mapped_files_are_memory(world: World, tmp_path: Path) -> None:
+    queue = world.fifo(9, "int8", ())
+    await queue.enqueue_many([1, 2, 3])
+    out: Any = np.memmap(tmp_path / "rows", "int8", "w+", shape=(3,))
+    assert await queue.dequeue_many(3, out=out) is out
+    assert out.tolist() == [1, 2, 3]
 
 
 async def test_refused_though_it_would_wait(world: World) -> None:

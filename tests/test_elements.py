@@ -57,6 +57,8 @@ def refused(text: str) -> Any:
         ("U5", "abc", "abc"),
         ("S3", b"abc", b"abc"),
         ("datetime64[s]", np.datetime64("2020-01-01", "D"), np.datetime64("2020-01-01", "s")),
+        ("complex64", complex("inf-1j"), complex("inf-1j")),
+        ("complex128", 2**200, 2.0**200),
         (str, "any length", "any length"),
         (str, np.str_("abc"), "abc"),
         (bytes, b"any length", b"any length"),
@@ -77,10 +79,14 @@ def test_scalars_that_fit(dtype: Any, value: Any, result: Any) -> None:
         ("uint8", -1, "got -1, outside 0 to 255; expected uint8"),
         ("int64", 2**63, "outside -9223372036854775808 to 9223372036854775807; expected int64"),
         ("int64", 2**70, f"got {2**70}, outside -9223372036854775808"),
-        ("float32", 10**39, f"got {10**39}, of dtype object; expected float32"),
+        ("float32", 10**39, f"got {10**39}, outside -3.4028234663852886e+38 to 3.4028"),
         ("int32", 1.5, "got 1.5, of dtype float64; expected int32"),
         ("int32", 2.0, "got 2.0, of dtype float64; expected int32"),
         ("int32", None, "got None, of dtype object; expected int32"),
+        ("complex64", 1e300, "got 1e+300, outside -3.4028234663852886e+38 to 3.4028"),
+        ("complex64", 1e300j, "got 1e+300j, outside -3.4028234663852886e+38 to 3.4028"),
+        ("complex64", complex("inf-1e300j"), "outside -3.4028234663852886e+38 to 3.4028"),
+        ("complex64", 2**200, "outside -3.4028234663852886e+38 to 3.4028"),
         ("float32", 1j, "got 1j, of dtype complex128; expected float32"),
         ("float32", "1.5", "got '1.5', of dtype <U3; expected float32"),
         ("bool", 1, "got 1, of dtype int64; expected bool"),
@@ -522,6 +528,46 @@ def test_objects_with_priorities() -> None:
 def test_priorities_that_are_none(element: Any, problem: str) -> None:
     with refused(problem):
         PriorityObjectSpec().row(element)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        2**63,
+        -(2**63) - 1,
+        np.uint64(2**63),
+        np.array(2**63, "uint64"),
+        np.array(2**64 - 1, ">u8"),
+    ],
+    ids=repr,
+)
+def test_priorities_are_judged_by_value(value: Any) -> None:
+    """Whoever says them, and however: an int64 that has wrapped would be in another place."""
+    for shapes in (None, [(), ()]):
+        spec = ElementSpec(["int64", "int8"], shapes, priority=True)
+        with refused("outside -9223372036854775808 to 9223372036854775807; expected int64"):
+            spec.row((value, 1))
+        for batch in ([1, value], np.asarray([1, value])):
+            with refused("expected int64"):
+                spec.columns((batch, [1, 2]))
+        assert spec.row((np.uint64(2**63 - 1), 1))[0] == 2**63 - 1
+        assert spec.columns((np.array([2**63 - 1], "uint64"), [1]))[1] == 1
+    with refused("expected an int of 64 bits"):
+        PriorityObjectSpec().row((value, 1))
+
+
+@pytest.mark.parametrize("value", [[2**70, 1], [1, 2**70], (2**70,)], ids=repr)
+def test_large_ints_in_lists_are_judged_by_value_too(value: Any) -> None:
+    column = ElementSpec("float64", [()]).components[0].column(value)
+    assert column.tolist() == [float(one) for one in value]
+    with refused("expected float32"):
+        ElementSpec("float32", [()]).components[0].column([10**39])
+
+
+@pytest.mark.parametrize("shape", [(2**63,), (2**62,), (2**40, 2**40), (1,) * 100], ids=str)
+def test_shapes_that_no_array_has(shape: Any) -> None:
+    with refused("shapes: got "):
+        ElementSpec("float32", [shape])
 
 
 def test_elements_of_any_shape_come_out_as_they_went_in() -> None:

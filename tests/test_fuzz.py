@@ -9,6 +9,7 @@ others each time.
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +33,8 @@ fuzz = settings(
     derandomize="AIOQUEUE_FUZZ_EXAMPLES" not in os.environ,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+
+fuzz_less = settings(fuzz, max_examples=max(10, EXAMPLES // 6))
 
 DTYPES = (
     hnp.boolean_dtypes()
@@ -96,7 +99,7 @@ def same(got: Any, expected: np.ndarray[Any, Any]) -> bool:
     return (
         got.dtype.newbyteorder("=") == expected.dtype.newbyteorder("=")
         and got.shape == expected.shape
-        and bool(np.array_equal(got, expected, equal_nan=expected.dtype.kind in "fc"))
+        and bool(np.array_equal(got, expected, equal_nan=expected.dtype.kind in "fcmM"))
     )
 
 
@@ -182,6 +185,153 @@ class TestArrays:
         assert np.array_equal(out, rows, equal_nan=dtype.kind in "fc")
 
 
+LAID_OUT: dict[str, Any] = {
+    "bool": np.dtype(bool),
+    "float16": np.dtype("float16"),
+    "complex64": np.dtype("complex64"),
+    "big-endian": np.dtype(">i4"),
+    "big-endian floats": np.dtype(">f8"),
+    "times": np.dtype("datetime64[s]"),
+    "durations": np.dtype("timedelta64[ms]"),
+    "fixed text": np.dtype("U3"),
+    "big-endian text": np.dtype(">U2"),
+    "fixed bytes": np.dtype("S3"),
+    "raw memory": np.dtype("V4"),
+    "structured": np.dtype([("a", "int32"), ("b", ">f8")]),
+    "nested": np.dtype([("a", [("x", "int16"), ("y", "datetime64[s]")]), ("b", "U2")]),
+    "with gaps": np.dtype([("a", "int8"), ("b", "float64")], align=True),
+    "sub-array": np.dtype([("a", "float32", (2, 2)), ("b", "bool")]),
+    "zero-size": np.dtype([("a", "float32", (0,)), ("b", "int8")]),
+    "no size at all": np.dtype([]),
+    "with objects": np.dtype([("a", "object"), ("b", "int8")]),
+    "objects": np.dtype(object),
+}
+VALUES = st.none() | st.integers() | st.text(max_size=3) | st.floats()
+
+
+@st.composite
+def laid_out(draw: st.DrawFn, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Arrays of any of these dtypes, in any memory layout."""
+    array: Any = np.zeros(shape, dtype)
+    if dtype.hasobject:
+        field = array["a"] if dtype.names else array
+        for index in np.ndindex(shape):
+            field[index] = draw(VALUES)
+    elif dtype.names is None and dtype.kind == "V":
+        raw = draw(st.binary(min_size=array.nbytes, max_size=array.nbytes))
+        array = np.frombuffer(raw, dtype).reshape(shape).copy()
+    elif dtype.itemsize:
+        array = draw(hnp.arrays(dtype, shape, fill=st.nothing()))
+        if dtype.kind in "mM" and array.size and draw(st.booleans()):
+            array.flat[0] = "NaT"
+    how = draw(st.sampled_from(["plain", "reversed", "swapped", "read-only", "strided"]))
+    if how == "reversed":
+        array = array[::-1]
+    if how == "swapped":
+        array = array.astype(dtype.newbyteorder())
+    if how == "strided":
+        array = np.repeat(array, 2, axis=0)[::2]
+    if how == "read-only":
+        array.setflags(write=False)
+    return array  # type: ignore[no-any-return]
+
+
+def content(rows: Any, dtype: np.dtype[Any]) -> list[Any]:
+    """What rows say, one by one, as what can be compared: NaN and NaT are equal to themselves."""
+    array = np.array(rows, dtype=dtype) if isinstance(rows, np.ndarray) else np.asarray(rows)
+    assert array.dtype.newbyteorder("=") == dtype.newbyteorder("=")
+    return [repr(array[place : place + 1].tolist()) for place in range(len(array))]
+
+
+def scribble(value: Any) -> None:
+    """Write over memory that is ours, as a caller may who has it for himself."""
+    if isinstance(value, np.void) and value.dtype.names:
+        for name in value.dtype.names:
+            value[name] = np.zeros((), value.dtype[name].base)
+    elif isinstance(value, np.ndarray) and value.size and value.flags.writeable:
+        value[...] = np.zeros((), value.dtype)
+
+
+WAYS_IN = ("one by one", "copied", "handed over")
+WAYS_OUT = ("one by one", "batch", "up to", "into out")
+
+
+class TestWhatComesOut:
+    """What was put in, whatever its dtype; and it stays so, whatever becomes of the rest."""
+
+    @pytest.mark.parametrize("name", LAID_OUT)
+    @pytest.mark.parametrize("make", ["fifo", "shuffle", "padding", "priority"])
+    @fuzz_less
+    @given(data=st.data())
+    def test_is_what_went_in(self, name: str, make: str, data: st.DataObject) -> None:
+        dtype = LAID_OUT[name]
+        shape = data.draw(st.sampled_from([(), (2,), (0,), (1, 3)]))
+        n = data.draw(st.integers(1, 5))
+        array = data.draw(laid_out(dtype, (n, *shape)))
+        way_in = data.draw(st.sampled_from(WAYS_IN))
+        way_out = data.draw(st.sampled_from(WAYS_OUT if make != "padding" else WAYS_OUT[:3]))
+        queues: dict[str, Callable[[], Any]] = {
+            "fifo": lambda: sync.FIFOQueue(n, [dtype], [shape]),
+            "shuffle": lambda: sync.RandomShuffleQueue(n, 0, [dtype], [shape], seed=1),
+            "padding": lambda: sync.PaddingFIFOQueue(n, [dtype], [tuple(None for _ in shape)]),
+            "priority": lambda: sync.PriorityQueue(n, [dtype], [shape]),
+        }
+        queue = queues[make]()
+        ordered = make == "priority"
+        expected = content(array, dtype)
+
+        def fill(rows: np.ndarray[Any, Any]) -> None:
+            places = range(len(rows))
+            if way_in == "one by one":
+                for place in places:
+                    queue.enqueue((place, rows[place]) if ordered else rows[place])
+            else:
+                batch = (list(places), rows) if ordered else rows
+                queue.enqueue_many(batch, copy=way_in == "copied")
+
+        def empty() -> list[Any]:
+            """What comes out, as the caller gets it: elements, or one batch."""
+            if way_out == "one by one":
+                taken = [queue.dequeue(timeout=0) for _ in range(n)]
+                return [row for _, row in taken] if ordered else taken
+            if way_out == "into out":
+                outs = [np.empty(n, "int64"), np.zeros((n, *shape), dtype)]
+                queue.dequeue_many(n, out=tuple(outs) if ordered else outs[1], timeout=0)
+                return [outs[1]]
+            take = queue.dequeue_many if way_out == "batch" else queue.dequeue_up_to
+            batch = take(n, timeout=0)
+            return [batch[1] if ordered else batch]
+
+        def said(results: list[Any]) -> list[str]:
+            if way_out != "one by one":
+                return content(results[0], dtype)
+            rows = np.zeros((n, *shape), dtype)
+            for place, row in enumerate(results):
+                assert np.shape(row) == shape or dtype.hasobject
+                rows[place] = row
+            return content(rows, dtype)
+
+        fill(array.copy())
+        first = empty()
+        if make == "shuffle":
+            assert sorted(said(first)) == sorted(expected)
+            expected = said(first)
+        assert said(first) == expected
+        # The memory of the queue is used again, and what came out is ours.
+        fill(np.zeros_like(array))
+        assert said(first) == expected
+        blank = said(empty())
+        fill(array.copy())
+        second = empty()
+        if make != "shuffle":
+            assert said(second) == expected
+        before = said(second)
+        for result in first:
+            scribble(result)
+        assert said(second) == before
+        assert len(blank) == n
+
+
 QUEUES: dict[str, Callable[[], Any]] = {
     "objects": lambda: sync.FIFOQueue(4),
     "scalars": lambda: sync.FIFOQueue(4, "float32", ()),
@@ -201,6 +351,21 @@ QUEUES: dict[str, Callable[[], Any]] = {
 }
 
 
+def components_of(queue: Any, thing: Any) -> list[Any]:
+    """The components of an element or a batch, of what went in or of what came out."""
+    if queue.names:
+        return [thing[name] for name in queue.names]
+    return [thing] if len(queue.dtypes) == 1 else list(thing)
+
+
+def came_through(dtype: np.dtype[Any], given: Any, got: Any) -> bool:
+    """Whether a value is what NumPy makes of the one that went in."""
+    if dtype.hasobject:
+        return bool(np.asarray(given, object) == np.asarray(got, object))
+    with np.errstate(all="ignore"):
+        return same(got, np.asarray(given).astype(dtype))
+
+
 class TestAnything:
     @fuzz
     @given(name=st.sampled_from(sorted(QUEUES)), value=ANYTHING | st.tuples(ANYTHING, ANYTHING))
@@ -213,8 +378,13 @@ class TestAnything:
             assert queue.statistics().enqueued == queue.size() == 0
         else:
             assert queue.size() == 1
-            queue.dequeue(timeout=0)
+            got = queue.dequeue(timeout=0)
             assert queue.statistics().dequeued == 1
+            if queue.dtypes is None:
+                assert got is value or (got[0] == value[0] and got[1] is value[1])
+                return
+            went, came = components_of(queue, value), components_of(queue, got)
+            assert all(map(came_through, queue.dtypes, went, came))
 
     @fuzz
     @given(name=st.sampled_from(sorted(QUEUES)), value=ANYTHING | st.tuples(ANYTHING, ANYTHING))
@@ -227,7 +397,16 @@ class TestAnything:
             assert queue.statistics().enqueued == getattr(error, "enqueued", 0) == queue.size()
         rest = queue.size()
         queue.close()
-        assert len(list(queue)) == rest
+        got = list(queue)
+        assert len(got) == rest
+        if not got or name in {"shuffle", "priority", "priorities of objects"}:
+            return  # in another order
+        if queue.dtypes is None:
+            assert not isinstance(value, list) or all(map(operator.is_, value, got))
+            return
+        went = list(zip(*map(list, components_of(queue, value)), strict=True))
+        for before, after in zip(went[:rest], got, strict=True):
+            assert all(map(came_through, queue.dtypes, before, components_of(queue, after)))
 
     @fuzz
     @given(value=ANYTHING)

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 
 import anyio
 
+from aioqueue.checks import checked_grace, checked_seconds
 from aioqueue.coordination import blocking
 from aioqueue.coordination.core import (
     DEFAULT_GRACE,
     THE_BLOCK,
     CoordinatorFace,
-    checked_grace,
     failure_group,
 )
 from aioqueue.coordination.outcomes import (
@@ -40,7 +40,6 @@ from aioqueue.coordination.runs import (
 )
 from aioqueue.coordination.tasks import Tasks, ask_again, cancellations, new_tasks, outlast
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.queues.core import checked_seconds
 from aioqueue.waiting import current_lane
 
 __all__ = ("Coordinator", "LooperTask", "QueueRunner", "Startable")
@@ -149,7 +148,7 @@ class Coordinator(CoordinatorFace):
         Cancellation:
             A cancelled call has changed nothing; workers that it would have waited for go on.
         """
-        grace = checked_grace(stop_grace_period)
+        grace = checked_grace(stop_grace_period, "stop_grace_period")
         with closing(self._core.joining(workers, grace, ignore_live)) as waits:
             for gate, seconds in waits:
                 with anyio.move_on_after(seconds):

@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from aioqueue.checks import checked_grace, checked_seconds
 from aioqueue.coordination.core import (
     DEFAULT_GRACE,
     THE_BLOCK,
     CoordinatorFace,
-    checked_grace,
     failure_group,
 )
 from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace, WorkerPlan, is_async
 from aioqueue.coordination.tasks import new_tasks, outlast
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.queues.core import checked_seconds
 from aioqueue.waiting import Gate, in_event_loop
 
 if TYPE_CHECKING:
@@ -130,7 +129,7 @@ class Coordinator(CoordinatorFace):
             InvalidArgumentError: any argument is not as described.
             RuntimeError: it would have to wait on a thread whose event loop is running.
         """
-        grace = checked_grace(stop_grace_period)
+        grace = checked_grace(stop_grace_period, "stop_grace_period")
         with closing(self._core.joining(workers, grace, ignore_live)) as waits:
             for gate, seconds in waits:
                 _wait(gate, seconds, "join")

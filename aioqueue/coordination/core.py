@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any, Final, TypeVar
 
+from aioqueue.checks import checked_grace
 from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of
 from aioqueue.coordination.workers import OwnTask, Worker, as_worker, when_all_ended
 from aioqueue.elements import is_iterable
@@ -27,7 +28,6 @@ __all__ = (
     "THE_BLOCK",
     "CoordinatorCore",
     "CoordinatorFace",
-    "checked_grace",
     "current_worker_name",
     "failure_group",
 )
@@ -335,7 +335,7 @@ class CoordinatorFace:
         stop_grace_period: float = DEFAULT_GRACE,
     ) -> None:
         self._core = CoordinatorCore(clean_stop_exception_types)
-        self._grace = checked_grace(stop_grace_period)
+        self._grace = checked_grace(stop_grace_period, "stop_grace_period")
         self._peer: CoordinatorFace | None = None
 
     def _enter(self) -> None:
@@ -427,15 +427,6 @@ class CoordinatorFace:
 
 # Python's messages about arguments name the class that the user has called.
 CoordinatorFace.__init__.__qualname__ = "Coordinator.__init__"
-
-
-def checked_grace(seconds: Any) -> float:
-    """Check a grace period: a number of seconds; a negative one is none."""
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or seconds != seconds:
-        raise InvalidArgumentError(
-            f"stop_grace_period: got {seconds!r}; expected a number of seconds"
-        )
-    return float(max(min(seconds, threading.TIMEOUT_MAX), -threading.TIMEOUT_MAX))
 
 
 def _checked_types(

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import aioqueue
 from aioqueue import FIFOQueue, InvalidArgumentError, PaddingFIFOQueue, RandomShuffleQueue, sync
-from aioqueue.inputs.checks import checked_count, checked_flag, counted
+from aioqueue.checks import checked_count, checked_flag, checked_seconds, counted
 from aioqueue.inputs.collating import Collator
 from aioqueue.inputs.stages import (
     AnyCoordinator,
@@ -244,7 +244,7 @@ def batch(
     """
     checked_coordinator(coord)
     batch_size = checked_count(batch_size, "batch_size", least=1)
-    _check_flags(dynamic_pad, allow_smaller_final_batch, max_wait)
+    max_wait = _checked_wait(dynamic_pad, allow_smaller_final_batch, max_wait)
     as_it_is = is_queue(source) and function is None and capacity is None and dtypes is None
     if as_it_is and not options and _can_be_batched(source, dynamic_pad):
         queue: AnyQueue = source
@@ -433,21 +433,18 @@ def _check_layout(dtypes: Any, shapes: Any, names: Any) -> None:
         )
 
 
-def _check_flags(pad: bool, smaller: bool, max_wait: float | None) -> None:
+def _checked_wait(pad: bool, smaller: bool, max_wait: float | None) -> float | None:
     checked_flag(pad, "dynamic_pad")
     checked_flag(smaller, "allow_smaller_final_batch")
-    is_number = isinstance(max_wait, int | float) and not isinstance(max_wait, bool)
     if max_wait is None:
-        return
-    if not is_number or not max_wait >= 0:
-        raise InvalidArgumentError(
-            f"max_wait: got {max_wait!r}; expected a number of seconds >= 0, or None"
-        )
+        return None
+    seconds = checked_seconds(max_wait, "max_wait", otherwise=", or None")
     if not smaller:
         raise InvalidArgumentError(
             f"max_wait: got {max_wait!r} with allow_smaller_final_batch=False; expected None, or"
             " True: a batch that does not wait may be smaller"
         )
+    return seconds
 
 
 def _can_be_batched(queue: AnyQueue, pad: bool) -> bool:

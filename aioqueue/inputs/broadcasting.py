@@ -20,7 +20,7 @@ from aioqueue import (
     QueueFull,
     sync,
 )
-from aioqueue.inputs.checks import checked_count, checked_flag
+from aioqueue.checks import checked_count, checked_flag
 from aioqueue.inputs.stages import (
     AnyCoordinator,
     Delivery,

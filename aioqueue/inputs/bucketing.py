@@ -19,7 +19,7 @@ import numpy as np
 
 import aioqueue
 from aioqueue import FIFOQueue, InvalidArgumentError, QueueClosedError, sync
-from aioqueue.inputs.checks import checked_count, checked_flag, counted
+from aioqueue.checks import checked_count, checked_flag, counted, is_int
 from aioqueue.inputs.collating import Collator, components_of
 from aioqueue.inputs.stages import (
     AnyCoordinator,
@@ -267,7 +267,7 @@ class Bucketing:
 
     def _checked_length(self, example: Any) -> int:
         length = self._length(example)
-        if not isinstance(length, int | np.integer) or length < 0:
+        if not is_int(length) or length < 0:
             raise InvalidArgumentError(f"length: returned {length!r}; expected an int >= 0")
         return int(length)
 
@@ -452,8 +452,7 @@ def _checked_limit(boundaries: Any, batch_size: Any, budget: Any, to_boundary: A
                 " padded to the last boundary"
             )
         return Limit(limits, None, budget, to_boundary)
-    is_one = isinstance(batch_size, int | np.integer)
-    sizes = [batch_size] * count if is_one else batch_size
+    sizes = [batch_size] * count if is_int(batch_size) else batch_size
     if not isinstance(sizes, Sequence) or len(sizes) != count:
         raise InvalidArgumentError(
             f"batch_size: got {batch_size!r}; expected an int, or one for each of"

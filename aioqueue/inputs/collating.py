@@ -9,25 +9,27 @@ structure, and each component's dtype and shape, hold for all that follow. A com
   ints and ``float64`` for its floats, else the dtype that it has;
 * any other object: kept as it is, in an array of objects.
 
-Later values are cast under NumPy's ``same_kind`` rule, as by the queues: an int fits a float
-component, a float does not fit an int one. What is empty fits any; and an example with an empty
-list, which says nothing of a dtype, leaves it to the next one to decide.
+Later values must fit by the very rule of the queues (`aioqueue.components`): by NumPy's
+``same_kind`` rule an int fits a float component, and a float does not fit an int one; Python's own
+numbers are judged by value, and masks are refused. What is empty fits any; and an example with an
+empty list, which says nothing of a dtype, leaves it to the next one to decide.
 """
 
 from __future__ import annotations
 
 import reprlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from operator import eq
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aioqueue import InvalidArgumentError
-from aioqueue.inputs.checks import counted
+from aioqueue import InvalidArgumentError, components
+from aioqueue.checks import counted
 
 __all__ = ("Collator", "Component", "components_of")
 
@@ -50,6 +52,11 @@ class Component:
     """Whether values are kept as they are, and never looked into."""
     padding: Any
     """What fills up the space behind a value that is smaller than others of its batch."""
+    rule: components.Component = field(init=False, repr=False, compare=False)
+    """What values must be, but for their shapes: as in a queue."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rule", components.Component(self.label, self.dtype, None))
 
 
 class Collator:
@@ -68,7 +75,7 @@ class Collator:
         self._lock = threading.Lock()  # guards the first look at an example
         self._components: list[Component] = []
         self._is_decided = False
-        self._split: Callable[[Any], Sequence[Any]]
+        self._split: Callable[[Sequence[Any]], Iterable[tuple[Any, ...]]]
         self._join: Callable[[list[Any]], Any]
 
     def __call__(
@@ -94,33 +101,30 @@ class Collator:
                 telling = next(filter(_tells_dtypes, examples), None)
                 self._learn(examples[0] if telling is None else telling)
                 self._is_decided = telling is not None
-            components = self._components
-        columns = zip(*map(self._split, examples), strict=True)
+            learnt = self._components
         return self._join(
             [
                 self._column(component, values, lengths, to)
-                for component, values in zip(components, columns, strict=True)
+                for component, values in zip(learnt, self._split(examples), strict=True)
             ]
         )
 
     def _learn(self, example: Any) -> None:
         labels, values = components_of(example)
         paddings = self._paddings(labels, example)
-        components = [
+        learnt = [
             _component(label, value, padding)
             for label, value, padding in zip(labels, values, paddings, strict=True)
         ]
         if isinstance(example, Mapping):
-            self._split, self._join = (
-                self._of_mapping(labels),
-                lambda columns: dict(zip(labels, columns, strict=True)),
-            )
+            self._split = _splitting(_of_mapping(labels))
+            self._join = lambda columns: dict(zip(labels, columns, strict=True))
         elif isinstance(example, tuple):
             make = getattr(type(example), "_make", tuple)  # a named tuple stays one
-            self._split, self._join = self._of_tuple(len(labels)), make
+            self._split, self._join = _splitting_tuples(type(example), len(labels)), make
         else:
             self._split, self._join = _single, lambda columns: columns[0]
-        self._components = components
+        self._components = learnt
 
     def _paddings(self, labels: list[str], example: Any) -> list[Any]:
         given = self._padding_value
@@ -146,21 +150,20 @@ class Collator:
     ) -> NDArray[Any]:
         if component.is_object:
             return _objects(component, values)
-        if not component.shape:
+        if not component.shape or type(values[0]) is list:
             numbers = _at_once(component, values)
             if numbers is not None:
                 return numbers
-        arrays = [_as_array(component.label, value) for value in values]
-        rank, dtype = len(component.shape), component.dtype
-        for index, array in enumerate(arrays):
-            if array.ndim != rank or not (self._pad or array.shape == component.shape):
-                hint = "" if self._pad else "dynamic_pad=True pads what differs in size"
-                raise _refused(component, f"of shape {list(array.shape)}", hint)
-            if array.dtype is not dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
-                if array.size:
-                    hint = "numbers are cast under NumPy's same_kind rule"
-                    raise _refused(component, f"of dtype {array.dtype}", hint)
-                arrays[index] = array.astype(dtype)  # NumPy makes floats of no numbers
+        dtype, shape, pad = component.dtype, component.shape, self._pad
+        rank = len(shape)
+        arrays = [
+            value
+            if type(value) is np.ndarray
+            and value.dtype is dtype
+            and (value.shape == shape or (pad and value.ndim == rank))
+            else self._fitting(component, value)
+            for value in values
+        ]
         if self._pad and rank:
             return _padded(component, arrays, lengths, to)
         column = np.empty((len(arrays), *component.shape), dtype)
@@ -171,34 +174,81 @@ class Collator:
         np.concatenate(arrays, out=rows, casting="same_kind")
         return column
 
-    def _of_mapping(self, labels: list[str]) -> Callable[[Any], Sequence[Any]]:
-        wanted = set(labels)
+    def _fitting(self, component: Component, value: Any) -> NDArray[Any]:
+        """A value as an array that may be cast to what its component is.
 
-        def split(example: Any) -> Sequence[Any]:
-            if not isinstance(example, Mapping) or set(map(str, example)) != wanted:
-                got = sorted(map(str, example)) if isinstance(example, Mapping) else example
-                raise InvalidArgumentError(
-                    f"example: got {got!r}; the first one had the keys {sorted(wanted)}"
-                )
-            return [example[label] for label in labels]
+        Raises:
+            InvalidArgumentError: it does not fit.
+        """
+        rule, shape = component.rule, component.shape
+        failure = None
+        if rule.dtype.kind == "O" or (type(value) is np.ndarray and rule.takes(value.dtype)):
+            array = _as_array(component.label, value)
+        else:
+            try:
+                array = rule.array(value)
+            except InvalidArgumentError as error:
+                array, failure = _as_array(component.label, value), error
+        if array.shape != shape and not (self._pad and array.ndim == len(shape)):
+            hint = "" if self._pad else "dynamic_pad=True pads what differs in size"
+            raise _refused(component, f"of shape {list(array.shape)}", hint)
+        if failure is None:
+            return array
+        if not array.size:
+            return array.astype(rule.dtype)  # NumPy makes floats of no numbers
+        raise _refused(component, f"of dtype {array.dtype}", str(failure)) from failure
 
-        return split
 
-    def _of_tuple(self, count: int) -> Callable[[Any], Sequence[Any]]:
-        def split(example: Any) -> Sequence[Any]:
-            if not isinstance(example, tuple) or len(example) != count:
-                got = (
-                    f"a tuple of {len(example)}"
-                    if isinstance(example, tuple)
-                    else f"a {type(example).__name__}"
-                )
-                raise InvalidArgumentError(
-                    f"example: got {got}; the first one was a tuple of"
-                    f" {counted(count, 'component')}"
-                )
-            return example
+def _of_mapping(labels: list[str]) -> Callable[[Any], Sequence[Any]]:
+    wanted = set(labels)
 
-        return split
+    def split(example: Any) -> Sequence[Any]:
+        if not isinstance(example, Mapping) or set(map(str, example)) != wanted:
+            got = sorted(map(str, example)) if isinstance(example, Mapping) else example
+            raise InvalidArgumentError(
+                f"example: got {got!r}; the first one had the keys {sorted(wanted)}"
+            )
+        return [example[label] for label in labels]
+
+    return split
+
+
+def _of_tuple(count: int) -> Callable[[Any], Sequence[Any]]:
+    def split(example: Any) -> Sequence[Any]:
+        if not isinstance(example, tuple) or len(example) != count:
+            got = (
+                f"a tuple of {len(example)}"
+                if isinstance(example, tuple)
+                else f"a {type(example).__name__}"
+            )
+            raise InvalidArgumentError(
+                f"example: got {got}; the first one was a tuple of {counted(count, 'component')}"
+            )
+        return example
+
+    return split
+
+
+def _splitting(
+    split: Callable[[Any], Sequence[Any]],
+) -> Callable[[Sequence[Any]], Iterable[tuple[Any, ...]]]:
+    """What makes columns of examples."""
+    return lambda examples: zip(*map(split, examples), strict=True)
+
+
+def _splitting_tuples(
+    kind: type, count: int
+) -> Callable[[Sequence[Any]], Iterable[tuple[Any, ...]]]:
+    """The same, with a look at all examples at once: most often there is nothing to say."""
+    one_by_one = _splitting(_of_tuple(count))
+
+    def split(examples: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
+        if {*map(type, examples)} == {kind} and len(examples[0]) == count:
+            with suppress(ValueError):  # of different lengths
+                return list(zip(*examples, strict=True))
+        return one_by_one(examples)
+
+    return split
 
 
 def _tells_dtypes(example: Any) -> bool:
@@ -209,7 +259,7 @@ def _is_empty(value: Any) -> bool:
     return isinstance(value, list) and all(map(_is_empty, value))
 
 
-def _refused(component: Component, what: str, hint: str) -> InvalidArgumentError:
+def _refused(component: Component, what: str, hint: str = "") -> InvalidArgumentError:
     return InvalidArgumentError(
         f"component {component.label}: got a value {what}; the first example had"
         f" {component.dtype}{list(component.shape)}, which holds for all"
@@ -263,12 +313,14 @@ def _objects(component: Component, values: tuple[Any, ...]) -> NDArray[Any]:
 
 
 def _at_once(component: Component, values: tuple[Any, ...]) -> NDArray[Any] | None:
-    """Numbers as a column, if NumPy takes all of them together for what they may be cast to."""
+    """Numbers, or lists of them, as a column, if all of them together clearly fit."""
+    if components.is_masked(values):
+        return None
     try:
         column = np.asarray(values)
     except (ValueError, TypeError, OverflowError):
         return None
-    if column.ndim != 1 or not np.can_cast(column.dtype, component.dtype, "same_kind"):
+    if column.shape[1:] != component.shape or not component.rule.keeps(column):
         return None
     return column.astype(component.dtype, copy=False)
 
@@ -276,7 +328,7 @@ def _at_once(component: Component, values: tuple[Any, ...]) -> NDArray[Any] | No
 def _as_array(label: str, value: Any) -> NDArray[Any]:
     if type(value) is np.ndarray:
         return value
-    if isinstance(value, np.ma.MaskedArray):
+    if components.is_masked(value):
         raise InvalidArgumentError(
             f"component {label}: got a masked array; expected one without a mask, such as"
             " value.filled(0)"
@@ -304,8 +356,8 @@ def _padded(
     return column
 
 
-def _single(example: Any) -> Sequence[Any]:
-    return (example,)
+def _single(examples: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
+    return (tuple(examples),)
 
 
 def _is_number(value: object) -> bool:

@@ -1,4 +1,10 @@
-"""Compressed files: which kind a name tells of, and the streams that undo and do it."""
+"""Compressed files: which kind a name tells of, and the streams that undo and do it.
+
+A compressed file is one stream, or several, as `cat` and the parallel compressors make them, each
+of them whole; zeros may stand behind one where the format allows it. That is the rule for every
+kind: a file that could be read to its end was whole, and anything else in it is damage. (Python's
+own readers take what stands behind a stream for the end of the file, if it is no stream.)
+"""
 
 from __future__ import annotations
 
@@ -9,8 +15,10 @@ import io
 import lzma
 import sys
 import zlib
+from collections.abc import Callable
+from functools import partial
 from types import ModuleType
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from aioqueue import InvalidArgumentError
@@ -20,6 +28,8 @@ __all__ = ("checked_compression", "compressed", "decompressed", "is_damage", "re
 _BY_SUFFIX: Final = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 _KINDS: Final = (*_BY_SUFFIX.values(), "zlib")
 _BLOCK: Final = 2**16
+_BUFFER: Final = 2**16
+_MUCH: Final = 2**20
 
 
 def checked_compression(compression: Any, path: str) -> str | None:
@@ -44,9 +54,7 @@ def checked_compression(compression: Any, path: str) -> str | None:
 
 def decompressed(raw: IO[bytes], kind: str) -> IO[bytes]:
     """What is read from a file, decompressed. Closing it leaves the file itself open."""
-    if kind == "zlib":
-        return io.BufferedReader(_Inflated(raw))
-    return _module(kind).open(raw, "rb")  # type: ignore[no-any-return]
+    return io.BufferedReader(_Decompressed(raw, kind), _BUFFER)
 
 
 def compressed(raw: IO[bytes], kind: str) -> IO[bytes]:
@@ -94,31 +102,132 @@ def required(name: str, extra: str, purpose: str) -> ModuleType:
         ) from error
 
 
-class _Inflated(io.RawIOBase):
-    """The data of a zlib stream (RFC 1950)."""
+class _Decompressor(Protocol):
+    """Decompresses one stream. That of bz2, lzma and zstd."""
 
-    def __init__(self, raw: IO[bytes]) -> None:
+    @property
+    def eof(self) -> bool:
+        """Whether the end of the stream was reached."""
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether there is nothing to give before more of the file is there."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """What stands behind the end, of all that it was given."""
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        """Take more of the file; give some of what it says."""
+
+
+class _Inflator:
+    """The same for zlib, and for gzip: its decompressor checks more than Python's reader does.
+
+    Args:
+        format: of the stream's head and end, in zlib's own terms.
+    """
+
+    def __init__(self, format: int) -> None:
+        self._inflate = zlib.decompressobj(format)
+
+    @property
+    def eof(self) -> bool:
+        return self._inflate.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._inflate.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inflate.unused_data
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        return self._inflate.decompress(self._inflate.unconsumed_tail + data, max_length)
+
+
+def _decompressor(kind: str) -> Callable[[], _Decompressor]:
+    """What makes a decompressor for one more stream."""
+    if kind == "zstd":
+        return _module(kind).ZstdDecompressor  # type: ignore[no-any-return]
+    known: dict[str, Callable[[], _Decompressor]] = {
+        "gzip": partial(_Inflator, 16 + zlib.MAX_WBITS),
+        "zlib": partial(_Inflator, zlib.MAX_WBITS),
+        "bz2": bz2.BZ2Decompressor,
+        # Its older format, .lzma, has no checksum: damage would go unseen.
+        "xz": partial(lzma.LZMADecompressor, lzma.FORMAT_XZ),
+    }
+    return known[kind]
+
+
+_PADDING: Final = {"gzip": 1, "xz": 4}
+"""The zeros that may stand behind a stream: any number that this divides; of other kinds, none."""
+
+
+class _Decompressed(io.RawIOBase):
+    """The data of the streams in a file, one after another."""
+
+    def __init__(self, raw: IO[bytes], kind: str) -> None:
         self._raw = raw
-        self._inflate = zlib.decompressobj()
+        self._kind = kind
+        self._make = _decompressor(kind)
+        self._stream = self._make()
+        self._unused = b""  # read from the file, and not yet given to a decompressor
+        self._ended = False
         self._position = 0
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
-        while not self._inflate.eof:
-            waiting = self._inflate.unconsumed_tail or self._raw.read(_BLOCK)
-            if not waiting:
-                raise EOFError("it ended before its end marker")
-            data = self._inflate.decompress(waiting, len(buffer))
-            if data:
-                buffer[: len(data)] = data
-                self._position += len(data)
-                return len(data)
-        return 0
-
     def tell(self) -> int:
         return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._some(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def readall(self) -> bytes:
+        return b"".join(iter(partial(self._some, _MUCH), b""))
+
+    def _some(self, most: int) -> bytes:
+        """What comes next; nothing at the end of the file."""
+        while not self._ended:
+            if self._stream.eof:
+                self._begin_next()
+                continue
+            waiting = b""
+            if self._stream.needs_input:
+                if not (self._unused or self._read_more()):
+                    raise EOFError("it ended before its end marker")
+                waiting, self._unused = self._unused, b""
+            data = self._stream.decompress(waiting, most)
+            if data:
+                self._position += len(data)
+                return data
+        return b""
+
+    def _begin_next(self) -> None:
+        """After a stream: begin another one, if the file does not end here."""
+        unit = _PADDING.get(self._kind, 0)
+        zeros = 0
+        self._unused = self._stream.unused_data
+        while self._unused or self._read_more():
+            padded = len(self._unused)
+            if unit:
+                self._unused = self._unused.lstrip(b"\0")
+            zeros += padded - len(self._unused)
+            if self._unused:
+                break
+        if unit and zeros % unit:
+            raise EOFError(f"{zeros} zeros behind a stream: expected a multiple of {unit}")
+        self._ended = not self._unused
+        self._stream = self._make()
+
+    def _read_more(self) -> bool:
+        self._unused = self._raw.read(_BLOCK)
+        return bool(self._unused)
 
 
 class _Deflated(io.RawIOBase):

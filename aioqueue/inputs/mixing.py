@@ -11,7 +11,7 @@ from numbers import Real
 from typing import Any, Final, Literal, TypeVar
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.checks import counted
+from aioqueue.checks import counted
 from aioqueue.inputs.sources import Entry, Source
 from aioqueue.philox import PhiloxWords
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.checks import checked_count, counted, is_int
+from aioqueue.checks import checked_count, checked_seconds, counted, is_int
 
 __all__ = ("FailurePolicy", "OnError", "Retry")
 
@@ -56,7 +55,7 @@ class Retry:
         """
         if callable(self.backoff):
             return _checked_delay(self.backoff(failures))
-        return float(self.backoff)
+        return _checked_delay(self.backoff)
 
 
 OnError = Literal["stop", "skip"] | Retry
@@ -142,10 +141,5 @@ class FailurePolicy:
 
 
 def _checked_delay(seconds: Any) -> float:
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not is_number or not 0 <= seconds < math.inf:
-        raise InvalidArgumentError(
-            f"backoff: got {seconds!r}; expected a number of seconds >= 0, or a function of the"
-            " number of failures that returns one"
-        )
-    return float(seconds)
+    function = ", or a function of the number of failures that returns one"
+    return checked_seconds(seconds, "backoff", otherwise=function)

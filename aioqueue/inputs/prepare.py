@@ -8,8 +8,8 @@ from typing import Any, Final, Literal, overload
 
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
+from aioqueue.checks import checked_count, checked_flag
 from aioqueue.inputs.calls import Call, function_name, is_async
-from aioqueue.inputs.checks import checked_count, checked_flag
 from aioqueue.inputs.feeds import Feed
 from aioqueue.inputs.interpreters import InterpreterWorkers
 from aioqueue.inputs.limits import Window
@@ -57,8 +57,15 @@ class _Preparing:
 
     @property
     def quarantine(self) -> list[Quarantined]:
-        """The items that were skipped, in the order in which they were given up; those in a file
-        are read from it."""
+        """The items that were skipped, in the order in which they were given up.
+
+        Those in a file are read from it: the records of this run, whatever else the file holds, of
+        which nothing is unpickled.
+
+        Raises:
+            OSError: the file cannot be read.
+            DataLossError: records of this run are no longer in the file.
+        """
         return self._totals.quarantine.records()
 
     def statistics(self) -> PrepareStatistics:

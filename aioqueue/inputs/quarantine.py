@@ -3,13 +3,21 @@
 The file has one JSON object per line. An item that JSON holds as it is stands under ``item``; any
 other stands pickled, in base64, under ``pickle``, and `read_quarantine` opens it only if told that
 the file can be trusted; one that cannot be pickled either is only described, under ``repr``.
+
+Several runs may write to one file, and anybody else: a run knows its own lines by their ``seal``,
+which nobody can make who has not its key, and the key is nowhere but in its memory. So it needs to
+remember nothing about the lines that it has written, and opens none that it has not.
 """
 
 from __future__ import annotations
 
 import base64
+import errno
+import hashlib
+import hmac
 import json
 import pickle
+import secrets
 import threading
 import traceback
 from collections.abc import Iterator
@@ -19,6 +27,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
 from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue.checks import counted
 from aioqueue.inputs.calls import Item, safe_repr
 from aioqueue.inputs.sources import Entry, Source
 
@@ -96,11 +105,38 @@ class QuarantineList:
         return list(self._records)
 
 
+class _Seal:
+    """Tells the lines of one run, and their order, from all else that a file may hold."""
+
+    _BEFORE: Final = b', "seal": "'
+    _BEHIND: Final = b'"}\n'
+    _DIGITS: Final = 32
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+
+    def sealed(self, number: int, record: bytes) -> bytes:
+        """The line for a JSON object."""
+        return record[:-1] + self._BEFORE + self._of(number, record) + self._BEHIND
+
+    def opened(self, number: int, line: bytes) -> bytes | None:
+        """The JSON object, if it is this line that was sealed; else ``None``."""
+        behind = len(line) - len(self._BEHIND)
+        seal = line[behind - self._DIGITS : behind]
+        record = line[: max(0, behind - self._DIGITS - len(self._BEFORE))] + b"}"
+        return record if hmac.compare_digest(seal, self._of(number, record)) else None
+
+    def _of(self, number: int, record: bytes) -> bytes:
+        numbered = number.to_bytes(8, "big") + record
+        digest = hashlib.blake2b(numbered, key=self._key, digest_size=self._DIGITS // 2)
+        return digest.hexdigest().encode("ascii")
+
+
 class QuarantineFile:
     """Records in a file, of which nothing stays in memory.
 
-    A record is written when its item is skipped, and the file is closed again, so that what is
-    there survives whatever happens next.
+    A record is written when its item is skipped, at once and in one piece, and the file is closed
+    again, so that what is there survives whatever happens next, and others may write to it, too.
 
     Args:
         path: the file. Records are added to what is in it.
@@ -111,25 +147,66 @@ class QuarantineFile:
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
-        self._lock = threading.Lock()  # lines are written one at a time
+        self._lock = threading.Lock()  # lines are written one at a time, and counted
+        self._seal = _Seal()
+        self._count = 0
         try:
-            with self.path.open("ab") as file:
+            with self.path.open("a+b") as file:
                 self._start = file.tell()
+                file.seek(max(0, self._start - 1))
+                self._is_torn = file.read(1) not in (b"", b"\n")  # the last line there has no end
         except OSError as error:
             raise InvalidArgumentError(
                 f"quarantine: got {str(path)!r}, which cannot be written to: {error}"
             ) from error
 
     def add(self, record: Quarantined) -> None:
-        line = json.dumps(_as_json(record)).encode("ascii") + b"\n"
-        with self._lock, self.path.open("ab") as file:
-            file.write(line)
+        """Write one more.
+
+        Raises:
+            OSError: the file cannot be written to, or not all of the record.
+        """
+        text = json.dumps(_as_json(record)).encode("ascii")
+        # Without a buffer: what is appended in one call is not mixed with what others append.
+        with self._lock, self.path.open("ab", buffering=0) as file:
+            line = b"\n" * self._is_torn + self._seal.sealed(self._count, text)
+            self._is_torn = True
+            written = file.write(line)
+            if written != len(line):
+                raise OSError(errno.EIO, f"{written} of {len(line)} bytes written", str(self.path))
+            self._is_torn = False
+            self._count += 1
 
     def records(self) -> list[Quarantined]:
-        """All that this run has written; an item that is no more than described is its repr."""
+        """All that this run has written; an item that is no more than described is its repr.
+
+        Raises:
+            OSError: the file cannot be read.
+            DataLossError: it does not have them any more.
+        """
+        with self._lock:
+            count = self._count
+        found: list[Quarantined] = []
+        path = str(self.path)
         with self.path.open("rb") as file:
             file.seek(self._start)
-            return [_record(line, trusted=True) for line in _lines(file, str(self.path))]
+            for text in file:
+                own = self._seal.opened(len(found), text)
+                if own is not None:
+                    line = _Line(path, len(found) + 1, 0, json.loads(own))
+                    found.append(_record(line, trusted=True))
+                if len(found) == count:
+                    break
+            offset = file.tell()
+        if len(found) < count:
+            raise DataLossError(
+                f"{path}: {count - len(found)} of {counted(count, 'record')} of this run are gone:"
+                " the file was changed",
+                path=path,
+                offset=offset,
+                fault="lost records",
+            )
+        return found
 
 
 class QuarantinedItems(Source[Any]):
@@ -235,17 +312,20 @@ class _Line(NamedTuple):
 
 
 def _lines(file: BinaryIO, path: str) -> Iterator[_Line]:
-    offset = file.tell()
+    offset = 0
     for number, text in enumerate(file, 1):
         line = _Line(path, number, offset, {})
+        offset += len(text)
+        if text == b"\n":
+            continue  # which ended a line that another run had left without an end
         try:
             fields = json.loads(text)
         except ValueError as error:
             raise line.damaged(error) from None
         if not isinstance(fields, dict):
             raise line.damaged(f"expected an object, not {fields!r}")
+        fields.pop("seal", None)
         yield line._replace(fields=fields)
-        offset += len(text)
 
 
 def _record(line: _Line, *, trusted: bool, replay: bool = False) -> Quarantined:

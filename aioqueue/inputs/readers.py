@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import IO, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.inputs.checks import checked_count
+from aioqueue.checks import checked_count
 from aioqueue.inputs.compression import checked_compression
 from aioqueue.inputs.files import (
     FilePath,

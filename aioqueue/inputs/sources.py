@@ -17,7 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.checks import checked_flag, is_int
+from aioqueue.checks import checked_flag, is_int
 from aioqueue.inputs.reading import ReadAhead
 from aioqueue.inputs.shuffling import indices
 

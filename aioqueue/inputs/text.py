@@ -5,12 +5,14 @@ from __future__ import annotations
 import codecs
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import IO, Any, Final, NamedTuple, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.inputs.checks import checked_count, counted, is_int
+from aioqueue.checks import checked_count, counted, is_int
 from aioqueue.inputs.files import StorageOptions
 from aioqueue.inputs.readers import Paths, Reader, Run
 
@@ -18,6 +20,9 @@ __all__ = ("read_csv", "read_lines")
 
 _BLOCK: Final = 2**16
 _AHEAD: Final = 4096
+_OBJECT: Final = np.dtype(object)
+_PARSED: Final = "biufcSUOmM"
+"""The kinds of dtypes that a field of text can be."""
 
 
 @overload
@@ -101,7 +106,8 @@ def read_csv(
     """The rows of text tables, parsed by NumPy.
 
     Every line that is not blank is a row: a quoted field may have delimiters in it, but no newline.
-    Keys are ``path:number`` of the line, from 1; header lines count.
+    A line is blank if there is nothing in it but spaces, none of which is the delimiter. Keys are
+    ``path:number`` of the line, from 1; header lines count.
 
     Where columns have names, each file's last header line says them.
 
@@ -109,7 +115,8 @@ def read_csv(
         paths: one path or URL, a source of them such as `files`, or any iterable of them.
         dtypes: of the columns, which decides what a row is. One dtype for all: an array. A list or
             tuple with one for each column: a tuple of NumPy scalars. A dict of them by column name:
-            a dict of NumPy scalars. ``str`` gives strings.
+            a dict of NumPy scalars. ``str`` and ``bytes`` give strings of any length: the text, or
+            the bytes that stand in the file. Each column has a number, a string or a time.
         columns: which to use, in which order: numbers from 0, or names. ``None`` for all of them
             (those named, if ``dtypes`` is a dict).
         delimiter: what stands between fields: one character.
@@ -121,8 +128,9 @@ def read_csv(
 
     Returns:
         A reader of rows. Going through it raises `DataLossError`, with the line's number in its
-        message, where a field is missing or does not fit its dtype, and `OSError` for a file that
-        cannot be read.
+        message, where a field is missing or does not fit its dtype: a string that is too long, a
+        number that is too large, or no int, a time that is more exact than the dtype. `OSError` for
+        a file that cannot be read.
 
     Raises:
         InvalidArgumentError: an argument is wrong.
@@ -134,16 +142,16 @@ def read_csv(
             f"quotechar: got {quotechar!r}; expected one character that is not the delimiter,"
             " or None"
         )
-    table = _Table(dtypes, columns, delimiter, quotechar)
+    if encoding is None:
+        raise InvalidArgumentError("encoding: got None; expected the encoding of the files")
+    decoder = _decoder(encoding, "strict")
+    table = _Table(dtypes, columns, delimiter, quotechar, decoder.encoding if decoder else "")
     skip = checked_count(skip_header_lines, "skip_header_lines")
     if table.named and not skip:
         raise InvalidArgumentError(
             "skip_header_lines: got 0 for columns with names; expected the number of header lines,"
             " the last of which says the names"
         )
-    if encoding is None:
-        raise InvalidArgumentError("encoding: got None; expected the encoding of the files")
-    decoder = _decoder(encoding, "strict")
 
     def cut(stream: IO[bytes], path: str) -> Iterator[Run[Any]]:
         return table.runs(_blocks(stream, path, decoder), path, skip)
@@ -282,9 +290,12 @@ def _split(data: Any, end: Any, before_end: Any) -> list[Any]:
 class _Table:
     """How lines become rows."""
 
-    def __init__(self, dtypes: Any, columns: Any, delimiter: str, quotechar: str | None) -> None:
+    def __init__(
+        self, dtypes: Any, columns: Any, delimiter: str, quotechar: str | None, encoding: str
+    ) -> None:
         self._delimiter = delimiter
         self._quotechar = quotechar
+        self._encoding = encoding
         self._keys = list(dtypes) if isinstance(dtypes, Mapping) else None
         if self._keys is not None:
             if columns is not None:
@@ -301,10 +312,13 @@ class _Table:
             raise InvalidArgumentError(
                 f"dtypes: got {dtypes!r}; expected one dtype, or one for each column"
             )
-        if self._uniform:
-            self._dtype = _dtype(dtypes)
-        else:
-            self._dtype = np.dtype([(f"f{at}", _dtype(dtype)) for at, dtype in enumerate(dtypes)])
+        self._dtypes = [_dtype(dtype) for dtype in ([dtypes] if self._uniform else dtypes)]
+        parsed = [_parsed_dtype(dtype) for dtype in self._dtypes]
+        self._dtype = (
+            parsed[0]
+            if self._uniform
+            else np.dtype([(f"f{at}", dtype) for at, dtype in enumerate(parsed)])
+        )
 
     def runs(self, blocks: Iterator[_Block], path: str, skip: int) -> Iterator[Run[Any]]:
         """The rows of a file."""
@@ -313,7 +327,7 @@ class _Table:
         for block in blocks:
             if self.named and columns is None and skip < block.first + len(block.lines):
                 columns = self._located(block, skip, path)
-            numbers, lines = _without_blanks(*block.after(skip))
+            numbers, lines = _without_blanks(*block.after(skip), self._delimiter)
             try:
                 rows = self._rows(lines, columns, width)
             except ValueError:
@@ -334,26 +348,45 @@ class _Table:
         quote = self._quotechar
         if quote is not None and any(line.count(quote) % 2 for line in lines):
             raise ValueError("a quoted field has no end")  # NumPy would look for it in later lines
-        parsed = np.loadtxt(
-            lines,
-            self._dtype,
-            comments=None,
-            delimiter=self._delimiter,
-            quotechar=quote,
-            usecols=columns,
-            ndmin=2 if self._uniform else 1,
-        )
+        parsed = self._parsed(lines, columns, self._dtype)
+        if len(parsed) != len(lines):
+            raise ValueError("it is no row")
         if self._uniform:
             if width is not None and parsed.shape[1] != width:
                 has = counted(parsed.shape[1], "column")
                 raise ValueError(f"it has {has}, and lines above have {width}")
-            return list(parsed)
-        assert self._dtype.names is not None
-        rows = list(zip(*[parsed[name] for name in self._dtype.names], strict=True))
+            fields = _Fields(parsed, lambda: self._parsed(lines, columns, _OBJECT), columns)
+            return list(fields.kept_as(self._dtypes[0], self._encoding))
+        rows = list(zip(*self._kept(parsed, lines, columns), strict=True))
         return (
             rows
             if self._keys is None
             else [dict(zip(self._keys, row, strict=True)) for row in rows]
+        )
+
+    def _kept(self, parsed: NDArray[Any], lines: list[str], columns: Any) -> Iterator[NDArray[Any]]:
+        """The columns of lines, each as its dtype."""
+        texts: list[NDArray[Any]] = []  # of all columns, if one needs to be looked at
+
+        def texts_of(at: int) -> NDArray[Any]:
+            if not texts:
+                texts.append(self._parsed(lines, columns, _OBJECT))
+            return texts[0][:, at : at + 1]
+
+        for at, dtype in enumerate(self._dtypes):
+            places = (at,) if columns is None else (columns[at],)
+            fields = _Fields(parsed[f"f{at}"][:, None], partial(texts_of, at), places)
+            yield fields.kept_as(dtype, self._encoding)[:, 0]
+
+    def _parsed(self, lines: list[str], columns: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+        return np.loadtxt(
+            lines,
+            dtype,
+            comments=None,
+            delimiter=self._delimiter,
+            quotechar=self._quotechar,
+            usecols=columns,
+            ndmin=1 if dtype.names else 2,
         )
 
     def _one_by_one(
@@ -386,6 +419,65 @@ class _Table:
         return [names.index(name) for name in self._columns]
 
 
+def _parsed_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """What NumPy is told to parse: it would cut strings to length, and knows no encoding."""
+    return _OBJECT if dtype.kind in "SU" else dtype
+
+
+class _Fields(NamedTuple):
+    """Fields that NumPy has parsed, which may have lost something on the way."""
+
+    values: NDArray[Any]
+    """Of shape (lines, columns)."""
+    texts: Callable[[], NDArray[Any]]
+    """Parses them again: as they stand in the lines."""
+    places: Sequence[int] | None
+    """Which columns of the file they are, from 0; ``None`` for all."""
+
+    def kept_as(self, dtype: np.dtype[Any], encoding: str) -> NDArray[Any]:
+        """The values as a dtype, none of them changed by it.
+
+        Raises:
+            ValueError: one of them is, as it says.
+        """
+        values = self.values
+        if dtype.kind == "S":
+            values = np.frompyfunc(lambda text: text.encode(encoding), 1, 1)(values)
+        if dtype.kind in "SU":
+            if not dtype.itemsize:
+                return values
+            made = values.astype(dtype)
+            self._check(made.astype(object) != values, dtype)
+            return made
+        if dtype.kind in "fc" and np.isinf(values).any():
+            named = np.frompyfunc(lambda text: "inf" in text.lower(), 1, 1)(self.texts())
+            self._check(np.isinf(values) & ~named.astype(bool), dtype)
+        elif dtype.kind in "bm":
+            # A bool would be any int but 0, and a timedelta at most the largest.
+            numbers = values.astype("int64").astype(object)
+            self._check(np.frompyfunc(_differs, 2, 1)(numbers, self.texts()).astype(bool), dtype)
+        elif dtype.kind == "M":
+            exact = self.texts().astype("M8")
+            same = (values.astype(exact.dtype) == exact) | (np.isnat(values) & np.isnat(exact))
+            self._check(~same, dtype)
+        return values
+
+    def _check(self, lost: NDArray[np.bool_], dtype: np.dtype[Any]) -> None:
+        if lost.any():
+            line, column = np.argwhere(lost)[0]
+            place = column if self.places is None else self.places[column]
+            raise ValueError(
+                f"{self.texts()[line, column]!r} does not fit {dtype} in column {place + 1}"
+            )
+
+
+def _differs(number: int, text: str) -> bool:
+    try:
+        return int(text) != number
+    except ValueError:
+        return False  # not a time
+
+
 def _damaged(path: str, block: _Block, number: int, fault: str) -> DataLossError:
     # NumPy counts the lines that it was given, of which there was one.
     fault = fault.replace(" at row 0,", " in").replace(" at row 1;", ";").rstrip(".")
@@ -394,9 +486,18 @@ def _damaged(path: str, block: _Block, number: int, fault: str) -> DataLossError
     )
 
 
-def _without_blanks(numbers: Sequence[int], lines: list[str]) -> tuple[Sequence[int], list[str]]:
-    """Leave out blank lines, which NumPy would, without telling which."""
-    blank = [at for at, line in enumerate(lines) if not line or line.isspace()]
+def _without_blanks(
+    numbers: Sequence[int], lines: list[str], delimiter: str
+) -> tuple[Sequence[int], list[str]]:
+    """Leave out blank lines, which NumPy would, without telling which.
+
+    Empty fields between delimiters are fields, though the delimiters may be spaces.
+    """
+    blank = [
+        at
+        for at, line in enumerate(lines)
+        if not line or (line.isspace() and delimiter not in line)
+    ]
     if not blank:
         return numbers, lines
     left = sorted(set(range(len(lines))) - set(blank))
@@ -425,6 +526,8 @@ def _dtype(dtype: Any) -> np.dtype[Any]:
         raise InvalidArgumentError(
             f"dtypes: got {dtype!r}; expected what numpy.dtype accepts"
         ) from error
-    if found.kind == "U" and not found.itemsize:
-        return np.dtype(object)  # strings of any length
+    if found.kind not in _PARSED:
+        raise InvalidArgumentError(
+            f"dtypes: got {dtype!r}; expected that of a number, a string or a time for each column"
+        )
     return found

@@ -8,6 +8,7 @@ fills what a coroutine empties.
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import weakref
 from contextlib import suppress
@@ -24,6 +25,7 @@ from aioqueue.attempts import (
     Statistics,
     Take,
 )
+from aioqueue.checks import checked_count, checked_flag, checked_seconds, is_int
 from aioqueue.copying import Copier
 from aioqueue.elements import Columns, Component, Spec
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
@@ -305,10 +307,7 @@ class QueueFace:
         """
         if cause is not None and not isinstance(cause, BaseException):
             raise InvalidArgumentError(f"cause: got {cause!r}; expected an exception or None")
-        if not isinstance(cancel_pending_enqueues, bool):
-            raise InvalidArgumentError(
-                f"cancel_pending_enqueues: got {cancel_pending_enqueues!r}; expected a bool"
-            )
+        checked_flag(cancel_pending_enqueues, "cancel_pending_enqueues")
         if self._core.lanes and not self._machine.is_entered_here():
             self._core.reap()  # what the dead hold would keep the end from being told
         try:
@@ -404,27 +403,12 @@ def checked_capacity(capacity: Any) -> int | None:
     """Check a capacity: a positive int, or ``None`` for no bound."""
     if capacity is None:
         return None
-    if not _is_int(capacity) or capacity < 1:
+    if not is_int(capacity) or capacity < 1:
         raise InvalidArgumentError(
             f"capacity: got {capacity!r}; expected an int >= 1, or None for no bound"
         )
+    if capacity > sys.maxsize:  # no list or array is as long
+        raise InvalidArgumentError(
+            f"capacity: got {capacity!r}; expected at most {sys.maxsize}, or None for no bound"
+        )
     return int(capacity)
-
-
-def checked_count(n: Any, what: str) -> int:
-    """Check a number of elements: an int >= 0."""
-    if not _is_int(n) or n < 0:
-        raise InvalidArgumentError(f"{what}: got {n!r}; expected an int >= 0")
-    return int(n)
-
-
-def checked_seconds(seconds: Any, what: str) -> float:
-    """Check a duration: a number of seconds, >= 0."""
-    is_number = isinstance(seconds, int | float | np.integer | np.floating)
-    if not is_number or isinstance(seconds, bool) or not seconds >= 0:
-        raise InvalidArgumentError(f"{what}: got {seconds!r}; expected a number of seconds >= 0")
-    return float(min(seconds, threading.TIMEOUT_MAX))
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)

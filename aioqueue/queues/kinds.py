@@ -196,7 +196,7 @@ def _priority_spec(dtypes: Any, shapes: Any, names: Any) -> Spec:
     all_shapes = None
     if payload.batchable:
         all_shapes = [(), *(component.shape for component in payload.components)]
-    return ElementSpec(["int64", *listed], all_shapes, names)
+    return ElementSpec(["int64", *listed], all_shapes, names, priority=True)
 
 
 def _is_typed(spec: Spec) -> bool:

@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from aioqueue.attempts import Attempt, Lane
-from aioqueue.errors import InvalidArgumentError, counted
+from aioqueue.checks import checked_seconds
+from aioqueue.errors import counted
 from aioqueue.locks import guarded
 from aioqueue.waiting.base import tell
 
@@ -84,12 +85,8 @@ class CancelScope:
     """
 
     def __init__(self, timeout: float | None = None) -> None:
-        if timeout is not None and (
-            isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0
-        ):
-            raise InvalidArgumentError(
-                f"timeout: got {timeout!r}; expected a number of seconds >= 0, or None"
-            )
+        if timeout is not None:
+            timeout = checked_seconds(timeout, "timeout", otherwise=", or None")
         self._deadline = None if timeout is None else perf_counter() + timeout
         self._lock = threading.RLock()  # guards all below; a signal handler may cancel
         self._cancelled = False

@@ -14,6 +14,7 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError, QueueState, sync
 from aioqueue.inputs.batching import BatchStatistics, batch, shuffle_batch
+from aioqueue.inputs.collating import Collator
 from aioqueue.inputs.sources import numbers
 from aioqueue.inputs.streams import AsyncBatchStream, BatchStream
 from tests.inputs.pipelines import StreamEndedError, coordinated, failures_of, joined, rest, take
@@ -232,6 +233,19 @@ class TestExamples:
             ([()], "at least one component"),
             ([np.zeros(1), "a"], "component 0: got a value of shape []"),
             ([np.ma.array([1], mask=True)], "component 0: got a masked array"),
+            ([[np.ma.array([1], mask=True)]], "component 0: got a masked array"),
+            ([[1, 2], [1, np.ma.masked]], "component 0: got a masked array"),
+            ([1.0, np.ma.masked], "component 0: got a masked array"),
+            ([np.zeros(1), [np.ma.array(1.0, mask=True)]], "component 0: got a masked array"),
+            ([np.int8(1), 300], "component 0: got 300, outside -128 to 127; expected int8"),
+            (
+                [np.array([1, 2], "int8"), [300, 1]],
+                "got [300, 1], outside -128 to 127; expected int8",
+            ),
+            ([np.uint8(1), -1], "component 0: got -1, outside 0 to 255; expected uint8"),
+            ([np.float32(1), 1e39], "component 0: got 1e+39, outside -3.4028"),
+            ([np.array([1], "float32"), [1e39]], "component 0: got [1e+39], outside -3.4028"),
+            ([np.complex64(1), 1e300j], "component 0: got 1e+300j, outside -3.4028"),
             ([[[1], [1, 2]]], "component 0: got [[1], [1, 2]], which NumPy cannot make an"),
         ],
     )
@@ -243,6 +257,41 @@ class TestExamples:
         assert len(raised.value.exceptions) == 1
         assert isinstance(raised.value.exceptions[0], InvalidArgumentError)
         assert message in str(raised.value.exceptions[0])
+
+    @pytest.mark.parametrize("pad", [False, True])
+    def test_values_fit_or_not_as_in_a_queue(self, pad: bool) -> None:
+        """Whatever the first example says: later ones go by the rule of a queue with its dtype."""
+        ones = [np.dtype(code).type(1) for code in "?bBhHiIqQefdFD"]
+        values: list[Any] = [
+            *(True, 1, -1, 5, 300, -300, 2**31, 2**63, 2**64, 2**70, 10**39, 10**400),
+            *(0.5, 70_000.0, 1e39, float("inf"), -float("inf"), 1e300j, 1 + 1j, complex("inf")),
+            *ones,
+            *map(np.asarray, ones),
+            np.int64(300),
+            np.float64(1e39),
+            np.uint64(2**63),
+            "a",
+            b"a",
+            None,
+            np.datetime64("2024-01-01"),
+        ]
+        for first in ones:
+            for value in values:
+                for scalar, given in ((True, value), (False, [value]), (False, [first, value])):
+                    start = first if scalar else np.asarray([first] * len(given))
+                    queue = sync.FIFOQueue(1, start.dtype, np.shape(start))
+                    with np.errstate(all="ignore"):
+                        try:
+                            queue.enqueue(given)
+                            expected = queue.dequeue()
+                        except InvalidArgumentError:
+                            expected = None
+                        try:
+                            made = Collator(pad=pad)([start, given])[1]
+                        except InvalidArgumentError:
+                            made = None
+                    assert (made is None) == (expected is None), (start, given)
+                    assert made is None or np.array_equal(made, expected), (start, given)
 
     async def test_typed_examples_are_refused_where_they_are_made(self, world: World) -> None:
         with pytest.raises(ExceptionGroup) as raised:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import pickle
+import subprocess
+import sys
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,7 @@ import pytest
 from aioqueue import DataLossError, InvalidArgumentError, sync
 from aioqueue.inputs.policies import FailurePolicy, Retry
 from aioqueue.inputs.prepare import PrepareRunner, prepare
-from aioqueue.inputs.quarantine import Quarantined, read_quarantine
+from aioqueue.inputs.quarantine import Quarantined, QuarantineFile, read_quarantine
 from aioqueue.inputs.sources import Entry, Source, items, numbers
 from tests.inputs.functions import noise, refuses_thirteens
 from tests.inputs.preparing import Runner, drained, failures_of, in_loop, prepared
@@ -295,6 +299,28 @@ ITEMS: dict[str, Any] = {
 AS_JSON = ("a path", "a number", "a list")
 
 
+def refuse(item: Any) -> Any:
+    raise ValueError("all are bad")
+
+
+class Hostile:
+    """Its pickle runs code: a failure of the test, here."""
+
+    def __reduce__(self) -> Any:
+        return pytest.fail, ("something was unpickled that the run has not written",)
+
+
+APPENDING = """
+import sys
+from aioqueue.inputs.quarantine import Quarantined, QuarantineFile
+file = QuarantineFile(sys.argv[1])
+for number in range(100):
+    file.add(Quarantined("y" * 5_000, 0, number, "", "", 1, 0))
+assert [record.index for record in file.records()] == list(range(100))
+print(len(file.records()))
+"""
+
+
 class TestFile:
     def run(self, source: Any, path: Path, **options: Any) -> PrepareRunner:
         """Write all items of a source to a quarantine."""
@@ -378,6 +404,107 @@ class TestFile:
         runner = prepare(["1 +"], eval, into=queue, on_error="skip")
         drained(queue, runner)
         assert runner.quarantine[0].error == "SyntaxError: invalid syntax"
+
+    def test_two_runs_share_a_file(self, tmp_path: Path) -> None:
+        """Each sees its own records, and a replay those of all."""
+        path = tmp_path / "bad.jsonl"
+        queues = [sync.FIFOQueue(8) for _ in range(2)]
+        runners = [
+            prepare(source, refuse, into=queue, on_error="skip", quarantine=path, workers=1, seed=1)
+            for source, queue in zip((range(30), [b"x", b"y"] * 10), queues, strict=True)
+        ]
+        with sync.Coordinator() as coord:
+            for runner in runners:
+                coord.start(runner)
+            for queue in queues:
+                assert list(queue) == []
+        assert [record.item for record in runners[0].quarantine] == list(range(30))
+        assert [record.item for record in runners[1].quarantine] == [b"x", b"y"] * 10
+        assert len(read_quarantine(path, trusted=True)) == 50
+
+    def test_nothing_is_unpickled_that_the_run_has_not_written(self, tmp_path: Path) -> None:
+        """Not what others append, nor lines of its own that somebody has changed or moved."""
+        path = tmp_path / "bad.jsonl"
+        runner = self.run([b"one", b"two"], path)
+        own = path.read_bytes()
+        hostile = base64.b64encode(pickle.dumps(Hostile())).decode("ascii")
+        for line in own.splitlines(keepends=True):
+            fields = json.loads(line)
+            fields["pickle"] = hostile
+            line = json.dumps(fields).encode("ascii") + b"\n"
+            for content in (own + line, own + line * 3 + own, line + own, own + b"\n[]\n{"):
+                path.write_bytes(content)
+                assert [record.item for record in runner.quarantine] == [b"one", b"two"]
+            path.write_bytes(own.replace(own.splitlines(keepends=True)[1], line))
+            with pytest.raises(DataLossError, match="1 of 2 records of this run are gone"):
+                _ = runner.quarantine
+
+    def test_records_that_are_gone_are_told(self, tmp_path: Path) -> None:
+        path = tmp_path / "bad.jsonl"
+        runner = self.run([1, 2, 3], path)
+        lines = path.read_bytes().splitlines(keepends=True)
+        for left in (lines[:2], lines[1:], [lines[1], lines[0], lines[2]], [b"".join(lines)[:-1]]):
+            path.write_bytes(b"".join(left))
+            with pytest.raises(DataLossError, match=r"of 3 records of this run are gone") as caught:
+                _ = runner.quarantine
+            assert caught.value.path == str(path)
+        path.unlink()
+        with pytest.raises(FileNotFoundError):
+            _ = runner.quarantine
+
+    def test_a_line_that_somebody_else_has_left_torn(self, tmp_path: Path) -> None:
+        """It stays the only one that is lost, and it is told."""
+        path = tmp_path / "bad.jsonl"
+        self.run(["a"], path, seed=1)
+        whole = path.read_bytes()
+        path.write_bytes(whole + whole[:20])
+        with pytest.raises(DataLossError, match=f"{path}:2: no record") as caught:
+            read_quarantine(path)
+        assert caught.value.offset == len(whole)
+        runner = self.run(["b"], path, seed=1)
+        assert [record.item for record in runner.quarantine] == ["b"]
+        with pytest.raises(DataLossError, match=f"{path}:2: no record"):
+            read_quarantine(path)
+        path.write_bytes(path.read_bytes().replace(whole[:20] + b"\n", b"\n"))
+        assert list(read_quarantine(path)) == ["a", "b"]
+
+    def test_lines_of_many_writers_are_not_mixed(self, tmp_path: Path) -> None:
+        """Of threads, and of other processes, all of which write at the same time."""
+        path = tmp_path / "bad.jsonl"
+        command = [sys.executable, "-c", APPENDING, str(path)]
+        processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
+        files = [QuarantineFile(path) for _ in range(2)]
+
+        def add(number: int) -> None:
+            for _ in range(50):
+                files[number % 2].add(Quarantined("x" * 5_000, 0, number, "", "", 1, 0))
+
+        threads = [threading.Thread(target=add, args=[number]) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for process in processes:
+            assert process.communicate(timeout=50)[0].split() == [b"100"]
+        assert [len(file.records()) for file in files] == [100, 100]
+        assert {record.index for record in files[0].records()} == {0, 2}
+        again = read_quarantine(path)
+        assert len(again) == 400
+        assert set(again) == {"x" * 5_000, "y" * 5_000}
+
+    def test_nothing_of_what_is_written_stays_in_memory(self, tmp_path: Path) -> None:
+        file = QuarantineFile(tmp_path / "bad.jsonl")
+        record = Quarantined("x" * 100, 0, 0, "", "", 1, 0)
+        tracemalloc.start()
+        try:
+            for _ in range(10):
+                file.add(record)
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(2_000):
+                file.add(record)
+            assert tracemalloc.get_traced_memory()[0] - before < 2_000
+        finally:
+            tracemalloc.stop()
 
     def test_an_empty_file(self, tmp_path: Path) -> None:
         path = tmp_path / "bad.jsonl"

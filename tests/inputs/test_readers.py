@@ -8,7 +8,6 @@ import importlib.util
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,7 +20,7 @@ from aioqueue import DataLossError, InvalidArgumentError, sync
 from aioqueue.inputs.files import files
 from aioqueue.inputs.readers import Reader, Run, read_records, read_whole_files
 from aioqueue.inputs.sources import items
-from aioqueue.inputs.text import read_csv, read_lines
+from aioqueue.inputs.text import read_lines
 from tests.worlds import TaskWorld, spin_until
 
 properties = settings(derandomize=True, deadline=None, max_examples=60)
@@ -243,118 +242,6 @@ class TestWholeFiles:
         paths = [write(b"a\x00b", "one"), write(b"", "two")]
         assert list(read_whole_files(paths)) == [b"a\x00b", b""]
         assert list(read_whole_files(paths).with_keys())[1] == (paths[1], b"")
-
-
-class TestCsv:
-    def test_one_dtype_makes_arrays(self, write: Write) -> None:
-        rows = list(read_csv(write("1,2\n3,4\n"), "float32"))
-        assert [row.tolist() for row in rows] == [[1, 2], [3, 4]]
-        assert {row.dtype for row in rows} == {np.dtype("float32")}
-
-    def test_several_make_tuples(self, write: Write) -> None:
-        rows = list(read_csv(write("1,0.5,cat\n2,1.5,dog\n"), ["int64", "float32", str]))
-        assert rows == [(1, 0.5, "cat"), (2, 1.5, "dog")]
-        assert [type(value) for value in rows[0]] == [np.int64, np.float32, str]
-
-    def test_names_make_dicts(self, write: Write) -> None:
-        path = write("made by hand\nid, size ,kind\n1,0.5,cat\n2,1.5,dog\n")
-        reader = read_csv(path, {"kind": str, "id": "int32"}, skip_header_lines=2)
-        assert list(reader) == [{"kind": "cat", "id": 1}, {"kind": "dog", "id": 2}]
-
-    def test_columns_can_be_chosen(self, write: Write) -> None:
-        path = write("a,b,c\n1,2,x\n3,4,y\n")
-        by_number = read_csv(path, "int64", columns=[1, 0], skip_header_lines=1)
-        by_name = read_csv(path, "int64", columns=["b", "a"], skip_header_lines=1)
-        assert [row.tolist() for row in by_number] == [[2, 1], [4, 3]]
-        assert [row.tolist() for row in by_name] == [[2, 1], [4, 3]]
-
-    def test_each_file_has_its_own_header(self, write: Write) -> None:
-        paths = [write("a,b\n1,2\n", "one"), write("b,a\n2,1\n", "two"), write("", "empty")]
-        reader = read_csv(paths, {"a": int, "b": int}, skip_header_lines=1)
-        assert list(reader) == [{"a": 1, "b": 2}] * 2
-
-    def test_blank_lines_are_no_rows_but_count(self, write: Write) -> None:
-        path = write("1\n\n  \r\n2\r\n\n")
-        pairs = [(key, row.tolist()) for key, row in read_csv(path, int).with_keys()]
-        assert pairs == [(f"{path}:1", [1]), (f"{path}:4", [2])]
-
-    def test_fields_can_be_quoted(self, write: Write) -> None:
-        path = write('"a,b",1\n"say ""hi""",2\n')
-        assert list(read_csv(path, [str, int])) == [("a,b", 1), ('say "hi"', 2)]
-        assert list(read_csv(write("'a;b';1"), [str, int], delimiter=";", quotechar="'")) == [
-            ("a;b", 1)
-        ]
-        assert list(read_csv(write('a",1'), [str, int], quotechar=None)) == [('a"', 1)]
-
-    def test_a_hash_is_no_comment(self, write: Write) -> None:
-        assert list(read_csv(write("#a,1\n"), [str, int])) == [("#a", 1)]
-
-    def test_of_many_blocks(self, write: Write) -> None:
-        path = write("x,y\n" + "".join(f"{n},{n}.5\n" for n in range(20_000)))
-        rows = list(read_csv(path, ["int64", "float64"], skip_header_lines=1))
-        assert rows == [(n, n + 0.5) for n in range(20_000)]
-
-    @pytest.mark.parametrize(
-        ("line", "fault"),
-        [
-            ("x,2", "could not convert string 'x' to int64 in column 1"),
-            (",2", "could not convert string '' to int64 in column 1"),
-            ("1", "requires 2 columns but 1 were found"),
-            ("1,2,3", "requires 2 columns but 3 were found"),
-            ('"1,2', "a quoted field has no end"),
-        ],
-    )
-    def test_a_line_that_does_not_fit_is_data_loss(
-        self, line: str, fault: str, write: Write
-    ) -> None:
-        path = write(f"h\r\n\n1,1\r\n2,2\r\n{line}\n3,3\n")
-        read = []
-        with pytest.raises(DataLossError, match=f"{path}: line 5: .*{fault}") as caught:
-            for row in read_csv(path, ["int64", "int64"], skip_header_lines=1):
-                read.append(row)  # noqa: PERF402  # what was read before the failure
-        assert read == [(1, 1), (2, 2)]
-        assert (caught.value.path, caught.value.offset) == (path, 14)
-
-    def test_rows_of_one_array_must_have_one_width(self, write: Write) -> None:
-        path = write("1,2\n" * 30_000 + "1,2,3\n" * 30_000)
-        reader = iter(read_csv(path, "int64"))
-        assert len(list(islice(reader, 30_000))) == 30_000
-        with pytest.raises(DataLossError, match=r"line 30001: it has 3 columns, .* above have 2"):
-            next(reader)
-
-    def test_a_column_that_is_missing_is_data_loss(self, write: Write) -> None:
-        path = write("title\na,b\n1,2\n")
-        with pytest.raises(DataLossError, match=r"line 2: no column 'c' among \['a', 'b'\]") as e:
-            list(read_csv(path, {"c": int}, skip_header_lines=2))
-        assert e.value.offset == 6
-
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            ({"dtypes": "no such"}, "dtypes: got 'no such'"),
-            ({"dtypes": None}, "dtypes: got None"),
-            ({"dtypes": []}, r"dtypes: got \[\]"),
-            ({"dtypes": ["int64", None]}, "dtypes: got None"),
-            ({"dtypes": ["int64"], "columns": [0, 1]}, "dtypes: .* each column"),
-            ({"dtypes": {"a": int}, "columns": ["a"]}, "columns: got .* dict"),
-            ({"dtypes": {}}, "columns|dtypes"),
-            ({"columns": []}, r"columns: got \[\]"),
-            ({"columns": [-1]}, "columns"),
-            ({"columns": [0, "a"]}, "columns"),
-            ({"columns": "ab"}, "columns"),
-            ({"columns": ["a"]}, "skip_header_lines: got 0 for columns with names"),
-            ({"delimiter": ""}, "delimiter: got ''"),
-            ({"delimiter": ", "}, "delimiter"),
-            ({"delimiter": None}, "delimiter"),
-            ({"delimiter": "\n"}, "delimiter"),
-            ({"quotechar": "ab"}, "quotechar"),
-            ({"quotechar": ","}, "quotechar: got ',';"),
-            ({"encoding": None}, "encoding: got None"),
-        ],
-    )
-    def test_wrong_arguments_are_named(self, arguments: dict[str, Any], message: str) -> None:
-        with pytest.raises(InvalidArgumentError, match=message):
-            read_csv("a", **{"dtypes": "int64", **arguments})
 
 
 class TestPaths:

@@ -1,0 +1,218 @@
+"""Whoever takes seconds takes the same ones: a table of all public arguments that do."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aioqueue
+from aioqueue import InvalidArgumentError, inputs, sync
+from aioqueue.checks import checked_count, checked_flag, checked_grace, checked_seconds, is_int
+
+NUMBERS = [
+    0,
+    1,
+    0.5,
+    10**400,
+    float("inf"),
+    np.int8(1),
+    np.uint64(2**64 - 1),
+    np.float16(1),
+    np.float32(0.25),
+    np.float64(1),
+    np.longdouble(1),
+]
+NEGATIVE = [-1, -0.001, -(10**400), float("-inf"), np.int8(-1), np.float16(-1), np.float32(-0.5)]
+NO_NUMBERS = [
+    True,
+    np.True_,
+    float("nan"),
+    np.float32("nan"),
+    "1",
+    b"1",
+    1j,
+    [1],
+    np.array(1.0),
+    Decimal(1),
+    timedelta(seconds=1),
+    np.timedelta64(1, "s"),
+    object(),
+]
+
+
+def filled() -> sync.FIFOQueue:
+    queue = sync.FIFOQueue(9)
+    queue.enqueue_many(range(4))
+    return queue
+
+
+def closed() -> sync.FIFOQueue:
+    queue = sync.FIFOQueue(9)
+    queue.close()
+    return queue
+
+
+def stopped() -> sync.Coordinator:
+    coord = sync.Coordinator()
+    coord.request_stop()
+    return coord
+
+
+async def joined(seconds: Any) -> None:
+    await aioqueue.Coordinator().join(stop_grace_period=seconds)
+
+
+async def taken(seconds: Any) -> None:
+    await filled().aio.dequeue_up_to(2, max_wait=seconds)
+
+
+def batched(seconds: Any) -> None:
+    coord = sync.Coordinator()
+    list(inputs.batch([1, 2], 2, coord=coord, max_wait=seconds))
+    coord.join()
+
+
+def looped(seconds: Any) -> None:
+    coord = sync.Coordinator()
+    sync.LooperThread.loop(coord, seconds, coord.request_stop)
+    coord.join()
+
+
+SECONDS: dict[str, Callable[[Any], object]] = {
+    "sync.BlockingQueue.enqueue(timeout)": lambda s: filled().enqueue(1, timeout=s),
+    "sync.BlockingQueue.enqueue_many(timeout)": lambda s: filled().enqueue_many([1], timeout=s),
+    "sync.BlockingQueue.dequeue(timeout)": lambda s: filled().dequeue(timeout=s),
+    "sync.BlockingQueue.dequeue_many(timeout)": lambda s: filled().dequeue_many(2, timeout=s),
+    "sync.BlockingQueue.dequeue_up_to(timeout)": lambda s: filled().dequeue_up_to(2, timeout=s),
+    "sync.BlockingQueue.dequeue_up_to(max_wait)": lambda s: filled().dequeue_up_to(2, max_wait=s),
+    "sync.BlockingQueue.wait_closed(timeout)": lambda s: closed().wait_closed(timeout=s),
+    "AsyncQueue.dequeue_up_to(max_wait)": lambda s: asyncio.run(taken(s)),
+    "sync.CancelScope.__init__(timeout)": sync.CancelScope,
+    "sync.Coordinator.wait_for_stop(timeout)": lambda s: stopped().wait_for_stop(s),
+    "sync.LooperThread.__init__(timer_interval_secs)": lambda s: sync.LooperThread(stopped(), s),
+    "sync.LooperThread.loop(timer_interval_secs)": looped,
+    "LooperTask.__init__(interval)": lambda s: aioqueue.LooperTask(s, print),
+    "inputs.batch(max_wait)": batched,
+    "inputs.Retry.__init__(backoff)": lambda s: inputs.Retry(1, s).delay(1),
+    "inputs.Retry.__init__(backoff), function": lambda s: inputs.Retry(1, lambda _: s).delay(1),
+}
+GRACES: dict[str, Callable[[Any], object]] = {
+    "sync.Coordinator.__init__(stop_grace_period)": lambda s: sync.Coordinator(stop_grace_period=s),
+    "sync.Coordinator.join(stop_grace_period)": lambda s: stopped().join(stop_grace_period=s),
+    "Coordinator.__init__(stop_grace_period)": lambda s: aioqueue.Coordinator(stop_grace_period=s),
+    "Coordinator.join(stop_grace_period)": lambda s: asyncio.run(joined(s)),
+}
+ALL = SECONDS | GRACES
+OPTIONAL = {
+    name for name in SECONDS if not name.startswith("inputs.Retry")
+}  # where None means: no limit, or no pause
+
+
+def refuse(call: Callable[[Any], object], name: str, value: Any) -> None:
+    argument = name.partition("(")[2].partition(")")[0]
+    with pytest.raises(InvalidArgumentError, match=f"^{argument}: got .* a number of seconds"):
+        call(value)
+
+
+@pytest.mark.parametrize("name", ALL)
+class TestSeconds:
+    @pytest.mark.parametrize("value", NUMBERS, ids=lambda value: repr(value)[:20])
+    def test_numbers_are_accepted(self, name: str, value: Any) -> None:
+        ALL[name](value)
+
+    @pytest.mark.parametrize("value", NEGATIVE, ids=lambda value: repr(value)[:20])
+    def test_less_than_none_is_refused_and_no_grace(self, name: str, value: Any) -> None:
+        if name in GRACES:
+            GRACES[name](value)
+        else:
+            refuse(ALL[name], name, value)
+
+    @pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda value: repr(value)[:20])
+    def test_what_is_no_number_is_refused(self, name: str, value: Any) -> None:
+        refuse(ALL[name], name, value)
+
+    def test_none(self, name: str) -> None:
+        if name in OPTIONAL:
+            ALL[name](None)
+        else:
+            refuse(ALL[name], name, None)
+
+
+def public_seconds() -> Iterator[str]:
+    """All public arguments that are floats, by the name that the table has for them."""
+    for prefix, module in (("", aioqueue), ("sync.", sync), ("inputs.", inputs)):
+        for name in module.__all__:
+            if (
+                prefix
+                and name in aioqueue.__all__
+                and getattr(aioqueue, name) is getattr(module, name)
+            ):
+                continue
+            thing = getattr(module, name)
+            members: dict[str, Any] = {"": thing}
+            if inspect.isclass(thing):
+                members = {
+                    f".{member}": getattr(thing, member)
+                    for member in dir(thing)
+                    if member == "__init__" or not member.startswith("_")
+                }
+            for member, function in members.items():
+                if not inspect.isfunction(function):
+                    continue
+                for argument in inspect.signature(function).parameters.values():
+                    if "float" in str(argument.annotation):
+                        yield f"{prefix}{name}{member}({argument.name})"
+
+
+NO_SECONDS = {"inputs.mix(weights)", "inputs.prepare(max_failures)"}
+RESULTS = ("Statistics",)
+KINDS = ("FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue")  # as their faces
+
+
+def test_the_table_has_all_of_them() -> None:
+    found = {
+        name
+        for name in public_seconds()
+        if not any(f"{kind}." in name for kind in (*KINDS, *RESULTS))
+    }
+    assert found - NO_SECONDS == {name.partition(",")[0] for name in ALL}
+
+
+class TestChecks:
+    def test_the_longest_time(self) -> None:
+        for value in (float("inf"), 10**400, np.float64("inf"), np.uint64(2**64 - 1)):
+            assert checked_seconds(value, "s") == threading.TIMEOUT_MAX
+        assert checked_grace(-(10**400), "s") == 0
+
+    @pytest.mark.parametrize("value", [1, -3, np.int8(1), np.uint64(2**64 - 1)], ids=repr)
+    def test_ints(self, value: Any) -> None:
+        assert is_int(value)
+
+    @pytest.mark.parametrize(
+        "value",
+        [True, np.True_, 1.0, np.float32(1), "1", None, np.timedelta64(1, "s"), np.array(1)],
+        ids=repr,
+    )
+    def test_what_is_no_int(self, value: Any) -> None:
+        assert not is_int(value)
+        with pytest.raises(InvalidArgumentError, match=r"^n: got .*; expected an int >= 0$"):
+            checked_count(value, "n")
+
+    def test_counts(self) -> None:
+        assert type(checked_count(np.int8(3), "n", least=3)) is int
+        with pytest.raises(InvalidArgumentError, match=r"^n: got 2; expected an int >= 3$"):
+            checked_count(2, "n", least=3)
+
+    def test_flags(self) -> None:
+        assert checked_flag(True, "f") is True
+        for wrong in (1, None, "yes", np.True_):
+            with pytest.raises(InvalidArgumentError, match=r"^f: got .*; expected a bool$"):
+                checked_flag(wrong, "f")
