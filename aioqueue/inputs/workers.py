@@ -214,7 +214,8 @@ class Workers(ABC):
         if self._window.limit_bytes is not None and not prepared.size:
             prepared.size = size_of(prepared.examples)
         with self._lock:
-            self._window.made(prepared.size)
+            if self._window.made(prepared.size):
+                self._room_came()
             if self._order is None:
                 return True
             self._order.put(prepared.item.number, prepared)

@@ -58,8 +58,7 @@ def start_the_forkserver() -> None:
     if HAS_PROC:
         # What is imported once there is imported by every process: it starts in no time.
         multiprocessing.set_forkserver_preload([functions.__name__, worker_process.__name__])
-    context: Any = multiprocessing.get_context("forkserver" if HAS_PROC else "spawn")
-    process = context.Process()
+    process = StartedProcess(daemon=True)
     process.start()
     process.join()
     process.close()
