@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import heapq
 import logging
+import os
 import pickle
 import signal
 import threading
@@ -207,8 +208,8 @@ class _Process:
         from any thread, and at any time."""
         try:
             self._process.kill()
-        except ValueError:
-            pass  # its thread has ended it already
+        except (AttributeError, ValueError):
+            pass  # its thread has ended it already, or is just about to close it
 
     def kill_at_exit(self) -> None:
         """The same when the program ends, and nobody is to wait for it."""
@@ -246,6 +247,8 @@ def _end_all() -> None:
 
 
 atexit.register(_end_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_runs.clear)  # they are the program's, not its fork's
 
 
 class ProcessWorkers(ThreadWorkers):

@@ -31,7 +31,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 
-__all__ = ("CannotStartError", "StartedProcess", "imports_main", "is_importing_main", "no_more")
+__all__ = (
+    "CannotStartError",
+    "Deaf",
+    "StartedProcess",
+    "imports_main",
+    "is_importing_main",
+    "no_more",
+)
 
 _PATIENCE: Final = 1.0
 """Seconds that the end of the program waits for a process that is just being handed its data."""
@@ -125,7 +132,7 @@ def _start_tracker() -> None:
             resource_tracker.ensure_running()
 
 
-class _Deaf:
+class Deaf:
     """What is the same however a process is started: signals are not for it."""
 
     def start(self) -> None:
@@ -179,7 +186,7 @@ if sys.platform == "linux":
                 and its pid.
 
             Raises:
-                OSError: see `_Deaf.start`.
+                OSError: see `Deaf.start`.
                 CannotStartError: the fork server cannot.
             """
             for _ in range(_TRIES):
@@ -310,7 +317,7 @@ if sys.platform == "linux":
             os.close(shared._forkserver_alive_fd)
             shared._forkserver_alive_fd = None
 
-    class StartedProcess(_Deaf, ForkServerProcess):
+    class StartedProcess(Deaf, ForkServerProcess):
         """A process that our fork server has forked."""
 
         @staticmethod
@@ -326,7 +333,7 @@ if sys.platform == "linux":
 
 else:
 
-    class StartedProcess(_Deaf, multiprocessing.get_context("spawn").Process):
+    class StartedProcess(Deaf, multiprocessing.get_context("spawn").Process):
         """A process that was spawned."""
 
     def _forget_server() -> None:
