@@ -214,4 +214,4 @@ def waits_for_seven(path: str, number: int) -> Any:
         while not Path(path, "7").exists():
             time.sleep(0.001)
     Path(path, str(number)).touch()
-    return np.full(1_000_000, number, "uint8")
+    return np.full(1_000_000, number % 256, "uint8")
