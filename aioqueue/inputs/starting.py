@@ -143,6 +143,8 @@ class Deaf:
             CannotStartError: it would fail again.
         """
         with _starting:
+            if _is_ending:
+                raise CannotStartError("the program is ending")
             _start_tracker()
             with _signals_blocked():
                 super().start()  # type: ignore[misc]
@@ -334,7 +336,11 @@ if sys.platform == "linux":
 else:
 
     class StartedProcess(Deaf, multiprocessing.get_context("spawn").Process):
-        """A process that was spawned."""
+        """A process that was spawned.
+
+        Here its death is noticed, and not missed, only if nothing that it has forked lives on: the
+        pipe that tells it is open there too.
+        """
 
     def _forget_server() -> None:
         """There is none."""

@@ -80,7 +80,7 @@ import multiprocessing, os, signal, sys, threading
 from aioqueue import sync
 from aioqueue.inputs import processes
 from aioqueue.inputs.prepare import prepare
-from tests.inputs.functions import SpawnedProcess, double
+from tests.inputs.functions import SpawnedProcess, double, never_ends
 
 def family():
     \"\"\"How many processes there are in our group, the resource tracker and all.\"\"\"
@@ -103,6 +103,8 @@ def signal_each_that_starts():
         if now > seen:
             seen = now
             signal_all()
+        if seen == 5:
+            all_there.set()
     print("processes", seen)
 
 def signal_always():
@@ -117,12 +119,14 @@ def source():
     for number in range(400):
         if number in (0, 200, 399):
             signal_all()
+        if number == 200 and sys.argv[1] == "each":
+            all_there.wait()
         yield number
     signal_all()
 
 if __name__ == "__main__":
     numbers = [getattr(signal, name) for name in sys.argv[2].split()]
-    heard, over = set(), threading.Event()
+    heard, all_there, over = set(), threading.Event(), threading.Event()
     for number in numbers:
         signal.signal(number, lambda number, frame: heard.add(number))
     if sys.argv[3] == "spawned":
@@ -191,10 +195,11 @@ if __name__ == "__main__":
     sync.Coordinator().start(prepare(range(9), function, into=queue, where="process", workers=2))
     while sum(name.startswith("begun") for name in os.listdir(path)) < 2:
         time.sleep(0.001)
-    if "program has a fork" in how and os.fork() == 0:
-        os.close(1), os.close(2)
-        open(os.path.join(path, f"helper-{os.getpid()}"), "w").write(str(os.getpid()))
-        time.sleep(600)
+    if "program has a fork" in how:
+        if (pid := os.fork()) == 0:
+            time.sleep(600)
+        with open(os.path.join(path, f"helper-{pid}"), "w") as file:
+            file.write(str(pid))
     print("ready", flush=True)
     if how.startswith("killed"):
         time.sleep(600)
@@ -232,7 +237,7 @@ class TestTheEndOfTheProgram:
             + """
 if __name__ == "__main__":
     queue = sync.FIFOQueue(16)
-    sync.Coordinator().start(prepare(range(9), double, into=queue, where="process", workers=3))
+    sync.Coordinator().start(prepare(range(9), never_ends, into=queue, where="process", workers=3))
     while family() < int(sys.argv[1]):
         pass
 """
