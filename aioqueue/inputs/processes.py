@@ -35,6 +35,7 @@ from aioqueue.inputs.starting import (
     CannotStartError,
     StartedProcess,
     imports_main,
+    is_ending,
     is_importing_main,
     no_more,
 )
@@ -144,6 +145,7 @@ class _Process:
 
     Raises:
         WorkerDiedError: it could not be started.
+        CannotStartError: nor could any other.
     """
 
     def __init__(self, name: str, arena_size: int) -> None:
@@ -154,11 +156,8 @@ class _Process:
         self.freed: deque[int] = deque()  # places in the arena that it may use again
         try:
             self._start(name, arena_size)
-        except (OSError, EOFError, CannotStartError) as error:
-            why = _why_not_begun() if isinstance(error, CannotStartError) and error.exitcode else ""
-            raise WorkerDiedError(
-                f"worker process {name} cannot be started: {error!r}{why}"
-            ) from error
+        except (OSError, EOFError) as error:
+            raise WorkerDiedError(f"worker process {name} cannot be started: {error!r}") from error
         self.name = f"{name} (pid {self._process.pid})"
 
     def _start(self, name: str, arena_size: int) -> None:
@@ -224,7 +223,8 @@ class _Process:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
-        self._process.close()
+        if not is_ending():
+            self._process.close()
         self.channel.close()
         self.arena.close()
 
@@ -340,7 +340,12 @@ class ProcessWorkers(ThreadWorkers):
         with self._lock:
             self._started += 1
             name = f"aioqueue-{self._into.name}-{self._started}"
-        process = _Process(name, self._arena_size)
+        try:
+            process = _Process(name, self._arena_size)
+        except CannotStartError as error:
+            why = "" if error.exitcode is None else _why_not_begun()
+            message = f"worker process {name} cannot be started: {error}{why}"
+            raise self._once(WorkerDiedError(message, exitcode=error.exitcode or 0)) from error
         with self._lock:
             self._processes.add(process)
         if self._halted.is_set():  # which may have missed this one
@@ -352,9 +357,9 @@ class ProcessWorkers(ThreadWorkers):
             at_once = self._halted.is_set()
             raise
         finally:
-            with self._lock:
-                self._processes.discard(process)
             process.end(at_once=at_once)
+            with self._lock:  # not before: until then it is for us to kill
+                self._processes.discard(process)
 
     def _work_with(self, process: _Process) -> int:
         """Have a process prepare until nothing is left to do, or it has died.

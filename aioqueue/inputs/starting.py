@@ -36,6 +36,7 @@ __all__ = (
     "Deaf",
     "StartedProcess",
     "imports_main",
+    "is_ending",
     "is_importing_main",
     "no_more",
 )
@@ -45,7 +46,7 @@ _PATIENCE: Final = 1.0
 
 # Both are taken by threads that are made for this, where no signal handler runs.
 _starting = threading.Lock()  # one process is started at a time
-_handing_over = threading.Lock()  # a process may exist, and not have got its data
+_handing_over = threading.Lock()  # a process may exist, or the server, and not have got its data
 _is_ending = False
 
 _UNHEARD: Final = frozenset(
@@ -79,6 +80,11 @@ def imports_main() -> bool:
 def is_importing_main() -> bool:
     """Whether this is a new process that is importing the main module of the program."""
     return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
+
+
+def is_ending() -> bool:
+    """Whether the program ends; then multiprocessing may be about to join what we would close."""
+    return _is_ending
 
 
 def no_more() -> None:
@@ -143,11 +149,13 @@ class Deaf:
             CannotStartError: it would fail again.
         """
         with _starting:
-            if _is_ending:
+            if is_ending():
                 raise CannotStartError("the program is ending")
             _start_tracker()
             with _signals_blocked():
                 super().start()  # type: ignore[misc]
+            if is_ending():
+                self.disown()
 
     def run(self) -> None:
         """What it does, in the new process."""
@@ -198,17 +206,15 @@ if sys.platform == "linux":
                 except (ChildProcessError, ConnectionError, EOFError):
                     exitcode = self._bury()
                 if exitcode is not None and exitcode >= 0:
-                    why = f"multiprocessing's fork server has ended with exit code {exitcode}"
+                    why = f"the fork server has ended with exit code {exitcode} while it started"
                     raise CannotStartError(why, exitcode)
-            raise CannotStartError("multiprocessing's fork server is killed again and again")
+            raise CannotStartError("the fork server is killed again and again")
 
         def _handed_over(self, fds: list[int], message: bytes) -> tuple[int, int, int]:
             if self._server is None:
                 self._server = forkserver.ForkServer()
                 # What the program wants to be imported by all.
                 self._server.set_forkserver_preload(forkserver._forkserver._preload_modules)  # type: ignore[attr-defined]
-            with _signals_blocked():
-                self._server.ensure_running()
             with ExitStack() as undo:
                 with _handing_over:
                     sentinel, pipe = self._connect(fds, message)
@@ -218,8 +224,10 @@ if sys.platform == "linux":
             return sentinel, pipe, pid
 
         def _connect(self, fds: list[int], message: bytes) -> tuple[int, int]:
-            if _is_ending:
+            if is_ending():
                 raise CannotStartError("the program is ending")
+            with _signals_blocked():
+                self._server.ensure_running()
             sentinel, pipe = self._server.connect_to_new_process(fds)
             with suppress(BrokenPipeError):  # it was killed, which is going to be noticed
                 _write(pipe, message)

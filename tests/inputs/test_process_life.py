@@ -28,6 +28,7 @@ import pytest
 from aioqueue import WorkerDiedError, sync
 from aioqueue.inputs.channels import Channel, channels
 from aioqueue.inputs.prepare import prepare
+from aioqueue.inputs.starting import StartedProcess
 from tests.inputs import functions
 from tests.inputs.preparing import drained, failures_of
 from tests.inputs.processing import (
@@ -312,10 +313,13 @@ class TestTheEndOfAProcess:
         assert "has ended with exit code 3 while it started: its error output says more" in told
         assert "__main__" not in told
 
-    @pytest.mark.parametrize("spare", range(36))
-    def test_there_are_too_few_descriptors(self, spare: int) -> None:
+    @pytest.mark.parametrize("server", ["runs", "was killed"])
+    @pytest.mark.parametrize("spare", range(0, 36, 2))
+    def test_there_are_too_few_descriptors(self, spare: int, server: str) -> None:
         """Then none of them is lost."""
         before = open_files()
+        if server == "was killed":
+            kill_the_fork_server()
         queue = sync.FIFOQueue(4)
         runner = prepare(range(3), functions.double, into=queue, where="process", workers=2)
         with descriptors(spare):
@@ -326,6 +330,16 @@ class TestTheEndOfAProcess:
         queue = sync.FIFOQueue(4)
         runner = prepare(range(3), functions.double, into=queue, where="process", workers=1)
         assert sorted(drained(queue, runner)) == [0, 2, 4]
+
+
+def kill_the_fork_server() -> None:
+    process = StartedProcess(target=functions.never_ends, args=(2,), daemon=True)
+    process.start()
+    assert process.pid is not None
+    os.kill(parent_of(process.pid), signal.SIGKILL)
+    process.join(PATIENCE)
+    assert process.exitcode == -signal.SIGKILL
+    process.close()
 
 
 @contextmanager
