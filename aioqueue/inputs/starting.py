@@ -16,7 +16,7 @@ elsewhere they are spawned. What a worker process can rely on, and we with it:
 
 The fork server is our own one of multiprocessing's, since the one that a program shares may have
 been started by others, and then it dies of such a signal. What is private in multiprocessing, and
-used all the same, is used in this file only; `tests/inputs/test_starting.py` tells when it changes.
+used all the same, is used in this file only; `test_process_life.py` tells when it changes.
 """
 
 from __future__ import annotations
