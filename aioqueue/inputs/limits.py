@@ -17,23 +17,35 @@ class Window:
     """Counts what is in flight, and says whether one more item may come in.
 
     Bytes are those of prepared examples that wait to be enqueued. What is still being prepared is
-    taken to become as large as what was prepared lately. One item may always come in, however
-    large, so nothing ever waits for itself. Not thread-safe.
+    taken to become as large as what was prepared lately, and nothing comes in that would then be
+    too much. Before there is any size to go by, as many items may come in as can be prepared at
+    once: what nobody works on need not be taken yet. One item may always come in, however large,
+    so nothing ever waits for itself. Not thread-safe.
+
+    So the bytes of prepared examples are at most
+
+    - ``limit_bytes``, or one item, if all items have one size, and as many as are prepared at once
+      do not exceed it;
+    - more, if those that are in preparation when sizes change turn out larger than those before
+      them: by that difference, for as many as there are. There are no more of them than ``limit``,
+      nor, while no size is known, than ``at_once``.
 
     Args:
         limit: how many items.
         limit_bytes: how many bytes; ``None`` for no bound, and then `made` need not be told.
+        at_once: how many items are prepared at the same time.
     """
 
-    __slots__ = ("_bytes", "_limit", "_mean", "_waiting", "items", "limit_bytes")
+    __slots__ = ("_at_once", "_bytes", "_limit", "_mean", "_waiting", "items", "limit_bytes")
 
-    def __init__(self, limit: int, limit_bytes: int | None) -> None:
+    def __init__(self, limit: int, limit_bytes: int | None, at_once: int) -> None:
         self.items = 0
         self.limit_bytes = limit_bytes
         self._limit = limit
+        self._at_once = at_once
         self._waiting = 0  # items that are prepared
         self._bytes = 0  # of those
-        self._mean = 0.0
+        self._mean = 0.0  # 0: no size is known
 
     def has_room(self) -> bool:
         """Whether one more item may come in."""
@@ -44,6 +56,8 @@ class Window:
         if self.limit_bytes is None:
             return True
         coming = self.items - self._waiting + 1
+        if not self._mean:
+            return coming <= self._at_once
         return self._bytes + coming * self._mean <= self.limit_bytes
 
     @property
@@ -55,11 +69,17 @@ class Window:
         """An item comes in."""
         self.items += 1
 
-    def made(self, size: int) -> None:
-        """An item has been prepared: so many bytes."""
+    def made(self, size: int) -> bool:
+        """An item has been prepared: so many bytes, or 0 if there are no examples.
+
+        Returns:
+            Whether there may be room now where there was none: this is the first size.
+        """
+        is_first = size > 0 and not self._mean
         self._waiting += 1
         self._bytes += size
         self._mean += (size - self._mean) * (_WEIGHT if self._mean else 1.0)
+        return is_first
 
     def left(self, size: int) -> None:
         """A prepared item has left."""

@@ -181,8 +181,8 @@ def prepare(
         limit: how many items may be in flight: taken, and their examples not yet in the queue.
             ``None``: 16 for each worker, 128 for each that is a process.
         limit_bytes: how many bytes of examples may be in flight, with items in preparation counted
-            as those before them; one item is always let in. ``None``: any number, but 64 MiB from
-            processes.
+            as those before them (before there are any, one for each worker is let in); one item is
+            always let in. ``None``: any number, but 64 MiB from processes.
         on_error: what to do when the function raises, or the queue refuses what it returned:
             ``"stop"`` everything; ``"skip"`` the item; or `Retry`. What the queue has refused is
             not tried again.
@@ -219,6 +219,7 @@ def prepare(
     window = Window(
         count * _PER_WORKER[where] if limit is None else checked_count(limit, "limit", least=1),
         None if limit_bytes is None else checked_count(limit_bytes, "limit_bytes", least=1),
+        at_once=count,
     )
     totals = Totals(policy, records, seed, window)
     call = Call(function, seed, skip_none)

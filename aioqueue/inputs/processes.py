@@ -11,25 +11,34 @@ exactly what is left; and every item arrives once.
 
 from __future__ import annotations
 
+import atexit
 import heapq
 import logging
-import multiprocessing
+import os
 import pickle
 import signal
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from multiprocessing import reduction
-from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError, OutOfRangeError, WorkerDiedError
 from aioqueue.inputs.calls import Call, Item, function_name
+from aioqueue.inputs.channels import channels
 from aioqueue.inputs.shared_memory import Arena, unpack
-from aioqueue.inputs.starting import StartedProcess
+from aioqueue.inputs.starting import (
+    CannotStartError,
+    StartedProcess,
+    imports_main,
+    is_ending,
+    is_importing_main,
+    no_more,
+)
 from aioqueue.inputs.worker_process import Outcome, Report, Sent, failure_of_message, work
 from aioqueue.inputs.workers import EnqueueOp, Prepared, ThreadWorkers
 
@@ -54,8 +63,9 @@ _LONG: Final = 0.02
 _ENDING: Final = 1.0
 """Seconds that a process has to end after it was told so."""
 
+_SEE_OUTPUT: Final = ": its error output says more"
 _GUARD: Final = (
-    "its error output says more. Processes import the main module of the program: if that starts"
+    ". Processes import the main module of the program: if that starts"
     ' work when it is imported, put that under `if __name__ == "__main__":`'
 )
 
@@ -135,42 +145,48 @@ class _Process:
 
     Raises:
         WorkerDiedError: it could not be started.
+        CannotStartError: nor could any other.
     """
 
     def __init__(self, name: str, arena_size: int) -> None:
         self.is_ready = False  # it has said so
+        self.has_begun = False  # it had come to its own work when it died
         self.was_of_use = False  # something has come from it, or it tells which item to blame
         self.tasks: dict[int, _Task] = {}  # what it has to prepare, by number
         self.freed: deque[int] = deque()  # places in the arena that it may use again
-        self.arena = Arena(arena_size)
-        self.connection, theirs = multiprocessing.Pipe()
-        self._process: Any = StartedProcess(
-            target=work, args=(theirs, self.arena), name=name, daemon=True
-        )
         try:
-            self._process.start()
+            self._start(name, arena_size)
         except (OSError, EOFError) as error:
-            self.connection.close()
             raise WorkerDiedError(f"worker process {name} cannot be started: {error!r}") from error
-        finally:
-            theirs.close()
-            self.arena.handed_over()
         self.name = f"{name} (pid {self._process.pid})"
+
+    def _start(self, name: str, arena_size: int) -> None:
+        """Start it; if that fails, all that it would have had is closed again."""
+        with ExitStack() as undo:
+            self.arena = Arena(arena_size)
+            undo.callback(self.arena.close)
+            self.channel, theirs = channels()
+            undo.callback(self.channel.close)
+            self._process: Any = StartedProcess(
+                target=work, args=(theirs, self.arena), name=name, daemon=True
+            )
+            with closing(theirs):
+                self._process.start()
+            self.arena.handed_over()
+            self.channel.watch(self._process.sentinel)
+            undo.pop_all()
 
     def send(self, message: bytes) -> None:
         """Send a message; a process that has died is noticed when reading from it."""
         try:
-            self.connection.send_bytes(message)
-        except OSError:
+            self.channel.send(message)
+        except (EOFError, OSError):
             pass
 
     def receive(self) -> Report | None:
         """Wait for its next report; ``None`` if it has died."""
-        came = wait([self.connection, self._process.sentinel])
-        if self.connection not in came and not self.connection.poll():
-            return None
         try:
-            message = self.connection.recv_bytes()
+            message = self.channel.receive()
         except (EOFError, OSError):
             return None  # it may have died in the midst of sending: that counts as not sent
         report: Report = pickle.loads(message)
@@ -182,6 +198,7 @@ class _Process:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+        self.has_begun = self.arena.has_begun
         exitcode: int = self._process.exitcode
         return exitcode
 
@@ -190,8 +207,13 @@ class _Process:
         from any thread, and at any time."""
         try:
             self._process.kill()
-        except ValueError:
-            pass  # its thread has ended it already
+        except (AttributeError, ValueError):
+            pass  # its thread has ended it already, or is just about to close it
+
+    def kill_at_exit(self) -> None:
+        """The same when the program ends, and nobody is to wait for it."""
+        self._process.disown()
+        self.kill()
 
     def end(self, *, at_once: bool) -> None:
         """End it and forget it."""
@@ -201,9 +223,32 @@ class _Process:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
-        self._process.close()
-        self.connection.close()
+        if not is_ending():
+            self._process.close()
+        self.channel.close()
         self.arena.close()
+
+
+_runs: Final[weakref.WeakSet[ProcessWorkers]] = weakref.WeakSet()
+"""Those that may have processes."""
+
+
+def _end_all() -> None:
+    """The program ends, and may not have asked its runs to.
+
+    It comes before multiprocessing's own step, which was registered when that was imported.
+    """
+    runs = list(_runs)
+    for run in runs:
+        run.start_no_more()
+    no_more()
+    for run in runs:
+        run.kill_at_exit()
+
+
+atexit.register(_end_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_runs.clear)  # they are the program's, not its fork's
 
 
 class ProcessWorkers(ThreadWorkers):
@@ -211,7 +256,7 @@ class ProcessWorkers(ThreadWorkers):
 
     def __init__(self, *arguments: Any, call: Call, **options: Any) -> None:
         super().__init__(*arguments, call=call, **options)
-        if getattr(multiprocessing.current_process(), "_inheriting", False):
+        if is_importing_main():
             raise RuntimeError(
                 "where='process': the main module is being imported by a new process, and would"
                 ' start processes in turn; put what it does under `if __name__ == "__main__":`'
@@ -230,6 +275,7 @@ class ProcessWorkers(ThreadWorkers):
         limit = self._window.limit_bytes
         assert limit is not None
         self._arena_size = 2 * min(max(limit, 2**20), 2**40)  # a larger one could not be mapped
+        _runs.add(self)
 
     def enqueue_ops(self) -> list[EnqueueOp]:
         return [*super().enqueue_ops(), self.take_items]
@@ -254,6 +300,17 @@ class ProcessWorkers(ThreadWorkers):
         for process in processes:
             process.kill()
 
+    def start_no_more(self) -> None:
+        """What ends from now on is not replaced."""
+        self._halted.set()
+
+    def kill_at_exit(self) -> None:
+        """End all processes, at the end of the program; their threads end with it."""
+        with self._lock:
+            processes = list(self._processes)
+        for process in processes:
+            process.kill_at_exit()
+
     def _room_came(self) -> None:
         if self._window.is_low or self._source_ended:
             super()._room_came()
@@ -269,7 +326,7 @@ class ProcessWorkers(ThreadWorkers):
             when = "before it had done anything" if process.is_ready else "while it started"
             why = f", as did {in_vain - 1} before it"
             if exitcode >= 0 and not process.is_ready:
-                why = f": {_GUARD}"
+                why = _SEE_OUTPUT if process.has_begun else _why_not_begun()
             elif in_vain < _MOST_IN_VAIN:
                 continue
             message = f"worker process {process.name} {_how(exitcode)} {when}{why}"
@@ -278,10 +335,17 @@ class ProcessWorkers(ThreadWorkers):
     @contextmanager
     def _started_process(self) -> Iterator[_Process]:
         """A new process, ended after use."""
+        if self._halted.is_set():
+            raise self._nothing_more()
         with self._lock:
             self._started += 1
             name = f"aioqueue-{self._into.name}-{self._started}"
-        process = _Process(name, self._arena_size)
+        try:
+            process = _Process(name, self._arena_size)
+        except CannotStartError as error:
+            why = "" if error.exitcode is None else _why_not_begun()
+            message = f"worker process {name} cannot be started: {error}{why}"
+            raise self._once(WorkerDiedError(message, exitcode=error.exitcode or 0)) from error
         with self._lock:
             self._processes.add(process)
         if self._halted.is_set():  # which may have missed this one
@@ -293,9 +357,9 @@ class ProcessWorkers(ThreadWorkers):
             at_once = self._halted.is_set()
             raise
         finally:
-            with self._lock:
-                self._processes.discard(process)
             process.end(at_once=at_once)
+            with self._lock:  # not before: until then it is for us to kill
+                self._processes.discard(process)
 
     def _work_with(self, process: _Process) -> int:
         """Have a process prepare until nothing is left to do, or it has died.
@@ -400,7 +464,8 @@ class ProcessWorkers(ThreadWorkers):
             self._failed(task, error)
             return
         prepared = Prepared(task.item, examples, failures=task.failures, release=release)
-        prepared.size = len(message) + sum([size for _, size in blocks])
+        if examples:  # the size of none tells nothing
+            prepared.size = len(message) + sum([size for _, size in blocks])
         self._deliver(prepared)
 
     def _failed(self, task: _Task, error: Exception) -> None:
@@ -454,6 +519,11 @@ class ProcessWorkers(ThreadWorkers):
             self._totals.give_up(culprit.item, error, culprit.failures + culprit.deaths)
             self._deliver(Prepared(culprit.item, is_skipped=True))
         return exitcode
+
+
+def _why_not_begun() -> str:
+    """Why a process may have ended by itself before it came to its own work, in words."""
+    return _SEE_OUTPUT + (_GUARD if imports_main() else "")
 
 
 def _how(exitcode: int) -> str:

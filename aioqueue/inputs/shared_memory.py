@@ -44,17 +44,25 @@ class Arena:
 
     Args:
         size: how many bytes it has.
+
+    Raises:
+        OSError: there is no memory, or no file descriptor left for it.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._tag: str | None = None
+        self._fd: int | None = None
         if sys.platform == "win32":  # there such memory has a name, but ends with its users too
             self._tag = f"aioqueue-{os.getpid()}-{secrets.token_hex(8)}"
             self.memory = mmap.mmap(-1, size, tagname=self._tag)
         else:
             self._fd = _sparse_file(size)
-            self.memory = mmap.mmap(self._fd, size)
+            try:
+                self.memory = mmap.mmap(self._fd, size)
+            except BaseException:
+                self.handed_over()
+                raise
         self._numbers = memoryview(self.memory).cast("q")
         self.item = NONE
 
@@ -70,6 +78,15 @@ class Arena:
     def item(self, number: int) -> None:
         self._numbers[0] = number
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the worker has come to its own work: it has imported what it had to."""
+        return bool(self._numbers[1])
+
+    def begin(self) -> None:
+        """Note that the worker has come to its own work."""
+        self._numbers[1] = 1
+
     def views(self, blocks: Iterable[Block]) -> list[memoryview]:
         """What lies in some blocks, not copied."""
         whole = memoryview(self.memory)
@@ -77,11 +94,13 @@ class Arena:
 
     def handed_over(self) -> None:
         """The other process has it: from now on there is only the memory to keep."""
-        if self._tag is None:
-            os.close(self._fd)
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
 
     def close(self) -> None:
         """Give the memory up; as soon as nobody looks at it any more, if somebody does now."""
+        self.handed_over()
         self._numbers.release()
         try:
             self.memory.close()
@@ -91,6 +110,7 @@ class Arena:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._tag is not None:
             return _attached, (self.size, self._tag)
+        assert self._fd is not None, "handed over once already"
         return _attached, (self.size, reduction.DupFd(self._fd))
 
 
@@ -98,6 +118,7 @@ def _attached(size: int, handle: Any) -> Arena:
     """The arena as the other process sees it."""
     arena = Arena.__new__(Arena)
     arena.size = size
+    arena._tag = arena._fd = None
     if sys.platform == "win32":
         arena.memory = mmap.mmap(-1, size, tagname=handle)
     else:
@@ -116,7 +137,11 @@ def _sparse_file(size: int) -> int:
     else:
         with tempfile.TemporaryFile(prefix="aioqueue-") as file:
             fd = os.dup(file.fileno())
-    os.ftruncate(fd, size)
+    try:
+        os.ftruncate(fd, size)
+    except BaseException:
+        os.close(fd)
+        raise
     return fd
 
 

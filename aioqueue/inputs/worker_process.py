@@ -2,23 +2,23 @@
 
 The main thread prepares. A second one reads the pipe and never waits for anything else: so the
 parent need not wait for a worker that is busy, nor the two for each other; and when the parent is
-gone, even killed, the worker ends at once, whatever it is doing. Examples are held until several
-can go in one message; a third thread sends them when the next one takes long.
+gone, even killed, the worker ends at once, whatever it is doing. (For a call that holds the GIL,
+and for signals, see `starting`.) Examples are held until several can go in one message; a third
+thread sends them when the next one takes long.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-import signal
 import threading
 import traceback
-from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 from aioqueue.inputs.calls import Call, Item, safe_repr
+from aioqueue.inputs.channels import Channel
 from aioqueue.inputs.shared_memory import NONE, Allocator, Arena, Block, pack
 
 __all__ = ("Outcome", "RemoteTraceback", "Report", "Sent", "failure_of_message", "work")
@@ -63,12 +63,12 @@ class RemoteTraceback(Exception):  # noqa: N818  # it is no failure of its own
         return f'in a worker process:\n"""\n{self.text}"""'
 
 
-def work(connection: Connection, arena: Arena) -> None:
+def work(channel: Channel, arena: Arena) -> None:
     """The main function of a worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
-    inbox: SimpleQueue[bytes] = SimpleQueue()
-    outbox = _Outbox(connection, arena)
-    threading.Thread(target=_read, args=(connection, inbox, outbox), daemon=True).start()
+    arena.begin()
+    inbox: SimpleQueue[bytes | bytearray] = SimpleQueue()
+    outbox = _Outbox(channel, arena)
+    threading.Thread(target=_read, args=(channel, inbox, outbox), daemon=True).start()
     try:
         call: Call = pickle.loads(inbox.get())
     except Exception as error:
@@ -89,14 +89,14 @@ def work(connection: Connection, arena: Arena) -> None:
         arena.item = NONE
 
 
-def _read(connection: Connection, inbox: SimpleQueue[bytes], outbox: _Outbox) -> None:
+def _read(channel: Channel, inbox: SimpleQueue[bytes | bytearray], outbox: _Outbox) -> None:
     """Read what the parent sends, until the empty message that ends the work."""
-    message = b"start"
+    message: bytes | bytearray = b"start"
     while message:
         try:
-            if not connection.poll(_MOST_SECONDS):
+            if not channel.comes_within(_MOST_SECONDS):
                 outbox.let_go()
-            message = connection.recv_bytes()
+            message = channel.receive()
         except (EOFError, OSError):
             os._exit(_PARENT_GONE)
         outbox.hold()
@@ -119,11 +119,11 @@ def _prepared(call: Call, item: Item) -> tuple[Any, bool]:
 class _Outbox:
     """Outcomes on their way to the parent, several at a time."""
 
-    def __init__(self, connection: Connection, arena: Arena) -> None:
+    def __init__(self, channel: Channel, arena: Arena) -> None:
         self.allocator = Allocator(arena.size)
         self._may_hold = True
         self._is_late = threading.Event()
-        self._connection = connection
+        self._channel = channel
         self._arena = arena
         self._lock = threading.Lock()  # guards all below, and the sending
         self._outcomes: list[Outcome] = []
@@ -172,7 +172,7 @@ class _Outbox:
     def send(self, report: Report) -> None:
         """Send a report; without a parent there is nothing left to do."""
         try:
-            self._connection.send_bytes(pickle.dumps(report, 5))
+            self._channel.send(pickle.dumps(report, 5))
         except OSError:
             os._exit(_PARENT_GONE)
 

@@ -279,7 +279,8 @@ class Workers(ABC):
 
     @guarded
     def _note_made(self, prepared: Prepared) -> bool:
-        self._window.made(prepared.size)
+        if self._window.made(prepared.size):
+            self._room_came()
         if self._order is None:
             return True
         self._order.put(prepared.item.number, prepared)

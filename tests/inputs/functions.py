@@ -5,17 +5,22 @@ So nothing is imported here that takes long.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
+import subprocess
 import time
+import warnings
 from collections.abc import Iterator
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from aioqueue.inputs.shared_memory import Allocator
+from aioqueue.inputs.starting import Deaf
 
 
 def double(number: int) -> int:
@@ -146,3 +151,67 @@ def busy_or_unlucky(number: int) -> int:
 
 def slow_from_fifty(number: int) -> int:
     return never_ends(number) if number >= 50 else number
+
+
+class SpawnedProcess(Deaf, SpawnProcess):
+    """As processes are started where there is no fork server."""
+
+
+class LeavesBefore:
+    """A process to which it comes ends by itself, before it can work."""
+
+    def __call__(self, number: int) -> int:
+        return number
+
+    def __reduce__(self) -> Any:
+        return os._exit, (3,)
+
+
+def pid_of(number: int) -> int:
+    return os.getpid()
+
+
+def forked_helper(path: str) -> None:
+    """Start a process that lives on, and has a copy of all files that we have open."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # this process has threads
+        pid = os.fork()
+    if pid == 0:
+        time.sleep(600)
+        os._exit(0)
+    Path(path, f"helper-{os.getpid()}").write_text(str(pid))
+
+
+def sends_much(path: str, number: int) -> list[bytes]:
+    """More than a pipe holds, from a process that has forked a helper."""
+    if not list(Path(path).glob("helper-*")):
+        forked_helper(path)
+    return [bytes(2_000_000)]
+
+
+def ends_a_program(number: int) -> int:
+    """Ask a program to end, in the usual way; it has nothing against that."""
+    with subprocess.Popen(["sleep", "600"]) as running:
+        running.terminate()
+        return running.wait()
+
+
+def never_ends_that_way(path: str, how: str, number: int) -> int:
+    """Never ends, in one way or another; makes a file when it has begun."""
+    if "forked" in how:
+        forked_helper(path)
+    if "deaf" in how:
+        signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals) - {signal.SIGKILL})
+    Path(path, f"begun-{os.getpid()}").touch()
+    if "holds the GIL" in how:
+        ctypes.PyDLL(None).sleep(600)
+    return never_ends(2)
+
+
+def waits_for_seven(path: str, number: int) -> Any:
+    """A million bytes; those of the first item when the eighth has come."""
+    if number == 0:
+        while not Path(path, "7").exists():
+            time.sleep(0.001)
+    Path(path, str(number)).touch()
+    return np.full(1_000_000, number % 256, "uint8")

@@ -1,8 +1,13 @@
-"""How large examples are taken to be: the arrays and strings in them, each container once."""
+"""How much may be in flight, and how large examples are taken to be."""
 
 from __future__ import annotations
 
+import functools
+import random
 import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +16,11 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import prepare
-from aioqueue.inputs.limits import size_of
+from aioqueue.inputs.limits import Window, size_of
+from aioqueue.inputs.prepare import PrepareRunner
+from tests.inputs import functions
 from tests.inputs.preparing import drained
+from tests.worlds import PATIENCE, spin_until
 
 ARRAY = np.zeros(100)
 
@@ -58,3 +66,139 @@ def test_such_an_example_goes_through_a_bounded_pipeline() -> None:
     queue = sync.FIFOQueue(9)
     got = drained(queue, prepare(range(9), make, into=queue, limit_bytes=1000, ordered=True))
     assert [made[0] for made in got] == list(range(9))
+
+
+def filled(window: Window) -> int:
+    """How many items come in until there is no room."""
+    count = 0
+    while window.has_room():
+        window.enter()
+        count += 1
+    return count
+
+
+class TestBytesInFlight:
+    """They are kept, also as long as no size is known; and one item may always come in."""
+
+    def test_before_any_size_is_known(self) -> None:
+        """Only what can be worked on at once; nothing has to be there before."""
+        assert filled(Window(100, 10, at_once=3)) == 3
+        assert filled(Window(2, 10, at_once=3)) == 2
+        assert filled(Window(100, None, at_once=3)) == 100
+
+    def test_as_soon_as_it_is(self) -> None:
+        window = Window(100, 10, at_once=3)
+        filled(window)
+        assert window.made(2)  # two more are coming: there is room for two beyond them
+        assert filled(window) == 2
+        assert not window.made(2)
+        assert filled(window) == 0
+
+    def test_the_size_of_no_examples_is_none(self) -> None:
+        window = Window(100, 10, at_once=2)
+        for _ in range(20):
+            filled(window)
+            assert not window.made(0)
+            window.left(0)
+        filled(window)
+        assert window.items == 2
+        assert window.made(5)
+
+    @pytest.mark.parametrize("size", [11, 1000])
+    def test_one_item_may_always_come_in(self, size: int) -> None:
+        window = Window(100, 10, at_once=2)
+        assert filled(window) == 2
+        for _ in range(2):
+            window.made(size)
+        for _ in range(2):
+            assert filled(window) == 0
+            window.left(size)
+        for _ in range(3):
+            assert filled(window) == 1
+            window.made(size)
+            window.left(size)
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_items_of_one_size_never_exceed_it(self, seed: int) -> None:
+        """Whenever they are made, and leave, if as many as are made at once do not."""
+        chance = random.Random(seed)
+        size, workers = chance.randint(1, 50), chance.randint(1, 6)
+        limit = chance.randint(size * workers, 600)
+        window = Window(chance.randint(1, 100), limit, workers)
+        coming = waiting = 0
+        for _ in range(2000):
+            step = chance.choice(["enter", "enter", "made", "left"])
+            if step == "enter" and window.has_room():
+                window.enter()
+                coming += 1
+            elif step == "made" and coming:
+                window.made(size)
+                coming, waiting = coming - 1, waiting + 1
+            elif step == "left" and waiting:
+                window.left(size)
+                waiting -= 1
+            assert waiting * size <= limit
+
+    def test_items_that_grow_exceed_it_by_their_growth(self) -> None:
+        """As many as were in preparation then; the next ones come in as the limit is."""
+        window = Window(8, 100, at_once=2)
+        filled(window)
+        window.made(1)
+        window.left(1)
+        filled(window)
+        assert window.items == 8
+        for _ in range(8):
+            window.made(1000)
+        for _ in range(8):
+            assert filled(window) == 0
+            window.left(1000)
+        assert filled(window) == 1
+
+
+class TestBytesInFlightOfPipelines:
+    """One item takes long, and others wait behind it, since the order is kept."""
+
+    LIMIT = 8_500_000  # there are eight such examples within it
+
+    def most_in_flight(self, path: Path, where: Any, queue: sync.FIFOQueue) -> int:
+        runners: list[PrepareRunner] = []
+        most: list[int] = []
+
+        def source() -> Iterator[int]:
+            for number in range(300):
+                most.append(runners[0].statistics().in_flight)
+                yield number
+
+        function = functools.partial(functions.waits_for_seven, str(path))
+        options: dict[str, Any] = {"limit": 256, "limit_bytes": self.LIMIT, "ordered": True}
+        runner = prepare(source(), function, into=queue, where=where, workers=2, **options)
+        runners.append(runner)
+        with sync.Coordinator() as coord:
+            coord.start(runner)
+            assert [int(example[0]) for example in queue] == [n % 256 for n in range(300)]
+        return max(most)
+
+    @pytest.mark.parametrize("where", ["process", "thread"])
+    def test_no_size_is_known_for_long(self, where: str, tmp_path: Path) -> None:
+        queue = sync.FIFOQueue(2, "uint8", (1_000_000,))
+        assert self.most_in_flight(tmp_path, where, queue) == 8
+
+    def test_the_first_size_lets_others_in(self) -> None:
+        """Though nothing has left: they need not wait for the slow one."""
+        seventh, first = threading.Event(), threading.Event()
+
+        def make(number: int) -> Any:
+            if number == 7:
+                seventh.set()
+            if number == 0:
+                assert first.wait(PATIENCE)
+            return np.zeros(1_000_000, "uint8")
+
+        queue = sync.FIFOQueue(2)
+        with sync.Coordinator() as coord:
+            coord.start(
+                prepare(range(9), make, into=queue, workers=2, ordered=True, limit_bytes=self.LIMIT)
+            )
+            spin_until(seventh.is_set)
+            first.set()
+            assert len(list(queue)) == 9

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import logging
 import multiprocessing
 import multiprocessing.connection
@@ -13,10 +12,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import anyio
@@ -24,65 +22,23 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.inputs import worker_process
 from aioqueue.inputs.policies import Retry
 from aioqueue.inputs.prepare import PrepareRunner, prepare
 from aioqueue.inputs.sources import items
 from aioqueue.inputs.starting import StartedProcess
 from tests.inputs import functions
 from tests.inputs.preparing import drained, failures_of, prepared
+from tests.inputs.processing import (
+    HAS_PROC,
+    ROOT,
+    async_numbers,
+    is_blocked_in_a_write,
+    is_running,
+    pids,
+)
 from tests.worlds import PATIENCE, AsyncioWorld, ThreadWorld, World, spin_until, waiting
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-HAS_PROC = sys.platform == "linux"
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No process, no thread of ours, no shared memory and no open file outlives a test."""
-    # Each process would import the main module, and with it all of pytest.
-    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
-    start_the_forkserver()
-    files, shared = open_files(), shared_memory()
-    yield
-    assert multiprocessing.active_children() == []
-    spin_until(lambda: not [t for t in threading.enumerate() if "aioqueue" in t.name])
-    gc.collect()
-    assert shared_memory() == shared
-    assert open_files() <= files
-
-
-@functools.cache
-def start_the_forkserver() -> None:
-    """Its pipes, and those of the resource tracker, stay open as long as we live."""
-    if HAS_PROC:
-        # What is imported once there is imported by every process: it starts in no time.
-        multiprocessing.set_forkserver_preload([functions.__name__, worker_process.__name__])
-    context: Any = multiprocessing.get_context("forkserver" if HAS_PROC else "spawn")
-    process = context.Process()
-    process.start()
-    process.join()
-    process.close()
-    queue = sync.FIFOQueue(1)  # event loops in threads keep something open too
-    assert drained(queue, prepare(async_numbers(0), int, into=queue)) == []
-
-
-async def async_numbers(n: int) -> AsyncIterator[int]:
-    for number in range(n):
-        await anyio.lowlevel.checkpoint()
-        yield number
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd")) if HAS_PROC else 0
-
-
-def shared_memory() -> set[str]:
-    return set(os.listdir("/dev/shm")) if HAS_PROC else set()
-
-
-def pids() -> list[int]:
-    return [child.pid for child in multiprocessing.active_children() if child.pid]
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
 def kill_one(dead: set[int], chance: random.Random) -> None:
@@ -540,19 +496,3 @@ def only_here(number: int) -> int:
 
 def bytes_of(size: int) -> bytes:
     return bytes(size)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] not in "ZX"
-    except OSError:
-        return False
-
-
-def is_blocked_in_a_write(pid: int) -> bool:
-    """Whether a thread of a process waits for room in a socket; true where that cannot be seen."""
-    try:
-        places = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/wchan")]
-    except OSError:
-        return True
-    return any(place in ("0", "", "sock_alloc_send_pskb") for place in places)
