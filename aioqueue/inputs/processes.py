@@ -38,6 +38,7 @@ from aioqueue.inputs.starting import (
     is_ending,
     is_importing_main,
     no_more,
+    one_at_a_time,
 )
 from aioqueue.inputs.worker_process import Outcome, Report, Sent, failure_of_message, work
 from aioqueue.inputs.workers import EnqueueOp, Prepared, ThreadWorkers
@@ -162,7 +163,7 @@ class _Process:
 
     def _start(self, name: str, arena_size: int) -> None:
         """Start it; if that fails, all that it would have had is closed again."""
-        with ExitStack() as undo:
+        with one_at_a_time(), ExitStack() as undo:
             self.arena = Arena(arena_size)
             undo.callback(self.arena.close)
             self.channel, theirs = channels()

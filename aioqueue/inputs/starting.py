@@ -39,13 +39,14 @@ __all__ = (
     "is_ending",
     "is_importing_main",
     "no_more",
+    "one_at_a_time",
 )
 
 _PATIENCE: Final = 1.0
 """Seconds that the end of the program waits for a process that is just being handed its data."""
 
 # Both are taken by threads that are made for this, where no signal handler runs.
-_starting = threading.Lock()  # one process is started at a time
+_starting: Any = threading.RLock()  # one process is started at a time
 _handing_over = threading.Lock()  # a process may exist, or the server, and not have got its data
 _is_ending = False
 
@@ -94,6 +95,16 @@ def no_more() -> None:
     # One that got half of its data would complain about that.
     if _handing_over.acquire(timeout=_PATIENCE):
         _handing_over.release()
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Nobody else starts a process, nor opens what that would have.
+
+    So the descriptors that were there when a start looked for them are there when it takes them.
+    """
+    with _starting:
+        yield
 
 
 @contextmanager
@@ -357,7 +368,7 @@ else:
 def _after_fork() -> None:
     """In a fork of the program, where nobody holds these locks, and no process is its own."""
     global _starting, _handing_over
-    _starting, _handing_over = threading.Lock(), threading.Lock()
+    _starting, _handing_over = threading.RLock(), threading.Lock()
     _forget_server()
     for process in list(multiprocessing.process._children):  # type: ignore[attr-defined]
         if isinstance(process, StartedProcess):

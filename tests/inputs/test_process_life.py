@@ -313,6 +313,21 @@ class TestTheEndOfAProcess:
         assert "has ended with exit code 3 while it started: its error output says more" in told
         assert "__main__" not in told
 
+    @pytest.mark.parametrize("spare", range(20, 60, 4))
+    def test_many_start_at_once_with_too_few_descriptors(self, spare: int) -> None:
+        """None takes them from another one that has begun, which would cost all their server."""
+        before = open_files()
+        with bystander() as (process, server):
+            queue = sync.FIFOQueue(4)
+            source = range(2, 99)
+            runner = prepare(source, functions.never_ends, into=queue, where="process", workers=20)
+            with descriptors(spare):
+                outcome = outcome_of(lambda: drained(queue, runner))
+            assert outcome == WorkerDiedError
+            assert is_running(server)
+            assert process.is_alive()
+        spin_until(lambda: open_files() <= before)
+
     @pytest.mark.parametrize("server", ["runs", "was killed"])
     @pytest.mark.parametrize("spare", range(0, 36, 2))
     def test_there_are_too_few_descriptors(self, spare: int, server: str) -> None:
@@ -326,20 +341,30 @@ class TestTheEndOfAProcess:
             outcome = outcome_of(lambda: sorted(drained(queue, runner)))
         assert outcome == WorkerDiedError if spare < 12 else outcome in ([0, 2, 4], WorkerDiedError)
         spin_until(lambda: open_files() <= before)
-        # Nor has the fork server come to harm.
+        # Nor has the fork server come to harm for good.
         queue = sync.FIFOQueue(4)
         runner = prepare(range(3), functions.double, into=queue, where="process", workers=1)
         assert sorted(drained(queue, runner)) == [0, 2, 4]
 
 
-def kill_the_fork_server() -> None:
+@contextmanager
+def bystander() -> Iterator[tuple[StartedProcess, int]]:
+    """A process that does nothing, and the pid of the fork server."""
     process = StartedProcess(target=functions.never_ends, args=(2,), daemon=True)
     process.start()
     assert process.pid is not None
-    os.kill(parent_of(process.pid), signal.SIGKILL)
-    process.join(PATIENCE)
-    assert process.exitcode == -signal.SIGKILL
-    process.close()
+    try:
+        yield process, parent_of(process.pid)
+    finally:
+        process.kill()
+        process.join(PATIENCE)
+        process.close()
+
+
+def kill_the_fork_server() -> None:
+    with bystander() as (process, server):
+        os.kill(server, signal.SIGKILL)
+        process.join(PATIENCE)
 
 
 @contextmanager
