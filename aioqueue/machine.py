@@ -391,12 +391,12 @@ class Machine(MachineState):
         3. Rows that come by the fast path are noted when the next slow move begins
            (`_claim_what_came`), which is early enough: until then nobody asks.
         """
-        if not self.storage.progressive:
+        if attempt.single or not self.storage.progressive:
             return
         self._claimed = max(self._claimed, self._available())
         if self.storage.eager:
             self.storage.claim(self._claimed)
-        elif not attempt.single:
+        else:
             self.storage.expect(attempt.n)
 
     def _advance(self, attempt: Any, lanes: dict[Lane, None]) -> bool:
@@ -468,7 +468,7 @@ class Machine(MachineState):
 
     def _claim_what_came(self) -> None:
         """Rows that came the fast path while a batch waited are that batch's."""
-        if self._dequeues:
+        if self._batch_waits:
             self._claimed = self._claims()
 
     def _claims_to_come(self) -> int:
@@ -536,11 +536,12 @@ class Machine(MachineState):
            comes is claimed, so the capacity is no bound, but where nothing can be claimed.
         """
         storage = self.storage
+        head = next(iter(self._dequeues)) if self._dequeues else None
+        self._batch_waits = head is not None and storage.progressive and not head.single
         bound_in: float = -1
         bound_out: float = INFINITY
         if not (self._enqueues or storage.returned):
             is_open = self._state is OPEN and not self._places
-            head = self._lines.first_dequeue()
             if head is None:
                 bound_in = self._capacity if is_open else -1
                 bound_out = 0 if self._state is CLOSED else self._keep

@@ -43,6 +43,7 @@ class MachineState:
     """
 
     __slots__ = (
+        "_batch_waits",
         "_beginning",
         "_bound_in",
         "_bound_out",
@@ -94,6 +95,7 @@ class MachineState:
         self._enqueues, self._dequeues = lines.enqueues, lines.dequeues
         self._places, self._granted = lines.places, lines.granted
         self._claimed = 0  # rows in the storage that belong to the first waiting dequeue
+        self._batch_waits = False  # whether the first waiting dequeue may have rows to claim
         self._beginning: Attempt | None = None  # the attempt whose owner is calling right now
         self._enqueued = 0
         self._enqueue_wait = 0.0
@@ -156,18 +158,19 @@ class MachineState:
 
     def _claims(self) -> int:
         """Rows in the storage that belong to the first waiting dequeue, as of now."""
-        head = self._lines.first_dequeue()
-        if head is None or not self.storage.progressive:
+        if not self._batch_waits:
             return 0
-        return max(0, min(self._available(), head.n))
+        return max(0, min(self._available(), next(iter(self._dequeues)).n))
 
     def _room(self) -> float:
         """How many rows may go in now; below zero when some came back to a full queue."""
-        return self._capacity - (self.storage.size - self._claimed) - len(self._places)
+        inside = len(self.storage) + len(self.storage.returned) - self._claimed
+        return self._capacity - inside - len(self._places)
 
     def _available(self) -> int:
         """How many rows may go out now, those that are claimed included."""
-        return self.storage.size - (0 if self._state is CLOSED else self._keep)
+        inside = len(self.storage) + len(self.storage.returned)
+        return inside - (0 if self._state is CLOSED else self._keep)
 
     def _count_wait(self, attempt: Attempt, waited: float) -> None:
         if attempt.side is DEQUEUE:

@@ -606,6 +606,10 @@ class Failing(ObjectStorage):
         self._maybe("hold")
         super().hold(held, n)
 
+    def hold_one(self, held: Held) -> None:
+        self._maybe("hold_one")
+        super().hold_one(held)
+
     def _remove(self, n: int) -> list[Any]:
         self._maybe("remove")
         return super()._remove(n)
@@ -708,7 +712,7 @@ def test_a_dequeue_that_fails_half_way_puts_back_what_it_had() -> None:
 
 def test_a_single_dequeue_that_fails_leaves_its_row() -> None:
     machine, storage = failing(1)
-    storage.fails = {"remove"}
+    storage.fails = {"hold_one"}
     take = Take(1, single=True)
     machine.begin(take, Lane())
     assert isinstance(take.error, MemoryError)

@@ -310,15 +310,6 @@ def test_a_single_row_and_a_batch_come_back_in_order(kind: Kind) -> None:
     assert leaving(kind, storage)[:3] == order
 
 
-def test_rows_come_in_several_chunks(kind: Kind) -> None:
-    storage, twin = filled(kind, 5), filled(kind, 5)
-    hands = held(storage, 2)
-    storage.hold(hands, 1)
-    storage.hold(hands, 2)
-    assert hands.count == 5
-    assert in_hands(kind, storage, hands) == kind.numbers(twin.pull(5))
-
-
 def test_no_rows_make_an_empty_batch(kind: Kind) -> None:
     storage = kind.make(None)
     empty = storage.empty()
@@ -400,15 +391,14 @@ def test_a_batch_is_written_to_given_arrays(typed: Kind, way: str) -> None:
     assert typed.numbers(out) == typed.numbers(twin.pull(4))
 
 
-def test_chunks_are_written_one_after_the_other(typed: Kind) -> None:
+def test_rows_that_are_back_are_written_before_the_others(typed: Kind) -> None:
     storage = filled(typed, 5)
     back = held(storage, 2)
     left = in_hands(typed, storage, back)
     storage.restore(back)
     out = typed.outputs(5)
     assert out is not None
-    hands = held(storage, 3, out)
-    storage.hold(hands, 2)
+    hands = held(storage, 5, out)
     assert storage.columns(hands) is out
     numbers = typed.numbers(out)
     assert numbers[:2] == left

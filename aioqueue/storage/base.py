@@ -60,14 +60,14 @@ class Held:
     __slots__ = ("count", "out", "parts", "single", "tickets")
 
     def __init__(self, out: Columns | None = None) -> None:
-        self.parts: list[Any] = []
-        self.tickets: list[Any] = []
+        self.parts: Sequence[Any] = ()
+        self.tickets: Sequence[Any] = ()
         self.count = 0
         self.out = out
         self.single: Row = None
 
     def clear(self) -> None:
-        self.parts, self.tickets, self.count, self.single = [], [], 0, None
+        self.parts, self.tickets, self.count, self.single = (), (), 0, None
 
 
 class Storage(ABC):
@@ -150,15 +150,14 @@ class Storage(ABC):
         raise NotImplementedError
 
     def hold(self, held: Held, n: int) -> None:
-        """Move the next n rows into a caller's hands. Needs n rows inside."""
+        """Move the next n rows into a caller's hands, which are empty. Needs n rows inside."""
         back = self.returned[:n]
         rest = n - len(back)
-        entries = self._remove(rest) if rest else ()
-        held.parts += [entry for _, entry in back]
-        held.parts += entries
-        held.tickets += [ticket for ticket, _ in back]
-        held.tickets += range(self._next_ticket, self._next_ticket + rest)
-        held.count += n
+        entries = self._remove(rest) if rest else []
+        tickets = range(self._next_ticket, self._next_ticket + rest)
+        held.parts = [*[entry for _, entry in back], *entries] if back else entries
+        held.tickets = [*[ticket for ticket, _ in back], *tickets] if back else tickets
+        held.count = n
         self._next_ticket += rest
         del self.returned[: len(back)]
 

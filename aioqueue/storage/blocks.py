@@ -229,10 +229,12 @@ class BlockStorage(Storage):
 
     def hold(self, held: Held, n: int) -> None:
         self._expected = None
+        parts: list[_Segment] = []
+        held.parts = parts
         while n:
             head = self._line[0]
             step = min(n, head.stop - head.start)
-            self._hand_out(head, step, held.parts)
+            self._hand_out(head, step, parts)
             held.count += step
             self._count -= step
             n -= step

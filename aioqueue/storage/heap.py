@@ -67,9 +67,9 @@ class HeapStorage(ShelvedStorage):
 
     def hold(self, held: Held, n: int) -> None:
         items = [heappop(self._items) for _ in range(n)]
-        held.parts += [entry for _, _, entry in items]
-        held.tickets += [(priority, arrival) for priority, arrival, _ in items]
-        held.count += n
+        held.parts = [entry for _, _, entry in items]
+        held.tickets = [(priority, arrival) for priority, arrival, _ in items]
+        held.count = n
 
     def restore(self, held: Held) -> None:
         if held.count and not held.parts:

@@ -31,6 +31,14 @@ class ObjectStorage(deque[Any], Storage):
     def pull(self, n: int, into: Columns | None = None) -> Columns:
         return self._remove(n)
 
+    def hold_one(self, held: Held) -> None:
+        if self.returned:
+            super().hold_one(held)
+            return
+        row = held.single = self.popleft()
+        held.parts, held.tickets, held.count = (row,), (self._next_ticket,), 1
+        self._next_ticket += 1
+
     def columns(self, held: Held) -> Columns:
         return list(held.parts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ class PaddedStorage(ObjectStorage):
     def empty(self) -> Columns:
         return self._padded([])
 
-    def _padded(self, rows: list[Any]) -> Columns:
+    def _padded(self, rows: Sequence[Any]) -> Columns:
         return [
             _pad(component, [row[index] for row in rows])
             for index, component in enumerate(self._components)

@@ -298,7 +298,7 @@ class ShelvedStorage(Storage):
     def hold_one(self, held: Held) -> None:
         self.hold(held, 1)
         held.single = self._shelf.fetch(held.parts[0])
-        held.parts.clear()
+        held.parts = ()
 
     def restore(self, held: Held) -> None:
         if held.count and not held.parts:
