@@ -168,7 +168,7 @@ def in_hands(kind: Kind, storage: Storage, hands: Held) -> list[int]:
 
 def columns_of(kind: Kind, storage: Storage, hands: Held) -> Columns:
     """The rows in hands, as they are: also where batches are padded."""
-    return hands.parts if kind.name == "padded" else storage.columns(hands)
+    return list(hands.parts) if kind.name == "padded" else storage.columns(hands)
 
 
 def leaving(kind: Kind, storage: Storage) -> list[int]:
