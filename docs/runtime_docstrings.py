@@ -38,7 +38,9 @@ class RuntimeDocstrings(griffe.Extension):
         module = importlib.import_module(cls.module.path)
         text = inspect.getdoc(getattr(module, cls.name))
         if text:
-            cls.docstring = griffe.Docstring(text, lineno=cls.lineno, parent=cls)
+            cls.docstring = griffe.Docstring(
+                text, lineno=cls.lineno, parent=cls
+            )
         cls.del_member("__doc__")
 
 
@@ -49,8 +51,14 @@ def show_functions(package: griffe.Module) -> None:
     """
     for name, module in list(package.modules.items()):
         function = module.members.get(name)
-        if name in package.imports and function is not None and function.is_function:
-            function.members.update({k: v for k, v in module.members.items() if k != name})
+        if (
+            name in package.imports
+            and function is not None
+            and function.is_function
+        ):
+            function.members.update(
+                {k: v for k, v in module.members.items() if k != name}
+            )
             package.set_member(name, function)
 
 
@@ -67,7 +75,8 @@ def show_one_signature(function: griffe.Function) -> None:
     """Take the types that overloads tell apart into the one signature, and write aliases out."""
     for parameter in function.parameters:
         kinds = [
-            o.parameters[parameter.name].annotation for o in overloads_with(function, parameter)
+            o.parameters[parameter.name].annotation
+            for o in overloads_with(function, parameter)
         ]
         if str(parameter.annotation) == "Any" and len(set(map(str, kinds))) > 1:
             parameter.annotation = union(kinds)
@@ -75,8 +84,12 @@ def show_one_signature(function: griffe.Function) -> None:
     function.returns = written_out(function.returns)
 
 
-def overloads_with(function: griffe.Function, parameter: griffe.Parameter) -> list[griffe.Function]:
-    return [o for o in function.overloads or [] if parameter.name in o.parameters]
+def overloads_with(
+    function: griffe.Function, parameter: griffe.Parameter
+) -> list[griffe.Function]:
+    return [
+        o for o in function.overloads or [] if parameter.name in o.parameters
+    ]
 
 
 def union(kinds: list[Any]) -> griffe.Expr:
@@ -92,10 +105,15 @@ def written_out(annotation: Any) -> Any:
     if isinstance(annotation, griffe.ExprName):
         return meaning(annotation)
     if isinstance(annotation, griffe.ExprBinOp):
-        left, right = written_out(annotation.left), written_out(annotation.right)
+        left, right = (
+            written_out(annotation.left),
+            written_out(annotation.right),
+        )
         return griffe.ExprBinOp(left, annotation.operator, right)
     if isinstance(annotation, griffe.ExprSubscript):
-        return griffe.ExprSubscript(annotation.left, written_out(annotation.slice))
+        return griffe.ExprSubscript(
+            annotation.left, written_out(annotation.slice)
+        )
     return annotation
 
 
@@ -106,7 +124,11 @@ def meaning(name: griffe.ExprName) -> Any:
         found = found.final_target if found.is_alias else found
     except (AttributeError, KeyError, griffe.AliasResolutionError):
         return name  # of another package
-    is_alias = isinstance(found, griffe.Attribute) and isinstance(found.value, griffe.Expr)
-    if not is_alias or isinstance(found.value, griffe.ExprCall):  # a TypeVar is itself
+    is_alias = isinstance(found, griffe.Attribute) and isinstance(
+        found.value, griffe.Expr
+    )
+    if not is_alias or isinstance(
+        found.value, griffe.ExprCall
+    ):  # a TypeVar is itself
         return name
     return written_out(found.value)
