@@ -1,25 +1,30 @@
-"""A griffe extension for the reference: docstrings and names as they are at run time.
+"""A griffe extension for the reference: docstrings, names and types as users meet them.
 
 mkdocstrings reads sources. But the two faces of a queue take their docstring from the class that
 describes its kind (``__doc__ = FIFOKind.__doc__``), which only a running Python sees. And
 ``aioqueue.inputs.prepare`` is a function when it runs, but a file too: griffe would show that.
+Signatures are written for type checkers: overloads repeat all parameters for the sake of one, and
+aliases (``Where``) are names that users cannot look up.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import griffe
 
 
 class RuntimeDocstrings(griffe.Extension):
-    """Replaces docstrings that are assigned; reStructuredText's ``::``, which ends a line; and
-    modules that a function of the same name hides.
+    """Replaces docstrings that are assigned; reStructuredText's ``::``, which ends a line; modules
+    that a function of the same name hides; and, in signatures, what only type checkers need.
     """
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        for function in functions_of(pkg):
+            show_one_signature(function)
         for module in [pkg, *pkg.modules.values()]:
             show_functions(module)
 
@@ -33,19 +38,97 @@ class RuntimeDocstrings(griffe.Extension):
         module = importlib.import_module(cls.module.path)
         text = inspect.getdoc(getattr(module, cls.name))
         if text:
-            cls.docstring = griffe.Docstring(text, lineno=cls.lineno, parent=cls)
+            cls.docstring = griffe.Docstring(
+                text, lineno=cls.lineno, parent=cls
+            )
         cls.del_member("__doc__")
 
 
 def show_functions(package: griffe.Module) -> None:
     """Put functions in the place of the modules that they hide, because both have one name.
 
-    What else the package takes from such a module is looked up first: then no path leads there.
+    What else is in such a module stays where paths lead to it, now by way of the function.
     """
     for name, module in list(package.modules.items()):
         function = module.members.get(name)
-        if name in package.imports and function is not None and function.is_function:
-            for member in package.members.values():
-                if member.is_alias and member.target_path.startswith(f"{module.path}."):
-                    member.resolve_target()
+        if (
+            name in package.imports
+            and function is not None
+            and function.is_function
+        ):
+            function.members.update(
+                {k: v for k, v in module.members.items() if k != name}
+            )
             package.set_member(name, function)
+
+
+def functions_of(parent: griffe.Object) -> Iterator[griffe.Function]:
+    """All functions and methods of a package."""
+    for member in list(parent.members.values()):
+        if isinstance(member, griffe.Function):
+            yield member
+        elif isinstance(member, griffe.Module | griffe.Class):
+            yield from functions_of(member)
+
+
+def show_one_signature(function: griffe.Function) -> None:
+    """Take the types that overloads tell apart into the one signature, and write aliases out."""
+    for parameter in function.parameters:
+        kinds = [
+            o.parameters[parameter.name].annotation
+            for o in overloads_with(function, parameter)
+        ]
+        if str(parameter.annotation) == "Any" and len(set(map(str, kinds))) > 1:
+            parameter.annotation = union(kinds)
+        parameter.annotation = written_out(parameter.annotation)
+    function.returns = written_out(function.returns)
+
+
+def overloads_with(
+    function: griffe.Function, parameter: griffe.Parameter
+) -> list[griffe.Function]:
+    return [
+        o for o in function.overloads or [] if parameter.name in o.parameters
+    ]
+
+
+def union(kinds: list[Any]) -> griffe.Expr:
+    """``A | B``, each once, in the order in which they come."""
+    first, *others = {str(kind): kind for kind in kinds}.values()
+    for other in others:
+        first = griffe.ExprBinOp(first, "|", other)
+    return first
+
+
+def written_out(annotation: Any) -> Any:
+    """An annotation with the aliases of this package replaced by what they stand for."""
+    if isinstance(annotation, griffe.ExprName):
+        return meaning(annotation)
+    if isinstance(annotation, griffe.ExprBinOp):
+        left, right = (
+            written_out(annotation.left),
+            written_out(annotation.right),
+        )
+        return griffe.ExprBinOp(left, annotation.operator, right)
+    if isinstance(annotation, griffe.ExprSubscript):
+        return griffe.ExprSubscript(
+            annotation.left, written_out(annotation.slice)
+        )
+    return annotation
+
+
+def meaning(name: griffe.ExprName) -> Any:
+    """What an alias stands for; any other name itself."""
+    try:
+        found = name.parent.modules_collection[name.canonical_path]
+        found = found.final_target if found.is_alias else found
+    except (AttributeError, KeyError, griffe.AliasResolutionError):
+        return name  # of another package
+    is_alias = isinstance(found, griffe.Attribute) and isinstance(
+        found.value, griffe.Expr
+    )
+    if not is_alias or isinstance(
+        found.value, griffe.ExprCall
+    ):  # a TypeVar is itself
+        return name
+    return written_out(found.value)

@@ -14,9 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks import chart, report
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MAX_FRAGMENTS = 3
+COLUMNS = 80
 NEED = {"docs/howto/records.md": "google_crc32c"}
 """Pages whose programs need a package that comes with an extra."""
 
@@ -86,6 +89,30 @@ def test_fragments_are_few() -> None:
         if fragment
     ]
     assert len(fragments) <= MAX_FRAGMENTS, fragments
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_samples_fit_the_width_of_a_page(page: Path) -> None:
+    wide = [
+        f"{name_of(page)}:{number}"
+        for language in ("python", "bash")
+        for start, block, _ in fenced(page, language)
+        for number, line in enumerate(block, start + 1)
+        if len(line) > COLUMNS
+    ]
+    assert wide == []
+
+
+def test_the_pictures_of_the_benchmarks_show_every_row_that_has_a_peer() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]+) \|", page, flags=re.MULTILINE)
+    found = report.read(page)
+    assert [(c.row.number, c.row.over) for c in found] == rows
+    shown = [line for line in chart.lines_of(found) if isinstance(line, chart.Bar)]
+    assert len(shown) == sum(over in chart.PEERS for _, over in rows) > 20
+    for path in chart.PICTURES.values():
+        picture = path.read_text(encoding="utf-8")
+        assert all(chart.multiple(bar.times) in picture for bar in shown)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -1,4 +1,7 @@
-"""The command: ``python -m tests.benchmarks [--quick] [--only NAME ...] [--no-write]``."""
+"""The command: ``python -m tests.benchmarks [--quick] [--only NAME ...] [--no-write]``.
+
+``--redraw`` measures nothing: it draws the pictures again from the table of the page.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small counts: to see that it runs")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="some parts; writes no report")
     parser.add_argument("--no-write", action="store_true", help="print only")
+    parser.add_argument("--redraw", action="store_true", help="draw the page's pictures again")
     options = parser.parse_args()
+    if options.redraw:
+        report.redraw()
+        return
     mode = Mode(options.quick)
     comparisons: list[Comparison] = []
     for name in options.only or PARTS:

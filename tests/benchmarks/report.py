@@ -1,20 +1,21 @@
-"""Writing down what was measured: one Markdown page and one picture, never edited by hand."""
+"""Writing down what was measured: one Markdown page and its pictures, never edited by hand."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 import platform
+import re
 import sys
 from datetime import date
 from pathlib import Path
 
-from tests.benchmarks.harness import Comparison
+from tests.benchmarks.chart import draw
+from tests.benchmarks.harness import Comparison, Row
 
-__all__ = ("render", "write")
+__all__ = ("read", "redraw", "render", "write")
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
-PICTURE = PAGE.parent / "images" / "benchmarks.svg"
 PEERS = (
     "numpy anyio uvloop janus culsans torch spdl-core grain opencv-python-headless tensorflow-cpu"
 )
@@ -28,7 +29,10 @@ Each row compares two sides that were run alternately in one invocation, and giv
 the ratios with their spread. The machine is shared and noisy, so read ratios, not times.
 See [what the rows run](performance.md#what-the-benchmarks-run).
 
-![Ratios reached and aimed at, by row](images/benchmarks.svg)
+![How many times as fast as each peer](images/benchmarks-light.svg#gh-light-mode-only)
+![How many times as fast as each peer](images/benchmarks-dark.svg#gh-dark-mode-only)
+
+Bars end at the median; thin lines go from the least to the greatest ratio of the rounds.
 
 """
 
@@ -79,42 +83,37 @@ def render(comparisons: list[Comparison]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw(comparisons: list[Comparison]) -> None:
-    """Bars: how much of its aim each row reaches; 1 is the aim."""
-    import matplotlib
+ROW = re.compile(
+    r"\| (?P<number>\d+) \| (?P<title>[^|]+) \| (?P<over>[^|]+) \| \*\*(?P<ratio>[\d.]+)\*\*"
+    r" \| (?P<spread>[^|]+) \| (?P<sign>[≥≤]) (?P<target>[\d.]+) \|"
+)
 
-    matplotlib.use("svg")
-    from matplotlib import pyplot, ticker
 
-    comparisons = by_number(comparisons)
-    reached = [
-        c.ratio / c.row.target if c.row.at_least else c.row.target / c.ratio for c in comparisons
-    ]
-    labels = [f"{c.row.number}  {c.row.title} / {c.row.over}" for c in comparisons]
-    height = 0.28 * len(comparisons) + 1.2
-    figure, axes = pyplot.subplots(figsize=(9, height), layout="constrained")
-    colours = ["#2a7f9e" if value >= 1 else "#c8553d" for value in reached]
-    bars = axes.barh(labels, reached, color=colours, height=0.7)
-    axes.bar_label(bars, [f"{c.ratio:.2f}" for c in comparisons], padding=3, fontsize=8)
-    axes.axvline(1, color="#444444", linewidth=1)
-    above = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-    axes.annotate("the aim", (1, 1), (0, 3), **above, ha="center", va="bottom", fontsize=8)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda times, _: f"×{times:g}"))
-    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
-    axes.set_xlabel("how far the aim is reached (log scale); figures: ratios")
-    axes.margins(y=0.01)
-    axes.invert_yaxis()
-    axes.tick_params(axis="y", labelsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(PICTURE, facecolor="white")
+def read(page: str) -> list[Comparison]:
+    """What a page says was measured; of the rounds: the least, the median and the greatest."""
+    found = []
+    for match in ROW.finditer(page):
+        row = Row(
+            match["number"],
+            match["title"],
+            match["over"],
+            float(match["target"]),
+            at_least=match["sign"] == "≥",
+        )
+        ends = [float(end) for end in match["spread"].split(" to ") if end != "—"]
+        found.append(Comparison(row, sorted([*ends, float(match["ratio"])])))
+    return found
 
 
 def write(comparisons: list[Comparison]) -> None:
-    """Write the page and, if matplotlib is installed, the picture."""
-    PAGE.write_text(render(comparisons))
+    """Write the page and, if matplotlib is installed, the pictures."""
+    PAGE.write_text(render(comparisons), encoding="utf-8")
     try:
-        draw(comparisons)
+        draw(by_number(comparisons))
     except ImportError:
         print("no picture: pip install '.[bench]' brings matplotlib", file=sys.stderr)
+
+
+def redraw() -> None:
+    """Draw the pictures again, of what the page says."""
+    draw(read(PAGE.read_text(encoding="utf-8")))
