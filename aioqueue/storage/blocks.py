@@ -229,19 +229,19 @@ class BlockStorage(Storage):
 
     def hold(self, held: Held, n: int) -> None:
         self._expected = None
-        while n:
-            head = self._line[0]
-            step = min(n, head.stop - head.start)
-            self._hand_out(head, step, held.parts)
-            held.count += step
-            self._count -= step
-            n -= step
+        parts: list[_Segment] = []
+        try:
+            self._hand_out(n, parts)
+        except BaseException:
+            self._bring_back(parts)
+            raise
+        held.parts += parts
+        held.count += n
 
     def hold_one(self, held: Held) -> None:
         number = self._number_of(0)
-        held.single = self.take()
-        held.tickets = [number]
-        held.count = 1
+        row = self.take()
+        held.single, held.tickets, held.count = row, [number], 1
 
     def restore(self, held: Held) -> None:
         if held.tickets:  # a single row, which has been copied
@@ -249,12 +249,7 @@ class BlockStorage(Storage):
             for column, value in zip(block, held.single, strict=True):
                 column[0] = value
             held.parts = [_Segment(block, 0, 1, held.tickets[0])]
-        for part in reversed(held.parts):
-            place, number = 0, part.origin + part.start
-            while place < len(self._line) and self._number_of(place) < number:
-                place += 1
-            self._line.insert(place, part)
-            self._count += part.stop - part.start
+        self._bring_back(held.parts)
         held.clear()
 
     def columns(self, held: Held) -> Columns:
@@ -300,12 +295,14 @@ class BlockStorage(Storage):
         last = self._line[-1] if self._line else None
         if last is not None and last.block is block and last.stop == start:
             last.stop = stop  # the batch has waited for room
+            self._entered += stop - start
+            self._count += stop - start
         else:
             self._close_tail()
-            last = _Segment(block, start, stop, self._entered - start)
-            self._line.append(last)
-        self._entered = last.origin + stop
-        self._count += stop - start
+            segment = _Segment(block, start, stop, self._entered - start)
+            self._entered += stop - start
+            self._count += stop - start
+            self._line.append(segment)
         if stop == block.rows:
             self._drop(block)  # it is all in
 
@@ -328,9 +325,11 @@ class BlockStorage(Storage):
         if tail is self._full:
             return
         self._entered = tail.origin + tail.stop
+        is_empty = tail.start == tail.stop
+        if is_empty:
+            del self._line[-1]
         self._write_to(tail.block if tail.stop < tail.limit else None, tail.stop)
-        if tail.start == tail.stop:
-            self._line.pop()
+        if is_empty:
             self._drop(tail.block)
 
     def _write_to(self, block: Block | None, start: int = 0) -> None:
@@ -343,29 +342,46 @@ class BlockStorage(Storage):
 
     def _leave(self, head: _Segment, n: int) -> None:
         """The next n rows, all of one segment, have been copied and are gone."""
-        if self._references:
-            self._forget(head.block, head.start, head.start + n)
+        start = head.start
         self._count -= n
         head.start += n
-        if head.start == head.stop:
-            if head is not self._tail:
-                self._line.popleft()
-                self._drop(head.block)
-            elif head.block.uses == 1:  # begin at its first row again
-                head.origin += head.start
-                head.start = head.stop = 0
+        is_gone = head.start == head.stop and head is not self._tail
+        if is_gone:
+            del self._line[0]
+        elif head.start == head.stop and head.block.uses == 1:  # begin at its first row again
+            head.origin += head.start
+            head.start = head.stop = 0
+        if self._references:
+            self._forget(head.block, start, start + n)
+        if is_gone:
+            self._drop(head.block)
 
-    def _hand_out(self, head: _Segment, n: int, parts: list[_Segment]) -> None:
-        """Move the next n rows, all of one segment, into hands."""
-        is_all = n == head.stop - head.start
-        if is_all and head is self._tail and head.stop == head.limit:
-            self._close_tail()
-        if is_all and head is not self._tail:
-            self._line.popleft()
-            parts.append(head)
-            return
-        parts.append(_Segment(head.block, head.start, head.start + n, head.origin))
-        head.start += n
+    def _hand_out(self, n: int, parts: list[_Segment]) -> None:
+        """Move the next n rows into hands."""
+        while n:
+            head = self._line[0]
+            step = min(n, head.stop - head.start)
+            is_all = step == head.stop - head.start
+            if is_all and head is self._tail and head.stop == head.limit:
+                self._close_tail()
+            if is_all and head is not self._tail:
+                del self._line[0]
+                parts += (head,)
+            else:
+                part = _Segment(head.block, head.start, head.start + step, head.origin)
+                head.start += step
+                parts += (part,)
+            self._count -= step
+            n -= step
+
+    def _bring_back(self, parts: list[_Segment]) -> None:
+        """Put segments where they were in the line."""
+        for part in reversed(parts):
+            place, number = 0, part.origin + part.start
+            while place < len(self._line) and self._number_of(place) < number:
+                place += 1
+            self._count += part.stop - part.start
+            self._line.insert(place, part)
 
     def _given_away(self, held: Held) -> Block | None:
         """The block that a batch can have as it is: its rows end it, and nobody else needs it."""
@@ -389,10 +405,11 @@ class BlockStorage(Storage):
         block.uses -= 1
         if block.uses or not block.is_ours:
             return
-        self._spares.append(block)
         self._spare_rows += block.rows
+        self._spares.append(block)
         while self._spare_rows > self._most_spare_rows:
-            self._spare_rows -= self._spares.popleft().rows
+            self._spare_rows -= self._spares[0].rows
+            del self._spares[0]
 
     def _spare(self, n: int) -> Block | None:
         """A block of just so many rows that nobody needs."""

@@ -65,8 +65,8 @@ class Shelf(Protocol):
     def wrap(self, columns: Columns) -> Sequence[Entry]:
         """The entries of a batch that was given away. No lock."""
 
-    def fetch(self, entry: Entry) -> Row:
-        """Take one row from the shelf."""
+    def look(self, entry: Entry) -> Row:
+        """One row, private; it stays where it is."""
 
     def read(self, entries: Sequence[Entry], into: Columns | None) -> Columns:
         """Rows as columns; they stay where they are. No lock."""
@@ -98,7 +98,7 @@ class ObjectShelf:
     def wrap(self, columns: Columns) -> Sequence[Entry]:
         return columns
 
-    def fetch(self, entry: Entry) -> Row:
+    def look(self, entry: Entry) -> Row:
         return entry
 
     def read(self, entries: Sequence[Entry], into: Columns | None) -> Columns:
@@ -195,15 +195,13 @@ class TypedShelf:
         exact = as_dtypes(self._components, columns)
         return [_GivenRow(exact, index) for index in range(len(exact[0]))]
 
-    def fetch(self, entry: Entry) -> Row:
+    def look(self, entry: Entry) -> Row:
         if isinstance(entry, _GivenRow):
             return self._reader.row(entry.columns, entry.index)
         block, index = self._blocks[0], entry
         if entry >= self._size:
             block, index = self._located(entry)
-        row = self._reader.row(block, index)
-        self.forget((entry,))
-        return row
+        return self._reader.row(block, index)
 
     def read(self, entries: Sequence[Entry], into: Columns | None) -> Columns:
         target = allocate(self._components, len(entries)) if into is None else into
@@ -296,9 +294,14 @@ class ShelvedStorage(Storage):
             self._shelf.forget(columns[start:])
 
     def hold_one(self, held: Held) -> None:
-        self.hold(held, 1)
-        held.single = self._shelf.fetch(held.parts[0])
-        held.parts.clear()
+        try:
+            self.hold(held, 1)
+            held.single = self._shelf.look(held.parts[0])
+        except BaseException:
+            self.restore(held)
+            raise
+        entries, held.parts = held.parts, []
+        self._shelf.forget(entries)
 
     def restore(self, held: Held) -> None:
         if held.count and not held.parts:
