@@ -12,6 +12,7 @@ where in the line, and all that happens to a batch happens to segments::
 
 * A **large batch** is copied to a block of its own (`fill`), without the machine's lock, and goes
   in as one segment. A batch that was given away (`wrap`) is such a block as it is.
+  If only a few of its rows go in, these are moved, so as not to keep the memory of all.
 * A batch that leaves takes segments into its hands, and its owner copies from them, without the
   lock. If it is all there is in a block of ours, it gets the block itself, and nothing is copied.
 * So that this is the usual case where workers are slower than what they feed, the rows that a
@@ -178,6 +179,8 @@ class BlockStorage(Storage):
 
     def discard(self, columns: Columns, start: int) -> None:
         if isinstance(columns, Block):
+            self._forget(columns, start, columns.rows)
+            self._move_last(columns)
             self._drop(columns)
 
     def expect(self, n: int) -> None:
@@ -187,11 +190,12 @@ class BlockStorage(Storage):
         #    batch has a block for all n, and rows that come are written behind as many places as
         #    there are rows here. Its owner fills those places, when it has the block (`columns`).
         # 3. Should the batch be cancelled, or rows come back before it, the block is one like
-        #    others, whose rows happen to begin in its midst.
+        #    others, whose rows happen to begin in its midst. It is filled before there is another:
+        #    else batches that are cancelled again and again would leave a row in each.
         number = self._number_of(0) if self._count else self._next_number()
         if self._expected is not None:
             block, first = self._expected
-            if (block.rows, first) == (n, number):
+            if (block.rows, first) == (n, number) or self._is_begun(block):
                 return
         if self._references or not LARGE_BYTES <= n * self._row_bytes <= _MOST_EXPECTED:
             return
@@ -306,6 +310,26 @@ class BlockStorage(Storage):
         if stop == block.rows:
             self._drop(block)  # it is all in
 
+    def _move_last(self, block: Block) -> None:
+        """A few rows of a batch are in, and no more: they are not to keep the memory of all."""
+        last = self._line[-1] if self._line else None
+        if last is None or last.block is not block:
+            return
+        n = last.stop - last.start
+        if 2 * n > block.rows or n * self._row_bytes > LARGE_BYTES:
+            return  # worth it; or too many to be copied here
+        try:
+            own = Block(allocate(self._components, n), n)
+            _copy(last, n, own, 0)
+        except MemoryError:
+            return
+        start = last.start
+        own.uses = 1
+        last.block, last.origin = own, last.origin + start
+        last.start, last.stop, last.limit = 0, n, n
+        self._forget(block, start, start + n)
+        self._drop(block)
+
     def _open(self, n: int = 1) -> _Segment:
         """Begin a segment that n rows can be written to, or more."""
         self._close_tail()
@@ -318,6 +342,13 @@ class BlockStorage(Storage):
         self._line.append(self._tail)
         self._write_to(None)
         return self._tail
+
+    def _is_begun(self, block: Block) -> bool:
+        """Whether a block has rows, and more are going to be written to it."""
+        tail, room = self._tail, self._room
+        if tail.block is block:
+            return tail.stop > tail.start or block.uses > 1
+        return room is not None and room[0] is block and block.uses > 1
 
     def _close_tail(self) -> None:
         """What comes next does not go behind the last row."""

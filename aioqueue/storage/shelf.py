@@ -6,7 +6,7 @@ row is inside. `ObjectShelf` is for plain objects, which are their own entries.
 
 Rows in a caller's hands stay in their slots until they have been copied, and a large batch is
 copied to slots that were reserved for it, so neither needs the machine's lock. A shelf may so be
-larger than the queue's capacity for a while. It grows by whole blocks, and nothing is moved.
+larger than the queue's capacity, until it is empty. It grows by whole blocks, and nothing is moved.
 """
 
 from __future__ import annotations
@@ -226,6 +226,8 @@ class TypedShelf:
                 for index, nothing in self._references:
                     block[index][places] = nothing
         self._free.extend(slots)
+        if len(self._blocks) > 1 and len(self._free) == self._fresh:
+            self._blocks, self._free, self._fresh = self._blocks[:1], [], 0
 
     def _read_slots(self, slots: Any, where: Any, target: Columns) -> None:
         """Copy rows to places of columns: to all of them, if ``where`` is a slice."""
@@ -245,8 +247,9 @@ class TypedShelf:
             yield self._blocks[0], slots, slice(None)
             return
         numbers = slots // self._size
-        for number in np.unique(numbers):
-            rows = (numbers == number).nonzero()[0]
+        order = numbers.argsort(kind="stable")
+        for rows in np.split(order, np.diff(numbers[order]).nonzero()[0] + 1):
+            number = int(numbers[rows[0]])
             yield self._blocks[number], slots[rows] - number * self._size, rows
 
     def _located(self, slot: int) -> tuple[Columns, int]:
