@@ -33,7 +33,8 @@ copy.
 **The fast path.** Nearly all operations concern nobody else: there is room, or a row, and no one
 waits. `try_enqueue` and its sisters are that branch. They compare the number of rows in the
 storage with two bounds, which say it all (capacity, order, closing, waiting callers, rows that are
-back) because every slow move sets them afresh when it ends (`_set_bounds`):
+back) because every slow move sets them afresh when it ends (`_set_bounds`); a signal handler may
+raise before it ends, so until then there is no fast path at all (`_shut`):
 
 * below ``_bound_in`` a row can go in, and no one has to be told;
 * above ``_bound_out`` a row can come out, and no one has to be told.
@@ -168,6 +169,7 @@ class Machine(MachineState):
             attempt.state = WITHDRAWN
             self._give_up(attempt)
             return ()
+        self._shut()
         attempt.host = self
         attempt.lane = lane
         line = self._lines.line_of(attempt)
@@ -209,6 +211,7 @@ class Machine(MachineState):
             return self._settle() if is_last and self._dequeues else ()
         assert isinstance(attempt, Put)
         self._claim_what_came()
+        self._shut()
         self._places.pop(attempt, None)
         try:
             self._insert(attempt.row)
@@ -235,11 +238,13 @@ class Machine(MachineState):
         if if_pending and attempt.state is not PENDING:
             return ()
         self._count_wait(attempt, waited)
-        self._claim_what_came()
-        if attempt.state is PENDING or attempt.state is GRANTED:
-            self._forget(attempt)
-        elif attempt.state is not DONE or not isinstance(attempt, Take):
+        is_taken = attempt.state is DONE and isinstance(attempt, Take)
+        if not (is_taken or attempt.state is PENDING or attempt.state is GRANTED):
             return ()
+        self._claim_what_came()
+        self._shut()
+        if not is_taken:
+            self._forget(attempt)
         attempt.state = WITHDRAWN
         self._give_up(attempt)
         return self._settle()
@@ -254,6 +259,7 @@ class Machine(MachineState):
             return ()
         assert isinstance(attempt, Take)
         self._claim_what_came()
+        self._shut()
         attempt.hurried = True
         return self._settle()
 
@@ -268,6 +274,7 @@ class Machine(MachineState):
             cause: the failure that later errors name as their cause; the first one given counts.
         """
         self._claim_what_came()
+        self._shut()
         if self._cause is None:
             self._cause = cause
         if self._state is OPEN:
@@ -471,6 +478,11 @@ class Machine(MachineState):
         if self._batch_waits:
             self._claimed = self._claims()
 
+    def _shut(self) -> None:
+        """Nothing goes the fast path until the bounds are set: a handler may strike before."""
+        self._bound_in, self._bound_out = -1, INFINITY
+        self._batch_waits = self.storage.progressive  # for all that is known
+
     def _claims_to_come(self) -> int:
         """How many rows the first waiting dequeue is going to claim before it has all.
 
@@ -488,8 +500,15 @@ class Machine(MachineState):
         self._enqueued += 1
 
     def _insert_rows(self, attempt: PutMany, room: float) -> None:
-        n = int(room)
-        self.storage.put_many(attempt.columns, attempt.done, attempt.done + n)
+        before, n = len(self.storage), int(room)
+        try:
+            self.storage.put_many(attempt.columns, attempt.done, attempt.done + n)
+        except BaseException:
+            # What is in is in, though a handler has struck just then: it must not go in again.
+            n = len(self.storage) - before
+            attempt.done += n
+            self._enqueued += n
+            raise
         attempt.done += n
         self._enqueued += n
 

@@ -95,7 +95,7 @@ class MachineState:
         self._enqueues, self._dequeues = lines.enqueues, lines.dequeues
         self._places, self._granted = lines.places, lines.granted
         self._claimed = 0  # rows in the storage that belong to the first waiting dequeue
-        self._batch_waits = False  # whether the first waiting dequeue may have rows to claim
+        self._batch_waits = False  # whether the first waiting dequeue can have rows to claim
         self._beginning: Attempt | None = None  # the attempt whose owner is calling right now
         self._enqueued = 0
         self._enqueue_wait = 0.0
@@ -158,7 +158,7 @@ class MachineState:
 
     def _claims(self) -> int:
         """Rows in the storage that belong to the first waiting dequeue, as of now."""
-        if not self._batch_waits:
+        if not (self._batch_waits and self._dequeues):
             return 0
         return max(0, min(self._available(), next(iter(self._dequeues)).n))
 

@@ -610,9 +610,9 @@ class Failing(ObjectStorage):
         self._maybe("hold_one")
         super().hold_one(held)
 
-    def _remove(self, n: int) -> list[Any]:
+    def _remove(self, n: int, removed: list[Any]) -> None:
         self._maybe("remove")
-        return super()._remove(n)
+        super()._remove(n, removed)
 
     def pull(self, n: int, into: Columns | None = None) -> Columns:
         self._maybe("pull")

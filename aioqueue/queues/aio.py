@@ -105,12 +105,14 @@ class AsyncQueue(QueueFace):
             A cancelled call has put in the first k rows; ``enqueued`` on the exception, and a
             note, tell k (neither: it had put in none).
         """
-        columns, n = self._core.rows(batch, copy=copy)
+        columns, n = self._core.spec.columns(batch)
         self._budget -= n
         if self._budget < 0 or n == 0:
             await self._breathe(n)
-        if n and not self._machine.try_enqueue_many(columns, n):
-            await self._complete(PutMany(columns, n))
+        if n:
+            columns = self._core.made_ready(columns, n, copy=copy)
+            if not self._machine.try_enqueue_many(columns, n):
+                await self._complete(PutMany(columns, n))
 
     async def dequeue(self) -> Any:
         """Take one element out, waiting for one.

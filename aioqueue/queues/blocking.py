@@ -128,9 +128,11 @@ class BlockingQueue(QueueFace):
         """
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
-        columns, n = self._core.rows(batch, copy=copy)
-        if n and not self._machine.try_enqueue_many(columns, n):
-            self._complete(PutMany(columns, n), "enqueue_many", timeout)
+        columns, n = self._core.spec.columns(batch)
+        if n:
+            columns = self._core.made_ready(columns, n, copy=copy)
+            if not self._machine.try_enqueue_many(columns, n):
+                self._complete(PutMany(columns, n), "enqueue_many", timeout)
 
     def dequeue(self, *, timeout: float | None = None) -> Any:
         """Take one element out, waiting for one.

@@ -142,14 +142,15 @@ class QueueCore:
             )
         return rows
 
-    def rows(self, batch: Any, *, copy: bool) -> tuple[Columns, int]:
-        """Check a batch that is to be put in; a large one is copied here, by its caller."""
-        columns, n = self.spec.columns(batch)
-        if n and not copy:
-            columns = self.storage.wrap(columns, n)
-        elif self.storage.is_large(n):
-            columns = self.copier.copy_in(columns, n)
-        return columns, n
+    def made_ready(self, columns: Columns, n: int, *, copy: bool) -> Columns:
+        """Rows that have been checked, as they are to be put in; a large batch is copied here.
+
+        What is returned may be memory of the storage, so it must go to the machine at once, with no
+        await in between: that alone gives it back.
+        """
+        if not copy:
+            return self.storage.wrap(columns, n)
+        return self.copier.copy_in(columns, n) if self.storage.is_large(n) else columns
 
     def many(self, n: Any, out: Any) -> tuple[int, Columns | None]:
         """Check the arguments of `dequeue_many`."""

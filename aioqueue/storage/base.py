@@ -30,6 +30,13 @@ copied out in one place, `aioqueue.storage.columns.RowReader`.
 
 Every method that can fail (memory runs out, a conversion raises) does so before it changes
 anything.
+
+**Struck.** A signal handler may raise in the middle of any method, in the main thread, which may be
+moving rows for others; `aioqueue.locks` says where. What that may cost is the row or the batch that
+is moving. So a change is made by statements that call nothing, or by a call that comes last: no
+handler runs in between. `hold` and `hold_one` have moved all rows or none, for an attempt that has
+some is taken to have all. And what rests in memory is first out of line, and its memory free for
+others afterwards: a slot may be lost, but never has two rows.
 """
 
 from __future__ import annotations
@@ -152,19 +159,33 @@ class Storage(ABC):
     def hold(self, held: Held, n: int) -> None:
         """Move the next n rows into a caller's hands, which are empty. Needs n rows inside."""
         back = self.returned[:n]
-        rest = n - len(back)
-        entries = self._remove(rest) if rest else []
-        tickets = range(self._next_ticket, self._next_ticket + rest)
-        held.parts = [*[entry for _, entry in back], *entries] if back else entries
-        held.tickets = [*[ticket for ticket, _ in back], *tickets] if back else tickets
-        held.count = n
-        self._next_ticket += rest
-        del self.returned[: len(back)]
+        known = len(back)
+        tickets: Sequence[Any] = range(self._next_ticket, self._next_ticket + n - known)
+        parts: list[Any] = []
+        try:
+            if n > known:
+                self._remove(n - known, parts)
+        except BaseException:
+            undone = Held()
+            undone.parts, undone.tickets = parts, tickets[: len(parts)]
+            self._next_ticket += len(parts)
+            self.restore(undone)
+            raise
+        if back:
+            parts = [*[entry for _, entry in back], *parts]
+            tickets = [*[ticket for ticket, _ in back], *tickets]
+        held.parts, held.tickets, held.count = parts, tickets, n
+        self._next_ticket += n - known
+        del self.returned[:known]
 
     def hold_one(self, held: Held) -> None:
         """Move the next row into a caller's hands, as a row. Needs one inside."""
-        self.hold(held, 1)
-        held.single = held.parts[0]
+        try:
+            self.hold(held, 1)
+            held.single = held.parts[0]
+        except BaseException:
+            self.restore(held)
+            raise
 
     def restore(self, held: Held) -> None:
         """Bring rows back from a caller's hands, to the front and in order."""
@@ -188,6 +209,6 @@ class Storage(ABC):
     def empty(self) -> Columns:
         """Columns of no rows. No lock."""
 
-    def _remove(self, n: int) -> Sequence[Any]:
-        """Take the next n entries out of line; does not look at ``returned``."""
+    def _remove(self, n: int, removed: list[Any]) -> None:
+        """Move the next n entries from the line to a list; does not look at ``returned``."""
         raise NotImplementedError

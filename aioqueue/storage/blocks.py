@@ -12,6 +12,7 @@ where in the line, and all that happens to a batch happens to segments::
 
 * A **large batch** is copied to a block of its own (`fill`), without the machine's lock, and goes
   in as one segment. A batch that was given away (`wrap`) is such a block as it is.
+  If only a few of its rows go in, these are moved, so as not to keep the memory of all.
 * A batch that leaves takes segments into its hands, and its owner copies from them, without the
   lock. If it is all there is in a block of ours, it gets the block itself, and nothing is copied.
 * So that this is the usual case where workers are slower than what they feed, the rows that a
@@ -25,6 +26,7 @@ kept short reuses the same few rows, which the processor still has in its cache.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final
 
 from aioqueue.elements import Columns, Component, Row
@@ -178,6 +180,8 @@ class BlockStorage(Storage):
 
     def discard(self, columns: Columns, start: int) -> None:
         if isinstance(columns, Block):
+            self._forget(columns, start, columns.rows)
+            self._move_last(columns)
             self._drop(columns)
 
     def expect(self, n: int) -> None:
@@ -187,11 +191,12 @@ class BlockStorage(Storage):
         #    batch has a block for all n, and rows that come are written behind as many places as
         #    there are rows here. Its owner fills those places, when it has the block (`columns`).
         # 3. Should the batch be cancelled, or rows come back before it, the block is one like
-        #    others, whose rows happen to begin in its midst.
+        #    others, whose rows happen to begin in its midst. It is filled before there is another:
+        #    else batches that are cancelled again and again would leave a row in each.
         number = self._number_of(0) if self._count else self._next_number()
         if self._expected is not None:
             block, first = self._expected
-            if (block.rows, first) == (n, number):
+            if (block.rows, first) == (n, number) or self._is_begun(block):
                 return
         if self._references or not LARGE_BYTES <= n * self._row_bytes <= _MOST_EXPECTED:
             return
@@ -230,20 +235,17 @@ class BlockStorage(Storage):
     def hold(self, held: Held, n: int) -> None:
         self._expected = None
         parts: list[_Segment] = []
-        held.parts = parts
-        while n:
-            head = self._line[0]
-            step = min(n, head.stop - head.start)
-            self._hand_out(head, step, parts)
-            held.count += step
-            self._count -= step
-            n -= step
+        try:
+            self._hand_out(n, parts)
+        except BaseException:
+            self._bring_back(parts)
+            raise
+        held.parts, held.count = parts, n
 
     def hold_one(self, held: Held) -> None:
         number = self._number_of(0)
-        held.single = self.take()
-        held.tickets = [number]
-        held.count = 1
+        row = self.take()
+        held.single, held.tickets, held.count = row, [number], 1
 
     def restore(self, held: Held) -> None:
         if held.tickets:  # a single row, which has been copied
@@ -251,12 +253,7 @@ class BlockStorage(Storage):
             for column, value in zip(block, held.single, strict=True):
                 column[0] = value
             held.parts = [_Segment(block, 0, 1, held.tickets[0])]
-        for part in reversed(held.parts):
-            place, number = 0, part.origin + part.start
-            while place < len(self._line) and self._number_of(place) < number:
-                place += 1
-            self._line.insert(place, part)
-            self._count += part.stop - part.start
+        self._bring_back(held.parts)
         held.clear()
 
     def columns(self, held: Held) -> Columns:
@@ -302,14 +299,36 @@ class BlockStorage(Storage):
         last = self._line[-1] if self._line else None
         if last is not None and last.block is block and last.stop == start:
             last.stop = stop  # the batch has waited for room
+            self._entered += stop - start
+            self._count += stop - start
         else:
             self._close_tail()
-            last = _Segment(block, start, stop, self._entered - start)
-            self._line.append(last)
-        self._entered = last.origin + stop
-        self._count += stop - start
+            segment = _Segment(block, start, stop, self._entered - start)
+            self._entered += stop - start
+            self._count += stop - start
+            self._line.append(segment)
         if stop == block.rows:
             self._drop(block)  # it is all in
+
+    def _move_last(self, block: Block) -> None:
+        """A few rows of a batch are in, and no more: they are not to keep the memory of all."""
+        last = self._line[-1] if self._line else None
+        if last is None or last.block is not block:
+            return
+        n = last.stop - last.start
+        if 2 * n > block.rows or n * self._row_bytes > LARGE_BYTES:
+            return  # worth it; or too many to be copied here
+        try:
+            own = Block(allocate(self._components, n), n)
+            _copy(last, n, own, 0)
+        except MemoryError:
+            return
+        start = last.start
+        own.uses = 1
+        last.block, last.origin = own, last.origin + start
+        last.start, last.stop, last.limit = 0, n, n
+        self._forget(block, start, start + n)
+        self._drop(block)
 
     def _open(self, n: int = 1) -> _Segment:
         """Begin a segment that n rows can be written to, or more."""
@@ -324,15 +343,24 @@ class BlockStorage(Storage):
         self._write_to(None)
         return self._tail
 
+    def _is_begun(self, block: Block) -> bool:
+        """Whether a block has rows, and more are going to be written to it."""
+        tail, room = self._tail, self._room
+        if tail.block is block:
+            return tail.stop > tail.start or block.uses > 1
+        return room is not None and room[0] is block and block.uses > 1
+
     def _close_tail(self) -> None:
         """What comes next does not go behind the last row."""
         tail, self._tail = self._tail, self._full
         if tail is self._full:
             return
         self._entered = tail.origin + tail.stop
+        is_empty = tail.start == tail.stop
+        if is_empty:
+            del self._line[-1]
         self._write_to(tail.block if tail.stop < tail.limit else None, tail.stop)
-        if tail.start == tail.stop:
-            self._line.pop()
+        if is_empty:
             self._drop(tail.block)
 
     def _write_to(self, block: Block | None, start: int = 0) -> None:
@@ -345,29 +373,46 @@ class BlockStorage(Storage):
 
     def _leave(self, head: _Segment, n: int) -> None:
         """The next n rows, all of one segment, have been copied and are gone."""
-        if self._references:
-            self._forget(head.block, head.start, head.start + n)
+        start = head.start
         self._count -= n
         head.start += n
-        if head.start == head.stop:
-            if head is not self._tail:
-                self._line.popleft()
-                self._drop(head.block)
-            elif head.block.uses == 1:  # begin at its first row again
-                head.origin += head.start
-                head.start = head.stop = 0
+        is_gone = head.start == head.stop and head is not self._tail
+        if is_gone:
+            del self._line[0]
+        elif head.start == head.stop and head.block.uses == 1:  # begin at its first row again
+            head.origin += head.start
+            head.start = head.stop = 0
+        if self._references:
+            self._forget(head.block, start, start + n)
+        if is_gone:
+            self._drop(head.block)
 
-    def _hand_out(self, head: _Segment, n: int, parts: list[_Segment]) -> None:
-        """Move the next n rows, all of one segment, into hands."""
-        is_all = n == head.stop - head.start
-        if is_all and head is self._tail and head.stop == head.limit:
-            self._close_tail()
-        if is_all and head is not self._tail:
-            self._line.popleft()
-            parts.append(head)
-            return
-        parts.append(_Segment(head.block, head.start, head.start + n, head.origin))
-        head.start += n
+    def _hand_out(self, n: int, parts: list[_Segment]) -> None:
+        """Move the next n rows into hands."""
+        while n:
+            head = self._line[0]
+            step = min(n, head.stop - head.start)
+            is_all = step == head.stop - head.start
+            if is_all and head is self._tail and head.stop == head.limit:
+                self._close_tail()
+            if is_all and head is not self._tail:
+                del self._line[0]
+                parts += (head,)
+            else:
+                part = _Segment(head.block, head.start, head.start + step, head.origin)
+                head.start += step
+                parts += (part,)
+            self._count -= step
+            n -= step
+
+    def _bring_back(self, parts: Sequence[_Segment]) -> None:
+        """Put segments where they were in the line."""
+        for part in reversed(parts):
+            place, number = 0, part.origin + part.start
+            while place < len(self._line) and self._number_of(place) < number:
+                place += 1
+            self._count += part.stop - part.start
+            self._line.insert(place, part)
 
     def _given_away(self, held: Held) -> Block | None:
         """The block that a batch can have as it is: its rows end it, and nobody else needs it."""
@@ -391,10 +436,11 @@ class BlockStorage(Storage):
         block.uses -= 1
         if block.uses or not block.is_ours:
             return
-        self._spares.append(block)
         self._spare_rows += block.rows
+        self._spares.append(block)
         while self._spare_rows > self._most_spare_rows:
-            self._spare_rows -= self._spares.popleft().rows
+            self._spare_rows -= self._spares[0].rows
+            del self._spares[0]
 
     def _spare(self, n: int) -> Block | None:
         """A block of just so many rows that nobody needs."""

@@ -37,21 +37,23 @@ class HeapStorage(ShelvedStorage):
         return len(self._items)
 
     def put(self, row: Row, /) -> None:
-        self._push([int(row[0])], [self._shelf.place(row)])
+        self._add([int(row[0])], [self._shelf.place(row)])
 
     def put_many(self, columns: Columns, start: int, stop: int) -> None:
         entries = self._entries(columns, start, stop)
         if isinstance(columns, Batch):
-            self._push(columns.keys[start:stop], entries)
+            self._add(columns.keys[start:stop], entries)
         else:
             keys = (
                 columns[0][start:stop].tolist() if self._typed else self._keys(columns[start:stop])
             )
-            self._push(keys, entries)
+            self._add(keys, entries)
 
     def take(self) -> Row:
-        row = self._shelf.fetch(self._items[0][2])
+        entry = self._items[0][2]
+        row = self._shelf.look(entry)
         heappop(self._items)
+        self._shelf.forget((entry,))
         return row
 
     def pull(self, n: int, into: Columns | None = None) -> Columns:
@@ -66,22 +68,40 @@ class HeapStorage(ShelvedStorage):
         return columns
 
     def hold(self, held: Held, n: int) -> None:
-        items = [heappop(self._items) for _ in range(n)]
-        held.parts = [entry for _, _, entry in items]
-        held.tickets = [(priority, arrival) for priority, arrival, _ in items]
-        held.count = n
+        items: list[_Item] = []
+        try:
+            self._remove(n, items)
+            parts = [entry for _, _, entry in items]
+            tickets = [(priority, arrival) for priority, arrival, _ in items]
+        except BaseException:
+            if items and self._items and self._items[0] is items[-1]:
+                del items[-1]  # it has not gone yet
+            self._push(items)
+            raise
+        held.parts, held.tickets, held.count = parts, tickets, n
 
     def restore(self, held: Held) -> None:
         if held.count and not held.parts:
             held.parts = [self._shelf.place(held.single)]
-        for (priority, arrival), entry in zip(held.tickets, held.parts, strict=True):
-            heappush(self._items, (priority, arrival, entry))
+        self._push(
+            [(*ticket, entry) for ticket, entry in zip(held.tickets, held.parts, strict=True)]
+        )
         held.clear()
 
     def _keys(self, columns: Columns) -> Sequence[int]:
         return columns[0].tolist() if self._typed else [row[0] for row in columns]
 
-    def _push(self, priorities: Iterable[int], entries: Iterable[Entry]) -> None:
+    def _remove(self, n: int, removed: list[_Item]) -> None:
+        for _ in range(n):
+            removed.append(self._items[0])
+            heappop(self._items)
+
+    def _add(self, priorities: Iterable[int], entries: Iterable[Entry]) -> None:
         for priority, entry in zip(priorities, entries, strict=True):
-            heappush(self._items, (priority, self._arrivals, entry))
+            arrival = self._arrivals
             self._arrivals += 1
+            heappush(self._items, (priority, arrival, entry))
+
+    def _push(self, items: Iterable[_Item]) -> None:
+        for item in items:
+            heappush(self._items, item)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import Any
 
 from aioqueue.elements import Columns
@@ -29,15 +30,25 @@ class ObjectStorage(deque[Any], Storage):
         self.extend(columns if stop - start == len(columns) else columns[start:stop])
 
     def pull(self, n: int, into: Columns | None = None) -> Columns:
-        return self._remove(n)
+        removed: list[Any] = []
+        self._remove(n, removed)
+        return removed
 
     def hold_one(self, held: Held) -> None:
         if self.returned:
             super().hold_one(held)
             return
-        row = held.single = self.popleft()
-        held.parts, held.tickets, held.count = (row,), (self._next_ticket,), 1
-        self._next_ticket += 1
+        row, before = self[0], len(self)
+        try:
+            self.popleft()
+            held.parts, held.tickets, held.count = (row,), (self._next_ticket,), 1
+            held.single = row
+            self._next_ticket += 1
+        except BaseException:  # a signal handler's: nothing has moved then
+            if len(self) < before:
+                self.appendleft(row)
+            held.clear()
+            raise
 
     def columns(self, held: Held) -> Columns:
         return list(held.parts)
@@ -45,10 +56,18 @@ class ObjectStorage(deque[Any], Storage):
     def empty(self) -> Columns:
         return []
 
-    def _remove(self, n: int) -> list[Any]:
+    def _remove(self, n: int, removed: list[Any]) -> None:
+        before = len(self)
+        try:
+            removed += islice(self, n)
+            self._drop_first(n)
+        except BaseException:
+            del removed[before - len(self) :]  # which have not gone yet
+            raise
+
+    def _drop_first(self, n: int) -> None:
         if n == len(self):
-            rows = list(self)
             self.clear()
-            return rows
-        popleft = self.popleft
-        return [popleft() for _ in range(n)]
+        else:
+            for _ in range(n):
+                self.popleft()

@@ -6,7 +6,7 @@ row is inside. `ObjectShelf` is for plain objects, which are their own entries.
 
 Rows in a caller's hands stay in their slots until they have been copied, and a large batch is
 copied to slots that were reserved for it, so neither needs the machine's lock. A shelf may so be
-larger than the queue's capacity for a while. It grows by whole blocks, and nothing is moved.
+larger than the queue's capacity, until it is empty. It grows by whole blocks, and nothing is moved.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Shelf(Protocol):
     def wrap(self, columns: Columns) -> Sequence[Entry]:
         """The entries of a batch that was given away. No lock."""
 
-    def fetch(self, entry: Entry) -> Row:
-        """Take one row from the shelf."""
+    def look(self, entry: Entry) -> Row:
+        """One row, private; it stays where it is."""
 
     def read(self, entries: Sequence[Entry], into: Columns | None) -> Columns:
         """Rows as columns; they stay where they are. No lock."""
@@ -98,7 +98,7 @@ class ObjectShelf:
     def wrap(self, columns: Columns) -> Sequence[Entry]:
         return columns
 
-    def fetch(self, entry: Entry) -> Row:
+    def look(self, entry: Entry) -> Row:
         return entry
 
     def read(self, entries: Sequence[Entry], into: Columns | None) -> Columns:
@@ -195,15 +195,13 @@ class TypedShelf:
         exact = as_dtypes(self._components, columns)
         return [_GivenRow(exact, index) for index in range(len(exact[0]))]
 
-    def fetch(self, entry: Entry) -> Row:
+    def look(self, entry: Entry) -> Row:
         if isinstance(entry, _GivenRow):
             return self._reader.row(entry.columns, entry.index)
         block, index = self._blocks[0], entry
         if entry >= self._size:
             block, index = self._located(entry)
-        row = self._reader.row(block, index)
-        self.forget((entry,))
-        return row
+        return self._reader.row(block, index)
 
     def read(self, entries: Sequence[Entry], into: Columns | None) -> Columns:
         target = allocate(self._components, len(entries)) if into is None else into
@@ -228,6 +226,8 @@ class TypedShelf:
                 for index, nothing in self._references:
                     block[index][places] = nothing
         self._free.extend(slots)
+        if len(self._blocks) > 1 and len(self._free) == self._fresh:
+            self._blocks, self._free, self._fresh = self._blocks[:1], [], 0
 
     def _read_slots(self, slots: Any, where: Any, target: Columns) -> None:
         """Copy rows to places of columns: to all of them, if ``where`` is a slice."""
@@ -247,8 +247,9 @@ class TypedShelf:
             yield self._blocks[0], slots, slice(None)
             return
         numbers = slots // self._size
-        for number in np.unique(numbers):
-            rows = (numbers == number).nonzero()[0]
+        order = numbers.argsort(kind="stable")
+        for rows in np.split(order, np.diff(numbers[order]).nonzero()[0] + 1):
+            number = int(numbers[rows[0]])
             yield self._blocks[number], slots[rows] - number * self._size, rows
 
     def _located(self, slot: int) -> tuple[Columns, int]:
@@ -296,9 +297,14 @@ class ShelvedStorage(Storage):
             self._shelf.forget(columns[start:])
 
     def hold_one(self, held: Held) -> None:
-        self.hold(held, 1)
-        held.single = self._shelf.fetch(held.parts[0])
-        held.parts = ()
+        try:
+            self.hold(held, 1)
+            held.single = self._shelf.look(held.parts[0])
+        except BaseException:
+            self.restore(held)
+            raise
+        entries, held.parts = held.parts, ()
+        self._shelf.forget(entries)
 
     def restore(self, held: Held) -> None:
         if held.count and not held.parts:

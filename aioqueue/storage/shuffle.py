@@ -52,8 +52,10 @@ class ShuffleStorage(ShelvedStorage):
     def take(self) -> Row:
         if not self._drawn:
             self._draw(1)
-        row = self._shelf.fetch(self._drawn[0])
+        entry = self._drawn[0]
+        row = self._shelf.look(entry)
         del self._drawn[0]
+        self._shelf.forget((entry,))
         return row
 
     def pull(self, n: int, into: Columns | None = None) -> Columns:
@@ -61,8 +63,8 @@ class ShuffleStorage(ShelvedStorage):
             self._draw(n - len(self._drawn))
         entries = self._drawn[:n]
         columns = self._shelf.read(entries, into)
-        self._shelf.forget(entries)
         del self._drawn[:n]
+        self._shelf.forget(entries)
         return columns
 
     def claim(self, n: int) -> None:
@@ -75,24 +77,25 @@ class ShuffleStorage(ShelvedStorage):
         if not self._draws_again:
             super().release(held)
             return
-        self._order.extend(reversed(self._drawn))
-        self._drawn.clear()
-        self._order.extend(reversed(held.parts))
+        entries = [*reversed(self._drawn), *reversed(held.parts)]
+        self._order += entries
+        self._drawn, held.parts, held.count = [], [], 0
         held.clear()
 
-    def _remove(self, n: int) -> list[Entry]:
+    def _remove(self, n: int, removed: list[Entry]) -> None:
         if len(self._drawn) < n:
             self._draw(n - len(self._drawn))
-        entries = self._drawn[:n]
+        removed += self._drawn[:n]
         del self._drawn[:n]
-        return entries
 
     def _draw(self, n: int) -> None:
-        order, drawn = self._order, self._drawn
+        # What is drawn is exchanged for the last row, and leaves the list when all have been drawn:
+        # every row is in one place all the time.
+        order = self._order
         last = len(order)
         for word in self._words.take(n):
             index = word % last
             last -= 1
-            drawn.append(order[index])
-            order[index] = order[last]
+            order[index], order[last] = order[last], order[index]
+        self._drawn += order[last:][::-1]
         del order[last:]

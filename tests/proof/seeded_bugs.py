@@ -98,13 +98,13 @@ BUGS = (
     Bug(
         "written before it is taken",  # a caller's arrays are what its rows come back from
         "storage/blocks.py",
-        """        for part in reversed(held.parts):
-            place, number""",
+        """        self._bring_back(held.parts)
+        held.clear()""",
         """        if held.out is not None:
             block = Block(held.out, held.count)
             held.parts = [_Segment(block, 0, held.count, held.parts[0].origin)]
-        for part in reversed(held.parts):
-            place, number""",
+        self._bring_back(held.parts)
+        held.clear()""",
     ),
     Bug(
         "lost wake",  # what is posted just before the flag falls is told to nobody
