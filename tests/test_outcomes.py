@@ -32,6 +32,13 @@ class FrozenError(Exception):
     line: int = 3
 
 
+class MuteError(Exception):
+    """An exception that nobody can ask what it says."""
+
+    def __str__(self) -> str:
+        raise ValueError("nothing")
+
+
 class FatalError(BaseException):
     """As `KeyboardInterrupt` is one."""
 
@@ -43,6 +50,7 @@ def ends() -> list[Exception]:
 SHAPES: dict[str, Callable[[], BaseException]] = {
     "plain": lambda: ValueError("plain"),
     "frozen": FrozenError,
+    "mute": MuteError,
     "end": lambda: OutOfRangeError("of another queue"),
     "closed": lambda: QueueClosedError("another queue"),
     "group of ends": lambda: ExceptionGroup("ends", ends()),

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, ContextDecorator
 from time import monotonic
+from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from aioqueue.checks import checked_grace
@@ -410,19 +411,36 @@ class CoordinatorFace:
         """Raise what has been recorded as one `ExceptionGroup`; or return, if nothing has."""
         self._core.raise_failures()
 
-    @contextmanager
-    def stop_on_exception(self) -> Iterator[None]:
+    def stop_on_exception(self) -> AbstractContextManager[None]:
         """Within this context an exception stops all workers, is recorded, and goes no further.
 
         Cancellation and other exceptions that are no `Exception` stop all workers and go on.
         """
-        try:
-            yield
-        except Exception as error:
-            self._core.request_stop(error)
-        except BaseException:
-            self._core.request_stop()
-            raise
+        return _StopOnException(self._core)
+
+
+class _StopOnException(ContextDecorator):
+    """See `CoordinatorFace.stop_on_exception`.
+
+    It is no `contextlib.contextmanager`, which writes to what passes by: not all take that.
+    """
+
+    def __init__(self, core: CoordinatorCore) -> None:
+        self._core = core
+
+    def __enter__(self) -> None:
+        """Nothing has been raised yet."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        is_failure = isinstance(error, Exception)
+        if error is not None:
+            self._core.request_stop(error if is_failure else None)
+        return is_failure
 
 
 # Python's messages about arguments name the class that the user has called.

@@ -20,14 +20,14 @@ import signal
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from functools import partial
 from multiprocessing import reduction
 from time import monotonic
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError, OutOfRangeError, WorkerDiedError
+from aioqueue.coordination.outcomes import add_note, said
 from aioqueue.inputs.calls import Call, Item, function_name
 from aioqueue.inputs.channels import channels
 from aioqueue.inputs.shared_memory import Arena, unpack
@@ -83,7 +83,7 @@ def _pickled(call: Call) -> bytes:
     except Exception as error:
         raise InvalidArgumentError(
             f"function: got {function_name(call.function)!r}, which cannot be pickled and so cannot"
-            f" be sent to a process ({error}); expected a function at the top level of a module"
+            f" be sent to a process ({said(error)}); expected a function at the top level of a module"
             " (not a lambda or an inner one), a functools.partial of one, or a picklable object"
             " with __call__; or use where='thread'"
         ) from error
@@ -320,8 +320,8 @@ class ProcessWorkers(ThreadWorkers):
     def _work(self) -> None:
         in_vain = 0
         while True:
-            with self._started_process() as process:
-                exitcode = self._work_with(process)
+            process = self._started_process()
+            exitcode = self._work_till_its_end(process)
             in_vain = 0 if process.was_of_use else in_vain + 1
             when = "before it had done anything" if process.is_ready else "while it started"
             why = f", as did {in_vain - 1} before it"
@@ -332,9 +332,8 @@ class ProcessWorkers(ThreadWorkers):
             message = f"worker process {process.name} {_how(exitcode)} {when}{why}"
             raise self._once(WorkerDiedError(message, exitcode=exitcode))
 
-    @contextmanager
-    def _started_process(self) -> Iterator[_Process]:
-        """A new process, ended after use."""
+    def _started_process(self) -> _Process:
+        """A new process."""
         if self._halted.is_set():
             raise self._nothing_more()
         with self._lock:
@@ -350,9 +349,13 @@ class ProcessWorkers(ThreadWorkers):
             self._processes.add(process)
         if self._halted.is_set():  # which may have missed this one
             process.kill()
+        return process
+
+    def _work_till_its_end(self, process: _Process) -> int:
+        """`_work_with` a process, which is ended afterwards."""
         at_once = True
         try:
-            yield process
+            return self._work_with(process)
         except OutOfRangeError:
             at_once = self._halted.is_set()
             raise
@@ -405,7 +408,7 @@ class ProcessWorkers(ThreadWorkers):
                 try:
                     value = pickle.dumps(task.item.value, 5)
                 except Exception as error:
-                    error.add_note("while pickling the item")
+                    add_note(error, "while pickling the item")
                     self._failed(task, error)
                     continue
                 number, _, epoch, index = task.item
@@ -460,7 +463,7 @@ class ProcessWorkers(ThreadWorkers):
         except Exception as error:
             if release is not None:
                 release()
-            error.add_note("while unpickling what the function returned")
+            add_note(error, "while unpickling what the function returned")
             self._failed(task, error)
             return
         prepared = Prepared(task.item, examples, failures=task.failures, release=release)

@@ -21,6 +21,7 @@ from aioqueue.coordination.outcomes import (
     is_cancellation,
     meaning_of,
     takes_all,
+    told,
 )
 from aioqueue.inputs.calls import Item
 from aioqueue.inputs.feeds import Feed, worst_of
@@ -230,7 +231,7 @@ class Workers(ABC):
             return self._nothing_more()
         meaning = meaning_of(error, (OutOfRangeError,), stopping=self._is_stopping(), owner=owner)
         if meaning is Meaning.FAILURE:
-            error = as_failure(error, f"the source raised {type(error).__name__}: {error}")
+            error = as_failure(error, f"the source raised {told(error)}")
             add_note(error, "in the source of a prepare")
             self._end_source(error)
             return error
