@@ -118,13 +118,9 @@ class Workers(ABC):
     def halt(self) -> None:
         """End all workers, whatever they wait for."""
 
-    def is_closed(self) -> bool:
-        """Whether the queue is closed that is filled."""
-        return self._into.is_closed()
-
-    def begins(self, was_closed: bool) -> None:
-        """The run is going to begin, with a queue that was closed before or not."""
-        self._was_closed = was_closed
+    def begins(self, *, in_time: bool) -> None:
+        """The run is going to begin, before the queue was closed or not."""
+        self._was_closed = not in_time
 
     def _enter(self) -> None:
         """A worker begins.
