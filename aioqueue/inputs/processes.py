@@ -26,7 +26,7 @@ from multiprocessing import reduction
 from time import monotonic
 from typing import Any, Final
 
-from aioqueue import InvalidArgumentError, OutOfRangeError, WorkerDiedError
+from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.coordination.outcomes import add_note, said
 from aioqueue.inputs.calls import Call, Item, function_name
 from aioqueue.inputs.channels import channels
@@ -40,7 +40,8 @@ from aioqueue.inputs.starting import (
     no_more,
 )
 from aioqueue.inputs.worker_process import Outcome, Report, Sent, failure_of_message, work
-from aioqueue.inputs.workers import EnqueueOp, Prepared, ThreadWorkers
+from aioqueue.inputs.workers import EnqueueOp, ThreadWorkers
+from aioqueue.inputs.working import NothingMore, Prepared
 
 __all__ = ("ProcessWorkers",)
 
@@ -356,7 +357,7 @@ class ProcessWorkers(ThreadWorkers):
         at_once = True
         try:
             return self._work_with(process)
-        except OutOfRangeError:
+        except NothingMore:
             at_once = self._halted.is_set()
             raise
         finally:
@@ -488,7 +489,7 @@ class ProcessWorkers(ThreadWorkers):
             Its exit code.
 
         Raises:
-            OutOfRangeError: we have ended it ourselves.
+            NothingMore: we have ended it ourselves.
         """
         if self._halted.is_set():
             raise self._nothing_more()

@@ -30,9 +30,14 @@ from aioqueue.inputs.ordering import Reordering
 from aioqueue.inputs.totals import Totals
 from aioqueue.locks import guarded, let_go
 
-__all__ = ("EnqueueOp", "Prepared", "Workers")
+__all__ = ("EnqueueOp", "NothingMore", "Prepared", "Workers")
 
 EnqueueOp = Callable[[], Any]
+
+
+class NothingMore(OutOfRangeError):
+    """A worker has nothing more to do, whatever the reason. Only of its own making is it an end:
+    what of the user's we call on the way may raise an `OutOfRangeError` too, which is a failure."""
 
 
 class Prepared:
@@ -164,10 +169,10 @@ class Workers(ABC):
         Returns:
             What it is to raise: all failures, or else the stop, or else the end.
         """
-        errors = [error for error in raised if error is not None]
-        came_to_the_end = all(isinstance(error, OutOfRangeError) for error in errors)
+        errors = [_own_end(error) for error in raised if error is not None]
+        came_to_the_end = all(isinstance(error, NothingMore) for error in errors)
         came_to_the_end &= not self._into.is_closed()
-        if not all(isinstance(error, OutOfRangeError) for error in errors):
+        if not all(isinstance(error, NothingMore) for error in errors):
             self.halt()
         if self._count_out():
             last = (self._ended(), self._check_share() if came_to_the_end else None)
@@ -202,8 +207,8 @@ class Workers(ABC):
             self._source_ended, self._end_cause = True, cause
         self._room_came()
 
-    def _nothing_more(self) -> OutOfRangeError:
-        error = OutOfRangeError("the source has ended")
+    def _nothing_more(self) -> NothingMore:
+        error = NothingMore("the source has ended")
         error.__cause__ = self._end_cause
         return error
 
@@ -316,3 +321,10 @@ class Workers(ABC):
         """The queue has refused an example: the item has failed, whatever could be tried."""
         self._totals.give_up(prepared.item, error, prepared.failures + 1)
         prepared.is_skipped = True
+
+
+def _own_end(error: BaseException) -> BaseException:
+    """What a worker ends by: the end of something else is a failure of what is not ours."""
+    if isinstance(error, NothingMore) or not isinstance(error, Exception):
+        return error
+    return as_failure(error, f"a worker has ended by {told(error)}")
