@@ -365,12 +365,12 @@ def test_a_scope_is_not_asked_for_again(task_world: TaskWorld) -> None:
     know as its own: not even where somebody awaits on the way there."""
 
     async def main() -> None:
+        # A task group awaits, whatever it is that leaves it.
         with anyio.CancelScope() as scope:
-            async with anyio.create_task_group():  # which awaits whatever leaves it
-                async with aioqueue.Coordinator() as coord:
-                    coord.request_stop(BrokenError())
-                    scope.cancel()
-                    await anyio.sleep_forever()
+            async with anyio.create_task_group(), aioqueue.Coordinator() as coord:
+                coord.request_stop(BrokenError())
+                scope.cancel()
+                await anyio.sleep_forever()
 
     with pytest.raises(ExceptionGroup) as caught:
         task_world.run(main)

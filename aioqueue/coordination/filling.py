@@ -3,8 +3,8 @@
 However many runs fill a queue, of runners of whatever kind, and by whichever face: it is closed
 when the last of them has ended. A run that ends before leaves its part of the closing to one that
 goes on. Once the last one has ended, the queue is as good as closed, however long that takes: who
-begins then comes too late. Only runs are noted here, by the queue that they fill, and neither is kept alive by that: a
-run that is dropped before it has ended is not waited for.
+begins then comes too late. Only runs are noted here, by the queue that they fill, and neither is
+kept alive by that: a run that is dropped before it has ended is not waited for.
 """
 
 from __future__ import annotations

@@ -84,9 +84,9 @@ def _pickled(call: Call) -> bytes:
     except Exception as error:
         raise InvalidArgumentError(
             f"function: got {function_name(call.function)!r}, which cannot be pickled and so cannot"
-            f" be sent to a process ({said(error)}); expected a function at the top level of a module"
-            " (not a lambda or an inner one), a functools.partial of one, or a picklable object"
-            " with __call__; or use where='thread'"
+            f" be sent to a process ({said(error)}); expected a function at the top level of a"
+            " module (not a lambda or an inner one), a functools.partial of one, or a picklable"
+            " object with __call__; or use where='thread'"
         ) from error
 
 

@@ -35,7 +35,7 @@ __all__ = ("EnqueueOp", "NothingMore", "Prepared", "Workers")
 EnqueueOp = Callable[[], Any]
 
 
-class NothingMore(OutOfRangeError):
+class NothingMore(OutOfRangeError):  # noqa: N818  # it is no error
     """A worker has nothing more to do, whatever the reason. Only of its own making is it an end:
     what of the user's we call on the way may raise an `OutOfRangeError` too, which is a failure."""
 
