@@ -163,9 +163,8 @@ class CoordinatorCore:
         wanted, fresh = self._begin_join(given)
         try:
             # Those that have failed already are reported as well: nobody else would hear of them.
-            for worker in fresh:
-                self._watch(worker)
-            alive = [w for w in wanted if w.is_alive() and not w.is_current()]
+            self._watch_all(fresh)
+            alive = _alive(wanted)
             ended, changed = Gate(), Gate()
 
             def all_have_ended() -> None:
@@ -182,15 +181,14 @@ class CoordinatorCore:
                 yield ended, max(0.0, self._stop_time + grace - monotonic())
             stragglers: list[Worker] = []
             if not ended.is_open:
-                alive = [worker for worker in alive if worker.is_alive()]
-                cancelled = [worker for worker in alive if worker.cancel()]
+                alive = _alive(alive)
+                cancelled = _cancelled(alive)
                 tasks_ended = Gate()
                 when_all_ended(cancelled, tasks_ended.open)
                 yield tasks_ended, max(grace, _CLEANUP)
-                stragglers = [worker for worker in alive if worker.is_alive()]
+                stragglers = _alive(alive)
             # What has just ended may not have said so yet, but can be asked.
-            for worker in wanted:
-                self._collect(worker)
+            self._collect_all(wanted)
         except BaseException as error:
             self._give_up_join()
             failures = self.failures()
@@ -269,6 +267,14 @@ class CoordinatorCore:
     def _is_known(self, error: BaseException) -> bool:
         return any(error is known for known in self._failures)
 
+    def _watch_all(self, workers: list[Worker]) -> None:
+        for worker in workers:
+            self._watch(worker)
+
+    def _collect_all(self, workers: list[Worker]) -> None:
+        for worker in workers:
+            self._collect(worker)
+
     def _watch(self, worker: Worker) -> None:
         """See to it that the failure of a worker which keeps it is heard of; now, if it has."""
         if worker.keeps_error and worker.is_alive():
@@ -314,6 +320,16 @@ class CoordinatorCore:
             )
         if failures:
             raise failure_group(failures)
+
+
+def _alive(workers: list[Worker]) -> list[Worker]:
+    """Those that can be waited for."""
+    return [worker for worker in workers if worker.is_alive() and not worker.is_current()]
+
+
+def _cancelled(workers: list[Worker]) -> list[Worker]:
+    """Cancel those that can be; returns them."""
+    return [worker for worker in workers if worker.cancel()]
 
 
 class CoordinatorFace:

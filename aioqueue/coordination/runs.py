@@ -162,8 +162,7 @@ class Run:
     def loop(self, plan: WorkerPlan) -> None:
         """The life of a worker on a thread."""
         try:
-            while not self.should_stop():
-                refuse_awaitable(f"enqueue op {_op_name(plan.op)!r}", plan.op())
+            self._call_again_and_again(plan)
         except BaseException as error:
             self.worker_ended(plan, error)
         else:
@@ -173,8 +172,7 @@ class Run:
         """The life of a worker that is a task."""
         owner = running_task()
         try:
-            while not self.should_stop():
-                await plan.op()
+            await self._await_again_and_again(plan)
         except BaseException as error:
             if self.worker_ended(plan, error, owner) is not Meaning.STOP:
                 return
@@ -182,6 +180,14 @@ class Run:
                 raise
         else:
             self.worker_ended(plan, None)
+
+    def _call_again_and_again(self, plan: WorkerPlan) -> None:
+        while not self.should_stop():
+            refuse_awaitable(f"enqueue op {_op_name(plan.op)!r}", plan.op())
+
+    async def _await_again_and_again(self, plan: WorkerPlan) -> None:
+        while not self.should_stop():
+            await plan.op()
 
     def worker_ended(
         self, plan: WorkerPlan, error: BaseException | None, owner: object = None

@@ -53,9 +53,9 @@ def ask_again() -> None:
     lasts, and would not know what we ask for as its own.
     """
     task = running_task()
-    if sys.version_info < (3, 13) or not isinstance(task, asyncio.Task) or not task.cancelling():
-        return
-    if anyio.current_effective_deadline() != -math.inf:
+    if sys.version_info >= (3, 13) and isinstance(task, asyncio.Task) and task.cancelling():
+        if anyio.current_effective_deadline() == -math.inf:
+            return
         task.uncancel()
         task.cancel()
 

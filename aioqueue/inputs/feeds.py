@@ -136,9 +136,8 @@ class Crossing:
             ended = error
         if owner is running_task():  # else nobody runs us any more
             closing = await closed(items, owner)
-        nothing_more = OutOfRangeError("the source has ended")
         try:
-            last = worst_of([e for e in (ended, closing, nothing_more) if e is not None])
+            last = worst_of(_raised(ended, closing, OutOfRangeError("the source has ended")))
             meaning = meaning_of(last, (OutOfRangeError,), owner=owner)
             if meaning is Meaning.FAILURE:
                 add_note(last, "in the source of a prepare")
@@ -263,6 +262,10 @@ def failure_of_clean_up(error: BaseException) -> BaseException:
     failure = as_failure(error, what)
     add_note(failure, "in the source of a prepare")
     return failure
+
+
+def _raised(*errors: BaseException | None) -> list[BaseException]:
+    return [error for error in errors if error is not None]
 
 
 def worst_of(errors: list[BaseException]) -> BaseException:
