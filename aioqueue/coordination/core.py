@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterable
-from contextlib import AbstractContextManager, ContextDecorator
+from contextlib import ContextDecorator
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -427,7 +427,7 @@ class CoordinatorFace:
         """Raise what has been recorded as one `ExceptionGroup`; or return, if nothing has."""
         self._core.raise_failures()
 
-    def stop_on_exception(self) -> AbstractContextManager[None]:
+    def stop_on_exception(self) -> _StopOnException:
         """Within this context an exception stops all workers, is recorded, and goes no further.
 
         Cancellation and other exceptions that are no `Exception` stop all workers and go on.
