@@ -84,7 +84,7 @@ def said(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as failure:
-        return f"<nothing: its __str__ raises {type(failure).__name__}>"
+        return f"<{type(error).__name__} whose str raises {type(failure).__name__}>"
 
 
 def told(error: BaseException) -> str:
