@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aioqueue.errors import InvalidArgumentError
+from aioqueue.errors import InvalidArgumentError, said
 
 __all__ = ("Component", "Priority", "Shape", "is_masked", "shortly")
 
@@ -208,7 +208,7 @@ class Component:
         try:
             array = np.asarray(value)
         except Exception as error:
-            raise self._refused(value, f"which NumPy cannot convert: {error}") from error
+            raise self._refused(value, f"which NumPy cannot convert: {said(error)}") from error
         if array.dtype is self.dtype or self._may_cast(array.dtype):
             if _is_python(value):
                 self._check_range(array, value)
@@ -263,7 +263,7 @@ class Component:
             try:
                 array = np.array(value, dtype=object)
             except ValueError as error:
-                raise self._refused(value, f"which NumPy cannot convert: {error}") from error
+                raise self._refused(value, f"which NumPy cannot convert: {said(error)}") from error
             if isinstance(value, np.ndarray) and value.dtype.kind in "US":
                 array = np.array(value.tolist(), dtype=object)
         elif not rows:

@@ -49,6 +49,9 @@ __all__ = (
     "WorkerDiedError",
     "add_note",
     "counted",
+    "said",
+    "set_cause",
+    "told",
 )
 
 if TYPE_CHECKING or sys.version_info < (3, 13):
@@ -69,6 +72,24 @@ def add_note(error: BaseException, note: str) -> None:
             error.add_note(note)
     except Exception:  # whatever its class makes of being written to
         return
+
+
+def set_cause(error: BaseException, cause: BaseException) -> None:
+    """Say what an exception comes from, whatever its class makes of being written to."""
+    BaseException.__setattr__(error, "__cause__", cause)
+
+
+def said(error: BaseException) -> str:
+    """What an exception says, whatever its class makes of being asked."""
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"<{type(error).__name__} whose str raises {type(failure).__name__}>"
+
+
+def told(error: BaseException) -> str:
+    """What an exception is and says, as a traceback tells it."""
+    return f"{type(error).__name__}: {said(error)}"
 
 
 def counted(n: int, noun: str) -> str:

@@ -16,12 +16,13 @@ import types
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
+import anyio
 import pytest
 
 import aioqueue
 from aioqueue.errors import OutOfRangeError
 from aioqueue.inputs.prepare import prepare
-from tests.worlds import AsyncioWorld, UvloopWorld
+from tests.worlds import AsyncioWorld, TaskWorld, UvloopWorld
 
 PATIENCE = 20.0
 ENOUGH = 400
@@ -357,3 +358,20 @@ def test_of_workers_in_every_turn(
         pytest.fail("it never ends by itself")
 
     loop_world.run(body)
+
+
+def test_a_scope_is_not_asked_for_again(task_world: TaskWorld) -> None:
+    """A failure that wins over the cancellation by a scope leaves nothing that the scope does not
+    know as its own: not even where somebody awaits on the way there."""
+
+    async def main() -> None:
+        # A task group awaits, whatever it is that leaves it.
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group(), aioqueue.Coordinator() as coord:
+                coord.request_stop(BrokenError())
+                scope.cancel()
+                await anyio.sleep_forever()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        task_world.run(main)
+    assert caught.value.subgroup(BrokenError) is not None

@@ -21,6 +21,7 @@ from aioqueue import sync
 from aioqueue.coordination.outcomes import Meaning, as_failure, meaning_of, running_task
 from aioqueue.errors import OutOfRangeError, QueueClosedError, add_note
 from aioqueue.inputs.prepare import prepare
+from aioqueue.inputs.worker_process import RemoteTraceback
 from tests.inputs.pipelines import coordinated, joined
 from tests.worlds import AsyncioWorld, TaskWorld, ThreadWorld, World
 
@@ -30,6 +31,20 @@ class FrozenError(Exception):
     """An exception that cannot be written to."""
 
     line: int = 3
+
+
+class SealedError(Exception):
+    """An exception that has nothing in it, and cannot be written to either."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise TypeError(name)
+
+
+class MuteError(Exception):
+    """An exception that nobody can ask what it says."""
+
+    def __str__(self) -> str:
+        raise ValueError("nothing")
 
 
 class FatalError(BaseException):
@@ -43,6 +58,8 @@ def ends() -> list[Exception]:
 SHAPES: dict[str, Callable[[], BaseException]] = {
     "plain": lambda: ValueError("plain"),
     "frozen": FrozenError,
+    "mute": MuteError,
+    "sealed": SealedError,
     "end": lambda: OutOfRangeError("of another queue"),
     "closed": lambda: QueueClosedError("another queue"),
     "group of ends": lambda: ExceptionGroup("ends", ends()),
@@ -185,6 +202,18 @@ class TestOfPrepare:
         (failure,) = caught.value.exceptions
         assert isinstance(failure, RuntimeError)
         assert any("while preparing item 2" in note for note in failure.__notes__)
+
+    @pytest.mark.parametrize("shape", ["sealed", "mute"])
+    def test_what_a_process_tells_of_a_strange_one(self, shape: str) -> None:
+        queue = sync.FIFOQueue(4)
+        make = functools.partial(raise_at_two, shape)
+        runner = prepare(range(9), make, into=queue, where="process", workers=1)
+        with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
+            coord.start(runner)
+            list(queue)
+        (failure,) = caught.value.exceptions
+        assert type(failure) is type(SHAPES[shape]())
+        assert isinstance(failure.__cause__, RemoteTraceback)
 
     async def test_the_function_if_items_are_skipped(
         self, world: World, shape: str, is_task: bool
@@ -429,3 +458,34 @@ class TestMeaning:
         frozen = FrozenError()
         add_note(frozen, "never")
         assert not hasattr(frozen, "__notes__")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_stop_on_exception_changes_nothing_that_passes_by(shape: str) -> None:
+    """What no join can report any more goes on as it is, and so does what is no `Exception`."""
+    coord = sync.Coordinator()
+    error = SHAPES[shape]()
+    if isinstance(error, Exception):
+        coord.request_stop()
+        coord.join()
+    raised = None
+    try:
+        with coord.stop_on_exception():
+            raise error
+    except BaseException as caught:
+        raised = caught
+    is_clean = shape in ENDS
+    assert raised is (None if is_clean else error)
+    assert coord.should_stop()
+
+
+def test_stop_on_exception_as_a_decorator() -> None:
+    coord = sync.Coordinator()
+
+    @coord.stop_on_exception()
+    def fail() -> None:
+        raise ValueError("said once")
+
+    fail()
+    with pytest.raises(ExceptionGroup):
+        coord.join()

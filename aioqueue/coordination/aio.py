@@ -403,19 +403,22 @@ class LooperTask:
     async def _loop(self, coordinator: Coordinator) -> None:
         owner = running_task()
         try:
-            next_call = monotonic()
-            while not coordinator.should_stop():
-                if is_async(self._target):
-                    await self._call()
-                else:
-                    refuse_awaitable(self.name, self._call())
-                next_call += self._interval or 0.0
-                with anyio.move_on_after(max(0.0, next_call - monotonic())):
-                    await coordinator.wait_for_stop()
+            await self._call_again_and_again(coordinator)
         except BaseException as error:
             if meaning_of(error, owner=owner) is Meaning.STOP:
                 raise
             coordinator._core.report(_stray_of(self.name, error), self.name)
+
+    async def _call_again_and_again(self, coordinator: Coordinator) -> None:
+        next_call = monotonic()
+        while not coordinator.should_stop():
+            if is_async(self._target):
+                await self._call()
+            else:
+                refuse_awaitable(self.name, self._call())
+            next_call += self._interval or 0.0
+            with anyio.move_on_after(max(0.0, next_call - monotonic())):
+                await coordinator.wait_for_stop()
 
 
 def _stray_of(name: str, error: BaseException) -> BaseException:

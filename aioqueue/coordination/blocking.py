@@ -332,14 +332,18 @@ class LooperThread(threading.Thread):
         core = self._coord._core
         try:
             self.start_loop()
-            next_call = monotonic()
-            while not core.should_stop():
-                self.run_loop()
-                next_call += self._interval or 0.0
-                core.stopped.wait_blocking(max(0.0, next_call - monotonic()))
+            self._call_again_and_again()
             self.stop_loop()
         except BaseException as error:
             core.report(error, self.name)
+
+    def _call_again_and_again(self) -> None:
+        core = self._coord._core
+        next_call = monotonic()
+        while not core.should_stop():
+            self.run_loop()
+            next_call += self._interval or 0.0
+            core.stopped.wait_blocking(max(0.0, next_call - monotonic()))
 
     def start_loop(self) -> None:
         """Called once, before the first call."""

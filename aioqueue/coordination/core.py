@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable
+from contextlib import ContextDecorator
 from time import monotonic
+from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from aioqueue.checks import checked_grace
@@ -162,9 +163,8 @@ class CoordinatorCore:
         wanted, fresh = self._begin_join(given)
         try:
             # Those that have failed already are reported as well: nobody else would hear of them.
-            for worker in fresh:
-                self._watch(worker)
-            alive = [w for w in wanted if w.is_alive() and not w.is_current()]
+            self._watch_all(fresh)
+            alive = _alive(wanted)
             ended, changed = Gate(), Gate()
 
             def all_have_ended() -> None:
@@ -181,15 +181,14 @@ class CoordinatorCore:
                 yield ended, max(0.0, self._stop_time + grace - monotonic())
             stragglers: list[Worker] = []
             if not ended.is_open:
-                alive = [worker for worker in alive if worker.is_alive()]
-                cancelled = [worker for worker in alive if worker.cancel()]
+                alive = _alive(alive)
+                cancelled = _cancelled(alive)
                 tasks_ended = Gate()
                 when_all_ended(cancelled, tasks_ended.open)
                 yield tasks_ended, max(grace, _CLEANUP)
-                stragglers = [worker for worker in alive if worker.is_alive()]
+                stragglers = _alive(alive)
             # What has just ended may not have said so yet, but can be asked.
-            for worker in wanted:
-                self._collect(worker)
+            self._collect_all(wanted)
         except BaseException as error:
             self._give_up_join()
             failures = self.failures()
@@ -268,6 +267,14 @@ class CoordinatorCore:
     def _is_known(self, error: BaseException) -> bool:
         return any(error is known for known in self._failures)
 
+    def _watch_all(self, workers: list[Worker]) -> None:
+        for worker in workers:
+            self._watch(worker)
+
+    def _collect_all(self, workers: list[Worker]) -> None:
+        for worker in workers:
+            self._collect(worker)
+
     def _watch(self, worker: Worker) -> None:
         """See to it that the failure of a worker which keeps it is heard of; now, if it has."""
         if worker.keeps_error and worker.is_alive():
@@ -313,6 +320,16 @@ class CoordinatorCore:
             )
         if failures:
             raise failure_group(failures)
+
+
+def _alive(workers: list[Worker]) -> list[Worker]:
+    """Those that can be waited for."""
+    return [worker for worker in workers if worker.is_alive() and not worker.is_current()]
+
+
+def _cancelled(workers: list[Worker]) -> list[Worker]:
+    """Cancel those that can be; returns them."""
+    return [worker for worker in workers if worker.cancel()]
 
 
 class CoordinatorFace:
@@ -410,19 +427,36 @@ class CoordinatorFace:
         """Raise what has been recorded as one `ExceptionGroup`; or return, if nothing has."""
         self._core.raise_failures()
 
-    @contextmanager
-    def stop_on_exception(self) -> Iterator[None]:
+    def stop_on_exception(self) -> _StopOnException:
         """Within this context an exception stops all workers, is recorded, and goes no further.
 
         Cancellation and other exceptions that are no `Exception` stop all workers and go on.
         """
-        try:
-            yield
-        except Exception as error:
-            self._core.request_stop(error)
-        except BaseException:
-            self._core.request_stop()
-            raise
+        return _StopOnException(self._core)
+
+
+class _StopOnException(ContextDecorator):
+    """See `CoordinatorFace.stop_on_exception`.
+
+    It is no `contextlib.contextmanager`, which writes to what passes by: not all take that.
+    """
+
+    def __init__(self, core: CoordinatorCore) -> None:
+        self._core = core
+
+    def __enter__(self) -> None:
+        """Nothing has been raised yet."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        is_failure = isinstance(error, Exception)
+        if error is not None:
+            self._core.request_stop(error if is_failure else None)
+        return is_failure
 
 
 # Python's messages about arguments name the class that the user has called.

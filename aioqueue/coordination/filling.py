@@ -2,8 +2,9 @@
 
 However many runs fill a queue, of runners of whatever kind, and by whichever face: it is closed
 when the last of them has ended. A run that ends before leaves its part of the closing to one that
-goes on. Only runs are noted here, by the queue that they fill, and neither is kept alive by that: a
-run that is dropped before it has ended is not waited for.
+goes on. Once the last one has ended, the queue is as good as closed, however long that takes: who
+begins then comes too late. Only runs are noted here, by the queue that they fill, and neither is
+kept alive by that: a run that is dropped before it has ended is not waited for.
 """
 
 from __future__ import annotations
@@ -18,26 +19,41 @@ from aioqueue.queues import QueueFace
 if TYPE_CHECKING:
     from aioqueue.coordination.runs import Run
 
-__all__ = ("begin_to_fill", "end_to_fill")
+__all__ = ("begin_to_fill", "end_to_fill", "is_closed_now")
 
 _lock: Final = threading.RLock()  # guards all below, and what runs leave to each other
 _runs: Final[WeakKeyDictionary[object, WeakSet[Run]]] = WeakKeyDictionary()
+_closing: Final[WeakSet[object]] = WeakSet()  # those that the last of their runs is closing
 
 
-def begin_to_fill(queue: QueueFace, run: Run) -> None:
-    """Note that a run is going to fill a queue: until it has ended, no other one closes it."""
-    holding(_lock, _begin, queue._core, run)
+def begin_to_fill(queue: QueueFace, run: Run) -> bool:
+    """Note that a run is going to fill a queue: until it has ended, no other one closes it.
+
+    Returns:
+        Whether it comes in time; else the queue is closed, or somebody is just closing it.
+    """
+    return not holding(_lock, _begin, queue._core, run) and not queue.is_closed()
 
 
 def end_to_fill(queue: QueueFace, run: Run) -> Run | None:
-    """Note that a run has ended; returns one that goes on, and has taken on its legacy."""
+    """Note that a run has ended; returns one that goes on, and has taken on its legacy.
+
+    If there is none, the run has to close the queue, and to say so afterwards (`is_closed_now`).
+    """
     return holding(_lock, _end, queue._core, run)
 
 
-def _begin(queue: object, run: Run) -> None:
+def is_closed_now(queue: QueueFace) -> None:
+    """Note that the last run has closed the queue, or has done what it does instead."""
+    holding(_lock, _closing.discard, queue._core)
+
+
+def _begin(queue: object, run: Run) -> bool:
+    """Returns whether it comes too late."""
     if queue not in _runs:
         _runs[queue] = WeakSet()
     _runs[queue].add(run)
+    return queue in _closing
 
 
 def _end(queue: object, run: Run) -> Run | None:
@@ -46,6 +62,7 @@ def _end(queue: object, run: Run) -> Run | None:
     heir = next(iter(runs), None)
     if heir is None:
         _runs.pop(queue, None)
+        _closing.add(queue)
     else:
         heir.legacy += [*run.legacy, run]
         run.legacy = []

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any, Final
 
-from aioqueue.errors import OutOfRangeError, QueueClosedError, add_note
+from aioqueue.errors import OutOfRangeError, QueueClosedError, add_note, said, set_cause, told
 from aioqueue.waiting import loaded_trio
 
 __all__ = (
@@ -34,7 +34,10 @@ __all__ = (
     "is_cancellation",
     "meaning_of",
     "running_task",
+    "said",
+    "set_cause",
     "takes_all",
+    "told",
     "without_stops",
 )
 

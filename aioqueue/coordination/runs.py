@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from aioqueue.coordination.core import CoordinatorCore
-from aioqueue.coordination.filling import begin_to_fill, end_to_fill
+from aioqueue.coordination.filling import begin_to_fill, end_to_fill, is_closed_now
 from aioqueue.coordination.outcomes import (
     Meaning,
     add_note,
@@ -105,6 +105,7 @@ class Run:
     def __init__(self, runner: RunnerFace, core: CoordinatorCore | None) -> None:
         self.ended = Gate()
         self.stopped = Gate()
+        self.comes_in_time = True  # else the queue was closed before
         self.plans = [
             WorkerPlan(op, runner.name, number) for number, op in enumerate(runner.enqueue_ops)
         ]
@@ -161,8 +162,7 @@ class Run:
     def loop(self, plan: WorkerPlan) -> None:
         """The life of a worker on a thread."""
         try:
-            while not self.should_stop():
-                refuse_awaitable(f"enqueue op {_op_name(plan.op)!r}", plan.op())
+            self._call_again_and_again(plan)
         except BaseException as error:
             self.worker_ended(plan, error)
         else:
@@ -172,8 +172,7 @@ class Run:
         """The life of a worker that is a task."""
         owner = running_task()
         try:
-            while not self.should_stop():
-                await plan.op()
+            await self._await_again_and_again(plan)
         except BaseException as error:
             if self.worker_ended(plan, error, owner) is not Meaning.STOP:
                 return
@@ -181,6 +180,14 @@ class Run:
                 raise
         else:
             self.worker_ended(plan, None)
+
+    def _call_again_and_again(self, plan: WorkerPlan) -> None:
+        while not self.should_stop():
+            refuse_awaitable(f"enqueue op {_op_name(plan.op)!r}", plan.op())
+
+    async def _await_again_and_again(self, plan: WorkerPlan) -> None:
+        while not self.should_stop():
+            await plan.op()
 
     def worker_ended(
         self, plan: WorkerPlan, error: BaseException | None, owner: object = None
@@ -240,7 +247,10 @@ class Run:
             self._core.forget_on_stop(self.cancel)
         heir = end_to_fill(self._runner.queue, self)
         if heir is None:
-            self._close(cancel=False)
+            try:
+                self._close(cancel=False)
+            finally:
+                is_closed_now(self._runner.queue)
         elif heir._has_closed:
             self._close(cancel=True)  # it was stopped, and has taken on nothing any more
         self._runner._ended(self)
@@ -369,7 +379,7 @@ class RunnerFace:
             RuntimeError: the last one has not ended yet.
         """
         run = self._new_run(core)
-        begin_to_fill(self.queue, run)
+        run.comes_in_time = begin_to_fill(self.queue, run)
         if core is not None:
             core.call_on_stop(run.cancel)  # which happens now, if it was stopped already
         return run

@@ -7,6 +7,7 @@ block feel it. And there is no task of our own among them that anybody could can
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -47,10 +48,14 @@ def ask_again() -> None:
     """Ask the running task to end once more, if it was asked and something else is raised instead.
 
     As `asyncio.TaskGroup` does: a failure goes first, and the cancellation comes at the next await.
-    Before Python 3.13 that would outlive its `asyncio.timeout`, and it is left at being asked.
+    Before Python 3.13 that would outlive its `asyncio.timeout`, and it is left at being asked. The
+    same if a scope around the task was cancelled: that asks again by itself, for as long as it
+    lasts, and would not know what we ask for as its own.
     """
     task = running_task()
     if sys.version_info >= (3, 13) and isinstance(task, asyncio.Task) and task.cancelling():
+        if anyio.current_effective_deadline() == -math.inf:
+            return
         task.uncancel()
         task.cancel()
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from aioqueue.coordination.outcomes import add_note, as_failure
+from aioqueue.coordination.outcomes import add_note, as_failure, told
 from aioqueue.inputs.sources import rng
 
 __all__ = ("Call", "Item", "failure_of", "function_name", "is_async", "safe_repr", "takes_rng")
@@ -146,7 +146,7 @@ def failure_of(item: Item, error: BaseException) -> Exception:
 
     What would be taken for the end of the source is wrapped: it came from the function.
     """
-    message = f"the function raised {type(error).__name__}: {error}"
+    message = f"the function raised {told(error)}"
     failure = as_failure(error, message)
     if not isinstance(failure, Exception):
         failure = RuntimeError(message)

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError, components
 from aioqueue.checks import counted
+from aioqueue.coordination.outcomes import said
 
 __all__ = ("Collator", "Component", "components_of")
 
@@ -340,7 +341,7 @@ def _as_array(label: str, value: Any) -> NDArray[Any]:
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidArgumentError(
             f"component {label}: got {reprlib.repr(value)}, which NumPy cannot make an array of:"
-            f" {error}"
+            f" {said(error)}"
         ) from error
 
 

@@ -27,6 +27,7 @@ from aioqueue.coordination.outcomes import (
     is_cancellation,
     meaning_of,
     running_task,
+    told,
 )
 from aioqueue.inputs.calls import Item
 from aioqueue.inputs.sources import Source
@@ -135,9 +136,8 @@ class Crossing:
             ended = error
         if owner is running_task():  # else nobody runs us any more
             closing = await closed(items, owner)
-        nothing_more = OutOfRangeError("the source has ended")
         try:
-            last = worst_of([e for e in (ended, closing, nothing_more) if e is not None])
+            last = worst_of(_raised(ended, closing, OutOfRangeError("the source has ended")))
             meaning = meaning_of(last, (OutOfRangeError,), owner=owner)
             if meaning is Meaning.FAILURE:
                 add_note(last, "in the source of a prepare")
@@ -240,7 +240,7 @@ async def next_of(iterator: AsyncIterator[T]) -> T:
         if is_cancellation(error):
             raise RuntimeError("what the source awaited was cancelled") from error
         raise as_failure(  # noqa: B904  # it says its cause
-            error, f"the source raised {type(error).__name__}: {error}"
+            error, f"the source raised {told(error)}"
         )
 
 
@@ -258,10 +258,14 @@ async def closed(items: AsyncGenerator[Any, None], owner: object) -> BaseExcepti
 
 def failure_of_clean_up(error: BaseException) -> BaseException:
     """What a source has raised when it was closed, which nobody can have meant for an end."""
-    what = f"the clean-up of the source raised {type(error).__name__}: {error}"
+    what = f"the clean-up of the source raised {told(error)}"
     failure = as_failure(error, what)
     add_note(failure, "in the source of a prepare")
     return failure
+
+
+def _raised(*errors: BaseException | None) -> list[BaseException]:
+    return [error for error in errors if error is not None]
 
 
 def worst_of(errors: list[BaseException]) -> BaseException:

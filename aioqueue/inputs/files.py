@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from typing import IO, Any, Final, TypeAlias
 
 from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue.coordination.outcomes import add_note
 from aioqueue.inputs.compression import (
     checked_compression,
     compressed,
@@ -164,7 +165,7 @@ def open_for_reading(
                     ) from error
     except OSError as error:
         if error.filename is None:
-            error.add_note(f"while reading {path}")
+            add_note(error, f"while reading {path}")
         raise
 
 

@@ -65,24 +65,23 @@ class Mixture(Source[T]):
         The epoch of an item is that of its source, and its index is the one it has there times the
         number of sources, plus the number of its source: no two items share one.
         """
+        with ExitStack() as closing:
+            yield from self._mixed(_runs_of(self._sources, closing))
+
+    def _mixed(self, runs: list[Iterator[Entry[T]]]) -> Iterator[Entry[T]]:
         words = PhiloxWords(self.seed)
         weights = list(self._weights)
         bounds = _bounds(weights)
-        with ExitStack() as closing:
-            runs = [source.entries() for source in self._sources]
-            for run in runs:
-                if hasattr(run, "close"):
-                    closing.callback(run.close)
-            while any(weights):
-                chosen = bisect_right(bounds, words.take(1)[0])
-                entry = next(runs[chosen], None)
-                if entry is not None:
-                    yield entry._replace(index=entry.index * len(runs) + chosen)
-                elif self._stop == "first":
-                    return
-                else:
-                    weights[chosen] = 0
-                    bounds = _bounds(weights)
+        while any(weights):
+            chosen = bisect_right(bounds, words.take(1)[0])
+            entry = next(runs[chosen], None)
+            if entry is not None:
+                yield entry._replace(index=entry.index * len(runs) + chosen)
+            elif self._stop == "first":
+                return
+            else:
+                weights[chosen] = 0
+                bounds = _bounds(weights)
 
 
 def mix(
@@ -112,6 +111,14 @@ def mix(
         InvalidArgumentError: an argument is wrong.
     """
     return Mixture(sources, weights, seed, stop, name)
+
+
+def _runs_of(sources: list[Source[T]], closing: ExitStack) -> list[Iterator[Entry[T]]]:
+    """One run through each; each is closed with the stack, if it can be."""
+    runs = [source.entries() for source in sources]
+    for run in runs:
+        closing.callback(getattr(run, "close", bool))
+    return runs
 
 
 def _bounds(weights: Sequence[float]) -> list[int]:

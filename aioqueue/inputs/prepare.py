@@ -50,9 +50,8 @@ class _Preparing:
         return f"<{type(self).__module__}.{type(self).__name__} {', '.join(parts)}>"
 
     def _begin(self, core: Any) -> Any:
-        was_closed = self._workers.is_closed()
         run = super()._begin(core)  # type: ignore[misc]  # of the runner, the other base
-        self._workers.begins(was_closed)
+        self._workers.begins(in_time=run.comes_in_time)
         return run
 
     @property

@@ -20,14 +20,14 @@ import signal
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from functools import partial
 from multiprocessing import reduction
 from time import monotonic
 from typing import Any, Final
 
-from aioqueue import InvalidArgumentError, OutOfRangeError, WorkerDiedError
+from aioqueue import InvalidArgumentError, WorkerDiedError
+from aioqueue.coordination.outcomes import add_note, said
 from aioqueue.inputs.calls import Call, Item, function_name
 from aioqueue.inputs.channels import channels
 from aioqueue.inputs.shared_memory import Arena, unpack
@@ -41,7 +41,8 @@ from aioqueue.inputs.starting import (
     one_at_a_time,
 )
 from aioqueue.inputs.worker_process import Outcome, Report, Sent, failure_of_message, work
-from aioqueue.inputs.workers import EnqueueOp, Prepared, ThreadWorkers
+from aioqueue.inputs.workers import EnqueueOp, ThreadWorkers
+from aioqueue.inputs.working import NothingMore, Prepared
 
 __all__ = ("ProcessWorkers",)
 
@@ -84,9 +85,9 @@ def _pickled(call: Call) -> bytes:
     except Exception as error:
         raise InvalidArgumentError(
             f"function: got {function_name(call.function)!r}, which cannot be pickled and so cannot"
-            f" be sent to a process ({error}); expected a function at the top level of a module"
-            " (not a lambda or an inner one), a functools.partial of one, or a picklable object"
-            " with __call__; or use where='thread'"
+            f" be sent to a process ({said(error)}); expected a function at the top level of a"
+            " module (not a lambda or an inner one), a functools.partial of one, or a picklable"
+            " object with __call__; or use where='thread'"
         ) from error
 
 
@@ -321,8 +322,8 @@ class ProcessWorkers(ThreadWorkers):
     def _work(self) -> None:
         in_vain = 0
         while True:
-            with self._started_process() as process:
-                exitcode = self._work_with(process)
+            process = self._started_process()
+            exitcode = self._work_till_its_end(process)
             in_vain = 0 if process.was_of_use else in_vain + 1
             when = "before it had done anything" if process.is_ready else "while it started"
             why = f", as did {in_vain - 1} before it"
@@ -333,9 +334,8 @@ class ProcessWorkers(ThreadWorkers):
             message = f"worker process {process.name} {_how(exitcode)} {when}{why}"
             raise self._once(WorkerDiedError(message, exitcode=exitcode))
 
-    @contextmanager
-    def _started_process(self) -> Iterator[_Process]:
-        """A new process, ended after use."""
+    def _started_process(self) -> _Process:
+        """A new process."""
         if self._halted.is_set():
             raise self._nothing_more()
         with self._lock:
@@ -351,10 +351,14 @@ class ProcessWorkers(ThreadWorkers):
             self._processes.add(process)
         if self._halted.is_set():  # which may have missed this one
             process.kill()
+        return process
+
+    def _work_till_its_end(self, process: _Process) -> int:
+        """`_work_with` a process, which is ended afterwards."""
         at_once = True
         try:
-            yield process
-        except OutOfRangeError:
+            return self._work_with(process)
+        except NothingMore:
             at_once = self._halted.is_set()
             raise
         finally:
@@ -406,7 +410,7 @@ class ProcessWorkers(ThreadWorkers):
                 try:
                     value = pickle.dumps(task.item.value, 5)
                 except Exception as error:
-                    error.add_note("while pickling the item")
+                    add_note(error, "while pickling the item")
                     self._failed(task, error)
                     continue
                 number, _, epoch, index = task.item
@@ -461,7 +465,7 @@ class ProcessWorkers(ThreadWorkers):
         except Exception as error:
             if release is not None:
                 release()
-            error.add_note("while unpickling what the function returned")
+            add_note(error, "while unpickling what the function returned")
             self._failed(task, error)
             return
         prepared = Prepared(task.item, examples, failures=task.failures, release=release)
@@ -486,7 +490,7 @@ class ProcessWorkers(ThreadWorkers):
             Its exit code.
 
         Raises:
-            OutOfRangeError: we have ended it ourselves.
+            NothingMore: we have ended it ourselves.
         """
         if self._halted.is_set():
             raise self._nothing_more()

@@ -186,17 +186,10 @@ class QuarantineFile:
         """
         with self._lock:
             count = self._count
-        found: list[Quarantined] = []
         path = str(self.path)
         with self.path.open("rb") as file:
             file.seek(self._start)
-            for text in file:
-                own = self._seal.opened(len(found), text)
-                if own is not None:
-                    line = _Line(path, len(found) + 1, 0, json.loads(own))
-                    found.append(_record(line, trusted=True))
-                if len(found) == count:
-                    break
+            found = self._own(file, path, count)
             offset = file.tell()
         if len(found) < count:
             raise DataLossError(
@@ -206,6 +199,18 @@ class QuarantineFile:
                 offset=offset,
                 fault="lost records",
             )
+        return found
+
+    def _own(self, file: BinaryIO, path: str, count: int) -> list[Quarantined]:
+        """So many of this run's records, if the rest of the file has them."""
+        found: list[Quarantined] = []
+        for text in file:
+            own = self._seal.opened(len(found), text)
+            if own is not None:
+                line = _Line(path, len(found) + 1, 0, json.loads(own))
+                found.append(_record(line, trusted=True))
+            if len(found) == count:
+                break
         return found
 
 

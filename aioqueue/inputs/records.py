@@ -75,25 +75,31 @@ def read_tfrecords(
 
 def _runs(stream: IO[bytes], path: str) -> Iterator[Run[bytes]]:
     """The records of an open file, about a block of it at a time."""
-    offset = 0
-    more = True
-    while more:
+    end: int | None = 0
+    while end is not None:
         offsets: list[int] = []
         records: list[bytes] = []
-        end = offset + _BLOCK
         try:
-            while offset < end:
-                record = read_record(stream, offset, path)
-                if record is None:
-                    more = False
-                    break
-                offsets.append(offset)
-                records.append(record)
-                offset += len(record) + _HEADER.size + _CHECKSUM.size
+            end = _read_block(stream, end, path, offsets, records)
         except Exception:
             yield Run(offsets, records)  # what was read before the damage is sound
             raise
         yield Run(offsets, records)
+
+
+def _read_block(
+    stream: IO[bytes], offset: int, path: str, offsets: list[int], records: list[bytes]
+) -> int | None:
+    """Read about a block of records from an offset on; returns that of the next one."""
+    end = offset + _BLOCK
+    while offset < end:
+        record = read_record(stream, offset, path)
+        if record is None:
+            return None
+        offsets.append(offset)
+        records.append(record)
+        offset += len(record) + _HEADER.size + _CHECKSUM.size
+    return offset
 
 
 class TFRecordWriter:

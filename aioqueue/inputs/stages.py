@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeGuard
 
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
-from aioqueue.coordination.outcomes import Meaning, as_failure, cause_of, meaning_of
+from aioqueue.coordination.outcomes import Meaning, as_failure, cause_of, meaning_of, told
 from aioqueue.inputs.feeds import aclose, close, failure_of_clean_up, next_of
 from aioqueue.inputs.prepare import prepare
 from aioqueue.inputs.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
@@ -222,7 +222,7 @@ def _made(make: Callable[..., Iterable[Delivery]], *arguments: Any) -> Iterator[
         yield from make(*arguments)
     except Exception as error:
         raise as_failure(  # noqa: B904  # it says its cause
-            error, f"the stage raised {type(error).__name__}: {error}"
+            error, f"the stage raised {told(error)}"
         )
 
 
@@ -234,7 +234,7 @@ def _what_the_source_raised(error: BaseException) -> BaseException:
         return end
     if isinstance(error, Exception):
         return error
-    return as_failure(error, f"the source raised {type(error).__name__}: {error}")
+    return as_failure(error, f"the source raised {told(error)}")
 
 
 def _put(stage: Stage, queue: AnyQueue, element: Any) -> None:

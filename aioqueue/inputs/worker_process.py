@@ -17,7 +17,8 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
-from aioqueue.inputs.calls import Call, Item, safe_repr
+from aioqueue.coordination.outcomes import add_note, set_cause, told
+from aioqueue.inputs.calls import Call, Item
 from aioqueue.inputs.channels import Channel
 from aioqueue.inputs.shared_memory import NONE, Allocator, Arena, Block, pack
 
@@ -111,7 +112,7 @@ def _prepared(call: Call, item: Item) -> tuple[Any, bool]:
     except Exception as error:
         return error, True
     except BaseException as error:  # ending the process is not a function's business
-        wrapped = RuntimeError(f"the function raised {type(error).__name__}: {error}")
+        wrapped = RuntimeError(f"the function raised {told(error)}")
         wrapped.__cause__ = error
         return wrapped, True
 
@@ -138,7 +139,7 @@ class _Outbox:
             try:
                 message, blocks = pack(made, self._arena, self.allocator)
             except Exception as error:
-                error.add_note("while pickling what the function returned")
+                add_note(error, "while pickling what the function returned")
                 made, has_failed = error, True
         if has_failed:
             message = _message_of_failure(made)
@@ -189,8 +190,7 @@ def _message_of_failure(error: Exception) -> bytes:
         pickled = pickle.dumps(error)
         pickle.loads(pickled)  # many exceptions can be pickled, and not be unpickled
     except Exception:
-        said = safe_repr(error, str)
-        pickled = pickle.dumps(RuntimeError(f"{type(error).__name__}: {said}"))
+        pickled = pickle.dumps(RuntimeError(told(error)))
     return pickle.dumps((pickled, text))
 
 
@@ -204,5 +204,5 @@ def failure_of_message(message: bytes) -> Exception:
             raise TypeError(f"{error!r} is no exception")
     except Exception as unpickling:  # its class exists only there
         error = RuntimeError(f"a failure that cannot be unpickled here: {unpickling}")
-    error.__cause__ = RemoteTraceback(text)
+    set_cause(error, RemoteTraceback(text))
     return error

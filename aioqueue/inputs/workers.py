@@ -117,10 +117,7 @@ class ThreadWorkers(Workers):
         """The next item of the source."""
         with self._turn:
             with self._lock:
-                while not (self._source_ended or self._window.has_room()):
-                    self._is_awaited = True
-                    self._room.wait()
-                self._is_awaited = False
+                self._wait_for_room()
                 if self._source_ended:
                     raise self._nothing_more()
                 self._window.enter()
@@ -128,6 +125,13 @@ class ThreadWorkers(Workers):
                 return next(self._items)
             except BaseException as error:
                 raise self._source_raised(error)  # noqa: B904  # the cause is the user's affair
+
+    def _wait_for_room(self) -> None:
+        """Wait until one more item may come in, or none will. Called under the lock."""
+        while not (self._source_ended or self._window.has_room()):
+            self._is_awaited = True
+            self._room.wait()
+        self._is_awaited = False
 
     def _prepare(self, item: Item) -> Prepared:
         failures = 0
@@ -283,9 +287,7 @@ class TaskWorkers(Workers):
         if self._turn is None:
             self._turn = anyio.Lock()
         async with self._turn:
-            while not (self._source_ended or self._window.has_room()):
-                self._room = anyio.Event()
-                await self._room.wait()
+            await self._wait_for_room()
             if self._source_ended:
                 raise self._nothing_more()
             self._window.enter()
@@ -293,6 +295,12 @@ class TaskWorkers(Workers):
                 return await next_of(self._items)
             except BaseException as error:
                 raise self._source_raised(error, owner)  # noqa: B904  # as for threads
+
+    async def _wait_for_room(self) -> None:
+        """Wait until one more item may come in, or none will."""
+        while not (self._source_ended or self._window.has_room()):
+            self._room = anyio.Event()
+            await self._room.wait()
 
     async def _prepare(self, item: Item, owner: object) -> Prepared:
         failures = 0

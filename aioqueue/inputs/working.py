@@ -21,6 +21,7 @@ from aioqueue.coordination.outcomes import (
     is_cancellation,
     meaning_of,
     takes_all,
+    told,
 )
 from aioqueue.inputs.calls import Item
 from aioqueue.inputs.feeds import Feed, worst_of
@@ -29,9 +30,14 @@ from aioqueue.inputs.ordering import Reordering
 from aioqueue.inputs.totals import Totals
 from aioqueue.locks import guarded, let_go
 
-__all__ = ("EnqueueOp", "Prepared", "Workers")
+__all__ = ("EnqueueOp", "NothingMore", "Prepared", "Workers")
 
 EnqueueOp = Callable[[], Any]
+
+
+class NothingMore(OutOfRangeError):  # noqa: N818  # it is no error
+    """A worker has nothing more to do, whatever the reason. Only of its own making is it an end:
+    what of the user's we call on the way may raise an `OutOfRangeError` too, which is a failure."""
 
 
 class Prepared:
@@ -117,13 +123,9 @@ class Workers(ABC):
     def halt(self) -> None:
         """End all workers, whatever they wait for."""
 
-    def is_closed(self) -> bool:
-        """Whether the queue is closed that is filled."""
-        return self._into.is_closed()
-
-    def begins(self, was_closed: bool) -> None:
-        """The run is going to begin, with a queue that was closed before or not."""
-        self._was_closed = was_closed
+    def begins(self, *, in_time: bool) -> None:
+        """The run is going to begin, before the queue was closed or not."""
+        self._was_closed = not in_time
 
     def _enter(self) -> None:
         """A worker begins.
@@ -167,10 +169,10 @@ class Workers(ABC):
         Returns:
             What it is to raise: all failures, or else the stop, or else the end.
         """
-        errors = [error for error in raised if error is not None]
-        came_to_the_end = all(isinstance(error, OutOfRangeError) for error in errors)
+        errors = [_own_end(error) for error in raised if error is not None]
+        came_to_the_end = all(isinstance(error, NothingMore) for error in errors)
         came_to_the_end &= not self._into.is_closed()
-        if not all(isinstance(error, OutOfRangeError) for error in errors):
+        if not all(isinstance(error, NothingMore) for error in errors):
             self.halt()
         if self._count_out():
             last = (self._ended(), self._check_share() if came_to_the_end else None)
@@ -205,8 +207,8 @@ class Workers(ABC):
             self._source_ended, self._end_cause = True, cause
         self._room_came()
 
-    def _nothing_more(self) -> OutOfRangeError:
-        error = OutOfRangeError("the source has ended")
+    def _nothing_more(self) -> NothingMore:
+        error = NothingMore("the source has ended")
         error.__cause__ = self._end_cause
         return error
 
@@ -230,7 +232,7 @@ class Workers(ABC):
             return self._nothing_more()
         meaning = meaning_of(error, (OutOfRangeError,), stopping=self._is_stopping(), owner=owner)
         if meaning is Meaning.FAILURE:
-            error = as_failure(error, f"the source raised {type(error).__name__}: {error}")
+            error = as_failure(error, f"the source raised {told(error)}")
             add_note(error, "in the source of a prepare")
             self._end_source(error)
             return error
@@ -319,3 +321,10 @@ class Workers(ABC):
         """The queue has refused an example: the item has failed, whatever could be tried."""
         self._totals.give_up(prepared.item, error, prepared.failures + 1)
         prepared.is_skipped = True
+
+
+def _own_end(error: BaseException) -> BaseException:
+    """What a worker ends by: the end of something else is a failure of what is not ours."""
+    if isinstance(error, NothingMore) or not isinstance(error, Exception):
+        return error
+    return as_failure(error, f"a worker has ended by {told(error)}")

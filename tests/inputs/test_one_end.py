@@ -248,3 +248,37 @@ def test_many_that_end_at_once() -> None:
                 coord.start(runner)
             coord.join()
         assert closed == [8] * 8
+
+
+@pytest.mark.parametrize("kind", ["prepare", "prepare ordered"])
+def test_who_begins_while_the_last_one_closes_it(kind: str) -> None:
+    """It comes too late, and says so: nothing of what it has would arrive."""
+    queue = sync.FIFOQueue(5)
+    late = runner_of(kind, queue, iter(range(9)))
+    coord = sync.Coordinator()
+
+    def close() -> None:
+        coord.start(late)
+        queue.close()
+
+    first = sync.QueueRunner(queue, end, close_op=close)
+    with pytest.raises(ExceptionGroup) as caught, coord:
+        coord.start(first)
+        assert list(queue) == []
+        coord.join()
+    assert "was closed before" in str(caught.value.exceptions[0])
+
+
+def end() -> None:
+    raise OutOfRangeError("no more")
+
+
+def test_what_closes_nothing_keeps_nobody_away() -> None:
+    """A runner whose way of closing leaves the queue open leaves it to others."""
+    queue = sync.FIFOQueue(20)
+    with sync.Coordinator() as coord:
+        coord.start(sync.QueueRunner(queue, end, close_op=lambda: None))
+        coord.join()
+    with sync.Coordinator() as coord:
+        coord.start(runner_of("prepare", queue, iter(range(9))))
+        assert sorted(queue) == [2 * number for number in range(9)]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue import DataLossError, InvalidArgumentError, sync
+from aioqueue import DataLossError, InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.inputs.policies import FailurePolicy, Retry
 from aioqueue.inputs.prepare import PrepareRunner, prepare
 from aioqueue.inputs.quarantine import Quarantined, QuarantineFile, read_quarantine
@@ -531,3 +531,32 @@ class TestFile:
     def test_no_file(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
             read_quarantine(tmp_path / "none.jsonl")
+
+
+class Odd:
+    """An example that cannot be asked how large it is."""
+
+    @property
+    def nbytes(self) -> int:
+        raise OutOfRangeError("this is somebody else's end")
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["as they come", "ordered"])
+@pytest.mark.parametrize("what", ["backoff", "size"])
+async def test_what_is_called_beside_the_function_ends_nothing(
+    world: World, fitting: Callable[..., Any], what: str, ordered: bool
+) -> None:
+    """The end of something else that is raised there is a failure, as from the function."""
+
+    def backoff(failures: int) -> float:
+        raise OutOfRangeError("this is somebody else's end")
+
+    options: dict[str, Any] = {"on_error": Retry(2, backoff)}
+    make: Callable[[int], Any] = refuses_thirteens
+    if what == "size":
+        options = {"limit_bytes": 100}
+        make = lambda number: number if number % 13 else Odd()  # noqa: E731
+    with pytest.raises(ExceptionGroup) as caught:
+        await prepared(world, range(1, N), fitting(make), ordered=ordered, **options)
+    for failure in failures_of(caught.value):
+        assert "somebody else's end" in failure
