@@ -6,7 +6,7 @@ import ast
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -108,6 +108,44 @@ def test_no_cycles() -> None:
     for module in MODULES:
         visit(module, ())
     assert done == set(MODULES)
+
+
+def circles(modules: Iterable[str]) -> list[str]:
+    """The files among `modules` that need each other, each with what it needs of its circle.
+
+    Every import counts, also one that is for types only or that a function makes when it is
+    called: it hides a circle from Python, not from who reads the code. A package's own file is a
+    file like any other: that a module lies below it ties nothing, importing from it does.
+    """
+    needs = {
+        module: {one for one in imports(MODULES[module]) if one in MODULES and one != module}
+        for module in modules
+    }
+    reached = {module: _reached(module, needs) for module in needs}
+    return [
+        f"{module} -> {', '.join(sorted(one for one in found if module in reached.get(one, ())))}"
+        for module, found in sorted(needs.items())
+        if module in reached[module]
+    ]
+
+
+def _reached(module: str, needs: Mapping[str, set[str]]) -> set[str]:
+    """What a file needs, and what that needs, and so on."""
+    found: set[str] = set()
+    pending = [module]
+    while pending:
+        new = needs.get(pending.pop(), set()) - found
+        found |= new
+        pending.extend(new)
+    return found
+
+
+WITHOUT_CIRCLES = ("compat",)
+
+
+@pytest.mark.parametrize("name", WITHOUT_CIRCLES)
+def test_no_circle_of_files(name: str) -> None:
+    assert not circles(module for module in MODULES if part(module) == name)
 
 
 PURE_PARTS = {

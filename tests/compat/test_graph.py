@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from aioqueue.compat.v1.core.graph import op as make_op
+from aioqueue.compat.v1.core.default_graph import op as make_op
 from tests.compat.steps import Step
 
 

@@ -46,6 +46,7 @@ from aioqueue.compat.v1.core.convert import (
     convert_to_tensor,
     register_tensor_conversion_function,
 )
+from aioqueue.compat.v1.core.default_graph import get_default_graph, reset_default_graph
 from aioqueue.compat.v1.core.dtypes import (
     DType,
     as_dtype,
@@ -68,14 +69,8 @@ from aioqueue.compat.v1.core.dtypes import (
     uint64,
     variant,
 )
-from aioqueue.compat.v1.core.graph import (
-    Graph,
-    NodeDef,
-    Operation,
-    Tensor,
-    get_default_graph,
-    reset_default_graph,
-)
+from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
+from aioqueue.compat.v1.core.node_def import NodeDef
 from aioqueue.compat.v1.core.scopes import *
 from aioqueue.compat.v1.core.shapes import (
     Dimension,
@@ -91,6 +86,7 @@ from aioqueue.compat.v1.inputs.sparse import (
     sparse_placeholder,
     sparse_tensor_to_dense,
 )
+from aioqueue.compat.v1.ops import operators as _operators  # noqa: F401  # tensors get theirs
 from aioqueue.compat.v1.ops.arrays import *
 from aioqueue.compat.v1.ops.branches import *
 from aioqueue.compat.v1.ops.casting import *

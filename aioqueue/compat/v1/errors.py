@@ -16,13 +16,11 @@ queue, so `CancelledError` is both. Every error survives pickling, without its o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import aioqueue
 from aioqueue.compat.v1.absent import names_of
-
-if TYPE_CHECKING:
-    from aioqueue.compat.v1.core.graph import Operation
+from aioqueue.compat.v1.core.graph import Operation
 
 __all__ = (
     "ABORTED",

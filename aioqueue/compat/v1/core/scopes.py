@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any
 
-from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor, get_default_graph
+from aioqueue.compat.v1.core.default_graph import get_default_graph
+from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
 from aioqueue.philox import DEFAULT_GRAPH_SEED
 
 __all__ = (

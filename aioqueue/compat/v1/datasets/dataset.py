@@ -11,11 +11,12 @@ import numpy as np
 
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.absent import DATASETS, AbsentNameError
-from aioqueue.compat.v1.core.bodies import Body, trace
+from aioqueue.compat.v1.core.bodies import trace
 from aioqueue.compat.v1.core.convert import as_value, convert_to_tensor, freeze
+from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.dtypes import as_dtype, int64
 from aioqueue.compat.v1.core.dtypes import bool as tf_bool
-from aioqueue.compat.v1.core.graph import Tensor, get_default_graph
+from aioqueue.compat.v1.core.graph import Body, Tensor
 from aioqueue.compat.v1.core.scopes import get_seed
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.datasets import nest, stages

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from aioqueue.compat.v1 import errors
-from aioqueue.compat.v1.core import graph
+from aioqueue.compat.v1.core import default_graph
 from aioqueue.compat.v1.core.dtypes import resource
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.shapes import TensorShape
@@ -151,7 +151,7 @@ class Iterator:
             row = place.get_next(step)
             return row[0] if is_one else row
 
-        made = graph.op(
+        made = default_graph.op(
             "IteratorGetNext",
             [self._ref],
             [(info.dtype, info.shape) for info in leaves],
@@ -183,7 +183,7 @@ def make_one_shot_iterator(dataset: Dataset) -> Iterator:
         found: _Place = step.resources.get_or_create(("iterator", key), make)
         return found
 
-    made = graph.op("OneShotIterator", dataset._sources, [(resource, SCALAR)], kernel)
+    made = default_graph.op("OneShotIterator", dataset._sources, [(resource, SCALAR)], kernel)
     return Iterator(dataset._spec, made.outputs[0], None)
 
 
@@ -206,14 +206,14 @@ def _handle(op_type: str) -> Tensor:
         found: _Place = step.resources.get_or_create(("iterator", key), _Place)
         return found
 
-    return graph.op(op_type, [], [(resource, SCALAR)], kernel).outputs[0]
+    return default_graph.op(op_type, [], [(resource, SCALAR)], kernel).outputs[0]
 
 
 def _initializer(ref: Tensor, dataset: Dataset, name: str | None) -> Operation:
     def kernel(step: Any, place: _Place, *values: Any) -> None:
         place.begin(dataset, values, step)
 
-    return graph.op("MakeIterator", [ref, *dataset._sources], [], kernel, name=name)
+    return default_graph.op("MakeIterator", [ref, *dataset._sources], [], kernel, name=name)
 
 
 def _check_is_known(op: Operation) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
-from aioqueue.compat.v1.core.graph import Operation, Tensor, op
+from aioqueue.compat.v1.core.default_graph import op
+from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import control_dependencies
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.control import group, no_op

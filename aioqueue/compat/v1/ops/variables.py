@@ -18,8 +18,10 @@ from aioqueue.compat.v1.core.convert import (
     freeze,
     register_tensor_conversion_function,
 )
+from aioqueue.compat.v1.core.default_graph import get_default_graph, op
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype
-from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor, get_default_graph, op
+from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
+from aioqueue.compat.v1.core.operators import Operators
 from aioqueue.compat.v1.core.scopes import (
     GraphKeys,
     add_to_collections,
@@ -31,7 +33,6 @@ from aioqueue.compat.v1.core.shapes import TensorShape, as_shape, check_equal_di
 from aioqueue.compat.v1.errors import FailedPreconditionError, OutOfRangeError
 from aioqueue.compat.v1.ops.branches import cond
 from aioqueue.compat.v1.ops.control import identity
-from aioqueue.compat.v1.ops.operators import Operators
 
 __all__ = (
     "Cell",
@@ -100,7 +101,7 @@ def variable_cell(step: Any, name: str) -> Cell:
     return found
 
 
-class Variable(Operators):
+class Variable(Operators[Tensor]):
     """A value that lasts from run to run.
 
     It has to be initialised in each session, by `global_variables_initializer` for instance.

@@ -6,7 +6,8 @@ import hashlib
 from typing import Any
 
 from aioqueue.compat.v1.core import dtypes as tf_dtypes
-from aioqueue.compat.v1.core.graph import Tensor, op
+from aioqueue.compat.v1.core.default_graph import op
+from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.scopes import get_seed
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.queues.base import QueueBase

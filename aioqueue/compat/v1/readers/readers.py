@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from aioqueue.compat.v1 import errors
-from aioqueue.compat.v1.core import graph
+from aioqueue.compat.v1.core import default_graph
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType, int64, resource, string
 from aioqueue.compat.v1.core.graph import Operation, Tensor
@@ -206,7 +206,7 @@ class ReaderBase:
         name: str | None,
         try_now: Callable[..., Any],
     ) -> Operation:
-        return graph.op(
+        return default_graph.op(
             op_type,
             [self._reader_ref, *inputs],
             outputs,
@@ -329,7 +329,7 @@ def _make(
         )
         return found
 
-    made = graph.op(f"{kind}V2", [], [(resource, SCALAR)], kernel, name=name)
+    made = default_graph.op(f"{kind}V2", [], [(resource, SCALAR)], kernel, name=name)
     return made.outputs[0]
 
 

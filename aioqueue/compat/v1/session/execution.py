@@ -13,7 +13,8 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from aioqueue.compat.v1.core.graph import WOULD_WAIT, Operation, Tensor
+from aioqueue.compat.v1.core.graph import Operation, Tensor
+from aioqueue.compat.v1.core.kernels import WOULD_WAIT
 from aioqueue.compat.v1.errors import (
     CancelledError,
     DeadlineExceededError,
