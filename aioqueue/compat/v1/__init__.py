@@ -79,13 +79,6 @@ from aioqueue.compat.v1.core.shapes import (
     dimension_value,
 )
 from aioqueue.compat.v1.errors import OpError
-from aioqueue.compat.v1.inputs.sparse import (
-    SparseTensor,
-    SparseTensorValue,
-    convert_to_tensor_or_sparse_tensor,
-    sparse_placeholder,
-    sparse_tensor_to_dense,
-)
 from aioqueue.compat.v1.ops import operators as _operators  # noqa: F401  # tensors get theirs
 from aioqueue.compat.v1.ops.arrays import *
 from aioqueue.compat.v1.ops.branches import *
@@ -121,6 +114,13 @@ from aioqueue.compat.v1.ops.selecting import (
     unique,
     unique_with_counts,
     where,
+)
+from aioqueue.compat.v1.ops.sparse import (
+    SparseTensor,
+    SparseTensorValue,
+    convert_to_tensor_or_sparse_tensor,
+    sparse_placeholder,
+    sparse_tensor_to_dense,
 )
 from aioqueue.compat.v1.ops.static import constant_value as get_static_value
 from aioqueue.compat.v1.ops.text import *

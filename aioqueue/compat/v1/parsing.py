@@ -25,7 +25,7 @@ from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.examples import example_classes
-from aioqueue.compat.v1.inputs.sparse import SparseTensor
+from aioqueue.compat.v1.ops.sparse import SparseTensor
 
 __all__ = (
     "FixedLenFeature",
