@@ -37,7 +37,6 @@ from aioqueue.compat.v1 import (
 )
 from aioqueue.compat.v1 import core as _core
 from aioqueue.compat.v1 import ops as _ops
-from aioqueue.compat.v1 import parsing as _parsing
 from aioqueue.compat.v1 import session as _session
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.core.behavior import *
@@ -139,7 +138,8 @@ from aioqueue.compat.v1.ops.variables import (
     moving_average_variables,
     trainable_variables,
 )
-from aioqueue.compat.v1.parsing import *
+from aioqueue.compat.v1.parsing import parsing as _parsing
+from aioqueue.compat.v1.parsing.parsing import *
 from aioqueue.compat.v1.queues.queues import (
     FIFOQueue,
     PaddingFIFOQueue,

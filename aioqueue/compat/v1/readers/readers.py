@@ -14,8 +14,8 @@ from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.queues.resources import QueueResource
 from aioqueue.compat.v1.readers import formats
 from aioqueue.compat.v1.readers.formats import Opener
+from aioqueue.compat.v1.readers.records import TFRecordOptions
 from aioqueue.compat.v1.readers.work import ReaderResource
-from aioqueue.compat.v1.records import TFRecordOptions
 
 __all__ = (
     "FixedLengthRecordReader",
