@@ -91,6 +91,16 @@ class TestOpError:
         error.blame(second)
         assert error.op is first
 
+    @pytest.mark.parametrize("message", ["naïve", "naïve".encode(), ValueError("naïve")])
+    def test_the_message_is_text_whatever_it_is_made_of(self, message: Any) -> None:
+        error = tf.errors.NotFoundError(None, None, message)
+        assert (error.message, str(error)) == ("naïve", "naïve")
+        assert type(error.message) is str
+        assert pickle.loads(pickle.dumps(error)).message == "naïve"
+
+    def test_bytes_that_are_no_text_are_no_second_failure(self) -> None:
+        assert tf.errors.NotFoundError(None, None, b"\xff is gone").message.endswith(" is gone")
+
 
 class TestAioqueuesOwn:
     @pytest.mark.parametrize(

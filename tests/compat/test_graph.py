@@ -321,6 +321,27 @@ class TestControlDependencies:
         with pytest.raises(KeyError, match="zz"):
             tf.control_dependencies(["zz"]).__enter__()
 
+    def test_threads_may_begin_with_the_callers(self) -> None:
+        graph = tf.Graph()
+
+        def controls_of_a_new_thread() -> list[str]:
+            def build() -> list[str]:
+                with graph.as_default():
+                    return [one.name for one in tf.no_op().control_inputs]
+
+            return list(Step(build).result())
+
+        with graph.as_default():
+            first = tf.no_op(name="first")
+            with graph.control_dependencies([first]):
+                assert controls_of_a_new_thread() == []
+                graph.switch_to_thread_local()
+                assert controls_of_a_new_thread() == ["first"]
+                with graph.control_dependencies(None):
+                    assert tf.no_op().control_inputs == []
+                assert tf.no_op().control_inputs == [first]
+            assert tf.no_op().control_inputs == []
+
 
 class TestCollections:
     def test_keep_what_is_added(self, graph: Any) -> None:

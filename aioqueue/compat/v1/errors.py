@@ -88,21 +88,23 @@ class OpError(Exception):
     Args:
         node_def: the operation as a record; None if no operation is to blame.
         op: the operation itself; None if that is not known.
-        message: what went wrong.
+        message: what went wrong, as text or bytes.
         error_code: the status code.
 
     Attributes:
-        message: what went wrong; ``str(error)`` adds where the operation was made.
+        message: what went wrong, always text; ``str(error)`` adds where the operation was made.
         op: the `Operation`; None if no operation is to blame, or after unpickling.
         node_def: the operation as a record, or None.
         error_code: the status code, one of the constants of this module.
     """
 
-    def __init__(self, node_def: Any, op: Operation | None, message: str, error_code: int) -> None:
-        super().__init__(message)
+    def __init__(
+        self, node_def: Any, op: Operation | None, message: str | bytes, error_code: int
+    ) -> None:
+        super().__init__(_text(message))
         self._node_def = node_def
         self._op = op
-        self._message = message
+        self._message = _text(message)
         self._error_code = error_code
         self._run_was_ended = False
 
@@ -150,6 +152,11 @@ class OpError(Exception):
         return _unpickled, (type(self), self._message, self._error_code), state
 
 
+def _text(message: object) -> str:
+    """A message as text: file names and values that it is made of may be bytes."""
+    return message.decode(errors="replace") if isinstance(message, bytes) else str(message)
+
+
 def _picklable(cause: BaseException | None) -> BaseException | None:
     return cause if isinstance(cause, OpError | aioqueue.AioQueueError) else None
 
@@ -171,7 +178,7 @@ class UnknownError(OpError):
     """
 
     def __init__(
-        self, node_def: Any, op: Operation | None, message: str, error_code: int = UNKNOWN
+        self, node_def: Any, op: Operation | None, message: str | bytes, error_code: int = UNKNOWN
     ) -> None:
         super().__init__(node_def, op, message, error_code)
 
@@ -187,7 +194,7 @@ class _StatusError(OpError):
 
     _code: ClassVar[int]
 
-    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
+    def __init__(self, node_def: Any, op: Operation | None, message: str | bytes) -> None:
         super().__init__(node_def, op, message, self._code)
 
 

@@ -1,4 +1,4 @@
-"""The ``with`` blocks that a thread is in while it builds a graph."""
+"""The ``with`` blocks that a thread is in while it builds a graph, name scopes left out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Controller(Generic[OpT]):
 
 
 class Blocks(threading.local, Generic[OpT, BodyT]):
-    """Whom new operations run after, and the function body that they are part of.
+    """Whom new operations run after, the body that they are part of, and where they keep things.
 
     Each thread has blocks of its own.
 
@@ -35,11 +35,13 @@ class Blocks(threading.local, Generic[OpT, BodyT]):
 
     Attributes:
         body: the function body that is being traced, if one is.
+        container: the name of the container for what operations keep; ``""`` for the default.
         controllers: the control dependencies around, the outermost first.
     """
 
     def __init__(self, beginning: list[_Controller[OpT]]) -> None:
         self.body: BodyT | None = None
+        self.container = ""
         self.controllers = list(beginning)
 
     @contextmanager
@@ -58,6 +60,12 @@ class Blocks(threading.local, Generic[OpT, BodyT]):
     def inside(self, body: BodyT | None) -> Iterator[None]:
         """Operations made within the block are part of `body`, free of order from outside."""
         with self._replaced("body", body), self._replaced("controllers", []):
+            yield
+
+    @contextmanager
+    def within(self, container: str) -> Iterator[None]:
+        """Operations made within the block keep what outlives a run in this container."""
+        with self._replaced("container", container):
             yield
 
     def controls(self, makers: Collection[OpT]) -> list[OpT]:

@@ -229,17 +229,18 @@ class Operation:
         return self._outputs
 
     def get_attr(self, name: str) -> Any:
-        """One of `attrs`.
+        """One of `attrs`; text as bytes.
 
         Raises:
             ValueError: it has none of that name.
         """
         try:
-            return self.attrs[name]
+            found = self.attrs[name]
         except KeyError:
             raise ValueError(
                 f"Operation '{self._name}' has no attr named '{name}'. It has: {sorted(self.attrs)}"
             ) from None
+        return found.encode() if isinstance(found, str) else found
 
     def run(self, feed_dict: Mapping[Any, Any] | None = None, session: Any = None) -> None:
         """Run it, in `session` or else in the default session.
@@ -372,7 +373,8 @@ class Graph(NameScopes, Collections):
             name: made unique in the current name scope; one that ends in ``/`` is taken as it is.
             waits: whether the kernel may block. Such an operation may have
                 ``attrs["try_now"]``, a kernel that answers `WOULD_WAIT` instead of blocking.
-            attrs: what else is to be known of it.
+            attrs: what else is to be known of it. An operation that keeps something from run to run
+                has a ``"container"`` among them, which is filled in here.
 
         Raises:
             RuntimeError: the graph is finalized.
@@ -393,10 +395,13 @@ class Graph(NameScopes, Collections):
             controls = self._blocks.controls({one.op for one in inputs})
             if body is not None:
                 controls = body.admit(inputs, controls)
+            if attrs is None:
+                attrs = _NO_ATTRIBUTES
+            elif "container" in attrs:
+                attrs = {**attrs, "container": self._blocks.container}
             made = Operation(
-                self, name, op_type, inputs, controls, outputs, kernel, waits,
-                _NO_ATTRIBUTES if attrs is None else attrs, body,
-            )  # fmt: skip
+                self, name, op_type, inputs, controls, outputs, kernel, waits, attrs, body
+            )
             self._last_id += 1
             self._operations[name] = made
             if body is not None:
@@ -541,6 +546,27 @@ class Graph(NameScopes, Collections):
         """Accepted and without effect: there is one device."""
         del op, ignore_existing
         yield
+
+    @contextmanager
+    def container(self, container_name: str) -> Iterator[str]:
+        """What operations made within the block keep from run to run is kept in this container.
+
+        Those of one shared name in two containers are two, and `Session.reset` can release the
+        containers of a server one by one.
+
+        Args:
+            container_name: any string; ``""`` for the default.
+        """
+        with self._blocks.within(container_name):
+            yield container_name
+
+    def switch_to_thread_local(self) -> None:
+        """Threads that are new to the graph begin with the caller's control dependencies.
+
+        Each thread has control dependencies of its own, whether this is called or not.
+        """
+        if not self._thread_begins_with:
+            self._thread_begins_with += self._blocks.controllers
 
     @property
     def body(self) -> Body | None:

@@ -16,6 +16,7 @@ __all__ = (
     "add_to_collection",
     "add_to_collections",
     "colocate_with",
+    "container",
     "control_dependencies",
     "device",
     "get_collection",
@@ -139,6 +140,11 @@ def control_dependencies(control_inputs: Iterable[Any] | None) -> AbstractContex
             blocks around it name.
     """
     return get_default_graph().control_dependencies(control_inputs)
+
+
+def container(container_name: str) -> AbstractContextManager[str]:
+    """What the default graph's operations keep is kept in this container; see `Graph.container`."""
+    return get_default_graph().container(container_name)
 
 
 def device(device_name_or_function: Any) -> AbstractContextManager[None]:

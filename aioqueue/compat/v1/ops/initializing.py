@@ -43,10 +43,10 @@ def report_uninitialized_variables(
         name: of the operation.
     """
     variables = [*global_variables(), *local_variables()] if var_list is None else var_list
-    labels = [variable_op(one).name for one in variables]
+    operations = [variable_op(one) for one in variables]
 
     def kernel(step: Any) -> Any:
-        missing = [one.encode() for one in labels if not variable_cell(step, one).is_set]
+        missing = [one.name.encode() for one in operations if not variable_cell(step, one).is_set]
         found = np.empty(len(missing), dtype=object)
         found[:] = missing
         return found

@@ -325,11 +325,12 @@ def _make(
             return ReaderResource(kind, made.name, prepare(), ends_at_once=ends_at_once)
 
         found: ReaderResource = step.resources.get_or_create(
-            ("reader", handle), make, ReaderResource.close
+            ("reader", handle), make, ReaderResource.close, made.attrs["container"]
         )
         return found
 
-    made = default_graph.op(f"{kind}V2", [], [(resource, SCALAR)], kernel, name=name)
+    attrs = {"container": ""}  # the graph says which
+    made = default_graph.op(f"{kind}V2", [], [(resource, SCALAR)], kernel, name=name, attrs=attrs)
     return made.outputs[0]
 
 

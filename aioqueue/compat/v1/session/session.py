@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -25,6 +25,9 @@ from aioqueue.compat.v1.session.state import SessionState
 __all__ = ("BaseSession", "InteractiveSession", "Session", "get_default_session")
 
 _ELEMENTS = (Tensor, Operation)
+
+DEFAULT_CONTAINER = "localhost"
+"""What the container without a name is called where containers are listed."""
 
 
 class _Call:
@@ -320,22 +323,26 @@ class Session(BaseSession):
         self.close()
 
     @staticmethod
-    def reset(target: str, containers: Any = None, config: ConfigProto | None = None) -> None:
-        """Release everything that a server keeps: variables, shared queues, readers.
+    def reset(
+        target: str, containers: Iterable[str] | None = None, config: ConfigProto | None = None
+    ) -> None:
+        """Release what a server keeps: variables, shared queues, readers.
 
         Args:
             target: of the server.
-            containers: accepted; everything is released.
+            containers: the names of the containers to release, of which ``"localhost"`` is the
+                default one; None for all.
             config: accepted.
 
         Raises:
             NotFoundError: there is no server with that target.
         """
-        del containers, config
+        del config
         served = container_at(target)
         if served is None:
             raise NotFoundError(None, None, f"No server has the target '{target}'.")
-        served.clear()
+        names = {"" if one == DEFAULT_CONTAINER else one for one in containers or ()}
+        served.clear(names or None)
 
 
 class InteractiveSession(BaseSession):
