@@ -9,6 +9,7 @@ import pytest
 
 import aioqueue
 import aioqueue.compat.v1 as tf
+from aioqueue.compat.v1.session.failures import from_aioqueue
 
 CODES = {
     "CancelledError": 1,
@@ -131,7 +132,7 @@ class TestAioqueuesOwn:
 
     def test_have_the_attributes(self) -> None:
         given = aioqueue.OutOfRangeError("text", queue="q", requested=3, remaining=2, held=1)
-        made = tf.errors.from_aioqueue(given)
+        made = from_aioqueue(given)
         assert isinstance(made, tf.errors.OutOfRangeError)
         assert (made.queue, made.requested, made.remaining, made.held) == ("q", 3, 2, 1)
         assert made.__cause__ is given
@@ -152,11 +153,11 @@ class TestAioqueuesOwn:
         ],
     )
     def test_become_tensorflows(self, given: Any, kind: str, message: str) -> None:
-        made = tf.errors.from_aioqueue(given)
+        made = from_aioqueue(given)
         assert type(made) is getattr(tf.errors, kind)
         assert made.message == message
         assert made.__cause__ is given
-        assert tf.errors.from_aioqueue(made) is made
+        assert from_aioqueue(made) is made
 
 
 class TestPythonFunctions:

@@ -103,7 +103,22 @@ from aioqueue.compat.v1.ops.random import (
     random_uniform,
     truncated_normal,
 )
-from aioqueue.compat.v1.ops.reductions import *
+from aioqueue.compat.v1.ops.reductions import (
+    argmax,
+    argmin,
+    count_nonzero,
+    cumprod,
+    cumsum,
+    reduce_all,
+    reduce_any,
+    reduce_join,
+    reduce_logsumexp,
+    reduce_max,
+    reduce_mean,
+    reduce_min,
+    reduce_prod,
+    reduce_sum,
+)
 from aioqueue.compat.v1.ops.selecting import (
     argsort,
     boolean_mask,
@@ -122,7 +137,15 @@ from aioqueue.compat.v1.ops.sparse import (
     sparse_tensor_to_dense,
 )
 from aioqueue.compat.v1.ops.static import constant_value as get_static_value
-from aioqueue.compat.v1.ops.text import *
+from aioqueue.compat.v1.ops.text import (
+    as_string,
+    regex_full_match,
+    regex_replace,
+    string_join,
+    string_split,
+    string_strip,
+    substr,
+)
 from aioqueue.compat.v1.ops.variable_scope import *
 from aioqueue.compat.v1.ops.variables import (
     Variable,
@@ -189,8 +212,11 @@ __all__: _builtins.tuple[str, ...] = (
     "__version__",
     "all_variables",
     "app",
+    "argmax",
+    "argmin",
     "argsort",
     "as_dtype",
+    "as_string",
     "assign",
     "assign_add",
     "assign_sub",
@@ -205,7 +231,10 @@ __all__: _builtins.tuple[str, ...] = (
     "contrib",
     "convert_to_tensor",
     "convert_to_tensor_or_sparse_tensor",
+    "count_nonzero",
     "count_up_to",
+    "cumprod",
+    "cumsum",
     "data",
     "dimension_at_index",
     "dimension_value",
@@ -260,6 +289,17 @@ __all__: _builtins.tuple[str, ...] = (
     "random_uniform",
     "random_uniform_initializer",
     "read_file",
+    "reduce_all",
+    "reduce_any",
+    "reduce_join",
+    "reduce_logsumexp",
+    "reduce_max",
+    "reduce_mean",
+    "reduce_min",
+    "reduce_prod",
+    "reduce_sum",
+    "regex_full_match",
+    "regex_replace",
     "register_tensor_conversion_function",
     "reset_default_graph",
     "resource",
@@ -270,7 +310,11 @@ __all__: _builtins.tuple[str, ...] = (
     "sparse_tensor_to_dense",
     "strided_slice",
     "string",
+    "string_join",
+    "string_split",
+    "string_strip",
     "strings",
+    "substr",
     "train",
     "trainable_variables",
     "truncated_normal",
@@ -302,8 +346,6 @@ __all__ += _ops.math.__all__
 __all__ += _ops.placeholders.__all__
 __all__ += _ops.products.__all__
 __all__ += _ops.pyfunc.__all__
-__all__ += _ops.reductions.__all__
-__all__ += _ops.text.__all__
 __all__ += _ops.variable_scope.__all__
 __all__ += _parsing.__all__
 __all__ += _session.config.__all__

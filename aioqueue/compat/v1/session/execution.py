@@ -15,11 +15,8 @@ from typing import Any, NoReturn
 
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.kernels import WOULD_WAIT
-from aioqueue.compat.v1.errors import (
-    CancelledError,
-    DeadlineExceededError,
-    from_exception,
-)
+from aioqueue.compat.v1.errors import CancelledError, DeadlineExceededError
+from aioqueue.compat.v1.session.failures import from_exception
 from aioqueue.compat.v1.session.plans import Node, Plan
 from aioqueue.compat.v1.session.resources import ResourceContainer
 from aioqueue.compat.v1.session.state import SessionState

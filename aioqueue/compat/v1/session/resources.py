@@ -12,7 +12,7 @@ from typing import Any
 
 from aioqueue.compat.v1.errors import CancelledError
 
-__all__ = ("ResourceContainer", "container_at", "register_target", "unregister_target")
+__all__ = ("ResourceContainer", "container_at", "register_target")
 
 
 class ResourceContainer:
@@ -101,11 +101,6 @@ _targets: dict[str, ResourceContainer] = {}
 def register_target(target: str, container: ResourceContainer) -> None:
     """Let ``Session(target)`` use `container`, which belongs to a server in this process."""
     _targets[target] = container
-
-
-def unregister_target(target: str) -> None:
-    """Forget a server; sessions that are connected keep its container."""
-    _targets.pop(target, None)
 
 
 def container_at(target: str) -> ResourceContainer | None:
