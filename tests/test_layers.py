@@ -6,7 +6,7 @@ import ast
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -108,6 +108,104 @@ def test_no_cycles() -> None:
     for module in MODULES:
         visit(module, ())
     assert done == set(MODULES)
+
+
+def circles(modules: Iterable[str]) -> list[str]:
+    """The files among `modules` that need each other, each with what it needs of its circle.
+
+    Every import counts, also one that is for types only or that a function makes when it is
+    called: it hides a circle from Python, not from who reads the code. A package's own file is a
+    file like any other: that a module lies below it ties nothing, importing from it does.
+    """
+    needs = {
+        module: {one for one in imports(MODULES[module]) if one in MODULES and one != module}
+        for module in modules
+    }
+    reached = {module: _reached(module, needs) for module in needs}
+    return [
+        f"{module} -> {', '.join(sorted(one for one in found if module in reached.get(one, ())))}"
+        for module, found in sorted(needs.items())
+        if module in reached[module]
+    ]
+
+
+def _reached(module: str, needs: Mapping[str, set[str]]) -> set[str]:
+    """What a file needs, and what that needs, and so on."""
+    found: set[str] = set()
+    pending = [module]
+    while pending:
+        new = needs.get(pending.pop(), set()) - found
+        found |= new
+        pending.extend(new)
+    return found
+
+
+WITHOUT_CIRCLES = ("compat",)
+
+
+@pytest.mark.parametrize("name", WITHOUT_CIRCLES)
+def test_no_circle_of_files(name: str) -> None:
+    assert not circles(module for module in MODULES if part(module) == name)
+
+
+@pytest.mark.parametrize("name", WITHOUT_CIRCLES)
+def test_modules_of_ours_are_imported_by_statements(name: str) -> None:
+    """What `import_module` imports is read nowhere else, so it is somebody else's, by its name."""
+    for module in (one for one in MODULES if part(one) == name):
+        for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
+                asked = node.args[0]
+                assert isinstance(asked, ast.Constant), f"{module}:{node.lineno}"
+                assert str(asked.value).split(".")[0] != "aioqueue", f"{module}:{node.lineno}"
+
+
+def _called(node: ast.Call) -> str:
+    function = node.func
+    return str(getattr(function, "attr", None) or getattr(function, "id", ""))
+
+
+COMPAT = "aioqueue.compat.v1"
+COMPAT_LAYERS = (
+    ("absent", "protos"),
+    ("core",),
+    ("errors",),
+    ("ops", "coordination", "logging", "flags"),
+    ("session",),
+    ("queues",),
+    ("readers", "parsing"),
+    ("inputs", "datasets"),
+    ("namespaces",),
+    ("", "shim", "__main__"),
+)
+"""The same within the compat layer: what runs a graph stands on what a graph is."""
+
+COMPAT_MODULES = [name for name in MODULES if f"{name}.".startswith(f"{COMPAT}.")]
+
+
+def compat_layer_of(module: str) -> int:
+    room = module.removeprefix(COMPAT).lstrip(".").split(".")[0]
+    places = {name: height for height, names in enumerate(COMPAT_LAYERS) for name in names}
+    # A file beside the folders that has no layer of its own is one of TensorFlow's namespaces,
+    # such as `tf.train`: it hands on what is made below.
+    return places.get(room, places["namespaces"])
+
+
+@pytest.mark.parametrize("module", COMPAT_MODULES)
+def test_imports_point_one_way_in_the_compat_layer(module: str) -> None:
+    for imported in imports(MODULES[module]):
+        if imported in COMPAT_MODULES:
+            assert compat_layer_of(imported) <= compat_layer_of(module), f"imports {imported}"
+
+
+def test_every_folder_of_the_compat_layer_has_a_place() -> None:
+    folders = {path.name for path in MODULES[COMPAT].parent.iterdir() if path.is_dir()}
+    named = {name for names in COMPAT_LAYERS for name in names}
+    assert folders - {"__pycache__"} - named == {"contrib"}, "contrib is a namespace"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_file_is_long(module: str) -> None:
+    assert len(MODULES[module].read_text(encoding="utf-8").splitlines()) <= 650
 
 
 PURE_PARTS = {

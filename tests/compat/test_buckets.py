@@ -128,8 +128,8 @@ class TestBucket:
                 tf.errors.OutOfRangeError,
                 tf.errors.CancelledError,
             )
-        assert takes.queue.queue_ref.op.get_attr("shared_name") == "s_0"
-        assert puts.queue.queue_ref.op.get_attr("shared_name") == "s"
+        assert takes.queue.queue_ref.op.get_attr("shared_name") == b"s_0"
+        assert puts.queue.queue_ref.op.get_attr("shared_name") == b"s"
 
     def test_a_full_bucket_holds_everything_back(self, sess: Any) -> None:
         """Nobody takes batches: the batches' queue fills, then bucket 0, then nothing moves."""

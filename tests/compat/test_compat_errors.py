@@ -9,6 +9,7 @@ import pytest
 
 import aioqueue
 import aioqueue.compat.v1 as tf
+from aioqueue.compat.v1.session.failures import from_aioqueue
 
 CODES = {
     "CancelledError": 1,
@@ -91,6 +92,16 @@ class TestOpError:
         error.blame(second)
         assert error.op is first
 
+    @pytest.mark.parametrize("message", ["naïve", "naïve".encode(), ValueError("naïve")])
+    def test_the_message_is_text_whatever_it_is_made_of(self, message: Any) -> None:
+        error = tf.errors.NotFoundError(None, None, message)
+        assert (error.message, str(error)) == ("naïve", "naïve")
+        assert type(error.message) is str
+        assert pickle.loads(pickle.dumps(error)).message == "naïve"
+
+    def test_bytes_that_are_no_text_are_no_second_failure(self) -> None:
+        assert tf.errors.NotFoundError(None, None, b"\xff is gone").message.endswith(" is gone")
+
 
 class TestAioqueuesOwn:
     @pytest.mark.parametrize(
@@ -121,7 +132,7 @@ class TestAioqueuesOwn:
 
     def test_have_the_attributes(self) -> None:
         given = aioqueue.OutOfRangeError("text", queue="q", requested=3, remaining=2, held=1)
-        made = tf.errors.from_aioqueue(given)
+        made = from_aioqueue(given)
         assert isinstance(made, tf.errors.OutOfRangeError)
         assert (made.queue, made.requested, made.remaining, made.held) == ("q", 3, 2, 1)
         assert made.__cause__ is given
@@ -142,11 +153,11 @@ class TestAioqueuesOwn:
         ],
     )
     def test_become_tensorflows(self, given: Any, kind: str, message: str) -> None:
-        made = tf.errors.from_aioqueue(given)
+        made = from_aioqueue(given)
         assert type(made) is getattr(tf.errors, kind)
         assert made.message == message
         assert made.__cause__ is given
-        assert tf.errors.from_aioqueue(made) is made
+        assert from_aioqueue(made) is made
 
 
 class TestPythonFunctions:

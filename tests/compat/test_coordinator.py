@@ -210,6 +210,18 @@ class TestJoin:
             coord.join(stop_grace_period_secs=0)
         coord.join(stop_grace_period_secs=0)
 
+    def test_the_registered_threads_can_be_seen_and_added_to(
+        self, coord: Any, gate: threading.Event
+    ) -> None:
+        first, second = running(gate), running(gate)
+        coord.register_thread(first)
+        assert coord._registered_threads == {first}
+        coord._registered_threads.add(second)  # what some runners of old do
+        coord.request_stop()
+        with pytest.raises(RuntimeError, match="still running: busy busy"):
+            coord.join(stop_grace_period_secs=0)
+        assert coord._registered_threads == set()
+
     @pytest.mark.parametrize("grace", [0, 0.01, -1])
     def test_stragglers_are_named(self, coord: Any, gate: threading.Event, grace: float) -> None:
         threads = [running(gate, "a"), running(gate, "b")]

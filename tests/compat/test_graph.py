@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from aioqueue.compat.v1.core.graph import op as make_op
+from aioqueue.compat.v1.core.default_graph import op as make_op
 from tests.compat.steps import Step
 
 
@@ -320,6 +320,27 @@ class TestControlDependencies:
             tf.control_dependencies(5).__enter__()  # type: ignore[arg-type]
         with pytest.raises(KeyError, match="zz"):
             tf.control_dependencies(["zz"]).__enter__()
+
+    def test_threads_may_begin_with_the_callers(self) -> None:
+        graph = tf.Graph()
+
+        def controls_of_a_new_thread() -> list[str]:
+            def build() -> list[str]:
+                with graph.as_default():
+                    return [one.name for one in tf.no_op().control_inputs]
+
+            return list(Step(build).result())
+
+        with graph.as_default():
+            first = tf.no_op(name="first")
+            with graph.control_dependencies([first]):
+                assert controls_of_a_new_thread() == []
+                graph.switch_to_thread_local()
+                assert controls_of_a_new_thread() == ["first"]
+                with graph.control_dependencies(None):
+                    assert tf.no_op().control_inputs == []
+                assert tf.no_op().control_inputs == [first]
+            assert tf.no_op().control_inputs == []
 
 
 class TestCollections:

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.absent import REASONS
-from aioqueue.compat.v1.examples import MESSAGES
+from aioqueue.compat.v1.protos.examples import MESSAGES
 from tests.test_docs import ROOT
 
 GUIDE = ROOT / "docs" / "howto" / "tensorflow1.md"

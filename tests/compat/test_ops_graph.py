@@ -30,6 +30,26 @@ class TestArgumentsOfOldScripts:
             tf.split(0, 2, [1, 2])
 
 
+class TestOperators:
+    """They are given to tensors from outside, each once."""
+
+    def test_one_that_has_a_function_is_not_given_another(self) -> None:
+        with pytest.raises(ValueError, match="operator __add__ cannot be overwritten again"):
+            tf.Tensor._override_operator("__add__", lambda x, y: x)
+        with pytest.raises(ValueError, match="operator __or__ cannot be overwritten again"):
+            tf.Variable._override_operator("__or__", lambda x, y: x)
+
+    @pytest.mark.parametrize("name", ["__eq__", "__bool__", "__hash__", "shape", "no such thing"])
+    def test_only_operators_can_be_given_one(self, name: str) -> None:
+        with pytest.raises(ValueError, match=f"Overriding {name} is disallowed"):
+            tf.Tensor._override_operator(name, lambda x, y: x)
+
+    def test_each_that_can_be_given_one_has_one(self) -> None:
+        missing = [one for one in tf.Tensor.OVERLOADABLE_OPERATORS if not hasattr(tf.Tensor, one)]
+        assert missing == []
+        assert {"__add__", "__rsub__", "__getitem__", "__lt__"} <= tf.Tensor.OVERLOADABLE_OPERATORS
+
+
 class TestNames:
     def test_operators_are_called_as_in_tensorflow(self) -> None:
         with tf.Graph().as_default():

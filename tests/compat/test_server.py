@@ -50,6 +50,45 @@ class TestServer:
         with tf.Session() as sess:
             assert sess.run(shared.size()) == 0
 
+    def test_one_name_in_two_containers_means_two(self) -> None:
+        server = tf.train.Server.create_local_server()
+        plain = queue(shared_name="q")
+        with tf.container("other"):
+            other = queue(shared_name="q")
+            again = queue(shared_name="q")
+        assert plain.queue_ref.op.get_attr("container") == b""
+        assert other.queue_ref.op.get_attr("container") == b"other"
+        with tf.Session(server.target) as sess:
+            sess.run(other.enqueue(1))
+            assert sess.run([plain.size(), other.size(), again.size()]) == [0, 1, 1]
+
+    def test_a_container_can_be_released_alone(self) -> None:
+        server = tf.train.Server.create_local_server()
+        with tf.container("first"):
+            first = tf.Variable(1, name="first")
+        second, kept = tf.Variable(2, name="second"), queue(shared_name="q")
+        with tf.Session(server.target) as sess:
+            sess.run([first.initializer, second.initializer, kept.enqueue(3)])
+        tf.Session.reset(server.target, ["first"])
+        with tf.Session(server.target) as sess:
+            assert sess.run(tf.report_uninitialized_variables()).tolist() == [b"first"]
+            assert sess.run([second, kept.size()]) == [2, 1]
+        tf.Session.reset(server.target, ["localhost"])  # what the default one is called
+        with tf.Session(server.target) as sess:
+            assert sess.run(kept.size()) == 0
+        with tf.Session(server.target) as sess:
+            sess.run([first.initializer, second.initializer])
+        tf.Session.reset(server.target)
+        with tf.Session(server.target) as sess:
+            assert len(sess.run(tf.report_uninitialized_variables())) == 2
+
+    def test_a_container_is_left_with_its_block(self) -> None:
+        with tf.container("outer") as name, tf.container("inner"):
+            inner = queue()
+        assert name == "outer"
+        assert inner.queue_ref.op.get_attr("container") == b"inner"
+        assert queue().queue_ref.op.get_attr("container") == b""
+
     def test_what_does_not_fit_is_refused(self) -> None:
         server = tf.train.Server.create_local_server()
         one, two = queue(shared_name="q"), tf.FIFOQueue(9, "int32", (), shared_name="q")

@@ -483,7 +483,7 @@ class TestClosing:
         queue = tf.FIFOQueue(1, tf.int32, ())
         sess = tf.Session()
         sess.run(queue.enqueue(1))
-        gone = weakref.ref(sess.own_resources)
+        gone = weakref.ref(sess._state.own_resources)
         del sess
         gc.collect()
         assert gone() is None

@@ -37,7 +37,6 @@ from aioqueue.compat.v1 import (
 )
 from aioqueue.compat.v1 import core as _core
 from aioqueue.compat.v1 import ops as _ops
-from aioqueue.compat.v1 import parsing as _parsing
 from aioqueue.compat.v1 import session as _session
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.core.behavior import *
@@ -46,6 +45,7 @@ from aioqueue.compat.v1.core.convert import (
     convert_to_tensor,
     register_tensor_conversion_function,
 )
+from aioqueue.compat.v1.core.default_graph import get_default_graph, reset_default_graph
 from aioqueue.compat.v1.core.dtypes import (
     DType,
     as_dtype,
@@ -68,14 +68,8 @@ from aioqueue.compat.v1.core.dtypes import (
     uint64,
     variant,
 )
-from aioqueue.compat.v1.core.graph import (
-    Graph,
-    NodeDef,
-    Operation,
-    Tensor,
-    get_default_graph,
-    reset_default_graph,
-)
+from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
+from aioqueue.compat.v1.core.node_def import NodeDef
 from aioqueue.compat.v1.core.scopes import *
 from aioqueue.compat.v1.core.shapes import (
     Dimension,
@@ -84,13 +78,7 @@ from aioqueue.compat.v1.core.shapes import (
     dimension_value,
 )
 from aioqueue.compat.v1.errors import OpError
-from aioqueue.compat.v1.inputs.sparse import (
-    SparseTensor,
-    SparseTensorValue,
-    convert_to_tensor_or_sparse_tensor,
-    sparse_placeholder,
-    sparse_tensor_to_dense,
-)
+from aioqueue.compat.v1.ops import operators as _operators  # noqa: F401  # tensors get theirs
 from aioqueue.compat.v1.ops.arrays import *
 from aioqueue.compat.v1.ops.branches import *
 from aioqueue.compat.v1.ops.casting import *
@@ -115,7 +103,22 @@ from aioqueue.compat.v1.ops.random import (
     random_uniform,
     truncated_normal,
 )
-from aioqueue.compat.v1.ops.reductions import *
+from aioqueue.compat.v1.ops.reductions import (
+    argmax,
+    argmin,
+    count_nonzero,
+    cumprod,
+    cumsum,
+    reduce_all,
+    reduce_any,
+    reduce_join,
+    reduce_logsumexp,
+    reduce_max,
+    reduce_mean,
+    reduce_min,
+    reduce_prod,
+    reduce_sum,
+)
 from aioqueue.compat.v1.ops.selecting import (
     argsort,
     boolean_mask,
@@ -126,8 +129,23 @@ from aioqueue.compat.v1.ops.selecting import (
     unique_with_counts,
     where,
 )
+from aioqueue.compat.v1.ops.sparse import (
+    SparseTensor,
+    SparseTensorValue,
+    convert_to_tensor_or_sparse_tensor,
+    sparse_placeholder,
+    sparse_tensor_to_dense,
+)
 from aioqueue.compat.v1.ops.static import constant_value as get_static_value
-from aioqueue.compat.v1.ops.text import *
+from aioqueue.compat.v1.ops.text import (
+    as_string,
+    regex_full_match,
+    regex_replace,
+    string_join,
+    string_split,
+    string_strip,
+    substr,
+)
 from aioqueue.compat.v1.ops.variable_scope import *
 from aioqueue.compat.v1.ops.variables import (
     Variable,
@@ -143,7 +161,8 @@ from aioqueue.compat.v1.ops.variables import (
     moving_average_variables,
     trainable_variables,
 )
-from aioqueue.compat.v1.parsing import *
+from aioqueue.compat.v1.parsing import parsing as _parsing
+from aioqueue.compat.v1.parsing.parsing import *
 from aioqueue.compat.v1.queues.queues import (
     FIFOQueue,
     PaddingFIFOQueue,
@@ -193,8 +212,11 @@ __all__: _builtins.tuple[str, ...] = (
     "__version__",
     "all_variables",
     "app",
+    "argmax",
+    "argmin",
     "argsort",
     "as_dtype",
+    "as_string",
     "assign",
     "assign_add",
     "assign_sub",
@@ -209,7 +231,10 @@ __all__: _builtins.tuple[str, ...] = (
     "contrib",
     "convert_to_tensor",
     "convert_to_tensor_or_sparse_tensor",
+    "count_nonzero",
     "count_up_to",
+    "cumprod",
+    "cumsum",
     "data",
     "dimension_at_index",
     "dimension_value",
@@ -264,6 +289,17 @@ __all__: _builtins.tuple[str, ...] = (
     "random_uniform",
     "random_uniform_initializer",
     "read_file",
+    "reduce_all",
+    "reduce_any",
+    "reduce_join",
+    "reduce_logsumexp",
+    "reduce_max",
+    "reduce_mean",
+    "reduce_min",
+    "reduce_prod",
+    "reduce_sum",
+    "regex_full_match",
+    "regex_replace",
     "register_tensor_conversion_function",
     "reset_default_graph",
     "resource",
@@ -274,7 +310,11 @@ __all__: _builtins.tuple[str, ...] = (
     "sparse_tensor_to_dense",
     "strided_slice",
     "string",
+    "string_join",
+    "string_split",
+    "string_strip",
     "strings",
+    "substr",
     "train",
     "trainable_variables",
     "truncated_normal",
@@ -306,8 +346,6 @@ __all__ += _ops.math.__all__
 __all__ += _ops.placeholders.__all__
 __all__ += _ops.products.__all__
 __all__ += _ops.pyfunc.__all__
-__all__ += _ops.reductions.__all__
-__all__ += _ops.text.__all__
 __all__ += _ops.variable_scope.__all__
 __all__ += _parsing.__all__
 __all__ += _session.config.__all__

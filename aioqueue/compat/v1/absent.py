@@ -8,7 +8,6 @@ them for a name that it lacks raises `AbsentNameError`, an `AttributeError`, so 
 from __future__ import annotations
 
 import difflib
-import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
@@ -159,27 +158,23 @@ class AbsentNameError(AttributeError, NotImplementedError):
 
 def names_of(
     module: str,
-    deferred: Mapping[str, str] | None = None,
-    packages: Mapping[str, str] | None = None,
+    deferred: Mapping[str, Callable[[], Any]] | None = None,
 ) -> Callable[[str], Any]:
     """Make the ``__getattr__`` of a namespace.
 
     Args:
         module: full name of the namespace, its ``__name__``.
-        deferred: names that are imported when they are asked for, because they need an extra,
-            each with the module that has it.
-        packages: names that stand for modules which are imported when they are asked for.
+        deferred: what is made when it is asked for, because it needs an extra for instance, each
+            with the function that makes it.
 
     Returns:
-        A function that imports a deferred name, and explains any other.
+        A function that makes what is deferred, and explains any other name.
     """
-    sources, modules = dict(deferred or {}), dict(packages or {})
+    makers = dict(deferred or {})
 
     def __getattr__(name: str) -> Any:  # noqa: N807  # the name that tracebacks know it by
-        if name in sources:
-            return getattr(importlib.import_module(sources[name]), name)
-        if name in modules:
-            return importlib.import_module(modules[name])
+        if name in makers:
+            return makers[name]()
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         raise AbsentNameError(explain(_path(module, name)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import sys
 from typing import Any
 
 import numpy as np
@@ -74,4 +75,4 @@ def as_str_any(value: Any) -> str:
     return as_text(value) if isinstance(value, bytes) else str(value)
 
 
-__getattr__ = absent.names_of(__name__, packages={"v1": "aioqueue.compat.v1"})
+__getattr__ = absent.names_of(__name__, deferred={"v1": lambda: sys.modules[__package__]})

@@ -16,13 +16,11 @@ queue, so `CancelledError` is both. Every error survives pickling, without its o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import aioqueue
 from aioqueue.compat.v1.absent import names_of
-
-if TYPE_CHECKING:
-    from aioqueue.compat.v1.core.graph import Operation
+from aioqueue.compat.v1.core.graph import Operation
 
 __all__ = (
     "ABORTED",
@@ -61,8 +59,6 @@ __all__ = (
     "UnknownError",
     "error_code_from_exception_type",
     "exception_type_from_error_code",
-    "from_aioqueue",
-    "from_exception",
 )
 
 OK: Final = 0
@@ -90,21 +86,23 @@ class OpError(Exception):
     Args:
         node_def: the operation as a record; None if no operation is to blame.
         op: the operation itself; None if that is not known.
-        message: what went wrong.
+        message: what went wrong, as text or bytes.
         error_code: the status code.
 
     Attributes:
-        message: what went wrong; ``str(error)`` adds where the operation was made.
+        message: what went wrong, always text; ``str(error)`` adds where the operation was made.
         op: the `Operation`; None if no operation is to blame, or after unpickling.
         node_def: the operation as a record, or None.
         error_code: the status code, one of the constants of this module.
     """
 
-    def __init__(self, node_def: Any, op: Operation | None, message: str, error_code: int) -> None:
-        super().__init__(message)
+    def __init__(
+        self, node_def: Any, op: Operation | None, message: str | bytes, error_code: int
+    ) -> None:
+        super().__init__(_text(message))
         self._node_def = node_def
         self._op = op
-        self._message = message
+        self._message = _text(message)
         self._error_code = error_code
         self._run_was_ended = False
 
@@ -152,6 +150,11 @@ class OpError(Exception):
         return _unpickled, (type(self), self._message, self._error_code), state
 
 
+def _text(message: object) -> str:
+    """A message as text: file names and values that it is made of may be bytes."""
+    return message.decode(errors="replace") if isinstance(message, bytes) else str(message)
+
+
 def _picklable(cause: BaseException | None) -> BaseException | None:
     return cause if isinstance(cause, OpError | aioqueue.AioQueueError) else None
 
@@ -173,7 +176,7 @@ class UnknownError(OpError):
     """
 
     def __init__(
-        self, node_def: Any, op: Operation | None, message: str, error_code: int = UNKNOWN
+        self, node_def: Any, op: Operation | None, message: str | bytes, error_code: int = UNKNOWN
     ) -> None:
         super().__init__(node_def, op, message, error_code)
 
@@ -189,7 +192,7 @@ class _StatusError(OpError):
 
     _code: ClassVar[int]
 
-    def __init__(self, node_def: Any, op: Operation | None, message: str) -> None:
+    def __init__(self, node_def: Any, op: Operation | None, message: str | bytes) -> None:
         super().__init__(node_def, op, message, self._code)
 
 
@@ -307,80 +310,6 @@ def exception_type_from_error_code(error_code: int) -> type[OpError]:
 def error_code_from_exception_type(cls: type[OpError]) -> int:
     """The status code of a class; `UNKNOWN`'s for any other class."""
     return _CODES.get(cls, UNKNOWN)
-
-
-# What kernels raise, as a session raises it.
-
-_FROM_PYTHON: tuple[tuple[type[BaseException], type[Any]], ...] = (
-    (StopIteration, OutOfRangeError),
-    (MemoryError, ResourceExhaustedError),
-    (NotImplementedError, UnimplementedError),
-    (ValueError, InvalidArgumentError),
-    (TypeError, InvalidArgumentError),
-)
-
-
-def from_aioqueue(error: aioqueue.AioQueueError | OpError, op: Operation | None = None) -> OpError:
-    """One of aioqueue's errors as the error that a session raises; ``error`` is its cause.
-
-    Args:
-        error: what a blocking call raised.
-        op: the operation that made the call; None if no operation is to blame.
-    """
-    made: OpError
-    if isinstance(error, OpError):
-        made = error
-    elif isinstance(error, aioqueue.DeadlineExceededError):
-        made = DeadlineExceededError(None, None, "Timed out waiting for notification")
-        op = None  # the run was too slow, not this operation
-    elif isinstance(error, aioqueue.CancelledError):
-        made = CancelledError(None, None, _withdrawn(op))
-    elif isinstance(error, aioqueue.QueueClosedError):
-        made = CancelledError(None, None, str(error))
-    elif isinstance(error, aioqueue.OutOfRangeError):
-        made = OutOfRangeError(None, None, str(error))
-    elif isinstance(error, aioqueue.InvalidArgumentError):
-        made = InvalidArgumentError(None, None, str(error))
-    else:
-        made = UnknownError(None, None, f"{type(error).__name__}: {error}")
-    if made is not error:
-        for name in ("queue", "requested", "remaining", "held", "enqueued"):
-            if hasattr(made, name) and hasattr(error, name):
-                setattr(made, name, getattr(error, name))
-        made.__cause__ = error
-    if op is not None:
-        made.blame(op)
-    return made
-
-
-def _withdrawn(op: Operation | None) -> str:
-    kind = "" if op is None else op.type
-    if "Dequeue" in kind:
-        return "Dequeue operation was cancelled"
-    if "Enqueue" in kind or "QueueClose" in kind:
-        return "Enqueue operation was cancelled"
-    return "Operation was cancelled"
-
-
-def from_exception(error: Exception, op: Operation | None = None) -> OpError:
-    """Whatever a kernel raised as the error that a session raises; ``error`` is its cause.
-
-    Args:
-        error: what the kernel raised.
-        op: the operation whose kernel it is.
-    """
-    if isinstance(error, OpError):
-        if op is not None:
-            error.blame(op)
-        return error
-    if isinstance(error, aioqueue.AioQueueError):
-        return from_aioqueue(error, op)
-    ours = next((ours for kind, ours in _FROM_PYTHON if isinstance(error, kind)), UnknownError)
-    made: OpError = ours(None, None, f"{type(error).__name__}: {error}")
-    made.__cause__ = error
-    if op is not None:
-        made.blame(op)
-    return made
 
 
 __getattr__ = names_of(__name__)

@@ -15,7 +15,7 @@ from aioqueue.compat.v1.ops.images import (
     decode_png,
     is_jpeg,
 )
-from aioqueue.compat.v1.parsing import (
+from aioqueue.compat.v1.parsing.parsing import (
     FixedLenFeature,
     FixedLenSequenceFeature,
     SparseFeature,
@@ -30,7 +30,7 @@ from aioqueue.compat.v1.queues.queues import (
     QueueBase,
     RandomShuffleQueue,
 )
-from aioqueue.compat.v1.records import (
+from aioqueue.compat.v1.readers.records import (
     TFRecordCompressionType,
     TFRecordOptions,
     TFRecordWriter,

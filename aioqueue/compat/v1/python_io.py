@@ -5,7 +5,7 @@ from __future__ import annotations
 from aioqueue.compat.v1.absent import (
     names_of,
 )
-from aioqueue.compat.v1.records import (
+from aioqueue.compat.v1.readers.records import (
     TFRecordCompressionType,
     TFRecordOptions,
     TFRecordWriter,

@@ -7,7 +7,6 @@ has not raises `ImportError` with an explanation, not the one of a missing modul
 
 from __future__ import annotations
 
-import importlib
 import importlib.abc
 import importlib.machinery
 import sys
@@ -15,6 +14,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+from aioqueue.compat import v1
 from aioqueue.compat.v1.absent import PACKAGE, explain
 
 __all__ = ("TensorFlowFinder", "install")
@@ -131,9 +131,8 @@ def _source(below: str) -> ModuleType | None:
     if below == "python" or any(
         f"python.{name}.".startswith(f"{below}.") for name in PRIVATE_MODULES
     ):
-        private = PRIVATE_MODULES.get(below.removeprefix("python").lstrip("."), "")
-        return importlib.import_module(f"{PACKAGE}.{private}".rstrip("."))
-    found: Any = importlib.import_module(PACKAGE)
+        below = PRIVATE_MODULES.get(below.removeprefix("python").lstrip("."), "")
+    found: Any = v1
     for part in filter(None, below.split(".")):
         try:
             found = getattr(found, part)

@@ -16,7 +16,6 @@ from aioqueue.compat.v1.coordination.runners import (
     add_queue_runner,
     start_queue_runners,
 )
-from aioqueue.compat.v1.examples import MESSAGES
 from aioqueue.compat.v1.inputs.batchers import (
     batch,
     batch_join,
@@ -42,6 +41,7 @@ from aioqueue.compat.v1.ops.global_step import (
     get_or_create_global_step,
     global_step,
 )
+from aioqueue.compat.v1.protos.examples import MESSAGES, example_classes
 from aioqueue.compat.v1.queues.servers import (
     ClusterSpec,
     Server,
@@ -123,7 +123,10 @@ __all__ = (
 )
 
 # They need protobuf, an extra, and are made when they are asked for.
-__getattr__ = names_of(__name__, deferred=dict.fromkeys(MESSAGES, "aioqueue.compat.v1.examples"))
+__getattr__ = names_of(
+    __name__,
+    deferred={name: lambda name=name: example_classes()[name] for name in MESSAGES},  # type: ignore[misc]
+)
 
 
 def __dir__() -> list[str]:

@@ -44,6 +44,7 @@ class Coordinator:
         self._lock = threading.RLock()  # guards all below; a signal handler may request a stop
         self._joined = False
         self._stop_time = 0.0
+        self._registered_threads = _Threads(self._stopping)
         self._failures: list[BaseException] = []
         self._first_cause: BaseException | None = None
 
@@ -133,7 +134,8 @@ class Coordinator:
         Args:
             thread: any thread; one that was never started counts as ended.
         """
-        self._stopping.register(thread)
+        with self._lock:
+            self._registered_threads.add(thread)
 
     def join(
         self,
@@ -169,6 +171,7 @@ class Coordinator:
                 still_running += error.workers
         with self._lock:
             self._joined = True
+            self._registered_threads.clear()
         self.raise_requested_exception()
         if still_running:
             message = f"Coordinator stopped with threads still running: {' '.join(still_running)}"
@@ -194,6 +197,21 @@ class Coordinator:
             if seconds >= 0 and self._stopping.should_stop():
                 return seconds + monotonic() - self._stop_time
             return seconds
+
+
+class _Threads(set[threading.Thread]):
+    """The threads that a coordinator's `join` waits for besides those that it is given.
+
+    TensorFlow's coordinator has such a set, and there are scripts that add to it.
+    """
+
+    def __init__(self, stopping: sync.Coordinator) -> None:
+        super().__init__()
+        self._stopping = stopping
+
+    def add(self, thread: threading.Thread) -> None:
+        self._stopping.register(thread)
+        super().add(thread)
 
 
 class LooperThread(threading.Thread):

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
+from aioqueue.compat.v1.core.default_graph import get_default_graph, op
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype, dtype_of_value
-from aioqueue.compat.v1.core.graph import Operation, Tensor, get_default_graph, op
+from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-__all__ = ("DefaultStack", "default_sessions")
+__all__ = ("DefaultStack", "default_graphs", "default_sessions", "session_for")
 
 T = TypeVar("T")
 
@@ -49,5 +49,43 @@ class DefaultStack(threading.local, Generic[T]):
             self.remove(thing)
 
 
+default_graphs: DefaultStack[Any] = DefaultStack()
+"""Graphs: here, so that a graph can make itself the default."""
+
 default_sessions: DefaultStack[Any] = DefaultStack()
 """Sessions: here, so that `Tensor.eval` finds one without knowing what a session is."""
+
+
+def session_for(session: Any, graph: object, doing: str, method: str, whose: str) -> Any:
+    """The session given, or else the default one, if it is one of this graph.
+
+    Args:
+        session: what the caller was given; None for the default.
+        graph: of what is to be run.
+        doing: what for, for messages.
+        method: of the tensor or operation, for messages.
+        whose: the graph's owner, for messages.
+
+    Raises:
+        ValueError: there is no session, or its graph is another one.
+    """
+    if session is not None:
+        if session.graph is not graph:
+            raise ValueError(
+                f"Cannot use the given session to {doing}: {whose} is different from the session's "
+                "graph."
+            )
+        return session
+    session = default_sessions.top()
+    if session is None:
+        colon = ":" if method == "run" else ""
+        raise ValueError(
+            f"Cannot {doing} using `{method}()`: No default session is registered. Use `with "
+            f"sess.as_default(){colon}` or pass an explicit session to `{method}(session=sess)`"
+        )
+    if session.graph is not graph:
+        raise ValueError(
+            f"Cannot use the default session to {doing}: {whose} is different from the session's "
+            f"graph. Pass an explicit session to `{method}(session=sess)`."
+        )
+    return session

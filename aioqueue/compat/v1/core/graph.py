@@ -1,66 +1,324 @@
-"""Graphs of deferred operations: `Graph`, the default one, and `op`, which adds to it.
+"""Graphs of deferred operations: `Graph`, `Operation`, `Tensor` and `Body`.
 
-Nothing here computes. Names are made as TensorFlow makes them, because scripts and error messages
-use them.
+A graph knows its operations, an operation its graph, its tensors and the function body that it is
+part of, a tensor its operation: one structure, and therefore one file. Nothing here computes. An
+operation holds a *kernel*, a function of values; a session calls the kernels of the operations that
+a fetch needs, each once, in an order that inputs and control inputs allow.
 """
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
-from aioqueue.compat.v1.core.defaults import DefaultStack
+from aioqueue.compat.v1.core.blocks import Blocks
+from aioqueue.compat.v1.core.collections import Collections
+from aioqueue.compat.v1.core.defaults import default_graphs, session_for
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.operations import WOULD_WAIT, Kernel, NodeDef, Operation, Tensor
-from aioqueue.compat.v1.core.shapes import TensorShape
+from aioqueue.compat.v1.core.kernels import Kernel
+from aioqueue.compat.v1.core.names import NameScopes, check_operation_name
+from aioqueue.compat.v1.core.node_def import NodeDef, calling_line
+from aioqueue.compat.v1.core.operators import Operators
+from aioqueue.compat.v1.core.shapes import TensorShape, as_shape, check_equal_dims
 
-if TYPE_CHECKING:
-    from aioqueue.compat.v1.core.bodies import Body
+__all__ = ("Body", "Graph", "Operation", "Tensor")
 
-__all__ = (
-    "WOULD_WAIT",
-    "Graph",
-    "Kernel",
-    "NodeDef",
-    "Operation",
-    "Tensor",
-    "default_graphs",
-    "get_default_graph",
-    "graph_of",
-    "op",
-    "reset_default_graph",
-)
-
-_NAME = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
-_SCOPE_NAME = re.compile(r"^[A-Za-z0-9_.\\/>-]*$")
 _NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
 
 
-class _Controller:
-    """One ``with control_dependencies(...)``: its operations, and who depends on them already."""
+class Tensor(Operators["Tensor"]):
+    """A handle on one output of an operation: no value, but a name, a dtype and a static shape.
 
-    __slots__ = ("clears", "operations", "seen")
+    Made by operations only. Two tensors are equal if they are the same one.
+    """
 
-    def __init__(self, operations: Sequence[Operation] | None) -> None:
-        self.clears = operations is None
-        self.operations = tuple(operations or ())
-        self.seen: set[Operation] = set()
+    def __init__(self, op: Operation, value_index: int, dtype: DType, shape: TensorShape) -> None:
+        self._op = op
+        self._value_index = value_index
+        self._dtype = dtype
+        self._shape = shape
+        self._consumers: list[Operation] = []
+
+    @property
+    def op(self) -> Operation:
+        """The operation that makes the value."""
+        return self._op
+
+    @property
+    def value_index(self) -> int:
+        """Which of its operation's outputs this is."""
+        return self._value_index
+
+    @property
+    def name(self) -> str:
+        """``"<operation>:<index>"``."""
+        return f"{self._op.name}:{self._value_index}"
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the elements."""
+        return self._dtype
+
+    @property
+    def shape(self) -> TensorShape:
+        """What is known of the shape before anything runs."""
+        return self._shape
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that the operation is part of."""
+        return self._op.graph
+
+    @property
+    def device(self) -> str:
+        """Always empty: there is one device."""
+        return ""
+
+    def get_shape(self) -> TensorShape:
+        """The same as `shape`."""
+        return self._shape
+
+    def set_shape(self, shape: Any) -> None:
+        """Add to what is known of the shape.
+
+        Raises:
+            ValueError: it contradicts what is known.
+        """
+        shape = as_shape(shape)
+        check_equal_dims(self._shape, shape)
+        self._shape = self._shape.merge_with(shape)
+
+    def consumers(self) -> list[Operation]:
+        """The operations that have this tensor as an input."""
+        return list(self._consumers)
+
+    def eval(self, feed_dict: Mapping[Any, Any] | None = None, session: Any = None) -> Any:
+        """The value, computed by `session` or else by the default session.
+
+        Raises:
+            ValueError: there is no session, or its graph is another one.
+        """
+        return session_for(
+            session, self.graph, "evaluate tensor", "eval", "the tensor's graph"
+        ).run(self, feed_dict)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> Any:
+        return self is other
+
+    def __ne__(self, other: object) -> Any:
+        return self is not other
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            "Using a symbolic `tf.Tensor` as a Python `bool` is not allowed: it has no value until "
+            "a session runs it. Use `tf.cond` to make the graph decide, or `sess.run` first."
+        )
+
+    def __len__(self) -> NoReturn:
+        raise TypeError(
+            f"len is not well defined for a symbolic Tensor ({self.name}). Please call `x.shape` "
+            "rather than `len(x)` for shape information."
+        )
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(
+            "Iterating over a symbolic `tf.Tensor` is not allowed: it has no value until a session "
+            "runs it. Use `tf.unstack` for a known number of rows."
+        )
+
+    def __str__(self) -> str:
+        shape = "" if self._shape.ndims is None else f", shape={self._shape}"
+        return f'Tensor("{self.name}"{shape}, dtype={self._dtype.name})'
+
+    def __repr__(self) -> str:
+        return f"<tf.Tensor '{self.name}' shape={self._shape} dtype={self._dtype.name}>"
 
 
-class _Building(threading.local):
-    """Where in a graph the calling thread is building."""
+class Operation:
+    """One deferred computation of a graph.
 
-    def __init__(self) -> None:
-        self.scope = ""
-        self.controllers: list[_Controller] = []
-        self.body: Body | None = None
+    Made by `Graph.create_op`. A session that needs it calls its kernel once per run.
+
+    Attributes:
+        kernel: ``kernel(step, *input values)``, which computes the outputs' values.
+        waits: whether the kernel may block until another thread acts.
+        attrs: what the operation's type says besides inputs; never changed.
+        body: the function body that it is part of, if it runs zero or many times per run.
+        defined_at: file and line of the script that made it; None if that is not known.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        name: str,
+        op_type: str,
+        inputs: Sequence[Tensor],
+        control_inputs: Sequence[Operation],
+        outputs: Sequence[tuple[DType, TensorShape]],
+        kernel: Kernel,
+        waits: bool,
+        attrs: Mapping[str, Any],
+        body: Body | None,
+    ) -> None:
+        self._graph = graph
+        self._name = name
+        self._type = op_type
+        self._inputs = tuple(inputs)
+        self._control_inputs = tuple(control_inputs)
+        self._outputs = tuple(
+            Tensor(self, index, dtype, shape) for index, (dtype, shape) in enumerate(outputs)
+        )
+        self.kernel = kernel
+        self.waits = waits
+        self.attrs = attrs
+        self.body = body
+        self.defined_at = calling_line()
+        for one in self._inputs:
+            one._consumers.append(self)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that it is part of."""
+        return self._graph
+
+    @property
+    def name(self) -> str:
+        """Its full name, unique in the graph."""
+        return self._name
+
+    @property
+    def type(self) -> str:
+        """What it does, such as ``"Identity"``."""
+        return self._type
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensors whose values the kernel gets."""
+        return self._inputs
+
+    @property
+    def control_inputs(self) -> list[Operation]:
+        """The operations that must have run before."""
+        return list(self._control_inputs)
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        """The tensors that stand for what it computes."""
+        return list(self._outputs)
+
+    @property
+    def device(self) -> str:
+        """Always empty: there is one device."""
+        return ""
+
+    @property
+    def node_def(self) -> NodeDef:
+        """What it is, as a record."""
+        inputs = [_input_name(one) for one in self._inputs]
+        inputs += [f"^{one.name}" for one in self._control_inputs]
+        return NodeDef(self._name, self._type, inputs, self.attrs)
+
+    def values(self) -> tuple[Tensor, ...]:
+        """The same as `outputs`, as a tuple."""
+        return self._outputs
+
+    def get_attr(self, name: str) -> Any:
+        """One of `attrs`; text as bytes.
+
+        Raises:
+            ValueError: it has none of that name.
+        """
+        try:
+            found = self.attrs[name]
+        except KeyError:
+            raise ValueError(
+                f"Operation '{self._name}' has no attr named '{name}'. It has: {sorted(self.attrs)}"
+            ) from None
+        return found.encode() if isinstance(found, str) else found
+
+    def run(self, feed_dict: Mapping[Any, Any] | None = None, session: Any = None) -> None:
+        """Run it, in `session` or else in the default session.
+
+        Raises:
+            ValueError: there is no session, or its graph is another one.
+        """
+        session_for(session, self._graph, "execute operation", "run", "the operation's graph").run(
+            self, feed_dict
+        )
+
+    def __str__(self) -> str:
+        return repr(self.node_def)
+
+    def __repr__(self) -> str:
+        return f"<tf.Operation '{self._name}' type={self._type}>"
 
 
-class Graph:
+class Body:
+    """The operations of a function that was traced, and what they take from outside.
+
+    Attributes:
+        graph: the graph that they are part of.
+        outer: the body around this one, if there is one.
+        captures: the tensors from outside that they use, in the order of first use.
+        controls: the operations from outside that must run before any of them.
+        operations: themselves.
+        outputs: the tensors and operations that the function returned, flattened by who traced it.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.outer = graph.body
+        self.captures: dict[Tensor, None] = {}
+        self.controls: dict[Operation, None] = {}
+        self.operations: list[Operation] = []
+        self.outputs: list[Tensor | Operation] = []
+
+    @property
+    def waits(self) -> bool:
+        """Whether running it may block."""
+        return any(one.waits for one in self.operations)
+
+    def admit(self, inputs: Sequence[Tensor], controls: Sequence[Operation]) -> list[Operation]:
+        """Note what a new operation of this body takes from outside.
+
+        Returns:
+            Those of its control inputs that are part of the body.
+        """
+        for one in inputs:
+            self.capture(one)
+        inside = []
+        for control in controls:
+            if control.body is self:
+                inside.append(control)
+            else:
+                self._check_is_visible(control)
+                self.controls[control] = None
+        return inside
+
+    def capture(self, tensor: Tensor) -> None:
+        """Note that `tensor` is used here, if it comes from outside."""
+        if tensor.op.body is not self:
+            self._check_is_visible(tensor.op)
+            self.captures[tensor] = None
+
+    def _check_is_visible(self, operation: Operation) -> None:
+        around = self.outer
+        while around is not None and around is not operation.body:
+            around = around.outer
+        if around is not operation.body:
+            raise ValueError(
+                f"Operation '{operation.name}' is part of another function body (a branch of a "
+                "cond, a loop, a mapped function) and has no value outside of it"
+            )
+
+
+class Graph(NameScopes, Collections):
     """Operations and the tensors between them, by name.
 
     Any number of sessions may run one graph, from any threads. Several threads may add to it; each
@@ -68,8 +326,11 @@ class Graph:
     """
 
     def __init__(self) -> None:
+        NameScopes.__init__(self)
+        Collections.__init__(self)
         self._lock = threading.RLock()
-        self._building = _Building()
+        self._thread_begins_with: list[Any] = []
+        self._blocks: Blocks[Operation, Body] = Blocks(self._thread_begins_with)
         self._operations: dict[str, Operation] = {}
         self._names_in_use: dict[str, int] = {}
         self._collections: dict[Any, list[Any]] = {}
@@ -83,27 +344,9 @@ class Graph:
         return self._last_id
 
     @property
-    def finalized(self) -> bool:
-        """Whether operations can no longer be added."""
-        return self._finalized
-
-    @property
     def building_function(self) -> bool:
         """Whether a function body is being traced."""
-        return self._building.body is not None
-
-    def finalize(self) -> None:
-        """Let nothing be added from now on."""
-        self._finalized = True
-
-    def unfinalize(self) -> None:
-        """Let operations be added again."""
-        self._finalized = False
-
-    def check_not_finalized(self) -> None:
-        """Raise RuntimeError if operations can no longer be added."""
-        if self._finalized:
-            raise RuntimeError("Graph is finalized and cannot be modified.")
+        return self._blocks.body is not None
 
     # Operations.
 
@@ -130,7 +373,8 @@ class Graph:
             name: made unique in the current name scope; one that ends in ``/`` is taken as it is.
             waits: whether the kernel may block. Such an operation may have
                 ``attrs["try_now"]``, a kernel that answers `WOULD_WAIT` instead of blocking.
-            attrs: what else is to be known of it.
+            attrs: what else is to be known of it. An operation that keeps something from run to run
+                has a ``"container"`` among them, which is filled in here.
 
         Raises:
             RuntimeError: the graph is finalized.
@@ -142,29 +386,27 @@ class Graph:
                 raise ValueError(f"{one} is not an element of this graph.")
         if name is None or name == "":
             name = op_type
-        if not _NAME.match(name):
-            raise ValueError(
-                f"`{name}` is not a valid node name. Accepted names conform to Regex "
-                f"/{_NAME.pattern}/"
-            )
+        check_operation_name(name)
         with self._lock:
             name = name[:-1] if name.endswith("/") else self.unique_name(name)
             if name in self._operations:
                 raise ValueError(f"Duplicate node name in graph: '{name}'")
-            body = self._building.body
-            controls = self._controls_for(inputs)
+            body = self._blocks.body
+            controls = self._blocks.controls({one.op for one in inputs})
             if body is not None:
                 controls = body.admit(inputs, controls)
+            if attrs is None:
+                attrs = _NO_ATTRIBUTES
+            elif "container" in attrs:
+                attrs = {**attrs, "container": self._blocks.container}
             made = Operation(
-                self, name, op_type, inputs, controls, outputs, kernel, waits,
-                _NO_ATTRIBUTES if attrs is None else attrs, body,
-            )  # fmt: skip
+                self, name, op_type, inputs, controls, outputs, kernel, waits, attrs, body
+            )
             self._last_id += 1
             self._operations[name] = made
             if body is not None:
                 body.operations.append(made)
-            for controller in self._building.controllers:
-                controller.seen.add(made)
+            self._blocks.note(made)
         return made
 
     def get_operations(self) -> list[Operation]:
@@ -271,63 +513,6 @@ class Graph:
         """Whether a session may be given its value: not if it is part of a function body."""
         return tensor.op.body is None
 
-    # Names.
-
-    def unique_name(self, name: str, mark_as_used: bool = True) -> str:
-        """`name` in the current name scope, with ``_1``, ``_2``, ... if it is taken.
-
-        Args:
-            name: of an operation or a scope.
-            mark_as_used: whether the result is taken from now on.
-        """
-        with self._lock:
-            full = f"{self._building.scope}/{name}" if self._building.scope else name
-            key = full.lower()  # names differ by more than case: some file systems need it
-            used = self._names_in_use.get(key, 0)
-            if mark_as_used:
-                self._names_in_use[key] = used + 1
-            if used == 0:
-                return full
-            base, number = key, used
-            while key in self._names_in_use:
-                key = f"{base}_{number}"
-                number += 1
-            if mark_as_used:
-                self._names_in_use[key] = 1
-            return f"{full}_{number - 1}"
-
-    @contextmanager
-    def name_scope(self, name: str | None) -> Iterator[str]:
-        """Names made within the block begin with this one, made unique, and ``/``.
-
-        Args:
-            name: of the scope; with a ``/`` at its end an existing scope is entered again; None
-                or ``""`` for the top.
-
-        Raises:
-            ValueError: it is no valid name.
-        """
-        outer = self._building.scope
-        if name:
-            pattern = _SCOPE_NAME if outer else _NAME
-            if not pattern.match(name):
-                where = "" if outer else "root "
-                raise ValueError(
-                    f"'{name}' is not a valid {where}scope name. A {where}scope name has to match "
-                    f"the following pattern: {pattern.pattern}"
-                )
-            self._building.scope = name[:-1] if name.endswith("/") else self.unique_name(name)
-        else:
-            self._building.scope = ""
-        try:
-            yield f"{self._building.scope}/" if self._building.scope else ""
-        finally:
-            self._building.scope = outer
-
-    def get_name_scope(self) -> str:
-        """The current name scope, without a ``/`` at its end."""
-        return self._building.scope
-
     # Order, places, function bodies.
 
     @contextmanager
@@ -347,22 +532,8 @@ class Graph:
         if control_inputs is not None:
             found = (_operation(self.as_graph_element(one)) for one in control_inputs)
             operations = list(dict.fromkeys(found))
-        with self._replaced("controllers", self._controllers_with(_Controller(operations))):
+        with self._blocks.after(operations):
             yield
-
-    def _controllers_with(self, controller: _Controller) -> list[_Controller]:
-        return [*([] if controller.clears else self._building.controllers), controller]
-
-    def _controls_for(self, inputs: Sequence[Tensor]) -> list[Operation]:
-        """What the blocks around say must come first, less what the inputs imply."""
-        found: dict[Operation, None] = {}
-        makers = {one.op for one in inputs}
-        for controller in self._building.controllers:
-            if makers.isdisjoint(controller.seen):
-                found.update(
-                    dict.fromkeys(one for one in controller.operations if one not in makers)
-                )
-        return list(found)
 
     @contextmanager
     def device(self, device_name_or_function: Any) -> Iterator[None]:
@@ -376,155 +547,43 @@ class Graph:
         del op, ignore_existing
         yield
 
+    @contextmanager
+    def container(self, container_name: str) -> Iterator[str]:
+        """What operations made within the block keep from run to run is kept in this container.
+
+        Those of one shared name in two containers are two, and `Session.reset` can release the
+        containers of a server one by one.
+
+        Args:
+            container_name: any string; ``""`` for the default.
+        """
+        with self._blocks.within(container_name):
+            yield container_name
+
+    def switch_to_thread_local(self) -> None:
+        """Threads that are new to the graph begin with the caller's control dependencies.
+
+        Each thread has control dependencies of its own, whether this is called or not.
+        """
+        if not self._thread_begins_with:
+            self._thread_begins_with += self._blocks.controllers
+
     @property
     def body(self) -> Body | None:
         """The function body that is being traced, if one is."""
-        return self._building.body
+        return self._blocks.body
 
-    @contextmanager
-    def building_in(self, body: Body | None) -> Iterator[None]:
+    def building_in(self, body: Body | None) -> AbstractContextManager[None]:
         """Operations made within the block are part of `body`, free of order from outside."""
-        with (
-            self._replaced("body", body),
-            self._replaced("controllers", []),
-        ):
-            yield
-
-    @contextmanager
-    def _replaced(self, attribute: str, value: Any) -> Iterator[None]:
-        before = getattr(self._building, attribute)
-        setattr(self._building, attribute, value)
-        try:
-            yield
-        finally:
-            setattr(self._building, attribute, before)
-
-    # Collections.
-
-    def add_to_collection(self, name: Any, value: Any) -> None:
-        """Append `value` to the collection of that name."""
-        self.check_not_finalized()
-        with self._lock:
-            self._collections.setdefault(name, []).append(value)
-
-    def add_to_collections(self, names: Any, value: Any) -> None:
-        """Append `value` to several collections, each once."""
-        for name in (names,) if isinstance(names, str) else dict.fromkeys(names):
-            self.add_to_collection(name, value)
-
-    def get_collection(self, name: Any, scope: str | None = None) -> list[Any]:
-        """A copy of a collection.
-
-        Args:
-            name: of the collection; one that nothing was added to is empty.
-            scope: a regular expression: only items whose ``.name`` begins with a match.
-        """
-        with self._lock:
-            items = list(self._collections.get(name, ()))
-        if scope is None:
-            return items
-        matches = re.compile(scope).match
-        return [one for one in items if hasattr(one, "name") and matches(one.name)]
-
-    def get_collection_ref(self, name: Any) -> list[Any]:
-        """The collection itself, made if need be: changing it changes the graph's."""
-        with self._lock:
-            return self._collections.setdefault(name, [])
-
-    def get_all_collection_keys(self) -> list[Any]:
-        """The names of all collections that have something in them."""
-        with self._lock:
-            return [name for name, items in self._collections.items() if items]
-
-    def clear_collection(self, name: Any) -> None:
-        """Empty a collection."""
-        self.check_not_finalized()
-        with self._lock:
-            self._collections.pop(name, None)
+        return self._blocks.inside(body)
 
     def as_default(self) -> AbstractContextManager[Graph]:
         """Operations made within ``with graph.as_default():``, in this thread, are added here."""
         return default_graphs.using(self)
 
 
-class _DefaultGraphs(DefaultStack[Graph]):
-    """Like every stack of defaults, but never empty: there is one graph per thread at the bottom.
-
-    TensorFlow has one such graph per thread as well: a new thread does not see its starter's.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._bottom: Graph | None = None
-
-    def current(self) -> Graph:
-        """The default graph of the calling thread."""
-        top = self.top()
-        if top is not None:
-            return top
-        if self._bottom is None:
-            self._bottom = Graph()
-        return self._bottom
-
-    def reset(self) -> None:
-        """Begin the calling thread's bottom graph anew."""
-        if len(self):
-            raise AssertionError(
-                "Do not use tf.reset_default_graph() to clear nested graphs. If you need a cleared "
-                "graph, exit the nesting and create a new graph."
-            )
-        self._bottom = None
-
-
-default_graphs = _DefaultGraphs()
-
-
-def get_default_graph() -> Graph:
-    """The graph that operations are added to: the innermost ``as_default()``, else the thread's."""
-    return default_graphs.current()
-
-
-def reset_default_graph() -> None:
-    """Begin the thread's default graph anew.
-
-    Raises:
-        AssertionError: within a ``with graph.as_default():`` block.
-    """
-    default_graphs.reset()
-
-
-def graph_of(inputs: Sequence[Tensor]) -> Graph:
-    """The graph that an operation with these inputs belongs to.
-
-    Raises:
-        ValueError: they are of several graphs.
-    """
-    if not inputs:
-        return get_default_graph()
-    first = inputs[0]
-    for one in inputs:
-        if one.graph is not first.graph:
-            raise ValueError(f"{one} must be from the same graph as {first}.")
-    return first.graph
-
-
-def op(
-    op_type: str,
-    inputs: Sequence[Tensor],
-    outputs: Sequence[tuple[DType, TensorShape]],
-    kernel: Kernel,
-    *,
-    name: str | None = None,
-    waits: bool = False,
-    attrs: Mapping[str, Any] | None = None,
-) -> Operation:
-    """Add an operation to the graph of its inputs, or to the default graph if it has none.
-
-    The arguments are those of `Graph.create_op`.
-    """
-    return graph_of(inputs).create_op(
-        op_type, inputs, outputs, kernel, name=name, waits=waits, attrs=attrs
-    )
+def _input_name(tensor: Tensor) -> str:
+    return tensor.name if tensor.value_index else tensor.op.name
 
 
 def _operation(element: Tensor | Operation) -> Operation:

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any
 
-from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor, get_default_graph
+from aioqueue.compat.v1.core.default_graph import get_default_graph
+from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
 from aioqueue.philox import DEFAULT_GRAPH_SEED
 
 __all__ = (
@@ -15,6 +16,7 @@ __all__ = (
     "add_to_collection",
     "add_to_collections",
     "colocate_with",
+    "container",
     "control_dependencies",
     "device",
     "get_collection",
@@ -138,6 +140,11 @@ def control_dependencies(control_inputs: Iterable[Any] | None) -> AbstractContex
             blocks around it name.
     """
     return get_default_graph().control_dependencies(control_inputs)
+
+
+def container(container_name: str) -> AbstractContextManager[str]:
+    """What the default graph's operations keep is kept in this container; see `Graph.container`."""
+    return get_default_graph().container(container_name)
 
 
 def device(device_name_or_function: Any) -> AbstractContextManager[None]:

@@ -5,92 +5,39 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.absent import DATASETS, AbsentNameError
-from aioqueue.compat.v1.core.bodies import Body, trace
-from aioqueue.compat.v1.core.convert import as_value, convert_to_tensor, freeze
-from aioqueue.compat.v1.core.dtypes import as_dtype, int64
+from aioqueue.compat.v1.core.bodies import trace
+from aioqueue.compat.v1.core.convert import as_value, convert_to_tensor
+from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.dtypes import bool as tf_bool
-from aioqueue.compat.v1.core.graph import Tensor, get_default_graph
+from aioqueue.compat.v1.core.dtypes import int64
+from aioqueue.compat.v1.core.graph import Body, Tensor
 from aioqueue.compat.v1.core.scopes import get_seed
-from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
+from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.datasets import nest, stages
+from aioqueue.compat.v1.datasets.elements import DatasetRun, Elements, Start, TensorInfo
+from aioqueue.compat.v1.datasets.iterator import Iterator as DatasetIterator
+from aioqueue.compat.v1.datasets.iterator import (
+    make_initializable_iterator,
+    make_one_shot_iterator,
+)
 from aioqueue.compat.v1.datasets.stages import Row, Rows
 from aioqueue.compat.v1.ops.placeholders import placeholder
 
-if TYPE_CHECKING:
-    from aioqueue.compat.v1.datasets.iterator import Iterator as DatasetIterator
-
-__all__ = ("Dataset", "DatasetRun", "Start", "TensorInfo")
-
-Start = Callable[[], Rows]
-"""What begins to go through a dataset; once for each repetition of it."""
+__all__ = ("Dataset",)
 
 
-class TensorInfo:
-    """What is known of one tensor of the elements.
-
-    Args:
-        dtype: of its elements.
-        shape: what all of them have in common.
-    """
-
-    def __init__(self, dtype: Any, shape: Any) -> None:
-        self.dtype = as_dtype(dtype)
-        self.shape = as_shape(shape)
-
-
-class DatasetRun:
-    """An iterator's way through a dataset, from its initialisation on.
-
-    Args:
-        values: the values of the tensors that the dataset was made from.
-        step: of the run of the session that initialises it.
-
-    Attributes:
-        step: of the run that asks for an element now.
-    """
-
-    def __init__(self, values: Mapping[Tensor, Any], step: Any) -> None:
-        # Copies, for who feeds an array may change it afterwards.
-        self.values = {tensor: freeze(_copied(value)) for tensor, value in values.items()}
-        self.step = step
-
-    def call(self, body: Body, given: Sequence[Tensor], row: Row) -> Row:
-        """The value of a traced function.
-
-        Args:
-            body: its operations.
-            given: its arguments.
-            row: their values.
-        """
-        captures = [self.values[one] for one in body.captures]
-        outputs = self.step.run_body(body.outputs, [*given, *body.captures], [*row, *captures])
-        return tuple(freeze(value) for value in outputs)
-
-
-class Dataset:
+class Dataset(Elements):
     """Elements, one after another: tensors, or tuples and dicts of them in any nesting.
 
     Made by the static methods, such as `from_tensor_slices`; every other method returns a dataset
     that does something with the elements of this one. An iterator goes through them, in a session.
     """
-
-    def __init__(
-        self,
-        spec: Any,
-        begin: Callable[[DatasetRun], Start],
-        inputs: Sequence[Dataset] = (),
-        tensors: Iterable[Tensor] = (),
-    ) -> None:
-        self._spec = spec
-        self._begin = begin
-        needed = [*tensors, *(one for dataset in inputs for one in dataset._sources)]
-        self._sources: tuple[Tensor, ...] = tuple(dict.fromkeys(needed))
 
     def __repr__(self) -> str:
         return f"<tf.data.Dataset shapes: {self.output_shapes}, types: {self.output_types}>"
@@ -105,21 +52,6 @@ class Dataset:
             "`tf.data.Dataset` has no values until a session runs it: make_one_shot_iterator()"
             ".get_next() is an element"
         )
-
-    @property
-    def output_types(self) -> Any:
-        """The dtypes of an element, in its nesting."""
-        return nest.mapped(lambda info: info.dtype, self._spec)
-
-    @property
-    def output_shapes(self) -> Any:
-        """The static shapes of an element, in its nesting."""
-        return nest.mapped(lambda info: info.shape, self._spec)
-
-    @property
-    def output_classes(self) -> Any:
-        """`Tensor` for each tensor of an element, in its nesting."""
-        return nest.mapped(lambda info: Tensor, self._spec)
 
     # Sources.
 
@@ -460,8 +392,6 @@ class Dataset:
         Raises:
             ValueError: the dataset depends on a placeholder.
         """
-        from aioqueue.compat.v1.datasets.iterator import make_one_shot_iterator
-
         return make_one_shot_iterator(self)
 
     def make_initializable_iterator(self, shared_name: str | None = None) -> DatasetIterator:
@@ -470,13 +400,7 @@ class Dataset:
         Args:
             shared_name: without effect.
         """
-        from aioqueue.compat.v1.datasets.iterator import make_initializable_iterator
-
         return make_initializable_iterator(self, shared_name)
-
-
-def _copied(value: Any) -> Any:
-    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def _joined(rows: tuple[Row, ...]) -> Row:

@@ -11,10 +11,11 @@ import numpy as np
 
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import string
-from aioqueue.compat.v1.datasets.dataset import Dataset, DatasetRun, Start, TensorInfo
+from aioqueue.compat.v1.datasets.dataset import Dataset
+from aioqueue.compat.v1.datasets.elements import DatasetRun, Start, TensorInfo
 from aioqueue.compat.v1.datasets.stages import Row, Rows
 from aioqueue.compat.v1.readers.formats import Record, line_file, tf_record_file
-from aioqueue.compat.v1.records import TFRecordOptions
+from aioqueue.compat.v1.readers.records import TFRecordOptions
 
 __all__ = ("TFRecordDataset", "TextLineDataset")
 

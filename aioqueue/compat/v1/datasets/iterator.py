@@ -6,12 +6,12 @@ import threading
 from typing import Any
 
 from aioqueue.compat.v1 import errors
-from aioqueue.compat.v1.core import graph
+from aioqueue.compat.v1.core import default_graph
 from aioqueue.compat.v1.core.dtypes import resource
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.datasets import nest
-from aioqueue.compat.v1.datasets.dataset import Dataset, DatasetRun, TensorInfo
+from aioqueue.compat.v1.datasets.elements import DatasetRun, Elements, TensorInfo
 from aioqueue.compat.v1.datasets.stages import Rows
 
 __all__ = ("Iterator", "make_initializable_iterator", "make_one_shot_iterator")
@@ -27,7 +27,7 @@ class _Place:
         self._rows: Rows | None = None
         self._run: DatasetRun | None = None
 
-    def begin(self, dataset: Dataset, values: tuple[Any, ...], step: Any) -> None:
+    def begin(self, dataset: Elements, values: tuple[Any, ...], step: Any) -> None:
         """Stand before the first element."""
         run = DatasetRun(dict(zip(dataset._sources, values, strict=True)), step)
         rows = dataset._begin(run)()
@@ -112,7 +112,7 @@ class Iterator:
         """`Tensor` for each tensor of an element, in its nesting."""
         return nest.mapped(lambda info: Tensor, self._spec)
 
-    def make_initializer(self, dataset: Dataset, name: str | None = None) -> Operation:
+    def make_initializer(self, dataset: Elements, name: str | None = None) -> Operation:
         """An op that puts it before the first element of a dataset.
 
         Args:
@@ -151,7 +151,7 @@ class Iterator:
             row = place.get_next(step)
             return row[0] if is_one else row
 
-        made = graph.op(
+        made = default_graph.op(
             "IteratorGetNext",
             [self._ref],
             [(info.dtype, info.shape) for info in leaves],
@@ -161,7 +161,7 @@ class Iterator:
         return nest.packed(self._spec, made.outputs)
 
 
-def make_one_shot_iterator(dataset: Dataset) -> Iterator:
+def make_one_shot_iterator(dataset: Elements) -> Iterator:
     """An iterator that needs no initialisation, and goes through the elements once.
 
     Args:
@@ -183,11 +183,11 @@ def make_one_shot_iterator(dataset: Dataset) -> Iterator:
         found: _Place = step.resources.get_or_create(("iterator", key), make)
         return found
 
-    made = graph.op("OneShotIterator", dataset._sources, [(resource, SCALAR)], kernel)
+    made = default_graph.op("OneShotIterator", dataset._sources, [(resource, SCALAR)], kernel)
     return Iterator(dataset._spec, made.outputs[0], None)
 
 
-def make_initializable_iterator(dataset: Dataset, shared_name: str | None = None) -> Iterator:
+def make_initializable_iterator(dataset: Elements, shared_name: str | None = None) -> Iterator:
     """An iterator that begins at the first element whenever its ``initializer`` is run.
 
     Args:
@@ -206,14 +206,14 @@ def _handle(op_type: str) -> Tensor:
         found: _Place = step.resources.get_or_create(("iterator", key), _Place)
         return found
 
-    return graph.op(op_type, [], [(resource, SCALAR)], kernel).outputs[0]
+    return default_graph.op(op_type, [], [(resource, SCALAR)], kernel).outputs[0]
 
 
-def _initializer(ref: Tensor, dataset: Dataset, name: str | None) -> Operation:
+def _initializer(ref: Tensor, dataset: Elements, name: str | None) -> Operation:
     def kernel(step: Any, place: _Place, *values: Any) -> None:
         place.begin(dataset, values, step)
 
-    return graph.op("MakeIterator", [ref, *dataset._sources], [], kernel, name=name)
+    return default_graph.op("MakeIterator", [ref, *dataset._sources], [], kernel, name=name)
 
 
 def _check_is_known(op: Operation) -> None:

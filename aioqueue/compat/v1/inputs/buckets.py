@@ -18,7 +18,8 @@ from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.coordination.runners import QueueRunner, add_queue_runner
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import constant, convert_to_tensor
-from aioqueue.compat.v1.core.graph import Operation, Tensor, op
+from aioqueue.compat.v1.core.default_graph import op
+from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.inputs.batchers import (

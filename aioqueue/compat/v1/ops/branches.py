@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 
 from aioqueue.compat.v1.core import dtypes, nest
-from aioqueue.compat.v1.core.bodies import Body, trace
+from aioqueue.compat.v1.core.bodies import trace
 from aioqueue.compat.v1.core.convert import convert_to_tensor
+from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor, get_default_graph
+from aioqueue.compat.v1.core.graph import Body, Graph, Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.errors import InvalidArgumentError
 from aioqueue.compat.v1.ops.control import with_dependencies
+from aioqueue.compat.v1.ops.printing import Assert
 
 __all__ = ("case", "cond", "while_loop")
 
@@ -212,8 +214,6 @@ def case(
         TypeError: a predicate or a function is none.
         ValueError: there are no pairs.
     """
-    from aioqueue.compat.v1.ops.printing import Assert
-
     pairs = list(pred_fn_pairs.items() if isinstance(pred_fn_pairs, Mapping) else pred_fn_pairs)
     for pair in pairs:
         if not isinstance(pair, tuple) or len(pair) != 2 or not callable(pair[1]):

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue.compat.v1 import errors
-from aioqueue.compat.v1.core import dtypes, graph, scopes
+from aioqueue.compat.v1.core import default_graph, dtypes, scopes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Operation, Tensor
@@ -351,7 +351,7 @@ class OpBuilder:
 
     def sink(self, kernel: Callable[..., Any]) -> Operation:
         """Add the op, which has no output, but does something; itself."""
-        return graph.op(self.type, self.inputs, (), kernel, name=self.name)
+        return default_graph.op(self.type, self.inputs, (), kernel, name=self.name)
 
     def outputs(
         self,
@@ -361,7 +361,7 @@ class OpBuilder:
         attrs: Mapping[str, Any] | None = None,
     ) -> list[Tensor]:
         """Add the op; its tensors."""
-        op = graph.op(
+        op = default_graph.op(
             self.type,
             self.inputs,
             [(dtype, TensorShape(shape)) for dtype, shape in outputs],

@@ -7,7 +7,8 @@ from typing import Any
 
 from aioqueue.compat.v1.core import nest
 from aioqueue.compat.v1.core.convert import convert_to_tensor
-from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor, get_default_graph, op
+from aioqueue.compat.v1.core.default_graph import get_default_graph, op
+from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 
 __all__ = ("group", "identity", "identity_n", "no_op", "tuple", "with_dependencies")

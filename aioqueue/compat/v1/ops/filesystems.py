@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from aioqueue.compat.v1 import errors
-from aioqueue.compat.v1.files import file_errors
+from aioqueue.compat.v1.ops.file_errors import file_errors
 
 __all__ = ("Local", "failing_as", "filesystem", "path_text")
 

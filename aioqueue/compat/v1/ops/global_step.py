@@ -8,7 +8,8 @@ import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import constant
-from aioqueue.compat.v1.core.graph import Graph, get_default_graph
+from aioqueue.compat.v1.core.default_graph import get_default_graph
+from aioqueue.compat.v1.core.graph import Graph
 from aioqueue.compat.v1.core.scopes import GraphKeys
 from aioqueue.compat.v1.ops.variables import Variable
 

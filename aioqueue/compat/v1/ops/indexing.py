@@ -21,6 +21,9 @@ from aioqueue.compat.v1.ops.building import (
     invalid,
     shape_text,
 )
+from aioqueue.compat.v1.ops.casting import cast
+from aioqueue.compat.v1.ops.joining import stack
+from aioqueue.compat.v1.ops.selecting import boolean_mask
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
 __all__ = ("gather", "gather_nd", "item", "slice", "strided_slice")
@@ -104,9 +107,7 @@ def item(tensor: Any, key: Any) -> Tensor:
         ValueError: the static shape shows that there is no such place.
     """
     if _is_mask(key):
-        from aioqueue.compat.v1.ops import selecting
-
-        return selecting.boolean_mask(tensor, key)
+        return boolean_mask(tensor, key)
     spec = _Spec()
     for one in key if isinstance(key, tuple | list) else (key,):
         spec.add_key(one)
@@ -130,10 +131,8 @@ def _vector(values: list[Any]) -> Any:
     if not any(hints):
         return np.array(values, np.int32 if _fits_int32(values) else np.int64).reshape(len(values))
     wanted = dtypes.int64 if dtypes.int64 in hints else dtypes.int32
-    from aioqueue.compat.v1.ops import casting, joining
-
-    return joining.stack(
-        [casting.cast(one, wanted) if dtype_hint(one) else wanted.numpy.type(one) for one in values]
+    return stack(
+        [cast(one, wanted) if dtype_hint(one) else wanted.numpy.type(one) for one in values]
     )
 
 

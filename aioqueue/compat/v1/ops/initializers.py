@@ -12,6 +12,7 @@ from aioqueue.compat.v1.core.convert import constant
 from aioqueue.compat.v1.core.dtypes import as_dtype
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.shapes import as_shape
+from aioqueue.compat.v1.ops import random
 
 __all__ = (
     "Constant",
@@ -121,8 +122,6 @@ class RandomUniform(Initializer):
 
     def make(self, shape: list[int], dtype: dtypes.DType) -> Tensor:
         """The initial value."""
-        from aioqueue.compat.v1.ops import random
-
         made: Tensor = random.random_uniform(
             shape, self.minval, self.maxval, dtype=dtype, seed=self.seed
         )
@@ -151,8 +150,6 @@ class RandomNormal(Initializer):
 
     def make(self, shape: list[int], dtype: dtypes.DType) -> Tensor:
         """The initial value."""
-        from aioqueue.compat.v1.ops import random
-
         made: Tensor = random.random_normal(
             shape, self.mean, self.stddev, dtype=dtype, seed=self.seed
         )
@@ -171,8 +168,6 @@ class TruncatedNormal(RandomNormal):
 
     def make(self, shape: list[int], dtype: dtypes.DType) -> Tensor:
         """The initial value."""
-        from aioqueue.compat.v1.ops import random
-
         made: Tensor = random.truncated_normal(
             shape, self.mean, self.stddev, dtype=dtype, seed=self.seed
         )

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
-from aioqueue.compat.v1.core.graph import Operation, Tensor, op
+from aioqueue.compat.v1.core.default_graph import op
+from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import control_dependencies
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.control import group, no_op
@@ -42,10 +43,10 @@ def report_uninitialized_variables(
         name: of the operation.
     """
     variables = [*global_variables(), *local_variables()] if var_list is None else var_list
-    labels = [variable_op(one).name for one in variables]
+    operations = [variable_op(one) for one in variables]
 
     def kernel(step: Any) -> Any:
-        missing = [one.encode() for one in labels if not variable_cell(step, one).is_set]
+        missing = [one.name.encode() for one in operations if not variable_cell(step, one).is_set]
         found = np.empty(len(missing), dtype=object)
         found[:] = missing
         return found

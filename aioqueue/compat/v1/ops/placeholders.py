@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from aioqueue.compat.v1.core.convert import convert_to_tensor
+from aioqueue.compat.v1.core.default_graph import op
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype
-from aioqueue.compat.v1.core.graph import Tensor, op
+from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.errors import InvalidArgumentError

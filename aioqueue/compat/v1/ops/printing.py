@@ -12,7 +12,8 @@ import numpy as np
 
 from aioqueue.compat.v1.core import dtypes, nest
 from aioqueue.compat.v1.core.convert import convert_to_tensor
-from aioqueue.compat.v1.core.graph import Operation, Tensor, op
+from aioqueue.compat.v1.core.default_graph import op
+from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.errors import InvalidArgumentError
 

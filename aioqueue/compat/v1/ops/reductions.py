@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.ops import arrays, filling
 from aioqueue.compat.v1.ops.building import (
     ANY,
     FLOATS,
@@ -83,8 +84,6 @@ def _all_axes(tensor: Tensor) -> Any:
     if tensor.shape.ndims is not None:
         return np.arange(tensor.shape.ndims, dtype=np.int32)
     # What TensorFlow makes of an unknown rank: a range up to the rank.
-    from aioqueue.compat.v1.ops import arrays, filling
-
     return filling.range(0, arrays.rank(tensor))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +23,7 @@ from aioqueue.compat.v1.ops.building import (
     merge,
     shape_text,
 )
-
-if TYPE_CHECKING:
-    from aioqueue.compat.v1.inputs.sparse import SparseTensor
+from aioqueue.compat.v1.ops.sparse import SparseTensor
 
 __all__ = (
     "as_string",
@@ -312,8 +310,6 @@ def _split(
     result_type: str,
     name: str | None,
 ) -> SparseTensor:
-    from aioqueue.compat.v1.inputs.sparse import SparseTensor
-
     if result_type != "SparseTensor":
         raise ValueError(f"result_type: got {result_type!r}; expected 'SparseTensor'")
 

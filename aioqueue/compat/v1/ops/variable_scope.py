@@ -13,8 +13,9 @@ import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import constant
+from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype
-from aioqueue.compat.v1.core.graph import Graph, Tensor, get_default_graph
+from aioqueue.compat.v1.core.graph import Graph, Tensor
 from aioqueue.compat.v1.core.scopes import GraphKeys, init_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.ops.initializers import GlorotUniform

@@ -18,8 +18,10 @@ from aioqueue.compat.v1.core.convert import (
     freeze,
     register_tensor_conversion_function,
 )
+from aioqueue.compat.v1.core.default_graph import get_default_graph, op
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype
-from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor, get_default_graph, op
+from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
+from aioqueue.compat.v1.core.operators import Operators
 from aioqueue.compat.v1.core.scopes import (
     GraphKeys,
     add_to_collections,
@@ -31,7 +33,6 @@ from aioqueue.compat.v1.core.shapes import TensorShape, as_shape, check_equal_di
 from aioqueue.compat.v1.errors import FailedPreconditionError, OutOfRangeError
 from aioqueue.compat.v1.ops.branches import cond
 from aioqueue.compat.v1.ops.control import identity
-from aioqueue.compat.v1.ops.operators import Operators
 
 __all__ = (
     "Cell",
@@ -94,13 +95,16 @@ class Cell:
         return kept
 
 
-def variable_cell(step: Any, name: str) -> Cell:
-    """What holds the variable of that name in the session of a step."""
-    found: Cell = step.resources.get_or_create(("variable", name), Cell)
+def variable_cell(step: Any, variable: Operation) -> Cell:
+    """What holds a variable in the session of a step."""
+    container = variable.attrs["container"]
+    found: Cell = step.resources.get_or_create(
+        ("variable", variable.name), Cell, container=container
+    )
     return found
 
 
-class Variable(Operators):
+class Variable(Operators[Tensor]):
     """A value that lasts from run to run.
 
     It has to be initialised in each session, by `global_variables_initializer` for instance.
@@ -173,15 +177,14 @@ class Variable(Operators):
             shape = known if validate_shape else unknown_shape()
             if validate_shape and not known.is_fully_defined():
                 raise ValueError(f"initial_value must have a shape specified: {self._initial}")
-        name = scope.rstrip("/")
         kind = (self._initial.dtype, shape)
-        self._operation = get_default_graph().create_op(
+        made = self._operation = get_default_graph().create_op(
             "VariableV2",
             (),
             [kind],
-            lambda step: variable_cell(step, name).read(name),
+            lambda step: variable_cell(step, made).read(made.name),
             name=scope,
-            attrs={"variable": True},
+            attrs={"variable": True, "container": ""},  # the graph says which
         )
         assigned = _change(self, "Assign", self._initial, None, Cell.write)
         self._initializer = assigned.op
@@ -255,12 +258,12 @@ class Variable(Operators):
 
     def read_value(self) -> Tensor:
         """A read of its own, which takes place when its control dependencies say."""
-        name = self._operation.name
+        variable = self._operation
         made = self.graph.create_op(
             "Identity",
             (),
             [(self.dtype, self.shape)],
-            lambda step: variable_cell(step, name).read(name),
+            lambda step: variable_cell(step, variable).read(variable.name),
             name="read",
         )
         return made.outputs[0]
@@ -397,7 +400,6 @@ def _change(
 ) -> Tensor:
     """An operation that changes a variable with a value; ``function(cell, value)`` does it."""
     variable = variable_op(ref)
-    label = variable.name
     static = variable.outputs[0].shape.merge_with(value.shape) if shape is None else shape
     before = [] if isinstance(ref, Variable) or ref.op is variable else [ref]
     with variable.graph.control_dependencies(before):
@@ -405,7 +407,7 @@ def _change(
             op_type,
             [value],
             [(value.dtype, static)],
-            lambda step, given: function(variable_cell(step, label), given),
+            lambda step, given: function(variable_cell(step, variable), given),
             name=name,
             attrs={"variable_op": variable},
         )
@@ -535,7 +537,7 @@ def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:
         )
     if shape.ndims not in (None, 0):
         raise ValueError(f"Shape must be rank 0 but is rank {shape.ndims}")
-    label, most = variable.name, int(limit)
+    most = int(limit)
 
     def count(step: Any) -> Any:
         def increased(old: Any) -> Any:
@@ -543,7 +545,7 @@ def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:
                 raise OutOfRangeError(None, None, f"Reached limit of {most}")
             return old + one
 
-        return variable_cell(step, label).change(label, increased) - one
+        return variable_cell(step, variable).change(variable.name, increased) - one
 
     one = dtype.as_numpy_dtype(1)
     made = variable.graph.create_op(
@@ -561,12 +563,11 @@ def is_variable_initialized(ref: Any, name: str | None = None) -> Tensor:
         name: of the operation.
     """
     variable = variable_op(ref)
-    label = variable.name
     made = variable.graph.create_op(
         "IsVariableInitialized",
         (),
         [(dtypes.bool, TensorShape(()))],
-        lambda step: np.bool_(variable_cell(step, label).is_set),
+        lambda step: np.bool_(variable_cell(step, variable).is_set),
         name=name,
     )
     return made.outputs[0]

@@ -10,8 +10,9 @@ import numpy as np
 
 from aioqueue.compat.v1.core import dtypes as tf_dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
+from aioqueue.compat.v1.core.default_graph import op
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Operation, Tensor, op
+from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import Dimension, TensorShape, as_shape
 from aioqueue.compat.v1.ops.building import invalid

@@ -6,7 +6,8 @@ import hashlib
 from typing import Any
 
 from aioqueue.compat.v1.core import dtypes as tf_dtypes
-from aioqueue.compat.v1.core.graph import Tensor, op
+from aioqueue.compat.v1.core.default_graph import op
+from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.scopes import get_seed
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.queues.base import QueueBase
@@ -44,6 +45,7 @@ class QueueHandle:
         self.plan = plan
         self.shared_name = shared_name
         self.op_name = plan.kind
+        self.container = ""
         self._key = ("queue", self)
 
     def __call__(self, step: Any) -> QueueResource:
@@ -54,7 +56,9 @@ class QueueHandle:
                 there cannot be.
         """
         if self.shared_name:
-            found = step.resources.get_or_create(("queue", self.shared_name), self._make_shared)
+            found = step.resources.get_or_create(
+                ("queue", self.shared_name), self._make_shared, container=self.container
+            )
             return found.share(self.plan)  # type: ignore[no-any-return]
         # Even on a server, a queue without a shared name is the session's own.
         return step.own_resources.get_or_create(self._key, self._make_private)  # type: ignore[no-any-return]
@@ -243,10 +247,10 @@ def _make(
         "component_types": plan.types,
         "shapes": plan.shapes or [],
         "shared_name": shared_name or "",
-        "container": "",
+        "container": "",  # the graph says which
     }
     made = op(f"{kind}V2", [], [(tf_dtypes.resource, _SCALAR)], handle, name=name, attrs=attrs)
-    handle.op_name = made.name
+    handle.op_name, handle.container = made.name, made.attrs["container"]
     return made.outputs[0]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from aioqueue.compat.v1 import errors
-from aioqueue.compat.v1.core import graph
+from aioqueue.compat.v1.core import default_graph
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType, int64, resource, string
 from aioqueue.compat.v1.core.graph import Operation, Tensor
@@ -14,8 +14,8 @@ from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.queues.resources import QueueResource
 from aioqueue.compat.v1.readers import formats
 from aioqueue.compat.v1.readers.formats import Opener
+from aioqueue.compat.v1.readers.records import TFRecordOptions
 from aioqueue.compat.v1.readers.work import ReaderResource
-from aioqueue.compat.v1.records import TFRecordOptions
 
 __all__ = (
     "FixedLengthRecordReader",
@@ -206,7 +206,7 @@ class ReaderBase:
         name: str | None,
         try_now: Callable[..., Any],
     ) -> Operation:
-        return graph.op(
+        return default_graph.op(
             op_type,
             [self._reader_ref, *inputs],
             outputs,
@@ -325,11 +325,12 @@ def _make(
             return ReaderResource(kind, made.name, prepare(), ends_at_once=ends_at_once)
 
         found: ReaderResource = step.resources.get_or_create(
-            ("reader", handle), make, ReaderResource.close
+            ("reader", handle), make, ReaderResource.close, made.attrs["container"]
         )
         return found
 
-    made = graph.op(f"{kind}V2", [], [(resource, SCALAR)], kernel, name=name)
+    attrs = {"container": ""}  # the graph says which
+    made = default_graph.op(f"{kind}V2", [], [(resource, SCALAR)], kernel, name=name, attrs=attrs)
     return made.outputs[0]
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import aioqueue
 from aioqueue import sync
 from aioqueue.compat.v1 import errors
-from aioqueue.compat.v1.core.graph import WOULD_WAIT
-from aioqueue.compat.v1.messages import message_classes
+from aioqueue.compat.v1.core.kernels import WOULD_WAIT
+from aioqueue.compat.v1.protos.messages import message_classes
 from aioqueue.compat.v1.queues.resources import QueueResource
 from aioqueue.compat.v1.readers.formats import Opener, Record
 

@@ -11,20 +11,16 @@ from collections import deque
 from collections.abc import Sequence
 from queue import SimpleQueue
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from aioqueue.compat.v1.core.graph import WOULD_WAIT, Operation, Tensor
-from aioqueue.compat.v1.errors import (
-    CancelledError,
-    DeadlineExceededError,
-    from_exception,
-)
+from aioqueue.compat.v1.core.graph import Operation, Tensor
+from aioqueue.compat.v1.core.kernels import WOULD_WAIT
+from aioqueue.compat.v1.errors import CancelledError, DeadlineExceededError
+from aioqueue.compat.v1.session.failures import from_exception
 from aioqueue.compat.v1.session.plans import Node, Plan
 from aioqueue.compat.v1.session.resources import ResourceContainer
+from aioqueue.compat.v1.session.state import SessionState
 from aioqueue.sync import CancelScope
-
-if TYPE_CHECKING:
-    from aioqueue.compat.v1.session.session import BaseSession
 
 __all__ = ("Step", "execute")
 
@@ -33,17 +29,17 @@ class Step:
     """One ``run`` of a session, as kernels see it.
 
     Attributes:
-        session: whose step it is.
+        state: of the session.
         resources: what is shared with all who use the same session, or the same server.
         own_resources: what belongs to the session alone, even if it is connected to a server.
     """
 
-    __slots__ = ("_deadline", "_scope", "own_resources", "resources", "session")
+    __slots__ = ("_deadline", "_scope", "own_resources", "resources", "state")
 
-    def __init__(self, session: BaseSession, timeout: float | None) -> None:
-        self.session = session
-        self.resources: ResourceContainer = session.resources
-        self.own_resources: ResourceContainer = session.own_resources
+    def __init__(self, state: SessionState, timeout: float | None) -> None:
+        self.state = state
+        self.resources: ResourceContainer = state.resources
+        self.own_resources: ResourceContainer = state.own_resources
         self._deadline = None if timeout is None else perf_counter() + timeout
         self._scope: CancelScope | None = None
 
@@ -55,7 +51,7 @@ class Step:
         has the step's deadline.
         """
         if self._scope is None:
-            self._scope = self.session.scope_for(self, self.left())
+            self._scope = self.state.scope_for(self, self.left())
         return self._scope
 
     def left(self) -> float | None:
@@ -69,7 +65,7 @@ class Step:
             CancelledError: the session was closed.
             DeadlineExceededError: the time is up.
         """
-        if self.session.closed:
+        if self.state.closed:
             raise CancelledError(None, None, "Run call was cancelled").acquit()
         if self.left() == 0.0:
             late = DeadlineExceededError(None, None, "Timed out waiting for notification")
@@ -88,7 +84,7 @@ class Step:
         Returns:
             The outputs' values; None for operations.
         """
-        plan = self.session.plan(tuple(outputs), tuple(given))
+        plan = self.state.plan(tuple(outputs), tuple(given))
         slots = plan.template.copy()
         for place, value in zip(plan.feeds, values, strict=True):
             slots[place] = value
@@ -98,7 +94,7 @@ class Step:
     def finish(self) -> None:
         """The run has ended: nobody needs to be able to cancel it any more."""
         if self._scope is not None:
-            self.session.forget(self)
+            self.state.forget(self)
 
 
 def execute(plan: Plan, step: Step, values: list[Any]) -> None:
@@ -210,7 +206,7 @@ class _Together:
             return True
         blocked, self._blocked = self._blocked, []
         for node in blocked:
-            self._step.session.workers.start(lambda node=node: self._work(node))  # type: ignore[misc]
+            self._step.state.workers.start(lambda node=node: self._work(node))  # type: ignore[misc]
             self._away += 1
         if not self._away:
             return False

@@ -15,6 +15,7 @@ import numpy as np
 from aioqueue.compat.v1.core.convert import as_value, freeze
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
+from aioqueue.compat.v1.ops.sparse import SparseTensor, SparseTensorValue
 
 __all__ = (
     "Feeder",
@@ -53,6 +54,13 @@ def register_session_run_conversion_functions(
         if issubclass(tensor_type, known):
             raise ValueError(f"{tensor_type} has already been registered so ignore it.")
     _conversions.insert(0, (tensor_type, fetch_function, feed_function))
+
+
+register_session_run_conversion_functions(
+    SparseTensor,
+    lambda sparse: (list(sparse.parts), lambda values: SparseTensorValue(*values)),
+    lambda sparse, value: list(zip(sparse.parts, value, strict=True)),
+)
 
 
 class Fetches:

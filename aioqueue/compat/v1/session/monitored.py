@@ -15,7 +15,7 @@ from typing import Any, Self
 from aioqueue.compat.v1 import errors, logging
 from aioqueue.compat.v1.coordination.coordinator import Coordinator
 from aioqueue.compat.v1.coordination.runners import start_queue_runners
-from aioqueue.compat.v1.core.graph import get_default_graph
+from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.scopes import GraphKeys, get_collection
 from aioqueue.compat.v1.session.hooks import (
     SessionRunArgs,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from aioqueue.compat.v1.core.graph import Kernel, Operation, Tensor
+from aioqueue.compat.v1.core.graph import Operation, Tensor
+from aioqueue.compat.v1.core.kernels import Kernel
 
 __all__ = ("Node", "Plan", "compile_plan")
 

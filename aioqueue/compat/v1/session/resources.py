@@ -7,32 +7,36 @@ a container and gets, or makes, what belongs to it there.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
 from aioqueue.compat.v1.errors import CancelledError
 
-__all__ = ("ResourceContainer", "container_at", "register_target", "unregister_target")
+__all__ = ("ResourceContainer", "container_at", "register_target")
 
 
 class ResourceContainer:
-    """Things by key, each made once, by whoever needs it first."""
+    """Things by key, each made once, by whoever needs it first.
+
+    Within it there may be containers by name, in which the same key is another thing.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._things: dict[Hashable, Any] = {}
-        self._releases: list[Callable[[], object]] = []
+        self._things: dict[tuple[str, Hashable], Any] = {}
+        self._releases: dict[tuple[str, Hashable], Callable[[], object]] = {}
         self._closed = False
 
     def get(self, key: Hashable) -> Any:
         """What `get_or_create` has made for this key; None if it has not."""
-        return self._things.get(key)
+        return self._things.get(("", key))
 
     def get_or_create(
         self,
         key: Hashable,
         factory: Callable[[], Any],
         release: Callable[[Any], object] | None = None,
+        container: str = "",
     ) -> Any:
         """What belongs to this key, made by ``factory()`` if it is not there yet.
 
@@ -40,34 +44,43 @@ class ResourceContainer:
             key: a tuple that begins with what kind of thing it is, so that kinds do not meet.
             factory: makes it; called at most once per key, unless it raises.
             release: called with it when the container is emptied, to close files for instance.
+            container: the name of the container that it belongs to; ``""`` for the default.
 
         Raises:
             CancelledError: the session has been closed.
         """
-        found = self._things.get(key)
+        place = container, key
+        found = self._things.get(place)
         if found is not None:
             return found
         with self._lock:
             if self._closed:
                 raise CancelledError(None, None, "Session has been closed.")
-            found = self._things.get(key)
+            found = self._things.get(place)
             if found is None:
-                found = self._things[key] = factory()
+                found = self._things[place] = factory()
                 if release is not None:
-                    self._releases.append(lambda: release(found))
+                    self._releases[place] = lambda: release(found)
         return found
 
-    def clear(self) -> None:
-        """Release everything and forget it.
+    def clear(self, containers: Collection[str] | None = None) -> None:
+        """Release what is there and forget it.
+
+        Args:
+            containers: the names of those to empty; None for all.
 
         Raises:
             ExceptionGroup: releasing failed; everything was tried.
         """
         with self._lock:
-            releases, self._releases = self._releases, []
-            self._things = {}
+            gone = {one for one in self._things if containers is None or one[0] in containers}
+            # What was made later may need what was made before.
+            last_first = [one for one in reversed(self._releases) if one in gone]
+            releases = [self._releases.pop(one) for one in last_first]
+            for one in gone:
+                del self._things[one]
         failures: list[Exception] = []
-        for release in reversed(releases):
+        for release in releases:
             try:
                 release()
             except Exception as error:
@@ -88,11 +101,6 @@ _targets: dict[str, ResourceContainer] = {}
 def register_target(target: str, container: ResourceContainer) -> None:
     """Let ``Session(target)`` use `container`, which belongs to a server in this process."""
     _targets[target] = container
-
-
-def unregister_target(target: str) -> None:
-    """Forget a server; sessions that are connected keep its container."""
-    _targets.pop(target, None)
 
 
 def container_at(target: str) -> ResourceContainer | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aioqueue.compat.v1.absent import CHECKPOINTS
-from aioqueue.compat.v1.core.graph import get_default_graph
+from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.scopes import GraphKeys, get_collection
 from aioqueue.compat.v1.ops.control import group
 from aioqueue.compat.v1.ops.initializing import (

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
-from aioqueue.compat.v1.core.defaults import default_sessions
-from aioqueue.compat.v1.core.graph import (
-    Graph,
-    Operation,
-    Tensor,
-    default_graphs,
-    get_default_graph,
-)
+from aioqueue.compat.v1.core.default_graph import get_default_graph
+from aioqueue.compat.v1.core.defaults import default_graphs, default_sessions
+from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
 from aioqueue.compat.v1.errors import NotFoundError
 from aioqueue.compat.v1.session.config import ConfigProto, RunOptions
 from aioqueue.compat.v1.session.execution import Step, execute
 from aioqueue.compat.v1.session.fetches import Feeder, Fetches, expand_feeds
-from aioqueue.compat.v1.session.plans import Plan, compile_plan
-from aioqueue.compat.v1.session.resources import ResourceContainer, container_at
-from aioqueue.compat.v1.session.workers import Workers
-from aioqueue.sync import CancelScope
+from aioqueue.compat.v1.session.plans import Plan
+from aioqueue.compat.v1.session.resources import container_at
+from aioqueue.compat.v1.session.state import SessionState
 
 __all__ = ("BaseSession", "InteractiveSession", "Session", "get_default_session")
 
 _ELEMENTS = (Tensor, Operation)
+
+DEFAULT_CONTAINER = "localhost"
+"""What the container without a name is called where containers are listed."""
 
 
 class _Call:
@@ -87,11 +84,6 @@ class BaseSession:
         graph: what to run; the default graph if None.
         config: options, of which ``operation_timeout_in_ms`` has an effect.
 
-    Attributes:
-        workers: threads for operations that block together.
-        own_resources: what belongs to this session alone.
-        resources: the same, or what belongs to the server.
-
     Raises:
         NotFoundError: there is no server with that target.
         TypeError: an argument is of the wrong type.
@@ -100,7 +92,6 @@ class BaseSession:
     def __init__(
         self, target: Any = "", graph: Graph | None = None, config: ConfigProto | None = None
     ) -> None:
-        self._closed = True  # until all is well: `close` may be called by the garbage collector
         if not isinstance(target, str):
             raise TypeError(f"target must be a string, but got {type(target)}")
         if graph is not None and not isinstance(graph, Graph):
@@ -111,13 +102,8 @@ class BaseSession:
         self._graph = get_default_graph() if graph is None else graph
         self._config = config
         self._timeout = _seconds(0 if config is None else config.operation_timeout_in_ms)
-        self._lock = threading.RLock()
-        self._running: dict[Step, CancelScope] = {}
-        self._plans: dict[Any, Plan] = {}
         self._calls: dict[Any, _Call] = {}
-        self.workers = Workers()
-        self.own_resources = ResourceContainer()
-        self.resources = self.own_resources
+        served = None
         if target:
             served = container_at(target)
             if served is None:
@@ -127,8 +113,7 @@ class BaseSession:
                     f"No server has the target '{target}'. Servers are `tf.train.Server` objects "
                     "of the same process.",
                 )
-            self.resources = served
-        self._closed = False
+        self._state = SessionState(served)
 
     @property
     def graph(self) -> Graph:
@@ -148,7 +133,7 @@ class BaseSession:
     @property
     def closed(self) -> bool:
         """Whether `close` has been called."""
-        return self._closed
+        return self._state.closed
 
     def list_devices(self) -> list[str]:
         """The one device that there is."""
@@ -183,10 +168,10 @@ class BaseSession:
             ValueError: something is of another graph, or has another shape.
         """
         del run_metadata
-        if self._closed:
+        if self._state.closed:
             raise RuntimeError("Attempted to use a closed Session.")
         call, fed = self._prepared(fetches, feed_dict)
-        return call.run(Step(self, self._limit(options)), fed)
+        return call.run(Step(self._state, self._limit(options)), fed)
 
     def _prepared(
         self, fetches: Any, feed_dict: Mapping[Any, Any] | None
@@ -228,21 +213,8 @@ class BaseSession:
 
     def _call(self, fetches: Any, fed: tuple[Tensor, ...]) -> _Call:
         parsed = Fetches(self._graph, fetches)
-        plan = self.plan(tuple(parsed.elements), fed)
+        plan = self._state.plan(tuple(parsed.elements), fed)
         return _Call(plan, parsed, fed, single=isinstance(fetches, _ELEMENTS))
-
-    def plan(self, fetches: tuple[Tensor | Operation, ...], fed: tuple[Tensor, ...]) -> Plan:
-        """The plan for these fetches when these tensors are fed, made once.
-
-        Args:
-            fetches: what is wanted.
-            fed: the tensors whose values the run brings along.
-        """
-        key = (fetches, fed)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plans[key] = compile_plan(fetches, fed)
-        return plan
 
     def make_callable(
         self, fetches: Any, feed_list: Sequence[Any] | None = None, accept_options: bool = False
@@ -259,7 +231,7 @@ class BaseSession:
             TypeError: something cannot be fetched or fed, or `feed_list` is no list.
             ValueError: something is of another graph.
         """
-        if self._closed:
+        if self._state.closed:
             raise RuntimeError("Attempted to use a closed Session.")
         if feed_list is not None and not isinstance(feed_list, list | tuple):
             raise TypeError("Argument `feed_list` must be a list or tuple.")
@@ -271,60 +243,33 @@ class BaseSession:
             *values: Any, options: RunOptions | None = None, run_metadata: Any = None
         ) -> Any:
             del run_metadata
-            if self._closed:
+            if self._state.closed:
                 raise RuntimeError("Attempted to use a closed Session.")
             if len(values) != len(fed):
                 raise TypeError(
                     f"expected {len(fed)} values, one per fed tensor, got {len(values)}"
                 )
-            return call.run(Step(self, self._limit(options)), values)
+            return call.run(Step(self._state, self._limit(options)), values)
 
         def run(*values: Any) -> Any:
-            if len(values) != len(fed) or self._closed:
+            if len(values) != len(fed) or self._state.closed:
                 return run_with_options(*values)  # which says what is wrong
-            return call.run(Step(self, self._timeout), values)
+            return call.run(Step(self._state, self._timeout), values)
 
         return run_with_options if accept_options else run
 
     # Life.
-
-    def scope_for(self, step: Step, timeout: float | None) -> CancelScope:
-        """The scope in which a step blocks: `close` cancels it. One per step.
-
-        Args:
-            step: which blocks.
-            timeout: the seconds that it has left.
-        """
-        with self._lock:
-            scope = self._running.get(step)
-            if scope is None:
-                scope = self._running[step] = CancelScope(timeout)
-                if self._closed:
-                    scope.cancel()
-            return scope
-
-    def forget(self, step: Step) -> None:
-        """A step that has blocked is over."""
-        with self._lock:
-            self._running.pop(step, None)
 
     def close(self) -> None:
         """End the session: blocked runs raise `CancelledError`, and what it owned is released.
 
         May be called more than once. What belongs to a server stays.
         """
-        if self._closed:
-            return
-        with self._lock:
-            self._closed = True
-            running = list(self._running.values())
-        for scope in running:
-            scope.cancel()
-        self.workers.close()
-        self.own_resources.close()
+        self._state.close()
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_state"):  # not if making it has failed
+            self.close()
 
     def as_default(self) -> AbstractContextManager[Self]:
         """``tensor.eval()`` and ``op.run()`` use this session within the block, in this thread.
@@ -335,7 +280,7 @@ class BaseSession:
 
     def __repr__(self) -> str:
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
-        return f"<{kind} object at {id(self):#x}{', closed' if self._closed else ''}>"
+        return f"<{kind} object at {id(self):#x}{', closed' if self.closed else ''}>"
 
 
 class Session(BaseSession):
@@ -378,22 +323,26 @@ class Session(BaseSession):
         self.close()
 
     @staticmethod
-    def reset(target: str, containers: Any = None, config: ConfigProto | None = None) -> None:
-        """Release everything that a server keeps: variables, shared queues, readers.
+    def reset(
+        target: str, containers: Iterable[str] | None = None, config: ConfigProto | None = None
+    ) -> None:
+        """Release what a server keeps: variables, shared queues, readers.
 
         Args:
             target: of the server.
-            containers: accepted; everything is released.
+            containers: the names of the containers to release, of which ``"localhost"`` is the
+                default one; None for all.
             config: accepted.
 
         Raises:
             NotFoundError: there is no server with that target.
         """
-        del containers, config
+        del config
         served = container_at(target)
         if served is None:
             raise NotFoundError(None, None, f"No server has the target '{target}'.")
-        served.clear()
+        names = {"" if one == DEFAULT_CONTAINER else one for one in containers or ()}
+        served.clear(names or None)
 
 
 class InteractiveSession(BaseSession):

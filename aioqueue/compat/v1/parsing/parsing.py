@@ -7,7 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from aioqueue.compat.v1.columns import (
+from aioqueue.compat.v1.core import default_graph
+from aioqueue.compat.v1.core.convert import convert_to_tensor
+from aioqueue.compat.v1.core.dtypes import DType, as_dtype, int64, string
+from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.scopes import name_scope
+from aioqueue.compat.v1.core.shapes import TensorShape
+from aioqueue.compat.v1.ops.sparse import SparseTensor
+from aioqueue.compat.v1.parsing.columns import (
     TYPES,
     Column,
     DenseColumn,
@@ -18,14 +25,7 @@ from aioqueue.compat.v1.columns import (
     StepsColumn,
     parsed,
 )
-from aioqueue.compat.v1.core import graph
-from aioqueue.compat.v1.core.convert import convert_to_tensor
-from aioqueue.compat.v1.core.dtypes import DType, as_dtype, int64, string
-from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.core.scopes import name_scope
-from aioqueue.compat.v1.core.shapes import TensorShape
-from aioqueue.compat.v1.examples import example_classes
-from aioqueue.compat.v1.inputs.sparse import SparseTensor
+from aioqueue.compat.v1.protos.examples import example_classes
 
 __all__ = (
     "FixedLenFeature",
@@ -202,7 +202,7 @@ def parse_single_sequence_example(
             ]
             return found[0] if len(found) == 1 else tuple(found)
 
-        made = graph.op(
+        made = default_graph.op(
             "ParseSingleSequenceExample",
             [row, *names, *context.defaults],
             [*context.outputs, *steps.outputs],
@@ -297,7 +297,7 @@ def _parse(parser: _Parser, op_type: str, example_names: Any) -> dict[str, Any]:
         return found[0] if len(found) == 1 else tuple(found)
 
     inputs = [parser.rows, *names, *parser.defaults]
-    return parser.results(graph.op(op_type, inputs, parser.outputs, kernel).values())
+    return parser.results(default_graph.op(op_type, inputs, parser.outputs, kernel).values())
 
 
 def _features(data: bytes) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """The messages of ``tf.train.Example``, wire-compatible with TensorFlow's own.
 
-They need protobuf, which is an extra, so that the classes are made when somebody asks this module,
-or ``tf.train``, for one of them. Their layout is that of TensorFlow's ``example.proto`` and
+They need protobuf, which is an extra, so that the classes are made when somebody asks ``tf.train``
+for one of them. Their layout is that of TensorFlow's ``example.proto`` and
 ``feature.proto``.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from aioqueue.compat.v1.messages import message_classes
+from aioqueue.compat.v1.protos.messages import message_classes
 
 __all__ = ("KINDS", "MESSAGES", "example_classes", "feature_values")
 
@@ -55,9 +55,3 @@ def feature_values(feature: Any) -> tuple[str, Any] | None:
     """
     kind = None if feature is None else feature.WhichOneof("kind")
     return None if kind is None else (kind, getattr(feature, kind).value)
-
-
-def __getattr__(name: str) -> Any:
-    if name in MESSAGES:
-        return example_classes()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aioqueue.compat.v1 import errors
-from aioqueue.compat.v1.examples import KINDS, feature_values
+from aioqueue.compat.v1.protos.examples import KINDS, feature_values
 
 __all__ = (
     "TYPES",

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from aioqueue import inputs
 from aioqueue.compat.v1 import errors
-from aioqueue.compat.v1.files import file_errors
+from aioqueue.compat.v1.ops.file_errors import file_errors
 from aioqueue.compat.v1.readers.formats import COMPRESSIONS, tf_record_file
 
 __all__ = ("TFRecordCompressionType", "TFRecordOptions", "TFRecordWriter", "tf_record_iterator")

@@ -1,0 +1,85 @@
+"""What the runs of one session share, from its beginning to its end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable
+
+from aioqueue.compat.v1.core.graph import Operation, Tensor
+from aioqueue.compat.v1.session.plans import Plan, compile_plan
+from aioqueue.compat.v1.session.resources import ResourceContainer
+from aioqueue.compat.v1.session.workers import Workers
+from aioqueue.sync import CancelScope
+
+__all__ = ("SessionState",)
+
+
+class SessionState:
+    """Plans, resources, threads, and the runs that block at the moment.
+
+    Args:
+        served: the container of the server that the session is connected to; None for none.
+
+    Attributes:
+        workers: threads for operations that block together.
+        own_resources: what belongs to this session alone.
+        resources: the same, or what belongs to the server.
+        closed: whether `close` has been called.
+    """
+
+    def __init__(self, served: ResourceContainer | None = None) -> None:
+        self._lock = threading.RLock()
+        self._running: dict[Hashable, CancelScope] = {}
+        self._plans: dict[Hashable, Plan] = {}
+        self.workers = Workers()
+        self.own_resources = ResourceContainer()
+        self.resources = self.own_resources if served is None else served
+        self.closed = False
+
+    def plan(self, fetches: tuple[Tensor | Operation, ...], fed: tuple[Tensor, ...]) -> Plan:
+        """The plan for these fetches when these tensors are fed, made once.
+
+        Args:
+            fetches: what is wanted.
+            fed: the tensors whose values the run brings along.
+        """
+        key = (fetches, fed)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = compile_plan(fetches, fed)
+        return plan
+
+    def scope_for(self, step: Hashable, timeout: float | None) -> CancelScope:
+        """The scope in which a step blocks: `close` cancels it. One per step.
+
+        Args:
+            step: which blocks.
+            timeout: the seconds that it has left.
+        """
+        with self._lock:
+            scope = self._running.get(step)
+            if scope is None:
+                scope = self._running[step] = CancelScope(timeout)
+                if self.closed:
+                    scope.cancel()
+            return scope
+
+    def forget(self, step: Hashable) -> None:
+        """A step that has blocked is over."""
+        with self._lock:
+            self._running.pop(step, None)
+
+    def close(self) -> None:
+        """Blocked steps raise `CancelledError`, and what the session owned is released.
+
+        May be called more than once. What belongs to a server stays.
+        """
+        if self.closed:
+            return
+        with self._lock:
+            self.closed = True
+            running = list(self._running.values())
+        for scope in running:
+            scope.cancel()
+        self.workers.close()
+        self.own_resources.close()
