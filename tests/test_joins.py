@@ -12,7 +12,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import OutOfRangeError
-from aioqueue.inputs.prepare import prepare
+from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.waiting import Gate, current_lane
 from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, UvloopWorld, spin_until
 

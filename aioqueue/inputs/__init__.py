@@ -18,20 +18,19 @@ blocks. So there is one set of names for coroutines and for threads.
 
 from __future__ import annotations
 
-from aioqueue.inputs.batching import BatchStatistics, batch, shuffle_batch
-from aioqueue.inputs.broadcasting import ConsumerStatistics, broadcast
-from aioqueue.inputs.bucketing import BucketStatistics, bucket_by_sequence_length
-from aioqueue.inputs.files import files
-from aioqueue.inputs.mixing import mix
-from aioqueue.inputs.policies import Retry
-from aioqueue.inputs.prepare import AsyncPrepareRunner, PrepareRunner, prepare
-from aioqueue.inputs.quarantine import Quarantined, QuarantinedItems, read_quarantine
-from aioqueue.inputs.readers import Reader, read_records, read_whole_files
-from aioqueue.inputs.records import TFRecordWriter, read_tfrecords
-from aioqueue.inputs.sources import Entry, Source, arrays, items, numbers, rng
-from aioqueue.inputs.streams import AsyncBatchStream, BatchStream
-from aioqueue.inputs.text import read_csv, read_lines
-from aioqueue.inputs.totals import PrepareStatistics
+from aioqueue.inputs.batches.batch import batch, shuffle_batch
+from aioqueue.inputs.batches.broadcast import broadcast
+from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
+from aioqueue.inputs.prepare.policy import Retry
+from aioqueue.inputs.prepare.quarantine import Quarantined, QuarantinedItems, read_quarantine
+from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
+from aioqueue.inputs.readers.base import Reader, read_records, read_whole_files
+from aioqueue.inputs.readers.files import files
+from aioqueue.inputs.readers.text import read_csv, read_lines
+from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
+from aioqueue.inputs.sources.base import Entry, Source, arrays, items, numbers, rng
+from aioqueue.inputs.sources.mixing import mix
+from aioqueue.inputs.sources.streams import AsyncBatchStream, BatchStream
 
 __all__ = (
     "AsyncBatchStream",

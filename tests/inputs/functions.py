@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from aioqueue.inputs.shared_memory import Allocator
-from aioqueue.inputs.starting import Deaf
+from aioqueue.inputs.prepare.processes.arena import Allocator
+from aioqueue.inputs.prepare.processes.start import Deaf
 
 
 def double(number: int) -> int:

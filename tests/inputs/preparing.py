@@ -10,7 +10,7 @@ import anyio.lowlevel
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.inputs.prepare import AsyncPrepareRunner, PrepareRunner, prepare
+from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from tests.worlds import ThreadWorld, World
 
 Runner = AsyncPrepareRunner | PrepareRunner

@@ -13,9 +13,9 @@ import anyio
 import anyio.lowlevel
 
 from aioqueue import sync
-from aioqueue.inputs import worker_process
-from aioqueue.inputs.prepare import prepare
-from aioqueue.inputs.starting import StartedProcess
+from aioqueue.inputs.prepare.processes import child as worker_process
+from aioqueue.inputs.prepare.processes.start import StartedProcess
+from aioqueue.inputs.prepare.runner import prepare
 from tests.inputs import functions
 from tests.inputs.preparing import drained
 

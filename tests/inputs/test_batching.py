@@ -13,10 +13,11 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError, QueueState, sync
-from aioqueue.inputs.batching import BatchStatistics, batch, shuffle_batch
-from aioqueue.inputs.collating import Collator
-from aioqueue.inputs.sources import numbers
-from aioqueue.inputs.streams import AsyncBatchStream, BatchStream
+from aioqueue.inputs.batches.batch import batch, shuffle_batch
+from aioqueue.inputs.batches.collating import Collator
+from aioqueue.inputs.sources.base import numbers
+from aioqueue.inputs.sources.streams import AsyncBatchStream, BatchStream
+from aioqueue.inputs.statistics import BatchStatistics
 from tests.inputs.pipelines import StreamEndedError, coordinated, failures_of, joined, rest, take
 from tests.worlds import TaskWorld, ThreadWorld, World
 

@@ -10,8 +10,9 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
-from aioqueue.inputs.batching import batch
-from aioqueue.inputs.broadcasting import ConsumerStatistics, broadcast
+from aioqueue.inputs.batches.batch import batch
+from aioqueue.inputs.batches.broadcast import broadcast
+from aioqueue.inputs.statistics import ConsumerStatistics
 from tests.inputs.pipelines import (
     StreamEndedError,
     coordinated,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
-from aioqueue.inputs.batching import batch
-from aioqueue.inputs.bucketing import bucket_by_sequence_length
+from aioqueue.inputs.batches.batch import batch
+from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
 from tests.inputs.pipelines import coordinated, failures_of, joined, rest, take
 from tests.worlds import World
 

@@ -16,8 +16,8 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import prepare
-from aioqueue.inputs.limits import Window, size_of
-from aioqueue.inputs.prepare import PrepareRunner
+from aioqueue.inputs.prepare.runner import PrepareRunner
+from aioqueue.inputs.prepare.window import Window, size_of
 from tests.inputs import functions
 from tests.inputs.preparing import drained
 from tests.worlds import PATIENCE, spin_until

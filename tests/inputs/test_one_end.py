@@ -14,7 +14,7 @@ import pytest
 import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.coordination import filling
-from aioqueue.inputs.prepare import prepare
+from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.waiting import Gate
 from tests.inputs.functions import double
 from tests.inputs.pipelines import coordinated

@@ -12,8 +12,8 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
-from aioqueue.inputs.batching import batch
-from aioqueue.inputs.prepare import prepare
+from aioqueue.inputs.batches.batch import batch
+from aioqueue.inputs.prepare.runner import prepare
 from tests.inputs.functions import double
 from tests.inputs.pipelines import coordinated, rest
 from tests.inputs.preparing import Runner, drained, failures_of, in_loop, prepared

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError, OutOfRangeError, sync
-from aioqueue.inputs.policies import FailurePolicy, Retry
-from aioqueue.inputs.prepare import PrepareRunner, prepare
-from aioqueue.inputs.quarantine import Quarantined, QuarantineFile, read_quarantine
-from aioqueue.inputs.sources import Entry, Source, items, numbers
+from aioqueue.inputs.prepare.policy import FailurePolicy, Retry
+from aioqueue.inputs.prepare.quarantine import Quarantined, QuarantineFile, read_quarantine
+from aioqueue.inputs.prepare.runner import PrepareRunner, prepare
+from aioqueue.inputs.sources.base import Entry, Source, items, numbers
 from tests.inputs.functions import noise, refuses_thirteens
 from tests.inputs.preparing import Runner, drained, failures_of, in_loop, prepared
 from tests.worlds import World
@@ -312,7 +312,7 @@ class Hostile:
 
 APPENDING = """
 import sys
-from aioqueue.inputs.quarantine import Quarantined, QuarantineFile
+from aioqueue.inputs.prepare.quarantine import Quarantined, QuarantineFile
 file = QuarantineFile(sys.argv[1])
 for number in range(100):
     file.add(Quarantined("y" * 5_000, 0, number, "", "", 1, 0))

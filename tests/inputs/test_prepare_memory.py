@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.inputs.shared_memory import SMALL, Allocator, Arena, pack, unpack
+from aioqueue.inputs.prepare.processes.arena import SMALL, Allocator, Arena, pack, unpack
 
 SIZE = 2**22
 

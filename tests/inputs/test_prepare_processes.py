@@ -22,10 +22,10 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.inputs.policies import Retry
-from aioqueue.inputs.prepare import PrepareRunner, prepare
-from aioqueue.inputs.sources import items
-from aioqueue.inputs.starting import StartedProcess
+from aioqueue.inputs.prepare.policy import Retry
+from aioqueue.inputs.prepare.processes.start import StartedProcess
+from aioqueue.inputs.prepare.runner import PrepareRunner, prepare
+from aioqueue.inputs.sources.base import items
 from tests.inputs import functions
 from tests.inputs.preparing import drained, failures_of, prepared
 from tests.inputs.processing import (
@@ -427,7 +427,7 @@ class TestProgramsThatEnd:
         program = """
 import multiprocessing, sys
 from aioqueue import sync
-from aioqueue.inputs.prepare import prepare
+from aioqueue.inputs.prepare.runner import prepare
 from tests.inputs.functions import never_ends
 
 if __name__ == "__main__":
@@ -467,7 +467,7 @@ if __name__ == "__main__":
         script = tmp_path / "unguarded.py"
         script.write_text("""
 from aioqueue import sync
-from aioqueue.inputs.prepare import prepare
+from aioqueue.inputs.prepare.runner import prepare
 from tests.inputs.functions import double
 
 queue = sync.FIFOQueue(16)

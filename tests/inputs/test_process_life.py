@@ -26,9 +26,9 @@ from typing import Any
 import pytest
 
 from aioqueue import WorkerDiedError, sync
-from aioqueue.inputs.channels import Channel, channels
-from aioqueue.inputs.prepare import prepare
-from aioqueue.inputs.starting import StartedProcess
+from aioqueue.inputs.prepare.processes.channels import Channel, channels
+from aioqueue.inputs.prepare.processes.start import StartedProcess
+from aioqueue.inputs.prepare.runner import prepare
 from tests.inputs import functions
 from tests.inputs.preparing import drained, failures_of
 from tests.inputs.processing import (
@@ -79,8 +79,8 @@ def run(text: str, *arguments: object, path: Path) -> tuple[str, str, int]:
 SIGNALLED = """
 import multiprocessing, os, signal, sys, threading
 from aioqueue import sync
-from aioqueue.inputs import processes
-from aioqueue.inputs.prepare import prepare
+from aioqueue.inputs.prepare.processes import parent as processes
+from aioqueue.inputs.prepare.runner import prepare
 from tests.inputs.functions import SpawnedProcess, double, never_ends
 
 def family():
@@ -183,7 +183,7 @@ class TestSignalsToAllProcesses:
 BUSY = """
 import functools, os, signal, sys, time, warnings
 from aioqueue import sync
-from aioqueue.inputs.prepare import prepare
+from aioqueue.inputs.prepare.runner import prepare
 from tests.inputs.functions import never_ends_that_way
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 from aioqueue import AsyncQueue, OutOfRangeError, sync
 
 if TYPE_CHECKING:  # `prepare` itself takes streams for a source
-    from aioqueue.inputs.prepare import AsyncPrepareRunner, PrepareRunner
+    from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner
 
 __all__ = ("AnyQueue", "AnyRunner", "AsyncBatchStream", "BatchStream", "Pipe", "Stream")
 

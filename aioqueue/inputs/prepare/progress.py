@@ -4,47 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
 from typing import Final
 
 from aioqueue.coordination.outcomes import add_note
-from aioqueue.inputs.calls import Item, failure_of
-from aioqueue.inputs.limits import Window
-from aioqueue.inputs.policies import FailurePolicy
-from aioqueue.inputs.quarantine import Quarantine, Quarantined
+from aioqueue.inputs.prepare.call import Item, failure_of
+from aioqueue.inputs.prepare.policy import FailurePolicy
+from aioqueue.inputs.prepare.quarantine import Quarantine, Quarantined
+from aioqueue.inputs.prepare.window import Window
+from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.locks import guarded, let_go
 
-__all__ = ("PrepareStatistics", "Totals")
+__all__ = "Totals"
 
 _log: Final = logging.getLogger("aioqueue")
-
-
-@dataclass(frozen=True)
-class PrepareStatistics:
-    """Counts of a `prepare`.
-
-    Every item that was taken from the source is in just one of ``prepared``, ``left_out``,
-    ``skipped`` and ``in_flight`` (but for one that is just moving from there).
-
-    Attributes:
-        prepared: items whose examples are in the queue.
-        examples: examples that are in the queue; generator functions make several of an item, of
-            which some may be there though the item has failed or a stop came between.
-        left_out: items of which the function made nothing, as ``skip_none`` allows.
-        skipped: items that failed and were given up.
-        retried: how often an item was tried again after a failure.
-        workers_died: processes that died and were replaced.
-        in_flight: items that were taken from the source and have not ended; once a pipeline has
-            been stopped, those that the stop has dropped.
-    """
-
-    prepared: int = 0
-    examples: int = 0
-    left_out: int = 0
-    skipped: int = 0
-    retried: int = 0
-    workers_died: int = 0
-    in_flight: int = 0
 
 
 class Totals:

@@ -13,8 +13,8 @@ from typing import IO, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.checks import checked_count
-from aioqueue.inputs.compression import checked_compression
-from aioqueue.inputs.files import (
+from aioqueue.inputs.readers.compression import checked_compression
+from aioqueue.inputs.readers.files import (
     FilePath,
     StorageOptions,
     is_path,
@@ -22,7 +22,7 @@ from aioqueue.inputs.files import (
     path_name,
     read_up_to,
 )
-from aioqueue.inputs.sources import Entry, Source
+from aioqueue.inputs.sources.base import Entry, Source
 
 __all__ = (
     "Paths",

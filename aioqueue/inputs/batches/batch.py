@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, overload
 
 import aioqueue
 from aioqueue import FIFOQueue, InvalidArgumentError, PaddingFIFOQueue, RandomShuffleQueue, sync
 from aioqueue.checks import checked_count, checked_flag, checked_seconds, counted
-from aioqueue.inputs.collating import Collator
-from aioqueue.inputs.stages import (
+from aioqueue.inputs.batches.collating import Collator
+from aioqueue.inputs.batches.pump import (
     AnyCoordinator,
     Filling,
     checked_coordinator,
@@ -21,23 +20,12 @@ from aioqueue.inputs.stages import (
     pouring,
     start,
 )
-from aioqueue.inputs.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
+from aioqueue.inputs.sources.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
+from aioqueue.inputs.statistics import BatchStatistics
 from aioqueue.locks import guarded
 from aioqueue.philox import Seed
 
-__all__ = ("BatchStatistics", "Batching", "Prefetching", "batch", "shuffle_batch")
-
-
-@dataclass(frozen=True, slots=True)
-class BatchStatistics:
-    """What a stream of batches has done, at one moment."""
-
-    batches: int
-    """Batches taken so far."""
-    examples: int
-    """Examples in them."""
-    waiting: int
-    """Examples that wait, in queues and in batches that are ready."""
+__all__ = ("Batching", "Prefetching", "batch", "shuffle_batch")
 
 
 class Batching:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from aioqueue.coordination.outcomes import add_note, as_failure, told
-from aioqueue.inputs.sources import rng
+from aioqueue.inputs.sources.base import rng
 
 __all__ = ("Call", "Item", "failure_of", "function_name", "is_async", "safe_repr", "takes_rng")
 

@@ -20,15 +20,15 @@ from types import TracebackType
 from typing import IO, Final, Self
 
 from aioqueue import DataLossError
-from aioqueue.inputs.compression import required
-from aioqueue.inputs.files import (
+from aioqueue.inputs.readers.base import Paths, Reader, Run
+from aioqueue.inputs.readers.compression import required
+from aioqueue.inputs.readers.files import (
     FilePath,
     StorageOptions,
     create,
     path_name,
     read_up_to,
 )
-from aioqueue.inputs.readers import Paths, Reader, Run
 
 __all__ = ("TFRecordWriter", "masked_crc32c", "read_record", "read_tfrecords", "write_record")
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import counted
-from aioqueue.inputs.sources import Entry, Source
+from aioqueue.inputs.sources.base import Entry, Source
 from aioqueue.philox import PhiloxWords
 
 __all__ = ("Mixture", "mix")

@@ -18,9 +18,9 @@ import anyio
 
 from aioqueue import CancelledError, sync
 from aioqueue.coordination.outcomes import Meaning, is_cancellation, meaning_of, running_task
-from aioqueue.inputs.calls import Call, Item
-from aioqueue.inputs.feeds import closed, failure_of_clean_up, next_of
-from aioqueue.inputs.working import EnqueueOp, Prepared, Workers
+from aioqueue.inputs.prepare.call import Call, Item
+from aioqueue.inputs.prepare.feed import closed, failure_of_clean_up, next_of
+from aioqueue.inputs.prepare.job import EnqueueOp, Prepared, Workers
 from aioqueue.locks import guarded
 
 __all__ = ("EnqueueOp", "Prepared", "TaskWorkers", "ThreadWorkers", "Workers")

@@ -14,14 +14,14 @@ from typing import IO, Any, Final, TypeAlias
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.coordination.outcomes import add_note
-from aioqueue.inputs.compression import (
+from aioqueue.inputs.readers.compression import (
     checked_compression,
     compressed,
     decompressed,
     is_damage,
     required,
 )
-from aioqueue.inputs.sources import Sequential, Shard, items
+from aioqueue.inputs.sources.base import Sequential, Shard, items
 
 __all__ = (
     "FilePath",

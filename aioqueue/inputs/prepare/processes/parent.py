@@ -28,10 +28,12 @@ from typing import Any, Final
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.coordination.outcomes import add_note, said
-from aioqueue.inputs.calls import Call, Item, function_name
-from aioqueue.inputs.channels import channels
-from aioqueue.inputs.shared_memory import Arena, unpack
-from aioqueue.inputs.starting import (
+from aioqueue.inputs.prepare.call import Call, Item, function_name
+from aioqueue.inputs.prepare.job import NothingMore, Prepared
+from aioqueue.inputs.prepare.processes.arena import Arena, unpack
+from aioqueue.inputs.prepare.processes.channels import channels
+from aioqueue.inputs.prepare.processes.child import Outcome, Report, Sent, failure_of_message, work
+from aioqueue.inputs.prepare.processes.start import (
     CannotStartError,
     StartedProcess,
     imports_main,
@@ -40,9 +42,7 @@ from aioqueue.inputs.starting import (
     no_more,
     one_at_a_time,
 )
-from aioqueue.inputs.worker_process import Outcome, Report, Sent, failure_of_message, work
-from aioqueue.inputs.workers import EnqueueOp, ThreadWorkers
-from aioqueue.inputs.working import NothingMore, Prepared
+from aioqueue.inputs.prepare.workers import EnqueueOp, ThreadWorkers
 
 __all__ = ("ProcessWorkers",)
 

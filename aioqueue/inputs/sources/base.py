@@ -18,8 +18,8 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_flag, is_int
-from aioqueue.inputs.reading import ReadAhead
-from aioqueue.inputs.shuffling import indices
+from aioqueue.inputs.sources.read_ahead import ReadAhead
+from aioqueue.inputs.sources.shuffling import indices
 
 __all__ = (
     "Entry",

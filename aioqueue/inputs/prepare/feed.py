@@ -29,9 +29,9 @@ from aioqueue.coordination.outcomes import (
     running_task,
     told,
 )
-from aioqueue.inputs.calls import Item
-from aioqueue.inputs.sources import Source
-from aioqueue.inputs.streams import AsyncBatchStream, BatchStream
+from aioqueue.inputs.prepare.call import Item
+from aioqueue.inputs.sources.base import Source
+from aioqueue.inputs.sources.streams import AsyncBatchStream, BatchStream
 
 __all__ = (
     "Crossing",

@@ -9,16 +9,17 @@ from typing import Any, Final, Literal, overload
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.checks import checked_count, checked_flag
-from aioqueue.inputs.calls import Call, function_name, is_async
-from aioqueue.inputs.feeds import Feed
-from aioqueue.inputs.interpreters import InterpreterWorkers
-from aioqueue.inputs.limits import Window
-from aioqueue.inputs.policies import FailurePolicy, OnError
-from aioqueue.inputs.processes import ProcessWorkers
-from aioqueue.inputs.quarantine import Quarantined, QuarantineFile, QuarantineList
-from aioqueue.inputs.sources import Source, resolved_seed
-from aioqueue.inputs.totals import PrepareStatistics, Totals
-from aioqueue.inputs.workers import TaskWorkers, ThreadWorkers, Workers
+from aioqueue.inputs.prepare.call import Call, function_name, is_async
+from aioqueue.inputs.prepare.feed import Feed
+from aioqueue.inputs.prepare.interpreters import InterpreterWorkers
+from aioqueue.inputs.prepare.policy import FailurePolicy, OnError
+from aioqueue.inputs.prepare.processes.parent import ProcessWorkers
+from aioqueue.inputs.prepare.progress import Totals
+from aioqueue.inputs.prepare.quarantine import Quarantined, QuarantineFile, QuarantineList
+from aioqueue.inputs.prepare.window import Window
+from aioqueue.inputs.prepare.workers import TaskWorkers, ThreadWorkers, Workers
+from aioqueue.inputs.sources.base import Source, resolved_seed
+from aioqueue.inputs.statistics import PrepareStatistics
 
 __all__ = ("AsyncPrepareRunner", "PrepareRunner", "Where", "prepare")
 

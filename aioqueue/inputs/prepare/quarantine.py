@@ -28,8 +28,8 @@ from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.checks import counted
-from aioqueue.inputs.calls import Item, safe_repr
-from aioqueue.inputs.sources import Entry, Source
+from aioqueue.inputs.prepare.call import Item, safe_repr
+from aioqueue.inputs.sources.base import Entry, Source
 
 __all__ = (
     "Quarantine",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, get_args, overload
 
 import numpy as np
@@ -21,31 +20,19 @@ from aioqueue import (
     sync,
 )
 from aioqueue.checks import checked_count, checked_flag
-from aioqueue.inputs.stages import (
+from aioqueue.inputs.batches.pump import (
     AnyCoordinator,
     Delivery,
     checked_coordinator,
     pouring,
     start,
 )
-from aioqueue.inputs.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
+from aioqueue.inputs.sources.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
+from aioqueue.inputs.statistics import ConsumerStatistics
 
-__all__ = ("Consumer", "ConsumerStatistics", "Fan", "broadcast")
+__all__ = ("Consumer", "Fan", "broadcast")
 
 Policy = Literal["slowest", "drop_oldest", "sample"]
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerStatistics:
-    """What one consumer of a broadcast has got, at one moment. Every batch that has come is taken,
-    dropped or waiting."""
-
-    taken: int
-    """Batches taken out."""
-    dropped: int
-    """Batches that it never gets: pushed out by newer ones, or not let in."""
-    waiting: int
-    """Batches that wait for it."""
 
 
 class Consumer:

@@ -20,8 +20,8 @@ import numpy as np
 import aioqueue
 from aioqueue import FIFOQueue, InvalidArgumentError, QueueClosedError, sync
 from aioqueue.checks import checked_count, checked_flag, counted, is_int
-from aioqueue.inputs.collating import Collator, components_of
-from aioqueue.inputs.stages import (
+from aioqueue.inputs.batches.collating import Collator, components_of
+from aioqueue.inputs.batches.pump import (
     AnyCoordinator,
     Delivery,
     checked_coordinator,
@@ -30,9 +30,10 @@ from aioqueue.inputs.stages import (
     pouring,
     start,
 )
-from aioqueue.inputs.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
+from aioqueue.inputs.sources.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
+from aioqueue.inputs.statistics import BucketStatistics
 
-__all__ = ("BucketStatistics", "Bucketing", "Limit", "bucket_by_sequence_length")
+__all__ = ("Bucketing", "Limit", "bucket_by_sequence_length")
 
 TooLong = Literal["fail", "skip"]
 
@@ -40,39 +41,6 @@ _EXAMPLES_AHEAD: Final = 64
 """How many prepared examples may wait to be sorted."""
 
 _log = logging.getLogger("aioqueue")
-
-
-@dataclass(frozen=True, slots=True)
-class BucketStatistics:
-    """What bucketing has done, at one moment. Lengths are in elements along axis 0."""
-
-    examples: int
-    """Examples that have come, without those skipped."""
-    skipped: int
-    """Examples left out because they were too long."""
-    batches: int
-    """Batches made, of which some may still wait to be taken."""
-    waiting: tuple[int, ...]
-    """Examples that wait in each bucket."""
-    elements: int
-    """The length of all examples in the batches made."""
-    padding: int
-    """What those batches hold besides."""
-    plain_elements: int
-    """The length of all examples, in batches or still in buckets."""
-    plain_padding: int
-    """What batches of all examples, as large but in the order in which they came, would hold
-    besides."""
-
-    @property
-    def padding_share(self) -> float:
-        """Which share of the batches made is padding, from 0 to 1."""
-        return _share(self.padding, self.elements)
-
-    @property
-    def plain_padding_share(self) -> float:
-        """Which share it would be without bucketing."""
-        return _share(self.plain_padding, self.plain_elements)
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,7 +438,3 @@ def _first_dimension(example: Any) -> int:
     raise InvalidArgumentError(
         f"example: got {example!r}, without a sequence; expected one, or length="
     )
-
-
-def _share(padding: int, elements: int) -> float:
-    return padding / (padding + elements) if padding else 0.0

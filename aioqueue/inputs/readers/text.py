@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.checks import checked_count, counted, is_int
-from aioqueue.inputs.files import StorageOptions
-from aioqueue.inputs.readers import Paths, Reader, Run
+from aioqueue.inputs.readers.base import Paths, Reader, Run
+from aioqueue.inputs.readers.files import StorageOptions
 
 __all__ = ("read_csv", "read_lines")
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.calls import Call, Item, function_name, takes_rng
-from aioqueue.inputs.workers import ThreadWorkers
+from aioqueue.inputs.prepare.call import Call, Item, function_name, takes_rng
+from aioqueue.inputs.prepare.workers import ThreadWorkers
 
 __all__ = ("InterpreterWorkers",)
 

@@ -14,9 +14,9 @@ from typing import Any, Final, Protocol, TypeGuard
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
 from aioqueue.coordination.outcomes import Meaning, as_failure, cause_of, meaning_of, told
-from aioqueue.inputs.feeds import aclose, close, failure_of_clean_up, next_of
-from aioqueue.inputs.prepare import prepare
-from aioqueue.inputs.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
+from aioqueue.inputs.prepare.feed import aclose, close, failure_of_clean_up, next_of
+from aioqueue.inputs.prepare.runner import prepare
+from aioqueue.inputs.sources.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
 
 __all__ = (
     "AnyCoordinator",

@@ -1,0 +1,5 @@
+"""Examples put together: batches, shuffled, bucketed and shared."""
+
+from __future__ import annotations
+
+__all__: tuple[str, ...] = ()

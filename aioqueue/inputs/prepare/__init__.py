@@ -1,0 +1,5 @@
+"""Calling a function for every item of a source, on workers."""
+
+from __future__ import annotations
+
+__all__: tuple[str, ...] = ()
