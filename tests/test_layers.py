@@ -140,7 +140,7 @@ def _reached(module: str, needs: Mapping[str, set[str]]) -> set[str]:
     return found
 
 
-WITHOUT_CIRCLES = ("compat",)
+WITHOUT_CIRCLES = ("compat", "inputs", "storage", "waiting")
 
 
 @pytest.mark.parametrize("name", WITHOUT_CIRCLES)
@@ -148,7 +148,7 @@ def test_no_circle_of_files(name: str) -> None:
     assert not circles(module for module in MODULES if part(module) == name)
 
 
-@pytest.mark.parametrize("name", WITHOUT_CIRCLES)
+@pytest.mark.parametrize("name", ["compat"])
 def test_modules_of_ours_are_imported_by_statements(name: str) -> None:
     """What `import_module` imports is read nowhere else, so it is somebody else's, by its name."""
     for module in (one for one in MODULES if part(one) == name):
@@ -162,6 +162,28 @@ def test_modules_of_ours_are_imported_by_statements(name: str) -> None:
 def _called(node: ast.Call) -> str:
     function = node.func
     return str(getattr(function, "attr", None) or getattr(function, "id", ""))
+
+
+INPUTS = "aioqueue.inputs"
+INPUT_LAYERS = (("statistics",), ("sources",), ("readers",), ("prepare",), ("batches",), ("",))
+"""The rooms of the input pipeline: what comes in, files, what is made of it, what leaves."""
+
+INPUT_MODULES = [name for name in MODULES if f"{name}.".startswith(f"{INPUTS}.")]
+
+
+def input_layer_of(module: str) -> int:
+    room = module.removeprefix(INPUTS).lstrip(".").split(".")[0]
+    for height, rooms in enumerate(INPUT_LAYERS):
+        if room in rooms:
+            return height
+    pytest.fail(f"{module} has no place among the rooms of the inputs: give it one")
+
+
+@pytest.mark.parametrize("module", INPUT_MODULES)
+def test_imports_point_one_way_among_the_inputs(module: str) -> None:
+    for imported in imports(MODULES[module]):
+        if imported in INPUT_MODULES:
+            assert input_layer_of(imported) <= input_layer_of(module), f"imports {imported}"
 
 
 COMPAT = "aioqueue.compat.v1"

@@ -10,23 +10,30 @@ kept alive by that: a run that is dropped before it has ended is not waited for.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakSet
 
 from aioqueue.locks import holding
 from aioqueue.queues import QueueFace
 
-if TYPE_CHECKING:
-    from aioqueue.coordination.runs import Run
+__all__ = ("Filler", "begin_to_fill", "end_to_fill", "is_closed_now")
 
-__all__ = ("begin_to_fill", "end_to_fill", "is_closed_now")
+
+class Filler(Protocol):
+    """A run, as far as the queue concerns it that it fills."""
+
+    legacy: list[Any]
+    """Runs that filled the same queue, have ended, and left their part of its closing."""
+
+
+FillerT = TypeVar("FillerT", bound=Filler)
 
 _lock: Final = threading.RLock()  # guards all below, and what runs leave to each other
-_runs: Final[WeakKeyDictionary[object, WeakSet[Run]]] = WeakKeyDictionary()
+_runs: Final[WeakKeyDictionary[object, WeakSet[Filler]]] = WeakKeyDictionary()
 _closing: Final[WeakSet[object]] = WeakSet()  # those that the last of their runs is closing
 
 
-def begin_to_fill(queue: QueueFace, run: Run) -> bool:
+def begin_to_fill(queue: QueueFace, run: Filler) -> bool:
     """Note that a run is going to fill a queue: until it has ended, no other one closes it.
 
     Returns:
@@ -35,12 +42,12 @@ def begin_to_fill(queue: QueueFace, run: Run) -> bool:
     return not holding(_lock, _begin, queue._core, run) and not queue.is_closed()
 
 
-def end_to_fill(queue: QueueFace, run: Run) -> Run | None:
+def end_to_fill(queue: QueueFace, run: FillerT) -> FillerT | None:
     """Note that a run has ended; returns one that goes on, and has taken on its legacy.
 
     If there is none, the run has to close the queue, and to say so afterwards (`is_closed_now`).
     """
-    return holding(_lock, _end, queue._core, run)
+    return cast(FillerT | None, holding(_lock, _end, queue._core, run))
 
 
 def is_closed_now(queue: QueueFace) -> None:
@@ -48,7 +55,7 @@ def is_closed_now(queue: QueueFace) -> None:
     holding(_lock, _closing.discard, queue._core)
 
 
-def _begin(queue: object, run: Run) -> bool:
+def _begin(queue: object, run: Filler) -> bool:
     """Returns whether it comes too late."""
     if queue not in _runs:
         _runs[queue] = WeakSet()
@@ -56,7 +63,7 @@ def _begin(queue: object, run: Run) -> bool:
     return queue in _closing
 
 
-def _end(queue: object, run: Run) -> Run | None:
+def _end(queue: object, run: Filler) -> Filler | None:
     runs = _runs.get(queue, WeakSet())
     runs.discard(run)
     heir = next(iter(runs), None)

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.readers.text import read_lines
-from aioqueue.inputs.sources.base import Entry, Source, items, numbers
+from aioqueue.inputs.sources.base import Entry, Source
 from aioqueue.inputs.sources.mixing import mix
+from aioqueue.inputs.sources.sequences import items, numbers
 from tests.worlds import TaskWorld, spin_until
 
 properties = settings(derandomize=True, deadline=None, max_examples=50)

@@ -21,7 +21,8 @@ import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.inputs.prepare.policy import Retry
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
-from aioqueue.inputs.sources.base import items, numbers, rng
+from aioqueue.inputs.sources.base import rng
+from aioqueue.inputs.sources.sequences import items, numbers
 from tests.inputs.functions import double, negative_too, noise
 from tests.inputs.preparing import Runner, drained, failures_of, in_loop, prepared
 from tests.worlds import (

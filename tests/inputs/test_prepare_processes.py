@@ -25,7 +25,7 @@ from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs.prepare.policy import Retry
 from aioqueue.inputs.prepare.processes.start import StartedProcess
 from aioqueue.inputs.prepare.runner import PrepareRunner, prepare
-from aioqueue.inputs.sources.base import items
+from aioqueue.inputs.sources.sequences import items
 from tests.inputs import functions
 from tests.inputs.preparing import drained, failures_of, prepared
 from tests.inputs.processing import (

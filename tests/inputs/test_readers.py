@@ -20,7 +20,7 @@ from aioqueue import DataLossError, InvalidArgumentError, sync
 from aioqueue.inputs.readers.base import Reader, Run, read_records, read_whole_files
 from aioqueue.inputs.readers.files import files
 from aioqueue.inputs.readers.text import read_lines
-from aioqueue.inputs.sources.base import items
+from aioqueue.inputs.sources.sequences import items
 from tests.worlds import TaskWorld, spin_until
 
 properties = settings(derandomize=True, deadline=None, max_examples=60)

@@ -20,7 +20,7 @@ from aioqueue.inputs.batches.pump import (
     pouring,
     start,
 )
-from aioqueue.inputs.sources.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
+from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStream, Preparing
 from aioqueue.inputs.statistics import BatchStatistics
 from aioqueue.locks import guarded
 from aioqueue.philox import Seed
@@ -49,7 +49,7 @@ class Batching:
         whole: bool,
         max_wait: float | None,
         owns: bool,
-        runner: AnyRunner | None = None,
+        runner: Preparing | None = None,
         pad: bool = False,
     ) -> None:
         self.queue = queue

@@ -27,7 +27,7 @@ from aioqueue.inputs.batches.pump import (
     pouring,
     start,
 )
-from aioqueue.inputs.sources.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
+from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStream, Preparing
 from aioqueue.inputs.statistics import ConsumerStatistics
 
 __all__ = ("Consumer", "Fan", "broadcast")
@@ -47,7 +47,7 @@ class Consumer:
     size: int | None = None
     whole = False
     max_wait: float | None = None
-    runner: AnyRunner | None = None
+    runner: Preparing | None = None
     examples: AnyQueue | None = None
 
     def __init__(self, queue: FIFOQueue, policy: Policy, *, copy: bool) -> None:

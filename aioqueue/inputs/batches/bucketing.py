@@ -30,7 +30,7 @@ from aioqueue.inputs.batches.pump import (
     pouring,
     start,
 )
-from aioqueue.inputs.sources.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
+from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStream, Preparing
 from aioqueue.inputs.statistics import BucketStatistics
 
 __all__ = ("Bucketing", "Limit", "bucket_by_sequence_length")
@@ -132,7 +132,7 @@ class Bucketing:
         self,
         queue: FIFOQueue,
         examples: FIFOQueue | None,
-        runner: AnyRunner | None,
+        runner: Preparing | None,
         limit: Limit,
         *,
         length: Callable[[Any], int] | None,

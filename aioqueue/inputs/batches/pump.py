@@ -16,7 +16,7 @@ from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClo
 from aioqueue.coordination.outcomes import Meaning, as_failure, cause_of, meaning_of, told
 from aioqueue.inputs.prepare.feed import aclose, close, failure_of_clean_up, next_of
 from aioqueue.inputs.prepare.runner import prepare
-from aioqueue.inputs.sources.streams import AnyQueue, AnyRunner, AsyncBatchStream, BatchStream
+from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStream, Preparing
 
 __all__ = (
     "AnyCoordinator",
@@ -85,7 +85,7 @@ def fill(
     coord: AnyCoordinator,
     function: Callable[..., Any] | None,
     options: dict[str, Any],
-) -> AnyRunner | None:
+) -> Preparing | None:
     """Start the workers that put the examples of a source into a queue.
 
     Args:

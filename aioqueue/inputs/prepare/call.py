@@ -1,39 +1,22 @@
-"""One item of a source, and how the function that prepares it is called."""
+"""How the function is called that prepares an item."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import reprlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from aioqueue.coordination.outcomes import add_note, as_failure, told
 from aioqueue.inputs.sources.base import rng
+from aioqueue.inputs.sources.item import Item
 
-__all__ = ("Call", "Item", "failure_of", "function_name", "is_async", "safe_repr", "takes_rng")
+__all__ = ("Call", "failure_of", "function_name", "is_async", "takes_rng")
 
 _PLAIN: Final = frozenset({tuple, list, dict, np.ndarray, int, float, str, bytes})
 """What needs no second look: a look at an object's interfaces costs more than all of its way."""
-_repr = reprlib.Repr()
-_repr.maxstring = _repr.maxother = 120
-
-
-class Item(NamedTuple):
-    """One item of a source."""
-
-    number: int
-    """Its place among all that were taken, from 0."""
-    value: Any
-    epoch: int
-    index: int  # type: ignore[assignment]  # hides tuple.index
-
-    def describe(self) -> str:
-        """Its value, bounded, and where it comes from."""
-        text = safe_repr(self.value, _repr.repr)
-        return f"item {text} (epoch {self.epoch}, index {self.index})"
 
 
 class Call:
@@ -110,14 +93,6 @@ class Call:
                 " skip_none=True to leave such items out"
             )
         return ()
-
-
-def safe_repr(value: Any, describe: Callable[[Any], str] = repr) -> str:
-    """What a value says of itself, whatever its class makes of that."""
-    try:
-        return describe(value)
-    except Exception as error:
-        return f"<{type(value).__name__} whose {describe.__name__} raises {type(error).__name__}>"
 
 
 def is_async(function: Any) -> bool:

@@ -29,8 +29,8 @@ from aioqueue.coordination.outcomes import (
     running_task,
     told,
 )
-from aioqueue.inputs.prepare.call import Item
 from aioqueue.inputs.sources.base import Source
+from aioqueue.inputs.sources.item import Item
 from aioqueue.inputs.sources.streams import AsyncBatchStream, BatchStream
 
 __all__ = (

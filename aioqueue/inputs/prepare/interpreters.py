@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.prepare.call import Call, Item, function_name, takes_rng
-from aioqueue.inputs.prepare.workers import ThreadWorkers
+from aioqueue.inputs.prepare.call import Call, function_name, takes_rng
+from aioqueue.inputs.prepare.threads import ThreadWorkers
+from aioqueue.inputs.sources.item import Item
 
 __all__ = ("InterpreterWorkers",)
 

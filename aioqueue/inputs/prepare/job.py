@@ -23,11 +23,11 @@ from aioqueue.coordination.outcomes import (
     takes_all,
     told,
 )
-from aioqueue.inputs.prepare.call import Item
 from aioqueue.inputs.prepare.feed import Feed, worst_of
 from aioqueue.inputs.prepare.ordering import Reordering
 from aioqueue.inputs.prepare.progress import Totals
 from aioqueue.inputs.prepare.window import Window, size_of
+from aioqueue.inputs.sources.item import Item
 from aioqueue.locks import guarded, let_go
 
 __all__ = ("EnqueueOp", "NothingMore", "Prepared", "Workers")

@@ -7,14 +7,16 @@ import threading
 from typing import Final
 
 from aioqueue.coordination.outcomes import add_note
-from aioqueue.inputs.prepare.call import Item, failure_of
+from aioqueue.inputs.prepare.call import failure_of
 from aioqueue.inputs.prepare.policy import FailurePolicy
-from aioqueue.inputs.prepare.quarantine import Quarantine, Quarantined
+from aioqueue.inputs.prepare.quarantine import Quarantine
 from aioqueue.inputs.prepare.window import Window
+from aioqueue.inputs.sources.item import Item
+from aioqueue.inputs.sources.quarantined import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.locks import guarded, let_go
 
-__all__ = "Totals"
+__all__ = ("Totals",)
 
 _log: Final = logging.getLogger("aioqueue")
 

@@ -12,13 +12,16 @@ from aioqueue.checks import checked_count, checked_flag
 from aioqueue.inputs.prepare.call import Call, function_name, is_async
 from aioqueue.inputs.prepare.feed import Feed
 from aioqueue.inputs.prepare.interpreters import InterpreterWorkers
+from aioqueue.inputs.prepare.job import Workers
 from aioqueue.inputs.prepare.policy import FailurePolicy, OnError
 from aioqueue.inputs.prepare.processes.parent import ProcessWorkers
 from aioqueue.inputs.prepare.progress import Totals
-from aioqueue.inputs.prepare.quarantine import Quarantined, QuarantineFile, QuarantineList
+from aioqueue.inputs.prepare.quarantine import QuarantineFile, QuarantineList
+from aioqueue.inputs.prepare.tasks import TaskWorkers
+from aioqueue.inputs.prepare.threads import ThreadWorkers
 from aioqueue.inputs.prepare.window import Window
-from aioqueue.inputs.prepare.workers import TaskWorkers, ThreadWorkers, Workers
 from aioqueue.inputs.sources.base import Source, resolved_seed
+from aioqueue.inputs.sources.quarantined import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 
 __all__ = ("AsyncPrepareRunner", "PrepareRunner", "Where", "prepare")

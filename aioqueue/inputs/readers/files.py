@@ -21,7 +21,8 @@ from aioqueue.inputs.readers.compression import (
     is_damage,
     required,
 )
-from aioqueue.inputs.sources.base import Sequential, Shard, items
+from aioqueue.inputs.sources.base import Shard
+from aioqueue.inputs.sources.sequences import Sequential, items
 
 __all__ = (
     "FilePath",

@@ -7,19 +7,31 @@ thread may take what a coroutine leaves.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from aioqueue import AsyncQueue, OutOfRangeError, sync
+from aioqueue.inputs.sources.quarantined import Quarantined
+from aioqueue.inputs.statistics import PrepareStatistics
 
-if TYPE_CHECKING:  # `prepare` itself takes streams for a source
-    from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner
-
-__all__ = ("AnyQueue", "AnyRunner", "AsyncBatchStream", "BatchStream", "Pipe", "Stream")
+__all__ = ("AnyQueue", "AsyncBatchStream", "BatchStream", "Pipe", "Preparing", "Stream")
 
 AnyQueue = AsyncQueue | sync.BlockingQueue
-AnyRunner: TypeAlias = "AsyncPrepareRunner | PrepareRunner"
-
 StatisticsT = TypeVar("StatisticsT", covariant=True)
+
+
+class Preparing(Protocol):
+    """What is told of the workers that make a stream's examples, by whatever runs them."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def quarantine(self) -> list[Quarantined]:
+        """The items that were skipped."""
+
+    def statistics(self) -> PrepareStatistics:
+        """What has become of the items so far."""
 
 
 class Pipe(Protocol[StatisticsT]):
@@ -31,7 +43,7 @@ class Pipe(Protocol[StatisticsT]):
     examples: AnyQueue | None
     """Where single examples wait for their batch, if they do so in a queue."""
 
-    runner: AnyRunner | None
+    runner: Preparing | None
     """What prepares the examples, if they are prepared."""
 
     size: int | None
@@ -78,7 +90,7 @@ class Stream(Generic[StatisticsT]):
         return self._pipe.examples
 
     @property
-    def runner(self) -> AnyRunner | None:
+    def runner(self) -> Preparing | None:
         """The runner whose workers call the ``function``, with its statistics and its quarantine;
         ``None`` if there is no function."""
         return self._pipe.runner

@@ -18,9 +18,10 @@ from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 from aioqueue.coordination.outcomes import add_note, set_cause, told
-from aioqueue.inputs.prepare.call import Call, Item
+from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.prepare.processes.arena import NONE, Allocator, Arena, Block, pack
 from aioqueue.inputs.prepare.processes.channels import Channel
+from aioqueue.inputs.sources.item import Item
 
 __all__ = ("Outcome", "RemoteTraceback", "Report", "Sent", "failure_of_message", "work")
 

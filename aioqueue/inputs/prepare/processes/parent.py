@@ -28,8 +28,8 @@ from typing import Any, Final
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.coordination.outcomes import add_note, said
-from aioqueue.inputs.prepare.call import Call, Item, function_name
-from aioqueue.inputs.prepare.job import NothingMore, Prepared
+from aioqueue.inputs.prepare.call import Call, function_name
+from aioqueue.inputs.prepare.job import EnqueueOp, NothingMore, Prepared
 from aioqueue.inputs.prepare.processes.arena import Arena, unpack
 from aioqueue.inputs.prepare.processes.channels import channels
 from aioqueue.inputs.prepare.processes.child import Outcome, Report, Sent, failure_of_message, work
@@ -42,7 +42,8 @@ from aioqueue.inputs.prepare.processes.start import (
     no_more,
     one_at_a_time,
 )
-from aioqueue.inputs.prepare.workers import EnqueueOp, ThreadWorkers
+from aioqueue.inputs.prepare.threads import ThreadWorkers
+from aioqueue.inputs.sources.item import Item
 
 __all__ = ("ProcessWorkers",)
 

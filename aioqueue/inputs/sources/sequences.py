@@ -1,0 +1,286 @@
+"""Sources of what is at hand: items, numbers, rows of arrays; shuffled and sharded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import count
+from typing import Any, TypeVar
+
+import numpy as np
+
+from aioqueue import InvalidArgumentError
+from aioqueue.checks import checked_flag, is_int
+from aioqueue.inputs.sources.base import Entry, Shard, Source
+from aioqueue.inputs.sources.shuffling import indices
+
+__all__ = ("Sequential", "arrays", "items", "numbers")
+
+T = TypeVar("T")
+
+
+class Sequential(Source[T]):
+    """A source over a sequence. See `items`, which makes it."""
+
+    def __init__(
+        self,
+        sequence: Sequence[T],
+        name: str,
+        *,
+        epochs: int | None,
+        shuffle: bool,
+        seed: int | None,
+        shard: Shard | None,
+        drop_remainder: bool,
+    ) -> None:
+        if epochs is not None and (not is_int(epochs) or epochs < 0):
+            raise InvalidArgumentError(
+                f"epochs: got {epochs!r}; expected an int >= 0, or None to go on for ever"
+            )
+        checked_flag(shuffle, "shuffle")
+        checked_flag(drop_remainder, "drop_remainder")
+        if shard is not None and shuffle and seed is None:
+            raise InvalidArgumentError(
+                "seed: got None; expected an int, the same for every shard: shards of different"
+                " orders would overlap"
+            )
+        super().__init__(name, seed)
+        self._sequence = sequence
+        self._epochs = None if epochs is None else int(epochs)
+        self._shuffle = shuffle
+        self._shard = (0, 1) if shard is None else _checked_shard(shard)
+        self._drop_remainder = drop_remainder
+
+    def __repr__(self) -> str:
+        index, count = self._shard
+        parts = [
+            f"{self.name} of {len(self._sequence)}",
+            "for ever" if self._epochs is None else f"epochs={self._epochs}",
+            *(["shuffled"] if self._shuffle else []),
+            f"seed={self.seed}",
+            *([f"shard {index} of {count}"] if count > 1 else []),
+        ]
+        return f"<aioqueue.inputs.{', '.join(parts)}>"
+
+    @property
+    def epochs(self) -> int | None:
+        """How often it goes through the sequence; ``None`` if for ever."""
+        return self._epochs
+
+    def __len__(self) -> int:
+        """How many items one run has, in all its epochs.
+
+        Raises:
+            TypeError: it goes on for ever.
+        """
+        if self._epochs is None:
+            raise TypeError(f"{self!r} has no length: it has no end (epochs=None)")
+        return self._epochs * self._items_per_epoch()
+
+    def entries(self) -> Iterator[Entry[T]]:
+        sequence = self._sequence
+        seed = self.seed if self._shuffle else None
+        for epoch in count() if self._epochs is None else range(self._epochs):
+            left = self._items_per_epoch()
+            if not left:
+                return  # rather than spin for ever
+            for index in indices(len(sequence), seed, epoch, self._shard):
+                yield Entry(sequence[index], epoch, index)
+                left -= 1
+                if not left:
+                    break
+
+    def _items_per_epoch(self) -> int:
+        index, shards = self._shard
+        n = len(self._sequence)
+        return n // shards if self._drop_remainder else len(range(index, n, shards))
+
+
+def items(
+    sequence: Sequence[T],
+    epochs: int | None = None,
+    shuffle: bool = False,
+    seed: int | None = None,
+    shard: Shard | None = None,
+    *,
+    drop_remainder: bool = False,
+    name: str = "items",
+) -> Sequential[T]:
+    """The items of a sequence, epoch after epoch.
+
+    With ``shuffle``, every epoch has an order of its own, made from (seed, epoch) and the length:
+    the same on every platform. Up to 4,194,304 items any order is possible, and it is the one in
+    which TensorFlow 1's input producers with this seed went; of longer sequences no table is made,
+    so ``numbers(10**12, shuffle=True)`` costs no memory.
+
+    Shards cut one common order: shard i of n has its places i, i + n, i + 2n and so on. So they do
+    not overlap, together they are the whole, and step k of all shards has the items that step k of
+    one larger batch would have had. Their lengths differ by at most one.
+
+    Args:
+        sequence: a list, a tuple, a range, an array (whose rows are the items), or anything else
+            with ``len`` and ``[index]``. It is not copied: its length is read at each epoch.
+        epochs: how often to go through it; ``None`` goes on for ever, as TensorFlow's producers
+            did. An empty sequence ends at once.
+        shuffle: whether to shuffle each epoch.
+        seed: for the order, and for the generators of the items; ``None`` takes fresh entropy,
+            once. All shards must be given the same one.
+        shard: (index, count): give out only every count-th item, from that index on.
+        drop_remainder: leave out the last ``len(sequence) % count`` items of each epoch's order, so
+            that all shards have the same number of steps. Shuffled, they are others every time.
+        name: what messages and worker names call the source.
+
+    Returns:
+        A source; ``len`` of it is known if it ends.
+
+    Raises:
+        InvalidArgumentError: an argument is wrong.
+    """
+    if isinstance(sequence, Mapping | Set | str | bytes) or not (
+        hasattr(sequence, "__len__") and hasattr(sequence, "__getitem__")
+    ):
+        what = "something with len() and [index], like a list: list(...) makes one of any iterable"
+        if isinstance(sequence, str | bytes):
+            what = "a sequence of items, which a string is not meant to be: [string], if it is"
+        raise InvalidArgumentError(f"sequence: got {_shortened(sequence)}; expected {what}")
+    return Sequential(
+        sequence,
+        name,
+        epochs=epochs,
+        shuffle=shuffle,
+        seed=seed,
+        shard=shard,
+        drop_remainder=drop_remainder,
+    )
+
+
+def numbers(
+    limit: int,
+    epochs: int | None = None,
+    shuffle: bool = False,
+    seed: int | None = None,
+    shard: Shard | None = None,
+    *,
+    drop_remainder: bool = False,
+    name: str = "numbers",
+) -> Sequential[int]:
+    """The ints from 0 to ``limit - 1``, epoch after epoch. No list of them is ever made.
+
+    Args:
+        limit: how many, ``0 <= limit < 2**63``.
+        epochs: as for `items`; so are the rest.
+        shuffle: whether to shuffle each epoch.
+        seed: for the order and the generators of the items.
+        shard: (index, count) of the part to give out.
+        drop_remainder: leave out what would make shards differ in length.
+        name: what messages and worker names call the source.
+
+    Returns:
+        A source of ints.
+
+    Raises:
+        InvalidArgumentError: an argument is wrong.
+    """
+    if not is_int(limit) or not 0 <= limit < 2**63:
+        raise InvalidArgumentError(f"limit: got {limit!r}; expected an int >= 0 and < 2**63")
+    return items(
+        range(limit), epochs, shuffle, seed, shard, drop_remainder=drop_remainder, name=name
+    )
+
+
+def arrays(
+    tensors: Any,
+    epochs: int | None = None,
+    shuffle: bool = False,
+    seed: int | None = None,
+    shard: Shard | None = None,
+    *,
+    drop_remainder: bool = False,
+    name: str = "arrays",
+) -> Sequential[Any]:
+    """The rows of arrays, epoch after epoch.
+
+    A row is a *view*, and read-only: it takes no memory, and no preparation can spoil the data for
+    the next epoch. Rows of a one-dimensional array are NumPy scalars.
+
+    Args:
+        tensors: one array, whose rows are the items; a tuple or list of arrays of one length, for
+            tuples of rows; or a dict of them, for dicts of rows. What is no array is made one.
+        epochs: as for `items`; so are the rest.
+        shuffle: whether to shuffle each epoch.
+        seed: for the order and the generators of the items.
+        shard: (index, count) of the part to give out.
+        drop_remainder: leave out what would make shards differ in length.
+        name: what messages and worker names call the source.
+
+    Returns:
+        A source of rows.
+
+    Raises:
+        InvalidArgumentError: the arrays differ in length, or have none; or another argument is
+            wrong.
+    """
+    rows: Any
+    if isinstance(tensors, Mapping):
+        rows = _Rows([_read_only(array, key) for key, array in tensors.items()], list(tensors))
+    elif isinstance(tensors, tuple | list):
+        rows = _Rows([_read_only(array, number) for number, array in enumerate(tensors)])
+    else:
+        rows = _read_only(tensors, None)
+    return items(rows, epochs, shuffle, seed, shard, drop_remainder=drop_remainder, name=name)
+
+
+class _Rows(Sequence[Any]):
+    """Arrays of one length, as the sequence of their rows."""
+
+    def __init__(self, columns: list[Any], names: list[Any] | None = None) -> None:
+        lengths = {
+            label: len(column)
+            for label, column in zip(names or range(len(columns)), columns, strict=True)
+        }
+        if len(set(lengths.values())) != 1:
+            raise InvalidArgumentError(
+                f"tensors: got arrays of lengths {lengths}; expected one or more, of one length"
+            )
+        self._columns = columns
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def __getitem__(self, index: Any) -> Any:
+        row = tuple([column[index] for column in self._columns])
+        return row if self._names is None else dict(zip(self._names, row, strict=True))
+
+
+def _read_only(array: Any, label: object) -> Any:
+    view = np.asarray(array).view()
+    which = "" if label is None else f" for component {label!r}"
+    if isinstance(array, np.ma.MaskedArray):
+        raise InvalidArgumentError(
+            f"tensors: got a masked array{which}; expected one without a mask, such as"
+            " array.filled(0)"
+        )
+    if view.ndim == 0:
+        raise InvalidArgumentError(
+            f"tensors: got {_shortened(array)}{which}; expected an array with rows"
+        )
+    view.flags.writeable = False
+    return view
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"a {type(value).__name__}"
+
+
+def _checked_shard(shard: Any) -> Shard:
+    if not (
+        isinstance(shard, tuple | list)
+        and len(shard) == 2
+        and all(map(is_int, shard))
+        and 0 <= shard[0] < shard[1]
+    ):
+        raise InvalidArgumentError(
+            f"shard: got {shard!r}; expected (index, count) with 0 <= index < count"
+        )
+    return int(shard[0]), int(shard[1])
