@@ -94,8 +94,10 @@ class AsyncQueue(QueueFace):
         Args:
             batch: per component an array of shape ``(n, *shape)``: alone for one component, in a
                 tuple for several, in a dict for named ones; any iterable in a queue of objects.
+                The arrays are copied by the time that the call returns: leave them alone until
+                then. (A large batch is copied before the call waits for room.)
             copy: ``False`` hands the arrays over: they are not copied on the way in, and the caller
-                promises not to touch them any more.
+                promises not to touch them any more, however the call ends.
 
         Raises:
             QueueClosedError: `close` has been called; ``enqueued`` tells how many rows are in.
