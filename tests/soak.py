@@ -108,7 +108,7 @@ class Round:
         self.kind = draw.choice(KINDS)
         capacity = draw.choice((1, 2, 10, 100, 1000, 10_000))
         self.queue: Any
-        # Wide rows make batches large enough to lend the queue their arrays while they wait.
+        # Wide rows make batches large enough to be copied without the lock.
         self.width = draw.choice((1, WIDE)) if self.kind == "FIFOQueue" else 1
         if self.kind == "FIFOQueue":
             self.queue = sync.FIFOQueue(capacity, "int64", (self.width,))
@@ -188,7 +188,7 @@ class Round:
             n = min(draw.choice(ROWS), self.most)
             scope = self.scopes[worker] = sync.CancelScope()
             if (lent != UNTOUCHED).any():
-                raise AssertionError(f"{self!r}: arrays were written to that are not lent any more")
+                raise AssertionError(f"{self!r}: arrays were written to after the call had ended")
             takes = [self.queue.dequeue_many, self._up_to]
             if self.kind == "FIFOQueue":
                 takes.append(partial(self.queue.dequeue_many, out=lent[:n]))
