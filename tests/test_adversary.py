@@ -446,7 +446,7 @@ class TestSomeoneElsesAbsurdRequest:
         assert "too big" in str(got["taker"])
         assert queue.statistics().enqueued == 1
 
-    @pytest.mark.parametrize("capacity", [2**63, 2**70, None])
+    @pytest.mark.parametrize("capacity", [sys.maxsize, None])
     def test_capacities_beyond_all_memory(self, capacity: int | None) -> None:
         for shape in ((), (0,), (2**13,)):
             queue = sync.FIFOQueue(capacity, "float32", shape)
