@@ -63,7 +63,8 @@ PYTEST = (
     *("--tb=line", "--hypothesis-seed=0", "-o", f"timeout={TEST_SECONDS}"),
 )
 MAP_SECONDS = 1800
-PATIENCE = 30.0
+PATIENCE = 3.0
+"""For each test, in seconds; to this comes ten times as long as it takes with nothing changed."""
 
 
 @dataclass
@@ -132,9 +133,11 @@ class Trial:
     Args:
         work: where to keep things.
         jobs: how many mutants are judged at a time.
+        seconds: how long the tests may take that a mutant is judged by, when nothing is changed.
     """
 
-    def __init__(self, work: Path, jobs: int) -> None:
+    def __init__(self, work: Path, jobs: int, seconds: float) -> None:
+        self.seconds = seconds
         self.sources: dict[str, Source] = {}
         for pattern in FILES.split():
             for path in sorted((ROOT / PACKAGE).glob(pattern)):
@@ -171,7 +174,7 @@ class Trial:
         """Find out which tests reach what."""
         digest = hashlib.sha256()
         for path in sorted([*(ROOT / PACKAGE).rglob("*.py"), *(ROOT / "tests").rglob("*.py")]):
-            if "mutation/" not in path.as_posix():
+            if "mutation" not in path.as_posix():
                 digest.update(path.read_bytes())
         kept = self.work / f"map-{digest.hexdigest()[:16]}.json"
         self.kept_results = self.work / f"results-{digest.hexdigest()[:16]}.jsonl"
@@ -232,17 +235,22 @@ class Trial:
                 tests = self._tests_for(name, firsts[name] + mutant.statement)
                 result: dict[str, Any] = {"outcome": "unreached", "by": "", "seconds": 0.0}
                 if tests:
-                    limit = PATIENCE + 4 * sum(self.tests[test]["seconds"] for test in tests)
+                    limits = {test: PATIENCE + 10 * self.tests[test]["seconds"] for test in tests}
+                    limit = sum(limits.values())
                     result = slot.ask(
-                        do="judge", path=name, mutant=number, tests=tests, limit=limit
+                        do="judge", path=name, mutant=number, tests=limits, limit=limit
                     )
                 self._note(name, mutant, result)
 
         self._in_all(work)
 
     def _tests_for(self, name: str, statement: int) -> list[str]:
-        """The tests that reach a statement: first those that have killed most in the file."""
-        tests = set(self.reached_by.get(statement, ()))
+        """The tests that reach a statement, as many as there is time for.
+
+        Those come first that have killed most in the file; then one case of each test, the quickest
+        first, then a second one of each, and so on.
+        """
+        tests: Any = set(self.reached_by.get(statement, ()))
         if Path(name).stem in IN_PROCESSES.split() and name.startswith(f"{PACKAGE}/inputs/"):
             tests |= {
                 test
@@ -250,9 +258,24 @@ class Trial:
                 if test.startswith(PROCESS_TESTS) and not noted["failed"]
             }
         with self._lock:
-            return sorted(
+            tests = sorted(
                 tests, key=lambda test: (-self._kills[name, test], self.tests[test]["seconds"])
             )
+        seen: Counter[str] = Counter()
+        rounds = []
+        for place, test in enumerate(tests):
+            function = test.partition("[")[0]
+            has_killed = self._kills[name, test] > 0
+            rounds.append((0 if has_killed else seen[function], place, test))
+            seen[function] += 1
+        chosen: list[str] = []
+        seconds = 0.0
+        for _, _, test in sorted(rounds):
+            seconds += self.tests[test]["seconds"]
+            if seconds > self.seconds and chosen:
+                break
+            chosen.append(test)
+        return chosen
 
     def _note(self, name: str, mutant: Mutant, result: dict[str, Any]) -> None:
         result["name"] = mutant.name
@@ -310,12 +333,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sample", type=float, default=1.0, help="which part of the mutants")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--minutes", type=float, help="after which no further mutant is tried")
+    parser.add_argument("--seconds", type=float, default=8, help="of tests, for each mutant")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time")
     parser.add_argument("--work", type=Path, help="a folder to keep what was found")
     parser.add_argument("--list", action="store_true", help="print the mutants and end")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="mutation-") as temporary:
-        trial = Trial((options.work or Path(temporary)).resolve(), options.jobs)
+        trial = Trial((options.work or Path(temporary)).resolve(), options.jobs, options.seconds)
         todo = sampled(trial.mutants(options.patterns), options.sample, options.seed)
         if options.list:
             print(*(mutant.name for _, _, mutant in todo), sep="\n")

@@ -9,6 +9,7 @@ are those of pytest.
 from __future__ import annotations
 
 import builtins
+import faulthandler
 import gc
 import json
 import os
@@ -42,6 +43,7 @@ class Judge:
         self._requests = requests
         self._answers = answers
         self._failed = False
+        self._nowhere = open(os.devnull, "wb")  # noqa: SIM115 - for as long as the process lives
         self._items: dict[str, pytest.Item] = {}
         self._sources: dict[str, Source] = {}
         self._functions: dict[tuple[str, str, int], list[FunctionType]] = {}
@@ -135,12 +137,13 @@ class Judge:
             os.waitpid(pid, 0)
         return status_of_child
 
-    def _run(self, source: Source, code: CodeType, tests: list[str], answer: Path) -> int:
-        """Run tests until the first that fails."""
+    def _run(self, source: Source, code: CodeType, tests: dict[str, float], answer: Path) -> int:
+        """Run tests, each with its limit in seconds, until the first that fails or hangs."""
         self._exchange(source, code)
         items = [self._items[name] for name in tests]
         for item, following in zip(items, [*items[1:], None], strict=True):
             answer.write_text(item.nodeid)  # should it never come back
+            faulthandler.dump_traceback_later(tests[item.nodeid], exit=True, file=self._nowhere)
             self._run_one(item, following)
             if self._failed:
                 return KILLED

@@ -328,8 +328,8 @@ def _other_expressions(parent: ast.AST, field: str, old: ast.expr) -> Iterator[a
         yield old.operand
     if field == "test" and isinstance(old, (ast.Name, ast.Attribute, ast.Call, ast.NamedExpr)):
         yield _placed(ast.UnaryOp(ast.Not(), old), old)
-    is_none = isinstance(old, ast.Constant) and old.value is None
-    if not is_none and _is_a_value(parent, field, old):
+    is_flag = isinstance(old, ast.Constant) and (old.value is None or isinstance(old.value, bool))
+    if not is_flag and _is_a_value(parent, field, old):
         yield _placed(ast.Constant(None), old)
 
 
