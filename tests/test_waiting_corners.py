@@ -402,6 +402,18 @@ def test_a_scope_that_is_cancelled_in_the_middle_of_a_move_waits_for_its_end() -
     assert isinstance(caller.error(), CancelledError)
 
 
+def test_a_thread_sleeps_until_its_time_is_over() -> None:
+    """And does not look again and again whether it is."""
+    lane = ThreadLane()
+    began = perf_counter()
+    assert not lane.wait(0.02)
+    assert perf_counter() - began >= 0.02
+    lane.kick()
+    lane.kick()
+    assert lane.wait(3600)
+    assert not lane.wait(-1.0)
+
+
 # Gates.
 
 

@@ -10,8 +10,9 @@
     python -m tests.mutation --list 'machine.py*'     # which there are
 
 It prints who survived, and for each file how many there are and were tried, killed and not. With
-``--work FOLDER`` the map from tests to statements, and what was found, are kept there; a second run
-goes on where the first one ended as long as no file of the package and of the tests has changed.
+``--work FOLDER`` the map from tests to statements, and what was found, are kept there: a second run
+goes on where the first one ended, as long as the package is the same. When a test has changed, only
+those that had survived are tried again.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ test_machine.py test_machine_corners.py test_machine_exhaustive.py test_philox.p
 test_storage_contract.py test_storage_corners.py test_storage_private.py test_locks.py
 test_waiting_corners.py test_scopes.py test_threads.py test_queues.py test_coordinator.py
 test_runner.py test_outcomes.py test_joins.py test_loopers.py test_cancellation.py
-test_adversary.py inputs
+test_adversary.py test_queue_corners.py inputs
 """
 """Quick and sharp ones. The model, the linearizability checker and the explorer are left out."""
 IN_PROCESSES = "calls channels processes working policies limits"
@@ -149,6 +150,7 @@ class Trial:
         self.tests: dict[str, Any] = {}
         self.reached_by: dict[int, list[str]] = {}
         self.results: dict[str, dict[str, Any]] = {}
+        self._again: set[str] = set()  # those that had survived before the tests changed
         self._kills: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
 
@@ -172,12 +174,11 @@ class Trial:
 
     def map(self) -> None:
         """Find out which tests reach what."""
-        digest = hashlib.sha256()
-        for path in sorted([*(ROOT / PACKAGE).rglob("*.py"), *(ROOT / "tests").rglob("*.py")]):
-            if "mutation" not in path.as_posix():
-                digest.update(path.read_bytes())
-        kept = self.work / f"map-{digest.hexdigest()[:16]}.json"
-        self.kept_results = self.work / f"results-{digest.hexdigest()[:16]}.jsonl"
+        ours = _digest(ROOT / PACKAGE)
+        self._state = f"{ours}-{_digest(ROOT / 'tests')}"
+        self._kept = self.work / f"results-{ours}.jsonl"
+        kept = self.work / f"map-{self._state}.json"
+        self._in_all(lambda slot: slot.ask(do="collect", paths=list(self.sources)))
         if not kept.exists():
             parts = self._in_all(self._map_part)
             kept.write_text(json.dumps(dict(ChainMap(*parts))))
@@ -188,10 +189,14 @@ class Trial:
                 continue
             for statement in noted["reached"]:
                 self.reached_by.setdefault(statement, []).append(test)
-        if self.kept_results.exists():
-            for line in self.kept_results.read_text().splitlines():
+        if self._kept.exists():
+            for line in self._kept.read_text().splitlines():
                 result = json.loads(line)
-                self.results[result["name"]] = result
+                # A new test changes nothing for those that others have killed already.
+                if result["outcome"] == "killed" or result["state"] == self._state:
+                    self.results[result["name"]] = result
+                else:
+                    self._again.add(result["name"])
 
     def _map_part(self, slot: Slot) -> dict[str, Any]:
         names = slot.ask(do="names")
@@ -223,7 +228,8 @@ class Trial:
         for name, source in self.sources.items():
             firsts[name] = first
             first += len(source.statements)
-        waiting = iter([one for one in todo if one[2].name not in self.results])
+        left = [one for one in todo if one[2].name not in self.results]
+        waiting = iter(sorted(left, key=lambda one: one[2].name not in self._again))
 
         def work(slot: Slot) -> None:
             while time.monotonic() < deadline:
@@ -278,15 +284,24 @@ class Trial:
         return chosen
 
     def _note(self, name: str, mutant: Mutant, result: dict[str, Any]) -> None:
-        result["name"] = mutant.name
+        result |= {"name": mutant.name, "state": self._state}
         with self._lock:
             self.results[mutant.name] = result
             if result["outcome"] == "killed" and result["by"]:
                 self._kills[name, result["by"]] += 1
-            with open(self.kept_results, "a") as kept:
+            with open(self._kept, "a") as kept:
                 print(json.dumps(result), file=kept)
         if result["outcome"] in ("survived", "unreached"):
             print(f"{result['outcome']}: {mutant.name}", flush=True)
+
+
+def _digest(folder: Path) -> str:
+    """What tells whether a source in a folder has changed."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        if "mutation" not in path.as_posix():
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def sampled(
@@ -311,7 +326,7 @@ def report(trial: Trial, todo: list[tuple[str, int, Mutant]]) -> None:
         here: Counter[str] = Counter(all=len(source.mutants))
         for _, _, mutant in [one for one in todo if one[0] == name]:
             if mutant.name in trial.results:
-                is_killed = trial.results[mutant.name]["outcome"] in ("killed", "timed out")
+                is_killed = trial.results[mutant.name]["outcome"] == "killed"
                 here.update(tried=1, killed=is_killed, survived=not is_killed)
         if here["tried"]:
             total.update(here)

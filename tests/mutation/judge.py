@@ -11,6 +11,7 @@ from __future__ import annotations
 import builtins
 import faulthandler
 import gc
+import importlib
 import json
 import os
 import signal
@@ -54,9 +55,6 @@ class Judge:
         if session.testsfailed:
             raise session.Interrupted("some tests could not be collected")
         self._items = {item.nodeid: item for item in session.items}
-        self._find_functions()
-        gc.collect()
-        gc.freeze()
         with open(self._requests) as requests:
             for line in requests:
                 answer = self._answered(json.loads(line))
@@ -68,6 +66,9 @@ class Judge:
         self._failed |= report.failed
 
     def _answered(self, request: dict[str, Any]) -> Any:
+        if request["do"] == "collect":
+            self._find_functions(request["paths"])
+            return None
         if request["do"] == "names":
             return list(self._items)
         if request["do"] == "map":
@@ -89,7 +90,7 @@ class Judge:
             killer = answer.read_text()
         finally:
             Path(source.path).write_bytes(before)
-        outcome = "timed out" if status is None else "survived" if status == SURVIVED else "killed"
+        outcome = "survived" if status == SURVIVED else "killed"
         return {"outcome": outcome, "by": killer, "seconds": time.monotonic() - began}
 
     def _source(self, path: str) -> Source:
@@ -98,12 +99,17 @@ class Judge:
             self._sources[path] = Source(Path(path).read_text(), path, full)
         return self._sources[path]
 
-    def _find_functions(self) -> None:
+    def _find_functions(self, paths: list[str]) -> None:
+        for path in paths:  # some are imported late
+            name = path.removesuffix(".py").removesuffix("/__init__")
+            importlib.import_module(name.replace("/", "."))
+        gc.collect()
         for thing in gc.get_objects():
             if isinstance(thing, FunctionType):
                 code = thing.__code__
                 key = (code.co_filename, code.co_qualname, code.co_firstlineno)
                 self._functions.setdefault(key, []).append(thing)
+        gc.freeze()
 
     def _exchange(self, source: Source, code: CodeType) -> None:
         """Let all functions of a source run other code."""

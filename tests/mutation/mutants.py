@@ -169,6 +169,8 @@ class Source:
                 self._where.append(child.name)
                 yield from self._of_module(child)
                 self._where.pop()
+            elif isinstance(child, ast.If) and "win32" in ast.unparse(child.test):
+                yield from self._of_module(ast.Module(child.orelse, []))  # we are elsewhere
             elif isinstance(child, (ast.If, ast.Try, ast.With)):
                 yield from self._of_module(child)
 

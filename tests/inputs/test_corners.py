@@ -1,0 +1,143 @@
+"""Corners of `prepare` that mutation testing found no test for; see `docs/mutation.md`."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+import pytest
+
+import aioqueue
+from aioqueue import sync
+from aioqueue.inputs.calls import Item, is_async
+from aioqueue.inputs.channels import channels
+from aioqueue.inputs.policies import Retry
+from aioqueue.inputs.prepare import prepare
+from aioqueue.inputs.processes import _Inbox, _Task
+from tests.inputs.preparing import drained, failures_of, prepared
+from tests.worlds import TaskWorld, World
+
+
+def test_tasks_do_not_run_ahead_of_a_slow_item(task_world: TaskWorld) -> None:
+    """In order, and with a limit: the source is asked for no more than that."""
+
+    async def body() -> None:
+        taken: list[int] = []
+        go = task_world.fifo(1)
+
+        async def make(number: int) -> int:
+            if number == 0:
+                await go.dequeue()
+            return number
+
+        def source() -> Any:
+            for number in range(20):
+                taken.append(number)
+                yield number
+
+        queue = task_world.fifo(20)
+        runner = prepare(source(), make, into=queue, workers=4, ordered=True, limit=6)
+        async with aioqueue.Coordinator() as coord:
+            coord.start(runner)
+            await task_world.until(lambda: len(taken) == 6)
+            for _ in range(20):
+                await task_world.tick()
+            assert taken == list(range(6))
+            await go.enqueue(None)
+            assert [number async for number in queue] == list(range(20))
+
+    task_world.run(body)
+
+
+@pytest.mark.parametrize("retries", [1, 2])
+async def test_how_often_an_item_has_failed_is_told(world: World, retries: int) -> None:
+    def fail(number: int) -> int:
+        raise ValueError(number)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await prepared(world, [7], fail, on_error=Retry(retries), workers=1)
+    (failure,) = failures_of(caught.value)
+    assert failure.count("while preparing item 7 (epoch 0, index 0)") == 1
+    assert f"it has failed {retries + 1} times" in failure
+
+
+def test_an_item_that_fails_once_does_not_say_how_often() -> None:
+    queue = sync.FIFOQueue(1)
+    with pytest.raises(ExceptionGroup) as caught:
+        drained(queue, prepare([0], lambda number: 1 // number, into=queue))
+    assert "times" not in failures_of(caught.value)[0]
+
+
+class TestWhatWaitsForAProcess:
+    def task(self, number: int) -> _Task:
+        return _Task(Item(number, None, 0, number))
+
+    def test_is_sent_in_order(self) -> None:
+        inbox, tasks = _Inbox(), [self.task(number) for number in range(4)]
+        for task in tasks[2:]:
+            inbox.put(task)
+        inbox.put_back(tasks[:2])
+        assert inbox.take(3) == tasks[:3]
+        assert inbox.take(3) == tasks[3:]
+        assert inbox.seconds() is None
+
+    def test_or_when_its_time_has_come(self) -> None:
+        inbox, soon, late, latest = _Inbox(), self.task(3), self.task(2), self.task(1)
+        inbox.put_off(latest, 2000)
+        inbox.put_off(late, 1000)
+        assert inbox.take(9) == []
+        seconds = inbox.seconds()
+        assert seconds is not None
+        assert 900 < seconds <= 1000
+        other = self.task(0)
+        inbox.put(other)
+        inbox.put_off(soon, -1)
+        assert inbox.seconds() == 0
+        assert inbox.take(1) == [soon]
+        assert inbox.take(9) == [other]
+
+    @pytest.mark.parametrize(("ready", "workers", "share"), [(0, 3, 0), (7, 3, 3), (6, 3, 2)])
+    def test_is_shared_among_all(self, ready: int, workers: int, share: int) -> None:
+        inbox = _Inbox()
+        for number in range(ready):
+            inbox.put(self.task(number))
+        assert inbox.share(workers) == share
+
+
+def test_a_channel_tells_whether_something_comes() -> None:
+    one, other = channels()
+    assert not one.comes_within(0)
+    other.send(b"message")
+    assert one.comes_within(60)
+    assert one.receive() == b"message"
+    assert not one.comes_within(0)
+    other.close()
+    assert one.comes_within(60)  # the end
+    with pytest.raises(EOFError):
+        one.receive()
+    one.close()
+
+
+class Awaited:
+    async def __call__(self, number: int) -> int:
+        return number
+
+
+class Called:
+    def __call__(self, number: int) -> int:
+        return number
+
+
+def test_what_has_to_run_in_an_event_loop() -> None:
+    async def generator(number: int) -> Any:
+        yield number
+
+    function: Any
+    runs_there = [Awaited(), generator, Awaited().__call__]
+    does_not = [Called(), print, len, Called, sys]
+    for function in runs_there:
+        assert is_async(function)
+        assert is_async(functools.partial(functools.partial(function), 1))
+    for function in does_not:
+        assert not is_async(function)
