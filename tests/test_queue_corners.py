@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from time import perf_counter, thread_time
 from typing import Any
 
+import anyio
 import pytest
 import trio
 import trio.testing
@@ -185,3 +187,43 @@ def test_the_event_loop_of_a_runner_is_a_daemon_as_its_threads_are(daemon: bool)
     assert thread.name == "QueueRunnerThread-images-event-loop"
     thread.start()
     thread.join(PATIENCE)
+
+
+def test_threads_of_a_runner_are_daemons_in_a_block_too() -> None:
+    async def main() -> None:
+        seen: list[bool] = []
+
+        def op() -> None:
+            seen.append(threading.current_thread().daemon)
+            raise OutOfRangeError
+
+        queue = aioqueue.FIFOQueue(1)
+        async with aioqueue.Coordinator() as coord:
+            coord.start(aioqueue.QueueRunner(queue, [op]))
+            await queue.wait_closed()
+        assert seen == [True]
+
+    asyncio.run(main())
+
+
+def test_a_looper_that_does_not_end_is_named(task_world: TaskWorld) -> None:
+    async def body() -> None:
+        go, began = task_world.fifo(1), task_world.fifo(1)
+
+        async def stay() -> None:
+            with anyio.CancelScope(shield=True):
+                began.enqueue_nowait(None)
+                await go.dequeue()
+
+        async with aioqueue.Coordinator() as coord:
+            coord.start(aioqueue.LooperTask(None, stay))
+            await began.dequeue()
+            coord.request_stop()
+            with pytest.raises(ExceptionGroup) as caught:
+                await coord.join(stop_grace_period=0.01)
+            (error,) = caught.value.exceptions
+            assert isinstance(error, aioqueue.StillRunningError)
+            assert error.workers == ("LooperTask-stay",)
+            await go.enqueue(None)
+
+    task_world.run(body)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from aioqueue.inputs.channels import channels
 from aioqueue.inputs.policies import Retry
 from aioqueue.inputs.prepare import prepare
 from aioqueue.inputs.processes import _Inbox, _Task
+from tests.inputs import functions
+from tests.inputs.functions import cannot_come_back
 from tests.inputs.preparing import drained, failures_of, prepared
 from tests.worlds import TaskWorld, World
 
@@ -141,3 +145,37 @@ def test_what_has_to_run_in_an_event_loop() -> None:
         assert is_async(functools.partial(functools.partial(function), 1))
     for function in does_not:
         assert not is_async(function)
+
+
+@pytest.mark.usefixtures("nothing_is_left")
+def test_a_source_of_processes_is_closed_when_they_are_stopped() -> None:
+    closed_in: list[str] = []
+
+    def source() -> Iterator[int]:
+        try:
+            yield from range(1000)
+        finally:
+            closed_in.append(threading.current_thread().name)
+
+    queue = sync.FIFOQueue(2)
+    with sync.Coordinator() as coord:
+        coord.start(prepare(source(), functions.double, into=queue, workers=1, where="process"))
+        assert queue.dequeue() == 0
+        coord.request_stop()
+        coord.join()
+        assert len(closed_in) == 1
+        assert closed_in != [threading.current_thread().name]
+
+
+@pytest.mark.usefixtures("nothing_is_left")
+def test_what_cannot_be_unpickled_is_the_failure_of_its_item() -> None:
+    queue = sync.FIFOQueue(8)
+    runner = prepare(
+        range(8), cannot_come_back, into=queue, workers=1, where="process", on_error="skip"
+    )
+    assert drained(queue, runner) == list(range(1, 8))
+    (record,) = runner.quarantine
+    assert "only once" in record.traceback
+    assert "while unpickling what the function returned" in record.traceback
+    assert "while preparing item 0 " in record.traceback
+    assert runner.statistics().skipped == 1
