@@ -14,7 +14,7 @@ import trio.testing
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.coordination import aio
+from aioqueue.coordination import aio, core
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
 from tests.worlds import PATIENCE, CancelledError, TaskWorld, World, waiting
 
@@ -206,7 +206,11 @@ def test_threads_of_a_runner_are_daemons_in_a_block_too() -> None:
     asyncio.run(main())
 
 
-def test_a_looper_that_does_not_end_is_named(task_world: TaskWorld) -> None:
+def test_a_looper_that_does_not_end_is_named(
+    task_world: TaskWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "_CLEANUP", 0.0)
+
     async def body() -> None:
         go, began = task_world.fifo(1), task_world.fifo(1)
 
