@@ -150,7 +150,7 @@ class Trial:
         self.tests: dict[str, Any] = {}
         self.reached_by: dict[int, list[str]] = {}
         self.results: dict[str, dict[str, Any]] = {}
-        self._again: set[str] = set()  # those that had survived before the tests changed
+        self._again: set[str] = set()  # survivors of before the tests changed: to be tried first
         self._kills: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
 
@@ -192,11 +192,12 @@ class Trial:
         if self._kept.exists():
             for line in self._kept.read_text().splitlines():
                 result = json.loads(line)
-                # A new test changes nothing for those that others have killed already.
-                if result["outcome"] == "killed" or result["state"] == self._state:
-                    self.results[result["name"]] = result
-                else:
-                    self._again.add(result["name"])
+                self.results[result["name"]] = result
+        self._again = {
+            name
+            for name, result in self.results.items()
+            if result["outcome"] != "killed" and result["state"] != self._state
+        }
 
     def _map_part(self, slot: Slot) -> dict[str, Any]:
         names = slot.ask(do="names")
@@ -228,8 +229,8 @@ class Trial:
         for name, source in self.sources.items():
             firsts[name] = first
             first += len(source.statements)
-        left = [one for one in todo if one[2].name not in self.results]
-        waiting = iter(sorted(left, key=lambda one: one[2].name not in self._again))
+        again = [one for one in todo if one[2].name in self._again]
+        waiting = iter([*again, *(one for one in todo if one[2].name not in self.results)])
 
         def work(slot: Slot) -> None:
             while time.monotonic() < deadline:
