@@ -243,10 +243,7 @@ class Trial:
                 result: dict[str, Any] = {"outcome": "unreached", "by": "", "seconds": 0.0}
                 if tests:
                     limits = {test: PATIENCE + 10 * self.tests[test]["seconds"] for test in tests}
-                    limit = sum(limits.values())
-                    result = slot.ask(
-                        do="judge", path=name, mutant=number, tests=limits, limit=limit
-                    )
+                    result = slot.ask(do="judge", path=name, mutant=number, tests=limits)
                 self._note(name, mutant, result)
 
         self._in_all(work)
@@ -254,8 +251,8 @@ class Trial:
     def _tests_for(self, name: str, statement: int) -> list[str]:
         """The tests that reach a statement, as many as there is time for.
 
-        Those come first that have killed most in the file; then one case of each test, the quickest
-        first, then a second one of each, and so on.
+        Those come first that have killed most in the file; then, by turns, those that reach little
+        else, and the quickest case of each.
         """
         tests: Any = set(self.reached_by.get(statement, ()))
         if Path(name).stem in IN_PROCESSES.split() and name.startswith(f"{PACKAGE}/inputs/"):
@@ -265,19 +262,20 @@ class Trial:
                 if test.startswith(PROCESS_TESTS) and not noted["failed"]
             }
         with self._lock:
-            tests = sorted(
-                tests, key=lambda test: (-self._kills[name, test], self.tests[test]["seconds"])
-            )
-        seen: Counter[str] = Counter()
-        rounds = []
-        for place, test in enumerate(tests):
+            kills = {test: self._kills[name, test] for test in tests}
+        by_time = sorted(tests, key=lambda test: self.tests[test]["seconds"])
+        cases: Counter[str] = Counter()
+        rounds: dict[str, int] = {}  # one case of each test, then a second one of each, and so on
+        for test in by_time:
             function = test.partition("[")[0]
-            has_killed = self._kills[name, test] > 0
-            rounds.append((0 if has_killed else seen[function], place, test))
-            seen[function] += 1
+            rounds[test] = cases[function]
+            cases[function] += 1
+        various = sorted(by_time, key=lambda test: rounds[test])
+        close = sorted(by_time, key=lambda test: len(self.tests[test]["reached"]))
+        mixed = [test for both in zip(close, various, strict=True) for test in both]
         chosen: list[str] = []
         seconds = 0.0
-        for _, _, test in sorted(rounds):
+        for test in sorted(dict.fromkeys(mixed), key=lambda test: -kills[test]):
             seconds += self.tests[test]["seconds"]
             if seconds > self.seconds and chosen:
                 break

@@ -79,19 +79,33 @@ class Judge:
         mutant = source.mutants[request["mutant"]]
         code, text = source.mutated(mutant)
         before = Path(source.path).read_bytes()
-        killer, answer = "", Path(request["answer"])
-        answer.write_text("")
         began = time.monotonic()
         try:
             Path(source.path).write_text(text)
-            status = self._in_fork(
-                lambda: self._run(source, code, request["tests"], answer), request["limit"]
-            )
-            killer = answer.read_text()
+            killer = self._killer(source, code, request["tests"], Path(request["answer"]))
         finally:
             Path(source.path).write_bytes(before)
-        outcome = "survived" if status == SURVIVED else "killed"
+        outcome = "killed" if killer else "survived"
         return {"outcome": outcome, "by": killer, "seconds": time.monotonic() - began}
+
+    def _killer(self, source: Source, code: CodeType, tests: dict[str, float], answer: Path) -> str:
+        """The first test that fails, or hangs, each time; empty if there is none."""
+        while tests:
+            killer = self._first_to_fail(source, code, tests, answer)
+            alone = {killer: tests[killer]} if killer else {}
+            if not alone or self._first_to_fail(source, code, alone, answer):
+                return killer
+            names = list(tests)
+            tests = {name: tests[name] for name in names[names.index(killer) + 1 :]}
+        return ""
+
+    def _first_to_fail(
+        self, source: Source, code: CodeType, tests: dict[str, float], answer: Path
+    ) -> str:
+        answer.write_text("")
+        limit = sum(tests.values())
+        status = self._in_fork(lambda: self._run(source, code, tests, answer), limit)
+        return "" if status == SURVIVED else answer.read_text()
 
     def _source(self, path: str) -> Source:
         if path not in self._sources:
