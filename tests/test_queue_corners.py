@@ -75,6 +75,18 @@ def test_a_timer_ends_with_its_call() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("call", ["enqueue_many", "dequeue_many", "dequeue_up_to"])
+def test_batches_of_no_rows_let_others_run(task_world: TaskWorld, call: str) -> None:
+    async def body() -> None:
+        queue, other = task_world.fifo(2, "int64", ()), task_world.fifo(1)
+        operation = task_world.spawn(other.enqueue, 0)
+        while not operation.done:
+            await getattr(queue, call)([] if call == "enqueue_many" else 0)
+        assert other.size() == 1
+
+    task_world.run(body)
+
+
 class TestNames:
     """Workers can be told apart, in a debugger or in a log."""
 

@@ -20,7 +20,7 @@ from aioqueue.inputs.processes import _Inbox, _Task
 from tests.inputs import functions
 from tests.inputs.functions import cannot_come_back
 from tests.inputs.preparing import drained, failures_of, prepared
-from tests.worlds import TaskWorld, World
+from tests.worlds import PATIENCE, TaskWorld, World, spin_until, waiting
 
 
 def test_tasks_do_not_run_ahead_of_a_slow_item(task_world: TaskWorld) -> None:
@@ -179,3 +179,23 @@ def test_what_cannot_be_unpickled_is_the_failure_of_its_item() -> None:
     assert "while unpickling what the function returned" in record.traceback
     assert "while preparing item 0 " in record.traceback
     assert runner.statistics().skipped == 1
+
+
+def test_a_stop_ends_other_threads_than_that_which_the_source_blocks() -> None:
+    go, is_asked = threading.Event(), threading.Event()
+
+    def source() -> Iterator[int]:
+        yield from range(2)
+        is_asked.set()
+        assert go.wait(PATIENCE)
+
+    queue, coord = sync.FIFOQueue(1), sync.Coordinator()
+    runner = prepare(source(), abs, into=queue, workers=2)
+    threads = runner.create_threads(None, coord, True, True)
+    assert is_asked.wait(PATIENCE)
+    spin_until(lambda: waiting(queue) == 1)
+    assert all(thread.is_alive() for thread in threads)
+    coord.request_stop()
+    spin_until(lambda: [thread.is_alive() for thread in threads].count(True) == 1)
+    go.set()
+    coord.join()
