@@ -75,13 +75,22 @@ def test_a_timer_ends_with_its_call() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("call", ["enqueue_many", "dequeue_many", "dequeue_up_to"])
-def test_batches_of_no_rows_let_others_run(task_world: TaskWorld, call: str) -> None:
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [("enqueue_many", [[]]), ("dequeue_many", [0]), ("dequeue_up_to", [0]), ("wait_closed", [])],
+)
+def test_calls_that_move_nothing_let_others_run(
+    task_world: TaskWorld, call: str, arguments: list[Any]
+) -> None:
+    """Else a loop of them would keep the event loop for ever."""
+
     async def body() -> None:
         queue, other = task_world.fifo(2, "int64", ()), task_world.fifo(1)
         operation = task_world.spawn(other.enqueue, 0)
+        if call == "wait_closed":
+            queue.close()
         while not operation.done:
-            await getattr(queue, call)([] if call == "enqueue_many" else 0)
+            await getattr(queue, call)(*arguments)
         assert other.size() == 1
 
     task_world.run(body)
