@@ -193,6 +193,7 @@ class Trial:
             for line in self._kept.read_text().splitlines():
                 result = json.loads(line)
                 self.results[result["name"]] = result
+                self._count(result)
         self._again = {
             name
             for name, result in self.results.items()
@@ -244,7 +245,7 @@ class Trial:
                 if tests:
                     limits = {test: PATIENCE + 10 * self.tests[test]["seconds"] for test in tests}
                     result = slot.ask(do="judge", path=name, mutant=number, tests=limits)
-                self._note(name, mutant, result)
+                self._note(mutant, result)
 
         self._in_all(work)
 
@@ -254,15 +255,17 @@ class Trial:
         Those come first that have killed most in the file; then, by turns, those that reach little
         else, and the quickest case of each.
         """
-        tests: Any = set(self.reached_by.get(statement, ()))
+        reaching = set(self.reached_by.get(statement, ()))
+        tests = reaching
         if Path(name).stem in IN_PROCESSES.split() and name.startswith(f"{PACKAGE}/inputs/"):
-            tests |= {
+            tests = tests | {
                 test
                 for test, noted in self.tests.items()
                 if test.startswith(PROCESS_TESTS) and not noted["failed"]
             }
         with self._lock:
-            kills = {test: self._kills[name, test] for test in tests}
+            file = name.removeprefix(f"{PACKAGE}/")
+            kills = {test: self._kills[file, test] for test in tests}
         by_time = sorted(tests, key=lambda test: self.tests[test]["seconds"])
         cases: Counter[str] = Counter()
         rounds: dict[str, int] = {}  # one case of each test, then a second one of each, and so on
@@ -275,19 +278,23 @@ class Trial:
         mixed = [test for both in zip(close, various, strict=True) for test in both]
         chosen: list[str] = []
         seconds = 0.0
-        for test in sorted(dict.fromkeys(mixed), key=lambda test: -kills[test]):
+        order = sorted(dict.fromkeys(mixed), key=lambda test: (-kills[test], test not in reaching))
+        for test in order:
             seconds += self.tests[test]["seconds"]
             if seconds > self.seconds and chosen:
                 break
             chosen.append(test)
         return chosen
 
-    def _note(self, name: str, mutant: Mutant, result: dict[str, Any]) -> None:
+    def _count(self, result: dict[str, Any]) -> None:
+        if result["by"]:
+            self._kills[result["name"].partition(":")[0], result["by"]] += 1
+
+    def _note(self, mutant: Mutant, result: dict[str, Any]) -> None:
         result |= {"name": mutant.name, "state": self._state}
         with self._lock:
             self.results[mutant.name] = result
-            if result["outcome"] == "killed" and result["by"]:
-                self._kills[name, result["by"]] += 1
+            self._count(result)
             with open(self._kept, "a") as kept:
                 print(json.dumps(result), file=kept)
         if result["outcome"] in ("survived", "unreached"):
