@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import anyio.lowlevel
 import pytest
 
 import aioqueue
@@ -199,3 +200,46 @@ def test_a_stop_ends_other_threads_than_that_which_the_source_blocks() -> None:
     spin_until(lambda: [thread.is_alive() for thread in threads].count(True) == 1)
     go.set()
     coord.join()
+
+
+@pytest.mark.parametrize("task", [True, False], ids=["task", "thread"])
+@pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as they come"])
+@pytest.mark.parametrize("on_error", ["skip", Retry(1)], ids=["skip", "retry"])
+async def test_no_example_enters_twice_or_of_an_item_that_fails(
+    world: World, task: bool, ordered: bool, on_error: Any
+) -> None:
+    failed: set[int] = set()
+
+    def refuse(number: int) -> int:
+        if number % 3 == 0 and number not in failed:
+            failed.add(number)
+            raise ValueError(number)
+        return -number
+
+    def make(number: int) -> Iterator[int]:
+        yield number
+        yield refuse(number)
+
+    async def make_async(number: int) -> AsyncIterator[int]:
+        yield number
+        await anyio.lowlevel.checkpoint()
+        yield refuse(number)
+
+    function: Any = make_async if task else make
+    got = await prepared(world, range(1, 10), function, on_error=on_error, ordered=ordered)
+    whole = [number for number in range(1, 10) if number % 3 or on_error != "skip"]
+    assert sorted(got) == sorted([sign * number for number in whole for sign in (1, -1)])
+
+
+def test_the_share_of_failures_is_not_judged_by_what_came_before_a_stop() -> None:
+    def make(number: int) -> int:
+        if number < 3:
+            raise ValueError(number)
+        return number
+
+    queue = sync.FIFOQueue(1)
+    runner = prepare(range(1000), make, into=queue, workers=1, max_failures=0.1)
+    with sync.Coordinator() as coord:
+        coord.start(runner)
+        assert queue.dequeue() == 3
+    assert runner.statistics().skipped == 3
