@@ -238,7 +238,8 @@ def test_the_share_of_failures_is_not_judged_by_what_came_before_a_stop() -> Non
         return number
 
     queue = sync.FIFOQueue(1)
-    runner = prepare(range(1000), make, into=queue, workers=1, max_failures=0.1)
+    options: Any = {"on_error": "skip", "max_failures": 0.1}
+    runner = prepare(range(1000), make, into=queue, workers=1, **options)
     with sync.Coordinator() as coord:
         coord.start(runner)
         assert queue.dequeue() == 3
