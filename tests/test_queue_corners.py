@@ -44,6 +44,12 @@ class TestEveryKind:
             queue.dequeue_nowait()
 
 
+async def test_a_wrong_wait_is_named(world: World) -> None:
+    queue = world.fifo(2, "int64", ())
+    with pytest.raises(InvalidArgumentError, match=r"^max_wait: got -1"):
+        await queue.dequeue_up_to(1, max_wait=-1)
+
+
 async def test_waits_are_counted_in_the_seconds_that_they_took(world: World) -> None:
     queue = world.fifo(1)
     began = perf_counter()
@@ -121,6 +127,30 @@ class TestNames:
             assert sorted(seen) == ["QueueRunnerTask-images-op-0", "QueueRunnerTask-images-op-1"]
 
         asyncio.run(main())
+
+    def test_of_tasks_of_trio(self) -> None:
+        async def main() -> None:
+            seen: list[str] = []
+
+            async def op() -> None:
+                seen.append(trio.lowlevel.current_task().name)
+                raise OutOfRangeError
+
+            await aioqueue.QueueRunner(aioqueue.FIFOQueue(1, name="images"), [op]).run()
+            assert seen == ["QueueRunnerTask-images-op-0"]
+
+        trio.run(main)
+
+    def test_of_those_that_still_run(self, caplog: pytest.LogCaptureFixture) -> None:
+        go = threading.Event()
+        thread = threading.Thread(target=go.wait, name="reader-7")
+        thread.start()
+        coord = sync.Coordinator()
+        coord.request_stop()
+        coord.join([thread], stop_grace_period=0, ignore_live=True)
+        assert caplog.messages == ["coordinator stopped with workers still running: reader-7"]
+        go.set()
+        thread.join()
 
     def test_of_loopers(self) -> None:
         async def main() -> None:

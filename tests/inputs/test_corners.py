@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from time import perf_counter
 from typing import Any
 
 import anyio.lowlevel
@@ -113,6 +115,9 @@ class TestWhatWaitsForAProcess:
 def test_a_channel_tells_whether_something_comes() -> None:
     one, other = channels()
     assert not one.comes_within(0)
+    began = perf_counter()
+    assert not one.comes_within(0.02)
+    assert perf_counter() - began >= 0.02
     other.send(b"message")
     assert one.comes_within(60)
     assert one.receive() == b"message"
@@ -177,7 +182,7 @@ def test_what_cannot_be_unpickled_is_the_failure_of_its_item() -> None:
     assert drained(queue, runner) == list(range(1, 8))
     (record,) = runner.quarantine
     assert "only once" in record.traceback
-    assert "while unpickling what the function returned" in record.traceback
+    assert "while unpickling what the function returned" in record.traceback.splitlines()
     assert "while preparing item 0 " in record.traceback
     assert runner.statistics().skipped == 1
 
@@ -244,3 +249,25 @@ def test_the_share_of_failures_is_not_judged_by_what_came_before_a_stop() -> Non
         coord.start(runner)
         assert queue.dequeue() == 3
     assert runner.statistics().skipped == 3
+
+
+def test_a_retry_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    failed: list[int] = []
+
+    def make(number: int) -> int:
+        if not failed:
+            failed.append(number)
+            raise ValueError(number)
+        return number
+
+    caplog.set_level(logging.DEBUG, "aioqueue")
+    queue = sync.FIFOQueue(1)
+    assert drained(queue, prepare([7], make, into=queue, on_error=Retry(1), workers=1)) == [7]
+    expected = "item 7 (epoch 0, index 0) failed, trying again in 0 s"
+    assert expected in caplog.messages
+
+
+def test_a_backoff_may_be_a_function() -> None:
+    message = r"backoff: got .*, or a function of the number of failures that returns one$"
+    with pytest.raises(aioqueue.InvalidArgumentError, match=message):
+        Retry(1, backoff="soon")  # type: ignore[arg-type]
