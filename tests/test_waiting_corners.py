@@ -57,6 +57,20 @@ def test_a_lane_whose_world_has_ended_gives_back_what_was_posted() -> None:
         assert lane.is_dead()
 
 
+@pytest.mark.parametrize("from_anywhere", [False, True])
+def test_what_such_a_lane_was_granted_serves_the_next_in_line(from_anywhere: bool) -> None:
+    (lane, *_), queue = ended_lanes(), sync.FIFOQueue(1)
+    lost, next_one = Take(1, single=True), Take(1, single=True)
+    waits_on = ThreadLane()
+    queue._machine.begin(lost, lane)
+    queue._machine.begin(next_one, waits_on)
+    base.deliver(queue._machine.begin(Put("element"), None), from_anywhere=from_anywhere)
+    assert lost.is_withdrawn
+    assert waits_on.wait(PATIENCE)
+    base.deliver(queue._machine.commit(next_one, 0.0))
+    assert next_one.held.single == "element"
+
+
 def test_a_world_has_one_lane() -> None:
     trio = pytest.importorskip("trio")
 
@@ -400,6 +414,18 @@ def test_a_scope_that_is_cancelled_in_the_middle_of_a_move_waits_for_its_end() -
         assert deferred
         assert all(one.daemon for one in deferred)  # it holds up no interpreter that exits
     assert isinstance(caller.error(), CancelledError)
+
+
+def test_a_thread_sleeps_until_its_time_is_over() -> None:
+    """And does not look again and again whether it is."""
+    lane = ThreadLane()
+    began = perf_counter()
+    assert not lane.wait(0.02)
+    assert perf_counter() - began >= 0.02
+    lane.kick()
+    lane.kick()
+    assert lane.wait(3600)
+    assert not lane.wait(-1.0)
 
 
 # Gates.

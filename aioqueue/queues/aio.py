@@ -260,7 +260,8 @@ class AsyncQueue(QueueFace):
         lane = current_lane(self._lane)
         used = self._allowance
         self._budget = self._allowance = lane.allowance()
-        await lane.pause(used + n)
+        # A call counts as one at least: those that move no rows may be made in a loop, too.
+        await lane.pause(used + max(n, 1))
 
     async def _complete(self, attempt: Attempt, max_wait: float | None = None) -> None:
         """Begin an attempt, wait until it ends, and commit it; or withdraw it."""

@@ -215,3 +215,18 @@ def waits_for_seven(path: str, number: int) -> Any:
             time.sleep(0.001)
     Path(path, str(number)).touch()
     return np.full(1_000_000, number % 256, "uint8")
+
+
+class OneWay:
+    """An object that can be pickled, and then never again be made."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _never, ()
+
+
+def _never() -> None:
+    raise ValueError("only once")
+
+
+def cannot_come_back(number: int) -> Any:
+    return number or OneWay()

@@ -137,7 +137,7 @@ async def broken_source() -> AsyncIterator[int]:
 
 class TestClosing:
     @pytest.mark.parametrize("make", [double, in_loop(double)], ids=["threads", "tasks"])
-    @pytest.mark.parametrize("how", ["a stop", "a closed queue"])
+    @pytest.mark.parametrize("how", ["a stop", "a closed queue", "a cancellation"])
     async def test_an_async_source_is_closed_to_its_end(
         self, task_world: TaskWorld, make: Callable[[int], Any], how: str
     ) -> None:
@@ -153,13 +153,17 @@ class TestClosing:
                 closed.append("now")
 
         queue = task_world.fifo(2)
-        async with aioqueue.Coordinator() as coord:
-            runner = prepare(endless(), make, into=queue, workers=2)
-            coord.start(runner)
-            await task_world.until(lambda: queue.size() == 2)
-            if how == "a closed queue":
-                queue.close(cancel_pending_enqueues=True)
-                await task_world.until(lambda: repr(runner).endswith("ended>"))
+        with anyio.CancelScope() as scope:
+            async with aioqueue.Coordinator() as coord:
+                runner = prepare(endless(), make, into=queue, workers=2)
+                coord.start(runner)
+                await task_world.until(lambda: queue.size() == 2)
+                if how == "a closed queue":
+                    queue.close(cancel_pending_enqueues=True)
+                    await task_world.until(lambda: repr(runner).endswith("ended>"))
+                if how == "a cancellation":
+                    scope.cancel()
+                    await anyio.lowlevel.checkpoint()
         assert closed == ["now"]
 
     @pytest.mark.parametrize("is_async", [False, True], ids=["threads", "tasks"])

@@ -365,9 +365,11 @@ class TestEnds:
 
     def test_a_stop(self) -> None:
         queue = sync.FIFOQueue(16)
+        runner = runner_of(functions.never_ends, queue)
         with sync.Coordinator() as coord:
-            coord.start(runner_of(functions.never_ends, queue))
+            coord.start(runner)
             assert sorted([queue.dequeue(), queue.dequeue()]) == [0, 1]
+        assert runner.statistics().workers_died == 0  # they were ended by us
 
     def test_a_stop_of_one_that_ignores_signals(self, tmp_path: Path) -> None:
         mark = tmp_path / "begun"

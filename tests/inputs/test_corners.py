@@ -1,0 +1,273 @@
+"""Corners of `prepare` that mutation testing found no test for; see `docs/mutation.md`."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from time import perf_counter
+from typing import Any
+
+import anyio.lowlevel
+import pytest
+
+import aioqueue
+from aioqueue import sync
+from aioqueue.inputs.calls import Item, is_async
+from aioqueue.inputs.channels import channels
+from aioqueue.inputs.policies import Retry
+from aioqueue.inputs.prepare import prepare
+from aioqueue.inputs.processes import _Inbox, _Task
+from tests.inputs import functions
+from tests.inputs.functions import cannot_come_back
+from tests.inputs.preparing import drained, failures_of, prepared
+from tests.worlds import PATIENCE, TaskWorld, World, spin_until, waiting
+
+
+def test_tasks_do_not_run_ahead_of_a_slow_item(task_world: TaskWorld) -> None:
+    """In order, and with a limit: the source is asked for no more than that."""
+
+    async def body() -> None:
+        taken: list[int] = []
+        go = task_world.fifo(1)
+
+        async def make(number: int) -> int:
+            if number == 0:
+                await go.dequeue()
+            return number
+
+        def source() -> Any:
+            for number in range(20):
+                taken.append(number)
+                yield number
+
+        queue = task_world.fifo(20)
+        runner = prepare(source(), make, into=queue, workers=4, ordered=True, limit=6)
+        async with aioqueue.Coordinator() as coord:
+            coord.start(runner)
+            await task_world.until(lambda: len(taken) == 6)
+            for _ in range(20):
+                await task_world.tick()
+            assert taken == list(range(6))
+            await go.enqueue(None)
+            assert [number async for number in queue] == list(range(20))
+
+    task_world.run(body)
+
+
+@pytest.mark.parametrize("retries", [1, 2])
+async def test_how_often_an_item_has_failed_is_told(world: World, retries: int) -> None:
+    def fail(number: int) -> int:
+        raise ValueError(number)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await prepared(world, [7], fail, on_error=Retry(retries), workers=1)
+    (failure,) = failures_of(caught.value)
+    assert failure.count("while preparing item 7 (epoch 0, index 0)") == 1
+    assert f"it has failed {retries + 1} times" in failure
+
+
+def test_an_item_that_fails_once_does_not_say_how_often() -> None:
+    queue = sync.FIFOQueue(1)
+    with pytest.raises(ExceptionGroup) as caught:
+        drained(queue, prepare([0], lambda number: 1 // number, into=queue))
+    assert "times" not in failures_of(caught.value)[0]
+
+
+class TestWhatWaitsForAProcess:
+    def task(self, number: int) -> _Task:
+        return _Task(Item(number, None, 0, number))
+
+    def test_is_sent_in_order(self) -> None:
+        inbox, tasks = _Inbox(), [self.task(number) for number in range(4)]
+        for task in tasks[2:]:
+            inbox.put(task)
+        inbox.put_back(tasks[:2])
+        assert inbox.take(3) == tasks[:3]
+        assert inbox.take(3) == tasks[3:]
+        assert inbox.seconds() is None
+
+    def test_or_when_its_time_has_come(self) -> None:
+        inbox, soon, late, latest = _Inbox(), self.task(3), self.task(2), self.task(1)
+        inbox.put_off(latest, 2000)
+        inbox.put_off(late, 1000)
+        assert inbox.take(9) == []
+        seconds = inbox.seconds()
+        assert seconds is not None
+        assert 900 < seconds <= 1000
+        other = self.task(0)
+        inbox.put(other)
+        inbox.put_off(soon, -1)
+        assert inbox.seconds() == 0
+        assert inbox.take(1) == [soon]
+        assert inbox.take(9) == [other]
+
+    @pytest.mark.parametrize(("ready", "workers", "share"), [(0, 3, 0), (7, 3, 3), (6, 3, 2)])
+    def test_is_shared_among_all(self, ready: int, workers: int, share: int) -> None:
+        inbox = _Inbox()
+        for number in range(ready):
+            inbox.put(self.task(number))
+        assert inbox.share(workers) == share
+
+
+def test_a_channel_tells_whether_something_comes() -> None:
+    one, other = channels()
+    assert not one.comes_within(0)
+    began = perf_counter()
+    assert not one.comes_within(0.02)
+    assert perf_counter() - began >= 0.02
+    other.send(b"message")
+    assert one.comes_within(60)
+    assert one.receive() == b"message"
+    assert not one.comes_within(0)
+    other.close()
+    assert one.comes_within(60)  # the end
+    with pytest.raises(EOFError):
+        one.receive()
+    one.close()
+
+
+class Awaited:
+    async def __call__(self, number: int) -> int:
+        return number
+
+
+class Called:
+    def __call__(self, number: int) -> int:
+        return number
+
+
+def test_what_has_to_run_in_an_event_loop() -> None:
+    async def generator(number: int) -> Any:
+        yield number
+
+    function: Any
+    runs_there = [Awaited(), generator, Awaited().__call__]
+    does_not = [Called(), print, len, Called, sys]
+    for function in runs_there:
+        assert is_async(function)
+        assert is_async(functools.partial(functools.partial(function), 1))
+    for function in does_not:
+        assert not is_async(function)
+
+
+@pytest.mark.usefixtures("nothing_is_left")
+def test_a_source_of_processes_is_closed_when_they_are_stopped() -> None:
+    closed_in: list[str] = []
+
+    def source() -> Iterator[int]:
+        try:
+            yield from range(1000)
+        finally:
+            closed_in.append(threading.current_thread().name)
+
+    queue = sync.FIFOQueue(2)
+    with sync.Coordinator() as coord:
+        coord.start(prepare(source(), functions.double, into=queue, workers=1, where="process"))
+        assert queue.dequeue() == 0
+        coord.request_stop()
+        coord.join()
+        assert len(closed_in) == 1
+        assert closed_in != [threading.current_thread().name]
+
+
+@pytest.mark.usefixtures("nothing_is_left")
+def test_what_cannot_be_unpickled_is_the_failure_of_its_item() -> None:
+    queue = sync.FIFOQueue(8)
+    runner = prepare(
+        range(8), cannot_come_back, into=queue, workers=1, where="process", on_error="skip"
+    )
+    assert drained(queue, runner) == list(range(1, 8))
+    (record,) = runner.quarantine
+    assert "only once" in record.traceback
+    assert "while unpickling what the function returned" in record.traceback.splitlines()
+    assert "while preparing item 0 " in record.traceback
+    assert runner.statistics().skipped == 1
+
+
+def test_a_stop_ends_other_threads_than_that_which_the_source_blocks() -> None:
+    go, is_asked = threading.Event(), threading.Event()
+
+    def source() -> Iterator[int]:
+        yield from range(2)
+        is_asked.set()
+        assert go.wait(PATIENCE)
+
+    queue, coord = sync.FIFOQueue(1), sync.Coordinator()
+    runner = prepare(source(), abs, into=queue, workers=2)
+    threads = runner.create_threads(None, coord, True, True)
+    assert is_asked.wait(PATIENCE)
+    spin_until(lambda: waiting(queue) == 1)
+    assert all(thread.is_alive() for thread in threads)
+    coord.request_stop()
+    spin_until(lambda: [thread.is_alive() for thread in threads].count(True) == 1)
+    go.set()
+    coord.join()
+
+
+@pytest.mark.parametrize("task", [True, False], ids=["task", "thread"])
+@pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as they come"])
+@pytest.mark.parametrize("on_error", ["skip", Retry(1)], ids=["skip", "retry"])
+async def test_no_example_enters_twice_or_of_an_item_that_fails(
+    world: World, task: bool, ordered: bool, on_error: Any
+) -> None:
+    failed: set[int] = set()
+
+    def refuse(number: int) -> int:
+        if number % 3 == 0 and number not in failed:
+            failed.add(number)
+            raise ValueError(number)
+        return -number
+
+    def make(number: int) -> Iterator[int]:
+        yield number
+        yield refuse(number)
+
+    async def make_async(number: int) -> AsyncIterator[int]:
+        yield number
+        await anyio.lowlevel.checkpoint()
+        yield refuse(number)
+
+    function: Any = make_async if task else make
+    got = await prepared(world, range(1, 10), function, on_error=on_error, ordered=ordered)
+    whole = [number for number in range(1, 10) if number % 3 or on_error != "skip"]
+    assert sorted(got) == sorted([sign * number for number in whole for sign in (1, -1)])
+
+
+def test_the_share_of_failures_is_not_judged_by_what_came_before_a_stop() -> None:
+    def make(number: int) -> int:
+        if number < 3:
+            raise ValueError(number)
+        return number
+
+    queue = sync.FIFOQueue(1)
+    options: Any = {"on_error": "skip", "max_failures": 0.1}
+    runner = prepare(range(1000), make, into=queue, workers=1, **options)
+    with sync.Coordinator() as coord:
+        coord.start(runner)
+        assert queue.dequeue() == 3
+    assert runner.statistics().skipped == 3
+
+
+def test_a_retry_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    failed: list[int] = []
+
+    def make(number: int) -> int:
+        if not failed:
+            failed.append(number)
+            raise ValueError(number)
+        return number
+
+    caplog.set_level(logging.DEBUG, "aioqueue")
+    queue = sync.FIFOQueue(1)
+    assert drained(queue, prepare([7], make, into=queue, on_error=Retry(1), workers=1)) == [7]
+    expected = "item 7 (epoch 0, index 0) failed, trying again in 0 s"
+    assert expected in caplog.messages
+
+
+def test_a_backoff_may_be_a_function() -> None:
+    message = r"backoff: got .*, or a function of the number of failures that returns one$"
+    with pytest.raises(aioqueue.InvalidArgumentError, match=message):
+        Retry(1, backoff="soon")  # type: ignore[arg-type]

@@ -1,0 +1,114 @@
+"""The tool that `docs/mutation.md` describes: what it changes, and how."""
+
+from __future__ import annotations
+
+import builtins
+import textwrap
+
+import pytest
+
+from tests.mutation.__main__ import main, sampled
+from tests.mutation.mutants import PROBE, Source
+
+TEXT = '''
+class Shelf:
+    """Some text."""
+
+    limit: int = 3
+
+    @property
+    @functools.cache
+    def is_full(self) -> bool:
+        """Whether nothing fits any more."""
+        if self.rows >= self.limit and not self.open:
+            raise RuntimeError("full", 1)
+        return cast("bool", self.look(1, of="all"))
+
+    async def fill(self) -> None:
+        super().fill()
+        for row in self.given:
+            if row:
+                continue
+            self.rows += 1
+'''
+
+
+def source(text: str) -> Source:
+    return Source(textwrap.dedent(text), "shelf.py", "shelf.py")
+
+
+def test_each_change_is_made_alone() -> None:
+    shelf = source(TEXT)
+    changes = [mutant.name.removeprefix("shelf.py:").split(": ") for mutant in shelf.mutants]
+    assert [(where.split(" ", 1)[1], change) for where, change in changes] == [
+        (
+            "Shelf.is_full",
+            "`self.rows >= self.limit and (not self.open)` -> "
+            "`self.rows >= self.limit or not self.open`",
+        ),
+        ("Shelf.is_full", "`self.rows >= self.limit` -> `self.rows > self.limit`"),
+        ("Shelf.is_full", "`not self.open` -> `self.open`"),
+        ("Shelf.is_full", "`raise RuntimeError('full', 1)` -> `nothing`"),
+        ("Shelf.is_full", "`cast('bool', self.look(1, of='all'))` -> `None`"),
+        ("Shelf.is_full", "`self.look(1, of='all')` -> `None`"),
+        ("Shelf.is_full", "`1` -> `2`"),
+        ("Shelf.is_full", "`1` -> `None`"),
+        ("Shelf.is_full", "`of='all'` -> `nothing`"),
+        ("Shelf.is_full", "`'all'` -> `'XXallXX'`"),
+        ("Shelf.is_full", "`'all'` -> `None`"),
+        ("Shelf.fill", "`super().fill()` -> `nothing`"),
+        ("Shelf.fill", "`row` -> `not row`"),
+        ("Shelf.fill", "`continue` -> `break`"),
+        ("Shelf.fill", "`self.rows += 1` -> `nothing`"),
+        ("Shelf.fill", "`self.rows += 1` -> `self.rows -= 1`"),
+        ("Shelf.fill", "`1` -> `2`"),
+    ]
+    unchanged = shelf.code()
+    for mutant in shelf.mutants:
+        code, text = shelf.mutated(mutant)
+        assert code != unchanged
+        compile(text, "shelf.py", "exec")
+        assert shelf.code() == unchanged  # it was undone
+
+
+def test_changes_without_a_difference_are_none() -> None:
+    assert source("def f():\n    x: int = 0\n    return x + 0").mutants
+    assert not source('def f(x: int = 1) -> "int":\n    """Text."""\n    pass\nY = 1').mutants
+
+
+def test_a_statement_notes_that_it_was_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+    def f(x):
+        '''Text.'''
+        if x:
+            return 1
+        else:
+            y = 2
+        return y
+    """
+    noted = bytearray(9)
+    monkeypatch.setattr(builtins, PROBE, noted, raising=False)
+    space: dict[str, object] = {}
+    exec(source(text).probed(5), space)
+    f = space["f"]
+    assert callable(f)
+    assert f(0) == 2
+    assert noted == bytes([0, 0, 0, 0, 0, 1, 0, 1, 1])
+
+
+def test_a_sample_is_the_same_each_time_and_all_files_have_their_part() -> None:
+    numbered = [*enumerate(source(TEXT).mutants)]
+    chosen = {"a": numbered, "b": numbered * 4}
+    some = sampled(chosen, 0.5, 1)
+    assert some == sampled(chosen, 0.5, 1)
+    assert some != sampled(chosen, 0.5, 2)
+    assert [len([one for one in some if one[0] == name]) for name in chosen] == [8, 34]
+    beginning = [name for name, _, _ in some[:10]]
+    assert 1 <= beginning.count("a") <= 3
+
+
+def test_the_command_lists_mutants(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "lines.py:* Lines.remove:*"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines
+    assert all(" Lines.remove: `" in line for line in lines)

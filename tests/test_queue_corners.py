@@ -1,0 +1,284 @@
+"""Corners of queues and workers that mutation testing found no test for; see `docs/mutation.md`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from time import perf_counter, thread_time
+from typing import Any
+
+import anyio
+import pytest
+import trio
+import trio.testing
+
+import aioqueue
+from aioqueue import sync
+from aioqueue.coordination import aio, core
+from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
+from tests.worlds import PATIENCE, CancelledError, TaskWorld, World, waiting
+
+KINDS: dict[str, tuple[Any, ...]] = {
+    "FIFOQueue": (2,),
+    "RandomShuffleQueue": (2, 0),
+    "PriorityQueue": (2,),
+}
+
+
+@pytest.mark.parametrize("face", [aioqueue, sync], ids=["async", "sync"])
+@pytest.mark.parametrize("kind", KINDS)
+class TestEveryKind:
+    @pytest.mark.parametrize("argument", ["shapes", "names"])
+    def test_objects_have_neither_shapes_nor_names(
+        self, face: Any, kind: str, argument: str
+    ) -> None:
+        with pytest.raises(InvalidArgumentError, match=f"{argument}: got .* without dtypes"):
+            getattr(face, kind)(*KINDS[kind], **{argument: [()]})
+
+    def test_errors_name_the_queue(self, face: Any, kind: str) -> None:
+        queue = getattr(face, kind)(*KINDS[kind], name="images")
+        queue.close()
+        with pytest.raises(QueueClosedError, match=f"^{kind} 'images' is closed$"):
+            queue.enqueue_nowait((1, "element"))
+        with pytest.raises(OutOfRangeError, match=f"^{kind} 'images' is closed and has insuff"):
+            queue.dequeue_nowait()
+
+
+async def test_a_wrong_wait_is_named(world: World) -> None:
+    queue = world.fifo(2, "int64", ())
+    with pytest.raises(InvalidArgumentError, match=r"^max_wait: got -1"):
+        await queue.dequeue_up_to(1, max_wait=-1)
+
+
+async def test_waits_are_counted_in_the_seconds_that_they_took(world: World) -> None:
+    queue = world.fifo(1)
+    began = perf_counter()
+    dequeue = await world.begin(queue.dequeue)
+    await queue.enqueue(1)
+    assert await dequeue.result() == 1
+    enqueues = [await world.begin(queue.enqueue, number) for number in range(2)]
+    await queue.dequeue()
+    for enqueue in enqueues:
+        await enqueue.result()
+    statistics = queue.statistics()
+    assert 0 < statistics.dequeue_wait <= perf_counter() - began
+    assert 0 < statistics.enqueue_wait <= perf_counter() - began
+
+
+def test_a_timer_ends_with_its_call() -> None:
+    """Else the loop would keep a batch for as long as it might have waited."""
+
+    async def main() -> None:
+        queue = aioqueue.FIFOQueue(2, "int64", ())
+        call = asyncio.create_task(queue.dequeue_up_to(2, max_wait=3600))
+        while not waiting(queue):
+            await asyncio.sleep(0)
+        await queue.enqueue_many([1, 2])
+        await call
+        loop: Any = asyncio.get_running_loop()
+        assert [timer for timer in loop._scheduled if not timer.cancelled()] == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [("enqueue_many", [[]]), ("dequeue_many", [0]), ("dequeue_up_to", [0]), ("wait_closed", [])],
+)
+def test_calls_that_move_nothing_let_others_run(
+    task_world: TaskWorld, call: str, arguments: list[Any]
+) -> None:
+    """Else a loop of them would keep the event loop for ever."""
+
+    async def body() -> None:
+        queue, other = task_world.fifo(2, "int64", ()), task_world.fifo(1)
+        operation = task_world.spawn(other.enqueue, 0)
+        if call == "wait_closed":
+            queue.close()
+        while not operation.done:
+            await getattr(queue, call)(*arguments)
+        assert other.size() == 1
+
+    task_world.run(body)
+
+
+class TestNames:
+    """Workers can be told apart, in a debugger or in a log."""
+
+    @pytest.mark.parametrize("alone", [True, False], ids=["run", "started"])
+    def test_of_tasks(self, alone: bool) -> None:
+        async def main() -> None:
+            seen: list[str] = []
+
+            async def op() -> None:
+                task = asyncio.current_task()
+                assert task is not None
+                seen.append(task.get_name())
+                raise OutOfRangeError
+
+            queue = aioqueue.FIFOQueue(1, name="images")
+            runner = aioqueue.QueueRunner(queue, [op, op])
+            if alone:
+                await runner.run()
+            else:
+                async with aioqueue.Coordinator() as coord:
+                    coord.start(runner)
+                    await queue.wait_closed()
+            assert sorted(seen) == ["QueueRunnerTask-images-op-0", "QueueRunnerTask-images-op-1"]
+
+        asyncio.run(main())
+
+    def test_of_tasks_of_trio(self) -> None:
+        async def main() -> None:
+            seen: list[str] = []
+
+            async def op() -> None:
+                seen.append(trio.lowlevel.current_task().name)
+                raise OutOfRangeError
+
+            await aioqueue.QueueRunner(aioqueue.FIFOQueue(1, name="images"), [op]).run()
+            assert seen == ["QueueRunnerTask-images-op-0"]
+
+        trio.run(main)
+
+    def test_of_those_that_still_run(self, caplog: pytest.LogCaptureFixture) -> None:
+        go = threading.Event()
+        thread = threading.Thread(target=go.wait, name="reader-7")
+        thread.start()
+        coord = sync.Coordinator()
+        coord.request_stop()
+        coord.join([thread], stop_grace_period=0, ignore_live=True)
+        assert caplog.messages == ["coordinator stopped with workers still running: reader-7"]
+        go.set()
+        thread.join()
+
+    def test_of_loopers(self) -> None:
+        async def main() -> None:
+            seen: list[str] = []
+
+            def call() -> None:
+                task = asyncio.current_task()
+                assert task is not None
+                seen.append(task.get_name())
+                coord.request_stop()
+
+            async with aioqueue.Coordinator() as coord:
+                coord.start(aioqueue.LooperTask(None, call))
+                await coord.wait_for_stop()
+            assert seen == ["LooperTask-call"]
+
+        asyncio.run(main())
+
+
+def test_a_looper_without_an_interval_does_not_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aio, "monotonic", trio.current_time)
+    times: list[float] = []
+
+    async def main() -> None:
+        def call() -> None:
+            times.append(trio.current_time())
+            if len(times) == 4:
+                coord.request_stop()
+
+        async with aioqueue.Coordinator() as coord:
+            coord.start(aioqueue.LooperTask(None, call))
+            await coord.wait_for_stop()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert len(set(times)) == 1
+
+
+def test_a_block_that_is_cancelled_cancels_its_loopers(task_world: TaskWorld) -> None:
+    """A mere stop would wait for the end of the call that each is in."""
+
+    async def body() -> None:
+        queue, other = task_world.fifo(1), task_world.fifo(1)
+
+        async def block() -> None:
+            async with aioqueue.Coordinator() as coord:
+                coord.start(aioqueue.LooperTask(None, queue.dequeue))
+                await other.dequeue()
+
+        began = perf_counter()
+        with pytest.raises(CancelledError):
+            await task_world.within(0.05, block)
+        assert perf_counter() - began < PATIENCE
+        assert queue.statistics().waiting_dequeues == 0
+
+    task_world.run(body)
+
+
+@pytest.mark.parametrize(("there", "entered"), [(0, 2), (2, 0)])
+def test_a_timeout_tells_how_many_rows_are_in(there: int, entered: int) -> None:
+    queue = sync.FIFOQueue(2, "int64", ())
+    queue.enqueue_many(list(range(there)))
+    with pytest.raises(aioqueue.DeadlineExceededError) as caught:
+        queue.enqueue_many([1, 2, 3], timeout=0.01)
+    assert caught.value.enqueued == entered
+    assert ("; 2 of its rows are in" in str(caught.value)) == (entered == 2)
+    assert ("of its rows" in str(caught.value)) == (entered > 0)
+
+
+def test_a_thread_that_waits_with_a_timeout_sleeps() -> None:
+    queue = sync.FIFOQueue(1)
+    used = thread_time()
+    with pytest.raises(aioqueue.DeadlineExceededError):
+        queue.dequeue(timeout=0.3)
+    assert thread_time() - used < 0.1
+
+
+@pytest.mark.parametrize("daemon", [True, False])
+def test_the_event_loop_of_a_runner_is_a_daemon_as_its_threads_are(daemon: bool) -> None:
+    async def op() -> None:
+        raise OutOfRangeError
+
+    runner = sync.QueueRunner(sync.FIFOQueue(1, name="images"), [op, op])
+    (thread,) = runner.create_threads(daemon=daemon)
+    assert thread.daemon is daemon
+    assert thread.name == "QueueRunnerThread-images-event-loop"
+    thread.start()
+    thread.join(PATIENCE)
+
+
+def test_threads_of_a_runner_are_daemons_in_a_block_too() -> None:
+    async def main() -> None:
+        seen: list[bool] = []
+
+        def op() -> None:
+            seen.append(threading.current_thread().daemon)
+            raise OutOfRangeError
+
+        queue = aioqueue.FIFOQueue(1)
+        async with aioqueue.Coordinator() as coord:
+            coord.start(aioqueue.QueueRunner(queue, [op]))
+            await queue.wait_closed()
+        assert seen == [True]
+
+    asyncio.run(main())
+
+
+def test_a_looper_that_does_not_end_is_named(
+    task_world: TaskWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "_CLEANUP", 0.0)
+
+    async def body() -> None:
+        go, began = task_world.fifo(1), task_world.fifo(1)
+
+        async def stay() -> None:
+            with anyio.CancelScope(shield=True):
+                began.enqueue_nowait(None)
+                await go.dequeue()
+
+        async with aioqueue.Coordinator() as coord:
+            coord.start(aioqueue.LooperTask(None, stay))
+            await began.dequeue()
+            coord.request_stop()
+            with pytest.raises(ExceptionGroup) as caught:
+                await coord.join(stop_grace_period=0.01)
+            (error,) = caught.value.exceptions
+            assert isinstance(error, aioqueue.StillRunningError)
+            assert error.workers == ("LooperTask-stay",)
+            await go.enqueue(None)
+
+    task_world.run(body)
