@@ -15,11 +15,12 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.inputs.calls import Item, is_async
-from aioqueue.inputs.channels import channels
-from aioqueue.inputs.policies import Retry
-from aioqueue.inputs.prepare import prepare
-from aioqueue.inputs.processes import _Inbox, _Task
+from aioqueue.inputs import prepare
+from aioqueue.inputs.prepare.call import is_async
+from aioqueue.inputs.prepare.policy import Retry
+from aioqueue.inputs.prepare.processes.channels import channels
+from aioqueue.inputs.prepare.processes.parent import _Inbox, _Task
+from aioqueue.inputs.sources.item import Item
 from tests.inputs import functions
 from tests.inputs.functions import cannot_come_back
 from tests.inputs.preparing import drained, failures_of, prepared

@@ -43,8 +43,10 @@ PACKAGE = "aioqueue"
 FILES = """
 machine.py machine_state.py lines.py copying.py locks.py philox.py
 storage/*.py waiting/*.py queues/*.py coordination/*.py
-inputs/calls.py inputs/channels.py inputs/feeds.py inputs/limits.py inputs/ordering.py
-inputs/policies.py inputs/processes.py inputs/totals.py inputs/workers.py inputs/working.py
+inputs/prepare/call.py inputs/prepare/feed.py inputs/prepare/window.py
+inputs/prepare/ordering.py inputs/prepare/policy.py inputs/prepare/progress.py
+inputs/prepare/job.py inputs/prepare/threads.py inputs/prepare/tasks.py
+inputs/prepare/processes/channels.py inputs/prepare/processes/parent.py
 """
 """What is mutated, below the package."""
 TESTS = """
@@ -55,7 +57,7 @@ test_runner.py test_outcomes.py test_joins.py test_loopers.py test_cancellation.
 test_adversary.py test_queue_corners.py inputs
 """
 """Quick and sharp ones. The model, the linearizability checker and the explorer are left out."""
-IN_PROCESSES = "calls channels processes working policies limits"
+IN_PROCESSES = "call channels parent job policy window"
 """Files of `inputs` that worker processes run too, where nothing is noted."""
 PROCESS_TESTS = ("tests/inputs/test_prepare_processes.py", "tests/inputs/test_process_life.py")
 TEST_SECONDS = 20
