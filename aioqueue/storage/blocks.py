@@ -457,15 +457,15 @@ def block_rows(components: tuple[Component, ...], capacity: int | None) -> int:
     """How many rows the blocks have that single rows are written to.
 
     A quarter of the capacity, so that little memory lies idle behind the first row and before the
-    last one; more of small rows, fewer of large ones.
+    last one; more of small rows, fewer of large ones, and never many of references.
     """
     size = max(1, row_bytes(components))
-    most = max(1, _BLOCK_BYTES // size)
+    least, most = max(1, LARGE_BYTES // size), max(1, _BLOCK_BYTES // size)
     if any(component.dtype.hasobject for component in components):
-        most = min(most, _BLOCK_OBJECTS)
+        least, most = min(least, _BLOCK_OBJECTS), min(most, _BLOCK_OBJECTS)
     if capacity is None:
         return most
-    return min(capacity, max(min(most, -(-capacity // 4)), max(1, LARGE_BYTES // size)))
+    return min(capacity, max(min(most, -(-capacity // 4)), least))
 
 
 def _copy(segment: _Segment, n: int, columns: Columns, offset: int) -> None:
