@@ -1,13 +1,13 @@
-"""The words that the machine and its callers share: attempts, lanes, and what there is to see.
+"""The words that the machine and its callers share: attempts, wakers, and what there is to see.
 
-No rules here: those are the machine's. An `Attempt` is one operation that has begun; a `Lane` is
+No rules here: those are the machine's. An `Attempt` is one operation that has begun; a `Waker` is
 where its owner waits, and a `Host` what it was begun on.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NoReturn, Protocol
 
@@ -30,7 +30,6 @@ __all__ = (
     "Attempt",
     "AttemptState",
     "Host",
-    "Lane",
     "Put",
     "PutMany",
     "QueueState",
@@ -38,6 +37,7 @@ __all__ = (
     "Statistics",
     "Take",
     "UntilClosed",
+    "Waker",
     "closed_error",
     "out_of_range_error",
 )
@@ -87,15 +87,28 @@ FAILED: Final = AttemptState.FAILED
 WITHDRAWN: Final = AttemptState.WITHDRAWN
 
 
-class Lane(Protocol):
-    """Where callers of one world wait; see `aioqueue.waiting`."""
+class Waker(Protocol):
+    """Wakes the callers of one world; see `aioqueue.waiting`."""
 
     two_step: bool
     """Whether a caller can be cancelled between being chosen and running on."""
 
-    def post(self, attempt: Attempt, /) -> None:
+    def notify(self, attempt: Attempt, /) -> None:
         """Note that an attempt has ended or was granted. Called under the machine's lock, in the
         order of the grants: it may not block, nor call the machine."""
+
+    def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
+        """Wake the owners of the attempts it was notified of; return those whose world has ended.
+
+        May be called from any thread, without the machine's lock, and more often than needed.
+
+        Args:
+            from_anywhere: it may come from a signal handler, which a sleeping event loop does not
+                notice, though it is of the same thread.
+        """
+
+    def is_dead(self) -> bool:
+        """Whether the world of this waker has ended, so that no one in it will ever run again."""
 
 
 class Host(Protocol):
@@ -103,7 +116,7 @@ class Host(Protocol):
 
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
-    ) -> Collection[Lane]:
+    ) -> Collection[Waker]:
         """End an attempt whose owner was cancelled, or whose world has ended."""
 
 
@@ -126,19 +139,19 @@ class Attempt:
     Attributes:
         state: what has become of it.
         error: why it failed.
-        lane: where its owner waits.
-        waiter: for the lane's own use.
+        waker: where its owner waits.
+        waiter: for the waker's own use.
         host: what it was begun on.
     """
 
-    __slots__ = ("error", "host", "lane", "state", "waiter")
+    __slots__ = ("error", "host", "state", "waiter", "waker")
 
     side: ClassVar[Side]
 
     def __init__(self) -> None:
         self.state = PENDING
         self.error: BaseException | None = None
-        self.lane: Lane | None = None
+        self.waker: Waker | None = None
         self.waiter: Any = None
         self.host: Host | None = None
 
@@ -175,7 +188,7 @@ class Put(Attempt):
 
     def __init__(self, row: Row) -> None:
         self.state = PENDING
-        self.error = self.lane = self.host = self.waiter = None
+        self.error = self.waker = self.host = self.waiter = None
         self.row = row
 
 
@@ -198,10 +211,10 @@ class Take(Attempt):
     Attributes:
         held: the rows it has.
         single: whether it takes one row, as a row and not as a batch.
-        hurried: whether its deadline has passed: it takes what is there, but at least one row.
+        expired: whether its deadline has passed: it takes what is there, but at least one row.
     """
 
-    __slots__ = ("held", "hurried", "n", "single", "up_to")
+    __slots__ = ("expired", "held", "n", "single", "up_to")
     side = DEQUEUE
 
     def __init__(
@@ -211,14 +224,14 @@ class Take(Attempt):
         up_to: bool = False,
         out: Columns | None = None,
         single: bool = False,
-        hurried: bool = False,
+        expired: bool = False,
     ) -> None:
         self.state = PENDING
-        self.error = self.lane = self.host = self.waiter = None
+        self.error = self.waker = self.host = self.waiter = None
         self.n = n
         self.up_to = up_to
         self.single = single
-        self.hurried = hurried
+        self.expired = expired
         self.held = Held(out)
 
 

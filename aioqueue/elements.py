@@ -59,8 +59,12 @@ class Spec(Protocol):
         """The components' names; empty where they have none."""
 
     @property
-    def rows_are_elements(self) -> tuple[bool, bool]:
-        """Whether `row` and `element` return what they are given: nothing to check, or to make."""
+    def row_is_identity(self) -> bool:
+        """Whether `row` returns what it is given, since there is nothing to check."""
+
+    @property
+    def element_is_identity(self) -> bool:
+        """Whether `element` returns what it is given, since there is nothing to make."""
 
     def row(self, element: Any) -> Row:
         """Check one element and make it a row."""
@@ -99,9 +103,10 @@ class ElementSpec:
         "_tuple_length",
         "batchable",
         "components",
+        "element_is_identity",
         "names",
         "ragged",
-        "rows_are_elements",
+        "row_is_identity",
         "rows_private",
     )
 
@@ -131,7 +136,8 @@ class ElementSpec:
         # Rows that no fixed array can hold are kept by reference, so they are copied on the way in.
         self.rows_private = not all(component.fixed for component in self.components)
         self._single = self.components[0] if len(listed) == 1 and not self.names else None
-        self.rows_are_elements = (False, self._single is None and not self.names)
+        self.row_is_identity = False
+        self.element_is_identity = self._single is None and not self.names
         self._tuple_length = -1 if self.names else len(listed)
         self._takes = [c.private if self.rows_private else c.convert for c in self.components]
 
@@ -230,7 +236,8 @@ class ObjectSpec:
     components: tuple[Component, ...] | None = None
     batchable = True
     names: ClassVar[list[str]] = []
-    rows_are_elements = (True, True)
+    row_is_identity = True
+    element_is_identity = True
 
     def __repr__(self) -> str:
         return "objects"
@@ -262,7 +269,7 @@ class PriorityObjectSpec(ObjectSpec):
     """Elements that are pairs of an int priority and any one Python object."""
 
     __slots__ = ()
-    rows_are_elements = (False, True)
+    row_is_identity = False
 
     def __repr__(self) -> str:
         return "(priority, object)"

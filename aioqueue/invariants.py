@@ -38,8 +38,8 @@ def _lines(m: Any) -> Iterator[str]:
     for attempt in [*m._enqueues, *m._dequeues, *m._lines.until_closed]:
         if attempt.state is not PENDING:
             yield f"an attempt in line is {attempt.state.value}"
-        if attempt.host is not m or attempt.lane is None:
-            yield "an attempt in line has another host, or no lane"
+        if attempt.host is not m or attempt.waker is None:
+            yield "an attempt in line has another host, or no waker"
     if not all(isinstance(attempt, Put | PutMany) for attempt in m._enqueues):
         yield "something else than an enqueue stands in the line of enqueues"
     if not all(isinstance(attempt, Take) for attempt in m._dequeues):
@@ -53,14 +53,14 @@ def _lines(m: Any) -> Iterator[str]:
 
 
 def _grants(m: Any) -> Iterator[str]:
-    """Who was granted something is marked so; places belong to one lane of two steps."""
+    """Who was granted something is marked so; places belong to one waker of two steps."""
     if any(put.state is not GRANTED for put in m._places):
         yield "an enqueue has a place, and is not granted"
     if any(take.state is not GRANTED or not take.held.count for take in m._granted):
         yield "a dequeue is among the granted, and is not, or has no rows"
-    lanes = {id(put.lane) for put in m._places}
-    if len(lanes) > 1 or any(not put.lane.two_step for put in m._places):
-        yield "places belong to several lanes, or to one of a single step"
+    wakers = {id(put.waker) for put in m._places}
+    if len(wakers) > 1 or any(not put.waker.two_step for put in m._places):
+        yield "places belong to several wakers, or to one of a single step"
     if m._beginning is not None:
         yield "an attempt is still beginning"
 
@@ -81,7 +81,7 @@ def _waiting(m: Any) -> Iterator[str]:
         yield "the first enqueue in line could proceed"
     if take is not None:
         available = m._available()
-        least = 1 if take.hurried else take.n
+        least = 1 if take.expired else take.n
         if available >= least:
             yield "the first dequeue in line has all that it needs"
         if m._state is CLOSED and m._nothing_comes_back(take, available):

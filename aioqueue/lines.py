@@ -13,11 +13,11 @@ from aioqueue.attempts import (
     ENQUEUE,
     PENDING,
     Attempt,
-    Lane,
     Put,
     PutMany,
     Take,
     UntilClosed,
+    Waker,
 )
 
 __all__ = ("Lines",)
@@ -30,7 +30,7 @@ class Lines:
         enqueues: those that wait to put something in.
         dequeues: those that wait to take something out.
         until_closed: those that wait for the end.
-        places: granted enqueues, not yet committed; all of one lane, in the order of the grants.
+        places: granted enqueues, not yet committed; all of one waker, in the order of the grants.
         granted: granted dequeues, not yet committed.
     """
 
@@ -65,7 +65,7 @@ class Lines:
         elif isinstance(attempt, Put):
             self.places.pop(attempt, None)
 
-    def of_lane(self, lane: Lane) -> list[Attempt]:
-        """Those whose owners wait in a lane or have not run on yet, in no special order."""
+    def of_waker(self, waker: Waker) -> list[Attempt]:
+        """Those whose owners wait in a waker or have not run on yet, in no special order."""
         lines = (self.places, self.granted, self.enqueues, self.dequeues, self.until_closed)
-        return [attempt for line in lines for attempt in line if attempt.lane is lane]
+        return [attempt for line in lines for attempt in line if attempt.waker is waker]

@@ -3,8 +3,8 @@
 Everything that decides about a queue's state is in this module, and nothing else is: it does no
 I/O, starts nothing, sleeps never, reads no clock and has never heard of asyncio or threads. It is
 told what happened (an attempt begins, is withdrawn, is committed, its deadline passes; the queue is
-closed) and it returns what to do: the *lanes* to kick, in which the callers of ended attempts wait.
-Whoever called the machine kicks them after the lock is released.
+closed) and it returns what to do: the *wakers* of the callers whose attempts have ended. Whoever
+called the machine wakes them after the lock is released.
 
 **Attempts.** One enqueue or dequeue that has begun and not yet ended is an `Attempt`, whose moves
 `AttemptState` draws. Attempts of one side proceed strictly in the order in which they began:
@@ -16,8 +16,8 @@ is the failure of the one attempt that it was moving for, whoever made the move.
 So its attempt is first *granted* and ends when its owner *commits*. A granted dequeue holds its
 rows in its hands; they go back if it is withdrawn. A granted enqueue holds a *place*, which counts
 against the capacity; its row goes in at the commit. Callers whose world excludes that race
-(`Lane.two_step` is false) have both steps at once. Rows must enter in the order of the grants, so
-while places are outstanding, only attempts of the same lane, whose owners resume in the order of
+(`Waker.two_step` is false) have both steps at once. Rows must enter in the order of the grants, so
+while places are outstanding, only attempts of the same waker, whose owners resume in the order of
 their grants, are given further ones; everybody else waits for the commit.
 
 **Batches in progress.** The first dequeue in line takes rows as they come. They are *claimed*: they
@@ -63,10 +63,10 @@ from aioqueue.attempts import (
     WITHDRAWN,
     Attempt,
     AttemptState,
-    Lane,
     Put,
     PutMany,
     Take,
+    Waker,
     closed_error,
     out_of_range_error,
 )
@@ -148,15 +148,15 @@ class Machine(MachineState):
         attempt.state = DONE
         return True
 
-    # Attempts. Each method returns the lanes to kick once the lock is released.
+    # Attempts. Each method returns the wakers to wake once the lock is released.
 
     @guarded
-    def begin(self, attempt: Attempt, lane: Lane | None) -> Collection[Lane]:
-        """Begin an attempt, which may end at once; if it does not, it waits in the lane.
+    def begin(self, attempt: Attempt, waker: Waker | None) -> Collection[Waker]:
+        """Begin an attempt, which may end at once; if it does not, it waits in the waker.
 
         Args:
             attempt: a new one.
-            lane: where its owner is going to wait; ``None`` if it cannot wait: what cannot be done
+            waker: where its owner is going to wait; ``None`` if it cannot wait: what cannot be done
                 at once is then withdrawn, without having changed anything.
         """
         self._claim_what_came()
@@ -165,34 +165,34 @@ class Machine(MachineState):
             attempt.error = self._closed_error()
             self._give_up(attempt)
             return ()
-        if lane is None and not self._ends_at_once(attempt):
+        if waker is None and not self._ends_at_once(attempt):
             attempt.state = WITHDRAWN
             self._give_up(attempt)
             return ()
         self._shut()
         attempt.host = self
-        attempt.lane = lane
+        attempt.waker = waker
         line = self._lines.line_of(attempt)
-        lanes: dict[Lane, None] = {}
+        wakers: dict[Waker, None] = {}
         self._beginning = attempt
         try:
-            if line or not self._advance(attempt, lanes):
+            if line or not self._advance(attempt, wakers):
                 line[attempt] = None
                 if self._places:
-                    # It may be given a place beside others of its lane. They must resume
+                    # It may be given a place beside others of its waker. They must resume
                     # before it, so it cannot be done while it begins, but only granted.
                     self._beginning = None
                 if self._may_proceed(attempt):
-                    self._flush(lanes)
+                    self._flush(wakers)
             elif self._enqueues or self._dequeues or self._state is not OPEN:
-                self._flush(lanes)
+                self._flush(wakers)
             self._set_bounds()
         finally:
             self._beginning = None
-        return lanes
+        return wakers
 
     @guarded
-    def commit(self, attempt: Attempt, waited: float = 0.0) -> Collection[Lane]:
+    def commit(self, attempt: Attempt, waited: float = 0.0) -> Collection[Waker]:
         """End an attempt whose owner has waited and now runs on.
 
         Args:
@@ -224,7 +224,7 @@ class Machine(MachineState):
     @guarded
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
-    ) -> Collection[Lane]:
+    ) -> Collection[Waker]:
         """End an attempt whose owner was cancelled: put everything back.
 
         Whatever it had been granted is undone, and serves the next in line. What a batch had put in
@@ -250,7 +250,7 @@ class Machine(MachineState):
         return self._settle()
 
     @guarded
-    def hurry(self, attempt: Attempt) -> Collection[Lane]:
+    def expire(self, attempt: Attempt) -> Collection[Waker]:
         """The deadline of a `Take` with ``up_to`` has passed: let it have what is there.
 
         If nothing is there, it ends with the first row that comes.
@@ -260,13 +260,13 @@ class Machine(MachineState):
         assert isinstance(attempt, Take)
         self._claim_what_came()
         self._shut()
-        attempt.hurried = True
+        attempt.expired = True
         return self._settle()
 
     @guarded
     def close(
         self, *, cancel_pending_enqueues: bool = False, cause: BaseException | None = None
-    ) -> Collection[Lane]:
+    ) -> Collection[Waker]:
         """Let nothing more in; any number of times.
 
         Args:
@@ -279,43 +279,43 @@ class Machine(MachineState):
             self._cause = cause
         if self._state is OPEN:
             self._state = CLOSING
-        lanes: dict[Lane, None] = {}
+        wakers: dict[Waker, None] = {}
         if cancel_pending_enqueues:
             for attempt in [*self._places, *self._enqueues]:
                 self._forget(attempt)
-                self._fail(attempt, self._closed_error(attempt), lanes)
-        self._flush(lanes)
+                self._fail(attempt, self._closed_error(attempt), wakers)
+        self._flush(wakers)
         self._set_bounds()
-        return lanes
+        return wakers
 
     # How it moves. All of this runs under the lock.
 
-    def _flush(self, lanes: dict[Lane, None]) -> None:
-        """Let attempts proceed until none can; add the lanes to kick."""
+    def _flush(self, wakers: dict[Waker, None]) -> None:
+        """Let attempts proceed until none can; add the wakers to wake."""
         enqueues, dequeues = self._enqueues, self._dequeues
         while True:
-            while enqueues and self._advance_enqueue(next(iter(enqueues)), lanes):
+            while enqueues and self._advance_enqueue(next(iter(enqueues)), wakers):
                 enqueues.popitem(last=False)
             if self._state is CLOSING and not enqueues and not self._places:
                 self._state = CLOSED
             claimed, moved = self._claimed, False
-            while dequeues and self._advance_dequeue(next(iter(dequeues)), lanes):
+            while dequeues and self._advance_dequeue(next(iter(dequeues)), wakers):
                 dequeues.popitem(last=False)
                 moved = True
             if not enqueues or not (moved or self._claimed > claimed):
                 break
         until_closed = self._lines.until_closed
-        while until_closed and self._wait_is_over(next(iter(until_closed)), lanes):
+        while until_closed and self._wait_is_over(next(iter(until_closed)), wakers):
             until_closed.popitem(last=False)
 
-    def _settle(self) -> Collection[Lane]:
-        """After a change: let attempts proceed and set the bounds; return the lanes to kick."""
-        lanes: dict[Lane, None] = {}
-        self._flush(lanes)
+    def _settle(self) -> Collection[Waker]:
+        """After a change: let attempts proceed and set the bounds; return the wakers to wake."""
+        wakers: dict[Waker, None] = {}
+        self._flush(wakers)
         self._set_bounds()
-        return lanes
+        return wakers
 
-    def _advance_enqueue(self, attempt: Put | PutMany, lanes: dict[Lane, None]) -> bool:
+    def _advance_enqueue(self, attempt: Put | PutMany, wakers: dict[Waker, None]) -> bool:
         """Let the first enqueue in line proceed; tell whether it need not stand there any more."""
         if attempt.state is not PENDING:
             return True  # Ctrl-C struck before it could leave the line
@@ -330,18 +330,18 @@ class Machine(MachineState):
                     return False
             elif self._in_two_steps(attempt):
                 self._places[attempt] = None
-                self._finish(attempt, GRANTED, lanes)
+                self._finish(attempt, GRANTED, wakers)
                 return True
             else:
                 self._insert(attempt.row)
         except Exception as error:
             # Out of memory, say. It is the owner's to hear of, whoever runs this.
-            self._fail(attempt, error, lanes)
+            self._fail(attempt, error, wakers)
         else:
-            self._finish(attempt, DONE, lanes)
+            self._finish(attempt, DONE, wakers)
         return True
 
-    def _advance_dequeue(self, attempt: Take, lanes: dict[Lane, None]) -> bool:
+    def _advance_dequeue(self, attempt: Take, wakers: dict[Waker, None]) -> bool:
         """Let the first dequeue in line proceed; tell whether it need not stand there any more.
 
         1. With as many rows as it wants, it has them.
@@ -360,20 +360,20 @@ class Machine(MachineState):
                     return False
                 claimed, self._claimed = self._claimed, 0
                 if n == 0:
-                    self._fail_out_of_range(attempt, claimed, lanes)
+                    self._fail_out_of_range(attempt, claimed, wakers)
                     return True
                 if attempt.single:
                     self.storage.hold_one(attempt.held)
                 else:
                     self.storage.hold(attempt.held, n)
         except Exception as error:
-            self._fail(attempt, error, lanes)
+            self._fail(attempt, error, wakers)
             return True
         if self._in_two_steps(attempt):
             self._granted[attempt] = None
-            self._finish(attempt, GRANTED, lanes)
+            self._finish(attempt, GRANTED, wakers)
         else:
-            self._finish(attempt, DONE, lanes)
+            self._finish(attempt, DONE, wakers)
         return True
 
     def _rows_for(self, attempt: Take) -> int | None:
@@ -388,7 +388,7 @@ class Machine(MachineState):
                 # As in TensorFlow: what the batch has drawn goes back, and all is drawn again.
                 self.storage.release(attempt.held)
             return self.storage.size
-        return available if attempt.hurried and available > 0 else None
+        return available if attempt.expired and available > 0 else None
 
     def _claim_for(self, attempt: Take) -> None:
         """The first dequeue in line waits: set aside what is there, and say what it waits for.
@@ -406,27 +406,27 @@ class Machine(MachineState):
         else:
             self.storage.expect(attempt.n)
 
-    def _advance(self, attempt: Any, lanes: dict[Lane, None]) -> bool:
+    def _advance(self, attempt: Any, wakers: dict[Waker, None]) -> bool:
         """Let an attempt proceed that has no one in front of it."""
         if attempt.side is DEQUEUE:
-            return self._advance_dequeue(attempt, lanes)
+            return self._advance_dequeue(attempt, wakers)
         if attempt.side is ENQUEUE:
-            return self._advance_enqueue(attempt, lanes)
-        return self._wait_is_over(attempt, lanes)
+            return self._advance_enqueue(attempt, wakers)
+        return self._wait_is_over(attempt, wakers)
 
     def _may_proceed(self, attempt: Any) -> bool:
         """Whether anyone may proceed since an attempt has begun to wait.
 
-        A batch takes and gives early, and an enqueue may join the places of its lane.
+        A batch takes and gives early, and an enqueue may join the places of its waker.
         """
         if attempt.side is DEQUEUE:
             return bool(self._enqueues) and not attempt.single
         return attempt.side is ENQUEUE and (attempt.n > 1 or bool(self._places))
 
-    def _wait_is_over(self, attempt: Attempt, lanes: dict[Lane, None]) -> bool:
+    def _wait_is_over(self, attempt: Attempt, wakers: dict[Waker, None]) -> bool:
         if self._state is not CLOSED:
             return False
-        self._finish(attempt, DONE, lanes)
+        self._finish(attempt, DONE, wakers)
         return True
 
     def _ends_at_once(self, attempt: Attempt) -> bool:
@@ -440,13 +440,15 @@ class Machine(MachineState):
         available = self._available()
         if self._state is CLOSED and self._nothing_comes_back(attempt, available):
             return True
-        return available >= (1 if attempt.hurried else attempt.n)
+        return available >= (1 if attempt.expired else attempt.n)
 
     def _may_join_places(self, attempt: Put | PutMany) -> bool:
         """Whether an enqueue may be granted a place while others have not used theirs yet."""
         first = next(iter(self._places))
         return (
-            isinstance(attempt, Put) and self._in_two_steps(attempt) and attempt.lane is first.lane
+            isinstance(attempt, Put)
+            and self._in_two_steps(attempt)
+            and attempt.waker is first.waker
         )
 
     def _in_two_steps(self, attempt: Attempt) -> bool:
@@ -454,8 +456,8 @@ class Machine(MachineState):
 
         Not while the owner itself is calling: then grant and commit are one step.
         """
-        lane: Any = attempt.lane  # there is one: only the owner who is calling may have none
-        return attempt is not self._beginning and lane.two_step
+        waker: Any = attempt.waker  # there is one: only the owner who is calling may have none
+        return attempt is not self._beginning and waker.two_step
 
     def _nothing_comes_back(self, attempt: Take, available: int) -> bool:
         """Whether a closed queue will not have more rows than now.
@@ -465,13 +467,13 @@ class Machine(MachineState):
         """
         return not self._granted or (attempt.up_to and available > 0)
 
-    def _fail_out_of_range(self, attempt: Take, claimed: int, lanes: dict[Lane, None]) -> None:
+    def _fail_out_of_range(self, attempt: Take, claimed: int, wakers: dict[Waker, None]) -> None:
         self.storage.release(attempt.held)
         error = out_of_range_error(
             self.kind, self.name, attempt, remaining=self.storage.size, held=claimed
         )
         error.__cause__ = self._cause
-        self._fail(attempt, error, lanes)
+        self._fail(attempt, error, wakers)
 
     def _claim_what_came(self) -> None:
         """Rows that came the fast path while a batch waited are that batch's."""
@@ -489,7 +491,7 @@ class Machine(MachineState):
         Not of the last ones: what had been claimed when the queue closed is told to who fails.
         """
         head = self._lines.first_dequeue()
-        if head is None or head.hurried or self._state is not OPEN:
+        if head is None or head.expired or self._state is not OPEN:
             return 0
         if not self.storage.progressive or self.storage.eager:
             return 0
@@ -526,17 +528,17 @@ class Machine(MachineState):
         elif isinstance(attempt, PutMany):
             self.storage.discard(attempt.columns, attempt.done)
 
-    def _finish(self, attempt: Attempt, state: AttemptState, lanes: dict[Lane, None]) -> None:
-        """Record what has become of an attempt, and tell its lane unless its owner is calling."""
+    def _finish(self, attempt: Attempt, state: AttemptState, wakers: dict[Waker, None]) -> None:
+        """Record what has become of an attempt, and tell its waker unless its owner is calling."""
         attempt.state = state
-        if attempt is not self._beginning and attempt.lane is not None:
-            attempt.lane.post(attempt)
-            lanes[attempt.lane] = None
+        if attempt is not self._beginning and attempt.waker is not None:
+            attempt.waker.notify(attempt)
+            wakers[attempt.waker] = None
 
-    def _fail(self, attempt: Attempt, error: BaseException, lanes: dict[Lane, None]) -> None:
+    def _fail(self, attempt: Attempt, error: BaseException, wakers: dict[Waker, None]) -> None:
         attempt.error = error
         self._give_up(attempt)
-        self._finish(attempt, FAILED, lanes)
+        self._finish(attempt, FAILED, wakers)
 
     def _closed_error(self, attempt: Put | PutMany | None = None) -> QueueClosedError:
         error = closed_error(self.kind, self.name, attempt)
@@ -565,7 +567,7 @@ class Machine(MachineState):
                 bound_in = self._capacity if is_open else -1
                 bound_out = 0 if self._state is CLOSED else self._keep
             elif is_open:
-                waits_for_each = storage.eager or head.hurried
+                waits_for_each = storage.eager or head.expired
                 bound_in = 0 if waits_for_each else self._keep + head.n - 1
                 if not storage.progressive:
                     bound_in = min(bound_in, self._capacity)

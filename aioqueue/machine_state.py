@@ -14,9 +14,9 @@ from aioqueue.attempts import (
     ENQUEUE,
     OPEN,
     Attempt,
-    Lane,
     QueueState,
     Statistics,
+    Waker,
 )
 from aioqueue.invariants import violations
 from aioqueue.lines import Lines
@@ -116,9 +116,9 @@ class MachineState:
         return self._lock._is_owned()
 
     @guarded
-    def attempts_in(self, lane: Lane) -> list[Attempt]:
-        """The attempts whose owners wait in a lane or have not run on yet, in no special order."""
-        return self._lines.of_lane(lane)
+    def attempts_in(self, waker: Waker) -> list[Attempt]:
+        """The attempts whose owners wait in a waker or have not run on yet, in no special order."""
+        return self._lines.of_waker(waker)
 
     # Looking at it.
 

@@ -1,7 +1,7 @@
 """A griffe extension for the reference: docstrings, names and types as users meet them.
 
 mkdocstrings reads sources. But the two faces of a queue take their docstring from the class that
-describes its kind (``__doc__ = FIFOKind.__doc__``), which only a running Python sees. And
+describes its kind (``__doc__ = FIFOConstructor.__doc__``), which only a running Python sees. And
 ``aioqueue.inputs.prepare`` is a function when it runs, but a file too: griffe would show that.
 Signatures are written for type checkers: overloads repeat all parameters for the sake of one, and
 aliases (``Where``) are names that users cannot look up.

@@ -7,8 +7,8 @@ by these events, in any order:
 * a caller begins an operation, of any kind: by the fast path (``try_*``) and, if that is
   refused, with an attempt, exactly as both faces of a queue do;
 * a caller whose attempt has ended or was granted runs on and commits it. The callers of a
-  *two-step* lane (asyncio) run on in the order in which their attempts were posted; those of a
-  *one-step* lane (threads, trio) in any order;
+  *two-step* waker (asyncio) run on in the order in which their attempts were notified; those of a
+  *one-step* waker (threads, trio) in any order;
 * a caller in flight is withdrawn: while it waits, after it was granted, and after it has ended
   without having run on;
 * a caller that has its batch has copied it, without the lock, and lets go of the rows; or that
@@ -18,14 +18,14 @@ by these events, in any order:
 
 After every event the machine is compared with `Model`, which is written as the rules are told
 (plain lists; a waiting batch simply takes its rows; no claims, no bounds, no tickets): the
-state of every attempt, the rows in every hand and in the storage, in order, what was posted and
-which lanes are to be kicked, errors and statistics. Since the model lets everything proceed
+state of every attempt, the rows in every hand and in the storage, in order, what was notified and
+which wakers are to be woken, errors and statistics. Since the model lets everything proceed
 that may, an attempt left waiting that could proceed is found too. The guarantees are asserted
 once more on what was observed, without relying on how the model moves: no row lost or repeated,
 rows in order, batches contiguous, capacity respected.
 
 **What counts as one state.** Rows are renamed by the order in which they went in; callers of
-one lane with as many operations left are interchangeable; what was delivered, the totals of the
+one waker with as many operations left are interchangeable; what was delivered, the totals of the
 statistics and tickets are left out, since the machine decides nothing by them. All else that
 the machine keeps is in the key, its claims and bounds included. Keys are kept as 128-bit
 digests.
@@ -36,7 +36,7 @@ or two. Withdrawals and closes are also bounded, to so many in one path (``withd
 again, and plainly closing a closing one, are not tried: they change nothing (`test_machine`
 shows it). Everything else within the stated size is tried, in every order.
 
-Run it by hand, for one number of callers, all kinds of lanes and all capacities up to one::
+Run it by hand, for one number of callers, all kinds of wakers and all capacities up to one::
 
     python -m tests.explorer --producers 3 --consumers 3 --operations 1 --capacity 3
     python -m tests.explorer --producers 3 --consumers 3 --operations 2 --capacity 3
@@ -62,12 +62,12 @@ from typing import Any, Final
 from aioqueue.attempts import (
     Attempt,
     AttemptState,
-    Lane,
     Put,
     PutMany,
     QueueState,
     Take,
     UntilClosed,
+    Waker,
 )
 from aioqueue.copying import Copier
 from aioqueue.elements import Columns
@@ -212,19 +212,26 @@ STORAGES: Final = {
 }
 
 
-class FakeLane:
-    """Where callers wait: it notes what was posted."""
+class FakeWaker:
+    """Where callers wait: it notes what was notified."""
 
     __slots__ = ("fresh", "letter", "line", "two_step")
 
     def __init__(self, letter: str) -> None:
         self.letter = letter
         self.two_step = letter.isupper()
-        self.fresh: list[Attempt] = []  # posted by the event that is running
-        self.line: list[Op] = []  # owners that are to run on, in the order of the posts
+        self.fresh: list[Attempt] = []  # notified by the event that is running
+        self.line: list[Op] = []  # owners that are to run on, in the order of the notices
 
-    def post(self, attempt: Attempt, /) -> None:
+    def notify(self, attempt: Attempt, /) -> None:
         self.fresh.append(attempt)
+
+    def wake(self, *, from_anywhere: bool = False) -> Collection[Attempt]:
+        """Nobody sleeps here."""
+        return ()
+
+    def is_dead(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True)
@@ -232,8 +239,8 @@ class Setting:
     """One world, and how far it is explored.
 
     Attributes:
-        producers: one letter per producer, the lane it waits in: a capital for a two-step lane, a
-            small letter for a one-step lane.
+        producers: one letter per producer, the waker it waits in: a capital for a two-step waker, a
+            small letter for a one-step waker.
         consumers: the same for consumers.
         operations: how many operations each caller makes.
         capacity: of the queue.
@@ -275,27 +282,27 @@ class Op:
         "copies",
         "done",
         "error",
+        "expired",
         "held",
-        "hurried",
         "kind",
-        "lane",
         "n",
         "rows",
         "state",
         "two_step",
+        "waker",
     )
 
     def __init__(self, kind: str, caller: Caller, rows: list[int]) -> None:
         self.kind = kind
         self.caller = caller
-        self.lane = caller.lane.letter
-        self.two_step = caller.lane.two_step
+        self.waker = caller.waker.letter
+        self.two_step = caller.waker.two_step
         self.n = _SIZES.get(kind, 1)
         self.rows = rows  # to put in
         self.done = 0  # how many of them are in
         self.held: list[int] = []  # taken
         self.copies = False  # it has its rows, and its owner is copying them
-        self.hurried = False
+        self.expired = False
         self.state = PENDING
         self.error: tuple[Any, ...] | None = None
         self.attempt: Any = None
@@ -304,10 +311,10 @@ class Op:
 class Caller:
     """One producer or consumer."""
 
-    __slots__ = ("kinds", "lane", "left", "op")
+    __slots__ = ("kinds", "left", "op", "waker")
 
-    def __init__(self, lane: FakeLane, kinds: tuple[str, ...], left: int) -> None:
-        self.lane = lane
+    def __init__(self, waker: FakeWaker, kinds: tuple[str, ...], left: int) -> None:
+        self.waker = waker
         self.kinds = kinds
         self.left = left  # operations it has still to begin
         self.op: Op | None = None
@@ -326,9 +333,9 @@ class Model:
         "granted",
         "inside",
         "keep",
+        "notified",
         "phase",
         "places",
-        "posted",
         "progressive",
         "until",
     )
@@ -347,7 +354,7 @@ class Model:
         self.until: list[Op] = []
         self.places: list[Op] = []  # granted enqueues
         self.granted: list[Op] = []  # granted dequeues
-        self.posted: list[Op] = []
+        self.notified: list[Op] = []
 
     # What happens.
 
@@ -388,9 +395,9 @@ class Model:
         self._put_back(op)
         self.settle()
 
-    def hurry(self, op: Op) -> None:
+    def expire(self, op: Op) -> None:
         """Its deadline passes."""
-        op.hurried = True
+        op.expired = True
         self.settle()
 
     def close(self, cancel: bool) -> None:
@@ -426,8 +433,8 @@ class Model:
         if self.capacity is not None and len(self.inside) + len(self.places) >= self.capacity:
             return False
         two_step = op.two_step and op.kind != "put_many"
-        # It may join the places of its own lane, whose owners resume before it.
-        joins = two_step and bool(self.places) and self.places[0].lane == op.lane
+        # It may join the places of its own waker, whose owners resume before it.
+        joins = two_step and bool(self.places) and self.places[0].waker == op.waker
         if joins or (two_step and op is not calling and not self.places):
             self.places.append(self.enqueues.pop(0))
             self._end(op, GRANTED, None)
@@ -458,7 +465,7 @@ class Model:
             self._put_back(op)
             self._end(op, FAILED, calling, ("out of range", op.n, len(self.inside), held))
             return True
-        elif closed or (op.hurried and len(op.held) + available > 0):
+        elif closed or (op.expired and len(op.held) + available > 0):
             self._take(op, available)
         else:
             if self.progressive:
@@ -514,7 +521,7 @@ class Model:
     ) -> None:
         op.state, op.error = state, error
         if op is not calling:
-            self.posted.append(op)
+            self.notified.append(op)
 
 
 class World:
@@ -525,11 +532,11 @@ class World:
         "callers",
         "closes",
         "delivered",
-        "lanes",
         "machine",
         "model",
         "setting",
         "storage",
+        "wakers",
         "withdrawals",
     )
 
@@ -540,12 +547,12 @@ class World:
             self.storage, FakeLock(), capacity=setting.capacity, keep=setting.keep
         )
         self.model = Model(setting.capacity, setting.keep, self.storage.progressive)
-        self.lanes = {
-            letter: FakeLane(letter) for letter in sorted({*setting.producers, *setting.consumers})
+        self.wakers = {
+            letter: FakeWaker(letter) for letter in sorted({*setting.producers, *setting.consumers})
         }
         sides = ((setting.producers, setting.puts), (setting.consumers, setting.takes))
         self.callers = [
-            Caller(self.lanes[letter], kinds, setting.operations)
+            Caller(self.wakers[letter], kinds, setting.operations)
             for letters, kinds in sides
             for letter in letters
         ]
@@ -562,19 +569,19 @@ class World:
         for index, caller in enumerate(self.callers):
             op = caller.op
             if op is None:
-                alike = (caller.lane.letter, caller.left, caller.kinds)
+                alike = (caller.waker.letter, caller.left, caller.kinds)
                 if caller.left and alike not in seen:
                     seen.add(alike)
                     for kind in caller.kinds:
                         yield "begin", index, kind
                 continue
-            runs = op.copies or not op.two_step or caller.lane.line[:1] == [op]
+            runs = op.copies or not op.two_step or caller.waker.line[:1] == [op]
             if op.state is not PENDING and runs:
                 yield "resume", index
             if self.withdrawals:
                 yield "withdraw", index
-            if op.kind == "take_up_to" and op.state is PENDING and not op.hurried:
-                yield "hurry", index
+            if op.kind == "take_up_to" and op.state is PENDING and not op.expired:
+                yield "expire", index
         if self.closes and self.model.phase is not QueueState.CLOSED:
             if self.model.phase is QueueState.OPEN:
                 yield "close", False
@@ -582,15 +589,15 @@ class World:
 
     def apply(self, event: Event) -> None:
         """Make an event happen to the machine and to the model, and compare them."""
-        for lane in self.lanes.values():
-            lane.fresh.clear()
-        self.model.posted.clear()
+        for waker in self.wakers.values():
+            waker.fresh.clear()
+        self.model.notified.clear()
         self.model.came_back = 0
         before = self.machine.size + len(self.model.places)
-        kicks = getattr(self, "_" + event[0])(*event[1:])
-        self._check(kicks, before)
+        wakes = getattr(self, "_" + event[0])(*event[1:])
+        self._check(wakes, before)
 
-    def _begin(self, index: int, kind: str) -> Collection[Lane]:
+    def _begin(self, index: int, kind: str) -> Collection[Waker]:
         caller = self.callers[index]
         caller.left -= 1
         rows: list[int] = []
@@ -604,13 +611,13 @@ class World:
         if got is not None:
             self.model.begin(op, can_wait)
             _expect(op.state is DONE, "the fast path went where it had to wait", op)
-            _expect(not self.model.posted, "the fast path passed by others", op)
+            _expect(not self.model.notified, "the fast path passed by others", op)
             _expect(got == op.held, "the fast path took other rows", op, got)
             if not self._begins_to_copy(op):
                 self._deliver(got)
             return ()
         attempt = op.attempt = _attempt(op, columns)
-        kicks = self.machine.begin(attempt, caller.lane if can_wait else None)
+        wakes = self.machine.begin(attempt, caller.waker if can_wait else None)
         self.model.begin(op, can_wait)
         _expect(attempt.state is op.state, "began otherwise", op, attempt.state)
         if op.state is PENDING:
@@ -620,7 +627,7 @@ class World:
                 self._deliver(self._rows(attempt), op)
         elif op.state is FAILED:
             _check_error(op)
-        return kicks
+        return wakes
 
     def _columns(self, op: Op) -> Columns:
         """The batch that is to be put in, copied first where batches are."""
@@ -652,7 +659,7 @@ class World:
             op.caller.op = op
         return op.copies
 
-    def _resume(self, index: int) -> Collection[Lane]:
+    def _resume(self, index: int) -> Collection[Waker]:
         caller = self.callers[index]
         op = caller.op
         assert op is not None
@@ -660,49 +667,49 @@ class World:
             self._deliver(Copier(self.storage, FakeLock()).copy_out(op.attempt), op)
             self._leave(caller, op)
             return ()
-        kicks = self.machine.commit(op.attempt)
+        wakes = self.machine.commit(op.attempt)
         self.model.commit(op)
         if op.state is FAILED:
             _check_error(op)
         elif self._begins_to_copy(op):
-            caller.lane.line.remove(op)
-            return kicks
+            caller.waker.line.remove(op)
+            return wakes
         else:
             self._deliver(self._rows(op.attempt), op)
         self._leave(caller, op)
-        return kicks
+        return wakes
 
-    def _withdraw(self, index: int) -> Collection[Lane]:
+    def _withdraw(self, index: int) -> Collection[Waker]:
         caller = self.callers[index]
         op = caller.op
         assert op is not None
         self.withdrawals -= 1
         # A timeout in a thread withdraws what still waits; an exception there whatever there is.
         only_pending = op.state is PENDING and not op.two_step
-        kicks = self.machine.withdraw(op.attempt, if_pending=only_pending)
+        wakes = self.machine.withdraw(op.attempt, if_pending=only_pending)
         self.model.withdraw(op)
         _expect(op.attempt.state is op.state, "withdrawn otherwise", op, op.attempt.state)
         _expect(not self._rows(op.attempt), "withdrawn with rows in its hands", op)
         self._leave(caller, op)
-        return kicks
+        return wakes
 
-    def _hurry(self, index: int) -> Collection[Lane]:
+    def _expire(self, index: int) -> Collection[Waker]:
         op = self.callers[index].op
         assert op is not None
-        kicks = self.machine.hurry(op.attempt)
-        self.model.hurry(op)
-        return kicks
+        wakes = self.machine.expire(op.attempt)
+        self.model.expire(op)
+        return wakes
 
-    def _close(self, cancel: bool) -> Collection[Lane]:
+    def _close(self, cancel: bool) -> Collection[Waker]:
         self.closes -= 1
-        kicks = self.machine.close(cancel_pending_enqueues=cancel)
+        wakes = self.machine.close(cancel_pending_enqueues=cancel)
         self.model.close(cancel)
-        return kicks
+        return wakes
 
     def _leave(self, caller: Caller, op: Op) -> None:
         caller.op = None
-        if op in caller.lane.line:
-            caller.lane.line.remove(op)
+        if op in caller.waker.line:
+            caller.waker.line.remove(op)
 
     def _rows(self, attempt: Attempt) -> list[int]:
         if not isinstance(attempt, Take) or not attempt.held.count:
@@ -720,21 +727,23 @@ class World:
 
     # What must be so.
 
-    def _check(self, kicks: Collection[Lane], before: int) -> None:
+    def _check(self, wakes: Collection[Waker], before: int) -> None:
         model, machine, storage = self.model, self.machine, self.storage
         _expect(not machine.is_entered_here(), "the lock is still held")
         broken = machine.check_invariants()
         _expect(not broken, "; ".join(broken))
         _expect(machine.state is model.phase, "another state", machine.state, model.phase)
-        posted: dict[str, list[Attempt]] = {letter: [] for letter in self.lanes}
-        for op in model.posted:
-            posted[op.lane].append(op.attempt)
-            line = op.caller.lane.line
-            if op not in line:  # a place that is cancelled by a close is posted twice
+        notified: dict[str, list[Attempt]] = {letter: [] for letter in self.wakers}
+        for op in model.notified:
+            notified[op.waker].append(op.attempt)
+            line = op.caller.waker.line
+            if op not in line:  # a place that is cancelled by a close is notified twice
                 line.append(op)
-        for letter, lane in self.lanes.items():
-            _expect(lane.fresh == posted[letter], "posted otherwise", lane.fresh, posted[letter])
-            _expect((lane in kicks) == bool(lane.fresh), "kicked otherwise", letter)
+        for letter, waker in self.wakers.items():
+            _expect(
+                waker.fresh == notified[letter], "notified otherwise", waker.fresh, notified[letter]
+            )
+            _expect((waker in wakes) == bool(waker.fresh), "woken otherwise", letter)
         held: list[int] = []
         for caller in self.callers:
             if caller.op is not None:
@@ -831,14 +840,14 @@ class World:
         def describe(op: Op) -> tuple[Any, ...]:
             if op.state is FAILED or (op.state is DONE and not op.held):
                 # It has only to run on; what it was no longer matters.
-                return (ord(op.lane), op.caller.left, bool(op.rows), -1)
+                return (ord(op.waker), op.caller.left, bool(op.rows), -1)
             return (
-                ord(op.lane),
+                ord(op.waker),
                 op.caller.left,
                 _KINDS.index(op.kind),
                 _STATES[op.state],
                 op.done,
-                op.hurried,
+                op.expired,
                 op.copies,
                 *[rank[row] for row in self._rows(op.attempt)],
             )
@@ -847,7 +856,7 @@ class World:
         idle = []
         for caller in self.callers:
             if caller.op is None:
-                idle.append((ord(caller.lane.letter), caller.left, _KINDS.index(caller.kinds[0])))
+                idle.append((ord(caller.waker.letter), caller.left, _KINDS.index(caller.kinds[0])))
             elif caller.op.copies or (caller.op.state is not PENDING and not caller.op.two_step):
                 free.append(describe(caller.op))
         key = (
@@ -860,7 +869,11 @@ class World:
             [describe(op) for op in model.enqueues],
             [describe(op) for op in model.dequeues],
             [describe(op) for op in model.until],
-            [[describe(op) for op in lane.line] for lane in self.lanes.values() if lane.two_step],
+            [
+                [describe(op) for op in waker.line]
+                for waker in self.wakers.values()
+                if waker.two_step
+            ],
             sorted(free),
             sorted(idle),
             self.withdrawals,
@@ -875,7 +888,7 @@ class World:
     def save(self) -> Saved:
         lines = self.machine._lines
         moving: list[Any] = [self, self.machine, lines, self.storage, self.model]
-        moving += self.lanes.values()
+        moving += self.wakers.values()
         for caller in self.callers:
             moving.append(caller)
             if caller.op is not None:
@@ -954,7 +967,9 @@ def _check_error(op: Op) -> None:
 
 def _expect(so: bool, problem: str, *what: Any) -> None:
     if not so:
-        shown = [f"{w.kind} on {w.lane}, {w.state.value}" if isinstance(w, Op) else w for w in what]
+        shown = [
+            f"{w.kind} on {w.waker}, {w.state.value}" if isinstance(w, Op) else w for w in what
+        ]
         raise ViolationError(f"{problem}: {', '.join(map(str, shown))}")
 
 
@@ -986,7 +1001,7 @@ def explore(setting: Setting, *, deadline: float | None = None, progress: bool =
         ViolationError: the machine and the rules disagree, or the machine raised something.
     """
     world = World(setting)
-    result = Result(kinds=dict.fromkeys(("begin", "resume", "withdraw", "hurry", "close"), 0))
+    result = Result(kinds=dict.fromkeys(("begin", "resume", "withdraw", "expire", "close"), 0))
     visited = {world.digest()}
     frontier: list[tuple[Saved, Path]] = [(world.save(), ())]
     while frontier:
@@ -1027,8 +1042,8 @@ def _told(path: Path) -> str:
     return "\n".join(map(str, reversed(events)))
 
 
-def lanes_of(name: str, producers: int, consumers: int) -> tuple[str, str]:
-    """The lanes of so many callers: everybody in one loop, in two loops, in threads, or mixed."""
+def wakers_of(name: str, producers: int, consumers: int) -> tuple[str, str]:
+    """The wakers of so many callers: everybody in one loop, in two loops, in threads, or mixed."""
     letters = {
         "one-loop": "A",
         "two-loops": "AB",
@@ -1045,14 +1060,14 @@ WORLDS: Final = ("one-loop", "two-loops", "threads", "mixed")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Explore one size of world, with all lanes and all capacities asked for."""
+    """Explore one size of world, with all wakers and all capacities asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.explorer", description=main.__doc__)
     parser.add_argument("--producers", type=int, default=2)
     parser.add_argument("--consumers", type=int, default=2)
     parser.add_argument("--operations", type=int, default=2, help="of each caller")
     parser.add_argument("--capacity", type=int, default=3, help="all from 1 to this one")
     parser.add_argument("--keep", type=int, nargs="*", default=[0], help="min_after_dequeue")
-    parser.add_argument("--lanes", nargs="*", choices=WORLDS, default=list(WORLDS))
+    parser.add_argument("--wakers", nargs="*", choices=WORLDS, default=list(WORLDS))
     parser.add_argument("--storage", choices=sorted(STORAGES), default="fifo")
     parser.add_argument("--withdrawals", type=int, default=2, help="in one path, at most")
     parser.add_argument("--closes", type=int, default=1, help="in one path, at most")
@@ -1062,12 +1077,12 @@ def main(arguments: list[str] | None = None) -> int:
     began = time.monotonic()
     states = transitions = 0
     finished = True
-    for lanes, capacity, keep in itertools.product(
-        given.lanes, range(1, given.capacity + 1), given.keep
+    for wakers, capacity, keep in itertools.product(
+        given.wakers, range(1, given.capacity + 1), given.keep
     ):
         if keep >= capacity:
             continue
-        producers, consumers = lanes_of(lanes, given.producers, given.consumers)
+        producers, consumers = wakers_of(wakers, given.producers, given.consumers)
         setting = Setting(
             producers,
             consumers,

@@ -20,7 +20,7 @@ import pytest
 
 import aioqueue
 from aioqueue import OutOfRangeError, QueueClosedError, sync
-from aioqueue.waiting import ThreadLane
+from aioqueue.waiting import ThreadWaker
 from tests.worlds import PATIENCE, TaskWorld, spin_until, waiting
 
 
@@ -167,7 +167,7 @@ class TestNothingPilesUp:
         asyncio.run(body())
 
     @pytest.mark.parametrize("world", ["asyncio", "trio"])
-    def test_lanes(self, world: str) -> None:
+    def test_wakers(self, world: str) -> None:
         """Of worlds that have ended, and of loops that take turns in one thread."""
         queue = aioqueue.FIFOQueue(1)
 
@@ -189,7 +189,7 @@ class TestNothingPilesUp:
                     loop.run_until_complete(use())
             for loop in loops:
                 loop.close()
-        assert len(queue._core.lanes) <= 2
+        assert len(queue._core.wakers) <= 2
 
 
 class TestADeadLoop:
@@ -288,9 +288,9 @@ def test_the_end_may_come_out_of_a_task_group(task_world: TaskWorld) -> None:
 
 def test_a_lock_that_wakes_early_is_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on Windows: the time is not up, and there is no scope whose deadline it could be."""
-    wait = ThreadLane.wait
+    wait = ThreadWaker.wait
     monkeypatch.setattr(
-        ThreadLane, "wait", lambda lane, s: wait(lane, None if s is None else s / 2)
+        ThreadWaker, "wait", lambda waker, s: wait(waker, None if s is None else s / 2)
     )
     assert sync.Coordinator().wait_for_stop(0.001) is False
 

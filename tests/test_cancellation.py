@@ -33,8 +33,8 @@ from aioqueue.errors import (
     QueueFull,
 )
 from aioqueue.queues import aio, blocking
-from aioqueue.waiting.aio import current_asyncio_lane
-from aioqueue.waiting.threads import ThreadLane
+from aioqueue.waiting.aio import current_asyncio_waker
+from aioqueue.waiting.threads import ThreadWaker
 from tests.worlds import (
     KINDS,
     PATIENCE,
@@ -209,7 +209,7 @@ class TestEveryMoment:
                     ended = []
                     for step in range(awaits + 1):
                         ledger = Ledger(scenario, kind, AsyncioWorld())
-                        current_asyncio_lane()._left = 0  # so that it is its turn to let others run
+                        current_asyncio_waker()._left = 0  # its turn to let others run
                         ended.append(await end_at(ledger, step, how, granted=granted))
                         ledger.check()
                     assert ended == [True] * awaits + [False]
@@ -641,15 +641,15 @@ class TestThreads:
     ) -> None:
         """Ctrl-C in the main thread while it waits, or when it was chosen and has not run on."""
         ledger = Ledger(scenario, kind, AsyncioWorld())
-        wait = ThreadLane.wait
+        wait = ThreadWaker.wait
 
-        def interrupted(lane: ThreadLane, seconds: float | None) -> bool:
+        def interrupted(waker: ThreadWaker, seconds: float | None) -> bool:
             if granted:
                 in_a_thread(ledger.let_go_on)
-                wait(lane, None)
+                wait(waker, None)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(ThreadLane, "wait", interrupted)
+        monkeypatch.setattr(ThreadWaker, "wait", interrupted)
         method = getattr(ledger.queue.sync, scenario.method)
         with pytest.raises(KeyboardInterrupt) as caught:
             method(*scenario.arguments(kind), **scenario.options)

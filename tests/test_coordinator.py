@@ -690,7 +690,7 @@ class TestStopOnException:
 
             async def worker() -> None:
                 with coord.stop_on_exception():
-                    await never.wait(aioqueue.waiting.current_lane())
+                    await never.wait(aioqueue.waiting.current_waker())
 
             operation = task_world.spawn(worker)
             await task_world.until(lambda: never._waiting)
@@ -1433,13 +1433,13 @@ class TestBlock:
         async def block() -> None:
             async with coord:
                 inside.open()
-                await Gate().wait(aioqueue.waiting.current_lane())
+                await Gate().wait(aioqueue.waiting.current_waker())
 
         async def in_scope() -> None:
             with anyio.CancelScope() as scope:
                 async with anyio.create_task_group() as group:
                     group.start_soon(block)
-                    await inside.wait(aioqueue.waiting.current_lane())
+                    await inside.wait(aioqueue.waiting.current_waker())
                     scope.cancel()
             raise CancelledError
 
@@ -1547,13 +1547,13 @@ class TestStart:
             async def forever() -> None:
                 try:
                     running.open()
-                    await Gate().wait(aioqueue.waiting.current_lane())
+                    await Gate().wait(aioqueue.waiting.current_waker())
                 finally:
                     ended.append(True)
 
             async with aioqueue.Coordinator(stop_grace_period=0) as coord:
                 coord.start(aioqueue.LooperTask(None, forever))
-                await running.wait(aioqueue.waiting.current_lane())
+                await running.wait(aioqueue.waiting.current_waker())
             assert ended == [True]
             assert coord.joined
 
@@ -1663,10 +1663,10 @@ class TestLeaks:
     def test_a_wait_that_was_abandoned_is_forgotten(self) -> None:
         coord = aioqueue.Coordinator()
         gate = coord._core.stopped
-        lane_of: partial[Any] = partial(aioqueue.waiting.current_lane)
+        waker_of: partial[Any] = partial(aioqueue.waiting.current_waker)
 
         async def body() -> None:
-            waiting = gate.wait(lane_of())
+            waiting = gate.wait(waker_of())
             waiting.send(None)  # as a loop would
             assert len(gate._waiting) == 1
             del waiting

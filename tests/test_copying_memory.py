@@ -17,7 +17,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.attempts import Take
-from aioqueue.waiting import ThreadLane
+from aioqueue.waiting import ThreadWaker
 from tests.worlds import TaskWorld
 
 ROW = 1024
@@ -107,7 +107,7 @@ def test_batches_that_wait_and_are_given_up() -> None:
 
     def step() -> None:
         take = Take(CAPACITY + next(numbers) % 7)
-        queue._machine.begin(take, ThreadLane())
+        queue._machine.begin(take, ThreadWaker())
         queue.enqueue(np.ones(ROW, np.uint8))
         queue._machine.withdraw(take)
         queue.dequeue()

@@ -13,7 +13,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.errors import OutOfRangeError
 from aioqueue.inputs.prepare.runner import prepare
-from aioqueue.waiting import Gate, current_lane
+from aioqueue.waiting import Gate, current_waker
 from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, UvloopWorld, spin_until
 
 
@@ -110,13 +110,13 @@ class TestWithinABlock:
 
             async def forever() -> None:
                 running.open()
-                await Gate().wait(current_lane())
+                await Gate().wait(current_waker())
 
             coord = aioqueue.Coordinator()
             try:
                 async with coord:
                     coord.start(aioqueue.LooperTask(None, forever))
-                    await running.wait(current_lane())
+                    await running.wait(current_waker())
                     coord.request_stop(error if failing else None)
                     await coord.join(stop_grace_period=0)
                     said.append("joined")
@@ -163,7 +163,7 @@ class TestWithinABlock:
             async def op() -> None:
                 while True:
                     try:
-                        await Gate().wait(current_lane())
+                        await Gate().wait(current_waker())
                     except asyncio.CancelledError:
                         interrupted.append(1)
                         if len(interrupted) == 3:

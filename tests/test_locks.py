@@ -232,7 +232,7 @@ from aioqueue import FIFOQueue
 from aioqueue.attempts import Attempt, NEITHER
 from aioqueue.locks import guarded, holding
 from aioqueue.waiting import CancelScope, Gate, unwatch, watch
-from aioqueue.waiting.aio import AsyncioLane
+from aioqueue.waiting.aio import AsyncioWaker
 
 class StruckError(BaseException):
     pass
@@ -339,22 +339,22 @@ def step():
     watch(scopes, attempt, 0.0)
     unwatch(scopes, attempt)
 """,
-    "the lane of an event loop": """
+    "the waker of an event loop": """
 loop = asyncio.new_event_loop()
-lane = AsyncioLane(loop)
-locks = [lane._lock]
-step = lane.kick
+waker = AsyncioWaker(loop)
+locks = [waker._lock]
+step = waker.wake
 threading.Thread(target=loop.run_forever, daemon=True).start()
 """,
-    "a queue's faces and lanes": """
+    "a queue's faces and wakers": """
 queue = FIFOQueue(3)
 locks = [queue._core.lock]
 core = queue._core
 
 def step():
     queue.sync
-    core.reap()
-    core.rouse()
+    core.drop_dead_loops()
+    core.wake_all()
 """,
 }
 

@@ -6,7 +6,7 @@ storages that fail, Ctrl-C, batches above the capacity, priorities, shuffling, c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,15 +43,22 @@ FAILED = AttemptState.FAILED
 WITHDRAWN = AttemptState.WITHDRAWN
 
 
-class Lane:
-    """A lane that notes what was posted."""
+class Waker:
+    """A waker that notes what was notified."""
 
     def __init__(self, *, two_step: bool = True) -> None:
         self.two_step = two_step
-        self.posted: list[Attempt] = []
+        self.notified: list[Attempt] = []
 
-    def post(self, attempt: Attempt, /) -> None:
-        self.posted.append(attempt)
+    def notify(self, attempt: Attempt, /) -> None:
+        self.notified.append(attempt)
+
+    def wake(self, *, from_anywhere: bool = False) -> Collection[Attempt]:
+        """Nobody sleeps here."""
+        return ()
+
+    def is_dead(self) -> bool:
+        return False
 
 
 def machine_of(
@@ -71,9 +78,9 @@ def machine_of(
     return machine
 
 
-def begun(machine: Machine, attempt: Attempt, lane: Lane | None = None) -> Any:
+def begun(machine: Machine, attempt: Attempt, waker: Waker | None = None) -> Any:
     """Begin an attempt that is expected to wait."""
-    assert list(machine.begin(attempt, lane or Lane())) == []
+    assert list(machine.begin(attempt, waker or Waker())) == []
     assert attempt.state is PENDING
     return attempt
 
@@ -125,34 +132,34 @@ def test_rows_below_what_a_batch_needs_come_in_quickly_and_are_its_own() -> None
     assert machine.try_enqueue(2)
     assert machine.size == 0
     assert not machine.try_enqueue(3)
-    machine.begin(Put(3), Lane())
+    machine.begin(Put(3), Waker())
     assert rows_of(machine, take) == [1, 2, 3]
 
 
-def test_a_batch_in_a_hurry_sees_the_first_row() -> None:
+def test_an_expired_batch_sees_the_first_row() -> None:
     machine = machine_of()
     take = begun(machine, Take(3, up_to=True))
-    assert list(machine.hurry(take)) == []
+    assert list(machine.expire(take)) == []
     assert not machine.try_enqueue(1)
-    lanes = machine.begin(Put(1), Lane())
-    assert list(lanes) == [take.lane]
+    wakers = machine.begin(Put(1), Waker())
+    assert list(wakers) == [take.waker]
     assert rows_of(machine, take) == [1]
 
 
 @pytest.mark.parametrize("state", ["done", "withdrawn", "granted"])
-def test_a_hurry_comes_too_late(state: str) -> None:
+def test_an_expiry_comes_too_late(state: str) -> None:
     machine = machine_of()
     take = begun(machine, Take(2, up_to=True))
     if state == "withdrawn":
         machine.withdraw(take)
     else:
-        machine.begin(PutMany([1, 2], 2), Lane())
+        machine.begin(PutMany([1, 2], 2), Waker())
     if state == "done":
         machine.commit(take)
     before = take.state
-    assert list(machine.hurry(take)) == []
+    assert list(machine.expire(take)) == []
     assert take.state is before
-    assert not take.hurried
+    assert not take.expired
 
 
 class Interrupting(ObjectStorage):
@@ -210,14 +217,14 @@ def test_ctrl_c_beside_the_lock_does_not_let_go_twice(moment: str) -> None:
 def test_a_caller_in_the_middle_of_a_move_can_tell() -> None:
     seen = []
 
-    class Looking(Lane):
-        def post(self, attempt: Attempt, /) -> None:
+    class Looking(Waker):
+        def notify(self, attempt: Attempt, /) -> None:
             seen.append(machine.is_entered_here())
 
     machine = machine_of()
     begun(machine, Take(1), Looking())
     assert not machine.is_entered_here()
-    machine.begin(Put(1), Lane())
+    machine.begin(Put(1), Waker())
     assert seen == [True]
     assert not machine.is_entered_here()
 
@@ -225,7 +232,7 @@ def test_a_caller_in_the_middle_of_a_move_can_tell() -> None:
 # Attempts that cannot wait.
 
 
-def test_an_attempt_without_a_lane_is_made_at_once_or_not_at_all() -> None:
+def test_an_attempt_without_a_waker_is_made_at_once_or_not_at_all() -> None:
     machine = machine_of(1, capacity=2)
     assert not machine.try_dequeue_many(2)
     for attempt in (PutMany([2, 3], 2), Take(2), UntilClosed()):
@@ -240,7 +247,7 @@ def test_an_attempt_without_a_lane_is_made_at_once_or_not_at_all() -> None:
     assert rows_of(machine, take) == [1, 2]
 
 
-def test_an_attempt_without_a_lane_overtakes_no_one() -> None:
+def test_an_attempt_without_a_waker_overtakes_no_one() -> None:
     full = machine_of(1, capacity=1)
     begun(full, PutMany([2, 3], 2))
     put = Put(4)
@@ -254,16 +261,16 @@ def test_an_attempt_without_a_lane_overtakes_no_one() -> None:
     assert take.state is WITHDRAWN
 
 
-def test_an_attempt_without_a_lane_wakes_those_whom_it_concerns() -> None:
+def test_an_attempt_without_a_waker_wakes_those_whom_it_concerns() -> None:
     machine = machine_of(1, capacity=1)
     put = begun(machine, Put(2))
     take = Take(1)
-    assert list(machine.begin(take, None)) == [put.lane]
+    assert list(machine.begin(take, None)) == [put.waker]
     assert rows_of(machine, take) == [1]
     assert put.state is GRANTED
 
 
-def test_an_attempt_without_a_lane_learns_that_the_queue_is_closed() -> None:
+def test_an_attempt_without_a_waker_learns_that_the_queue_is_closed() -> None:
     machine = machine_of()
     machine.close()
     take, until = Take(1), UntilClosed()
@@ -279,16 +286,16 @@ def test_an_attempt_without_a_lane_learns_that_the_queue_is_closed() -> None:
 # Grant and commit.
 
 
-def test_places_of_different_lanes_come_one_after_the_other() -> None:
+def test_places_of_different_wakers_come_one_after_the_other() -> None:
     machine = machine_of(1, 2, capacity=2)
-    first, second = Lane(), Lane()
+    first, second = Waker(), Waker()
     a, b, c = Put("a"), Put("b"), Put("c")
-    for put, lane in ((a, first), (b, first), (c, second)):
-        begun(machine, put, lane)
-    assert list(machine.begin(Take(2), Lane())) == [first]
+    for put, waker in ((a, first), (b, first), (c, second)):
+        begun(machine, put, waker)
+    assert list(machine.begin(Take(2), Waker())) == [first]
     assert (a.state, b.state, c.state) == (GRANTED, GRANTED, PENDING)
     take = begun(machine, Take(1))
-    assert list(machine.commit(a)) == [take.lane]
+    assert list(machine.commit(a)) == [take.waker]
     # There is room now, but b has not put its row in yet.
     assert (machine.size, c.state) == (0, PENDING)
     assert list(machine.commit(b)) == [second]
@@ -302,7 +309,7 @@ def test_a_batch_waits_until_the_places_before_it_are_used() -> None:
     put, many = Put("a"), PutMany(["b", "c"], 2)
     for attempt in (put, many):
         begun(machine, attempt)
-    machine.begin(Take(2), Lane())
+    machine.begin(Take(2), Waker())
     assert (put.state, many.done) == (GRANTED, 0)
     assert list(machine.commit(put)) == []
     assert many.done == 1
@@ -311,8 +318,8 @@ def test_a_batch_waits_until_the_places_before_it_are_used() -> None:
 def test_a_withdrawn_place_passes_on() -> None:
     machine = machine_of(1, capacity=1)
     first, second = begun(machine, Put("a")), begun(machine, Put("b"))
-    machine.begin(Take(1), Lane())
-    assert list(machine.withdraw(first)) == [second.lane]
+    machine.begin(Take(1), Waker())
+    assert list(machine.withdraw(first)) == [second.waker]
     assert (first.state, second.state) == (WITHDRAWN, GRANTED)
     machine.commit(second)
     assert drained(machine) == ["b"]
@@ -320,16 +327,16 @@ def test_a_withdrawn_place_passes_on() -> None:
 
 def test_only_what_is_pending_is_withdrawn_if_so_told() -> None:
     machine = machine_of()
-    take = begun(machine, Take(1), Lane(two_step=False))
-    machine.begin(Put(1), Lane())
+    take = begun(machine, Take(1), Waker(two_step=False))
+    machine.begin(Put(1), Waker())
     assert list(machine.withdraw(take, if_pending=True)) == []
     assert rows_of(machine, take) == [1]
 
 
 def test_a_dequeue_that_was_done_can_still_be_undone() -> None:
     machine = machine_of()
-    take = begun(machine, Take(1), Lane(two_step=False))
-    machine.begin(Put(1), Lane())
+    take = begun(machine, Take(1), Waker(two_step=False))
+    machine.begin(Put(1), Waker())
     assert (take.state, machine.statistics().dequeued) == (DONE, 1)
     machine.withdraw(take)
     assert (take.state, machine.statistics().dequeued) == (WITHDRAWN, 0)
@@ -340,7 +347,7 @@ def test_a_dequeue_that_was_done_can_still_be_undone() -> None:
 @pytest.mark.parametrize("attempt", [Put(1), UntilClosed()])
 def test_what_is_done_and_holds_nothing_is_left_as_it_is(attempt: Attempt) -> None:
     machine = machine_of()
-    machine.begin(attempt, Lane())
+    machine.begin(attempt, Waker())
     machine.close()
     assert list(machine.withdraw(attempt)) == []
     assert attempt.state is DONE
@@ -349,26 +356,26 @@ def test_what_is_done_and_holds_nothing_is_left_as_it_is(attempt: Attempt) -> No
 def test_a_commit_of_what_has_ended_changes_nothing() -> None:
     machine = machine_of(1)
     take = Take(1)
-    machine.begin(take, Lane())
+    machine.begin(take, Waker())
     assert list(machine.commit(take)) == []
     assert machine.statistics().dequeued == 1
 
 
-def test_what_waits_in_a_lane_is_known() -> None:
+def test_what_waits_in_a_waker_is_known() -> None:
     machine = machine_of(capacity=1)
-    lane, other = Lane(), Lane()
-    granted = begun(machine, Take(1), lane)
-    machine.begin(Put(1), Lane())
+    waker, other = Waker(), Waker()
+    granted = begun(machine, Take(1), waker)
+    machine.begin(Put(1), Waker())
     assert machine.try_enqueue(2)
-    place, waiting = begun(machine, Put(3), lane), begun(machine, Put(4), lane)
+    place, waiting = begun(machine, Put(3), waker), begun(machine, Put(4), waker)
     elsewhere = begun(machine, Put(5), other)
-    machine.begin(Take(1), lane)
-    take, until = begun(machine, Take(1), lane), begun(machine, UntilClosed(), lane)
-    assert set(machine.attempts_in(lane)) == {granted, place, waiting, take, until}
+    machine.begin(Take(1), waker)
+    take, until = begun(machine, Take(1), waker), begun(machine, UntilClosed(), waker)
+    assert set(machine.attempts_in(waker)) == {granted, place, waiting, take, until}
     assert machine.attempts_in(other) == [elsewhere]
     machine.commit(granted)
     machine.withdraw(until)
-    assert set(machine.attempts_in(lane)) == {place, waiting, take}
+    assert set(machine.attempts_in(waker)) == {place, waiting, take}
 
 
 # Batches in progress.
@@ -376,12 +383,12 @@ def test_what_waits_in_a_lane_is_known() -> None:
 
 def test_a_batch_may_be_larger_than_the_capacity() -> None:
     machine = machine_of(capacity=2)
-    take = begun(machine, Take(5), Lane(two_step=False))
-    machine.begin(PutMany([1, 2, 3], 3), Lane())
+    take = begun(machine, Take(5), Waker(two_step=False))
+    machine.begin(PutMany([1, 2, 3], 3), Waker())
     assert (take.state, machine.size) == (PENDING, 0)
-    machine.begin(Put(4), Lane())
-    lanes = machine.begin(PutMany([5, 6, 7], 3), Lane())
-    assert list(lanes) == [take.lane]
+    machine.begin(Put(4), Waker())
+    wakers = machine.begin(PutMany([5, 6, 7], 3), Waker())
+    assert list(wakers) == [take.waker]
     assert rows_of(machine, take) == [1, 2, 3, 4, 5]
     assert drained(machine) == [6, 7]
 
@@ -389,7 +396,7 @@ def test_a_batch_may_be_larger_than_the_capacity() -> None:
 def test_a_large_batch_that_is_withdrawn_gives_all_back() -> None:
     machine = machine_of(capacity=2)
     take = begun(machine, Take(9))
-    machine.begin(PutMany([1, 2, 3, 4, 5], 5), Lane())
+    machine.begin(PutMany([1, 2, 3, 4, 5], 5), Waker())
     assert machine.size == 0
     machine.withdraw(take)
     assert machine.size == 5
@@ -411,7 +418,7 @@ def test_a_place_is_used_beside_a_full_batch_in_progress() -> None:
 
 def begun_wanting_more(machine: Machine, take: Take) -> Take:
     """Begin a dequeue that takes what there is, and so lets others in, and waits for more."""
-    machine.begin(take, Lane())
+    machine.begin(take, Waker())
     assert take.state is PENDING
     return take
 
@@ -419,7 +426,7 @@ def begun_wanting_more(machine: Machine, take: Take) -> Take:
 def test_a_second_batch_takes_nothing_early() -> None:
     machine = machine_of()
     first, second = begun(machine, Take(2)), begun(machine, Take(2))
-    machine.begin(PutMany([1, 2, 3], 3), Lane())
+    machine.begin(PutMany([1, 2, 3], 3), Waker())
     assert (first.state, second.state) == (GRANTED, PENDING)
     machine.withdraw(second)
     assert drained(machine) == [3]
@@ -431,7 +438,7 @@ def test_a_later_dequeue_in_line_can_be_withdrawn() -> None:
     assert machine.try_enqueue(1)
     machine.withdraw(second)
     assert machine.size == 0
-    machine.begin(Put(2), Lane())
+    machine.begin(Put(2), Waker())
     assert rows_of(machine, first) == [1, 2]
 
 
@@ -446,12 +453,12 @@ def test_closing_waits_for_earlier_enqueues_and_can_be_repeated() -> None:
         assert list(machine.close()) == []
         assert machine.state is QueueState.CLOSING
     late = PutMany([3], 1)
-    machine.begin(late, Lane())
+    machine.begin(late, Waker())
     assert isinstance(late.error, QueueClosedError)
     assert (late.state, late.error.enqueued) == (FAILED, 0)
-    machine.begin(Take(1), Lane())
+    machine.begin(Take(1), Waker())
     assert machine.state is QueueState.CLOSING
-    assert set(machine.commit(put)) == {until.lane}
+    assert set(machine.commit(put)) == {until.waker}
     assert (machine.state, until.state) == (QueueState.CLOSED, DONE)
     assert list(machine.close(cancel_pending_enqueues=True)) == []
     assert drained(machine) == [2]
@@ -472,8 +479,8 @@ def test_cancelled_enqueues_tell_how_much_is_in_and_why() -> None:
     cause = ValueError("no more files")
     many = begun(machine, PutMany([2, 3, 4], 3))
     put = begun(machine, Put(5))
-    lanes = machine.close(cancel_pending_enqueues=True, cause=cause)
-    assert set(lanes) == {many.lane, put.lane}
+    wakers = machine.close(cancel_pending_enqueues=True, cause=cause)
+    assert set(wakers) == {many.waker, put.waker}
     assert isinstance(many.error, QueueClosedError)
     assert (many.error.enqueued, many.error.queue) == (1, "q")
     assert str(many.error) == (
@@ -493,7 +500,7 @@ def test_the_first_cause_counts() -> None:
     machine.close(cause=first)
     machine.close(cause=second)
     take = Take(2)
-    machine.begin(take, Lane())
+    machine.begin(take, Waker())
     assert isinstance(take.error, OutOfRangeError)
     assert take.error.__cause__ is first
     assert str(take.error) == (
@@ -501,7 +508,7 @@ def test_the_first_cause_counts() -> None:
     )
     assert (take.error.requested, take.error.remaining, take.error.held) == (2, 1, 0)
     put = Put(1)
-    machine.begin(put, Lane())
+    machine.begin(put, Waker())
     assert isinstance(put.error, QueueClosedError)
     assert put.error.__cause__ is first
 
@@ -520,29 +527,29 @@ def test_what_a_failed_batch_held_serves_the_next() -> None:
 def test_what_had_to_stay_inside_leaves_after_the_close() -> None:
     machine = machine_of(1, 2, keep=2)
     take = begun(machine, Take(1))
-    assert list(machine.close()) == [take.lane]
+    assert list(machine.close()) == [take.waker]
     assert rows_of(machine, take) == [1]
 
 
 def test_a_dequeue_from_a_closed_queue_waits_for_rows_that_may_come_back() -> None:
     machine = machine_of()
     first, second, third = (begun(machine, Take(1)) for _ in range(3))
-    machine.begin(Put(1), Lane())
+    machine.begin(Put(1), Waker())
     assert (first.state, list(machine.close())) == (GRANTED, [])
     late = Take(1)
     machine.begin(late, None)
     assert late.state is WITHDRAWN
-    assert list(machine.withdraw(first)) == [second.lane]
+    assert list(machine.withdraw(first)) == [second.waker]
     assert rows_of(machine, second) == [1]
-    assert list(machine.commit(second)) == [third.lane]
+    assert list(machine.commit(second)) == [third.waker]
     assert isinstance(third.error, OutOfRangeError)
 
 
 def test_a_batch_of_what_is_left_does_not_wait_for_rows_that_may_come_back() -> None:
     machine = machine_of()
     first, second = begun(machine, Take(1)), begun(machine, Take(3, up_to=True))
-    machine.begin(PutMany([1, 2], 2), Lane())
-    assert list(machine.close()) == [second.lane]
+    machine.begin(PutMany([1, 2], 2), Waker())
+    assert list(machine.close()) == [second.waker]
     assert rows_of(machine, second) == [2]
     machine.withdraw(first)
     assert drained(machine) == [1]
@@ -565,9 +572,9 @@ def test_what_was_interrupted_while_it_began_can_be_withdrawn() -> None:
 def test_waits_are_counted_by_side() -> None:
     machine = machine_of(1, capacity=1)
     put = begun(machine, Put(2))
-    machine.begin(Take(1), Lane())
+    machine.begin(Take(1), Waker())
     machine.commit(put, 1.5)
-    machine.begin(Take(1), Lane())
+    machine.begin(Take(1), Waker())
     take = begun(machine, Take(1))
     machine.withdraw(take, 0.25)
     counts = machine.statistics()
@@ -645,7 +652,7 @@ def test_memory_runs_out_on_the_quick_way() -> None:
 def test_an_enqueue_that_begins_fails_alone(attempt: Put | PutMany) -> None:
     machine, storage = failing(1)
     storage.fails = {"put", "put_many"}
-    assert list(machine.begin(attempt, Lane())) == []
+    assert list(machine.begin(attempt, Waker())) == []
     assert (attempt.state, type(attempt.error)) == (FAILED, MemoryError)
     storage.fails.clear()
     assert machine.try_enqueue(4)
@@ -654,12 +661,12 @@ def test_an_enqueue_that_begins_fails_alone(attempt: Put | PutMany) -> None:
 
 def test_a_waiting_enqueue_that_fails_lets_the_next_one_proceed() -> None:
     machine, storage = failing(1, capacity=1)
-    lane = Lane(two_step=False)
-    many = begun(machine, PutMany([2, 3], 2), lane)
-    put = begun(machine, Put(4), lane)
+    waker = Waker(two_step=False)
+    many = begun(machine, PutMany([2, 3], 2), waker)
+    put = begun(machine, Put(4), waker)
     storage.fails = {"put_many"}
     take = Take(1)
-    assert list(machine.begin(take, Lane())) == [lane]
+    assert list(machine.begin(take, Waker())) == [waker]
     assert (many.state, type(many.error), many.done) == (FAILED, MemoryError, 0)
     assert put.state is DONE
     assert rows_of(machine, take) == [1]
@@ -669,11 +676,11 @@ def test_a_waiting_enqueue_that_fails_lets_the_next_one_proceed() -> None:
 def test_a_place_whose_row_fails_passes_on() -> None:
     machine, storage = failing(1, capacity=1)
     first, second = begun(machine, Put(2)), begun(machine, Put(3))
-    machine.begin(Take(1), Lane())
+    machine.begin(Take(1), Waker())
     assert first.state is GRANTED
     storage.fails = {"put"}
     # The next in line must be told of the place, whatever became of this one.
-    assert list(machine.commit(first)) == [second.lane]
+    assert list(machine.commit(first)) == [second.waker]
     assert (first.state, type(first.error)) == (FAILED, MemoryError)
     storage.fails.clear()
     machine.commit(second)
@@ -684,12 +691,12 @@ def test_a_place_whose_row_fails_passes_on() -> None:
 @pytest.mark.parametrize("two_step", [True, False])
 def test_a_dequeue_that_fails_leaves_its_rows(two_step: bool) -> None:
     machine, storage = failing()
-    take = begun(machine, Take(2), Lane(two_step=two_step))
-    other = begun(machine, Take(2), Lane(two_step=two_step))
+    take = begun(machine, Take(2), Waker(two_step=two_step))
+    other = begun(machine, Take(2), Waker(two_step=two_step))
     assert machine.try_enqueue(1)
     storage.fails = {"hold"}
     put = Put(2)
-    assert list(machine.begin(put, Lane())) == [take.lane, other.lane]
+    assert list(machine.begin(put, Waker())) == [take.waker, other.waker]
     assert put.state is DONE
     assert [type(attempt.error) for attempt in (take, other)] == [MemoryError, MemoryError]
     storage.fails.clear()
@@ -699,11 +706,11 @@ def test_a_dequeue_that_fails_leaves_its_rows(two_step: bool) -> None:
 def test_a_dequeue_that_fails_half_way_puts_back_what_it_had() -> None:
     machine, storage = failing(1, 2, 3)
     back = Take(1)
-    machine.begin(back, Lane())
+    machine.begin(back, Waker())
     machine.withdraw(back)
     storage.fails = {"remove"}
     take = Take(3)
-    machine.begin(take, Lane())
+    machine.begin(take, Waker())
     assert isinstance(take.error, MemoryError)
     assert take.held.count == 0
     storage.fails.clear()
@@ -714,7 +721,7 @@ def test_a_single_dequeue_that_fails_leaves_its_row() -> None:
     machine, storage = failing(1)
     storage.fails = {"hold_one"}
     take = Take(1, single=True)
-    machine.begin(take, Lane())
+    machine.begin(take, Waker())
     assert isinstance(take.error, MemoryError)
     storage.fails.clear()
     assert drained(machine) == [1]
@@ -731,7 +738,7 @@ def test_a_batch_by_priority_waits_for_all_of_its_rows() -> None:
     machine = priorities((5, "e"), (3, "c"), capacity=4)
     take = begun(machine, Take(3))
     assert machine.size == 2
-    machine.begin(Put((1, "a")), Lane())
+    machine.begin(Put((1, "a")), Waker())
     assert rows_of(machine, take) == [(1, "a"), (3, "c"), (5, "e")]
 
 
@@ -749,7 +756,7 @@ def test_a_batch_by_priority_leaves_a_full_queue_full() -> None:
 def test_a_row_that_comes_back_is_not_ahead_of_a_smaller_one() -> None:
     machine = priorities((3, "c"))
     take = Take(1)
-    machine.begin(take, Lane())
+    machine.begin(take, Waker())
     assert machine.try_enqueue((1, "a"))
     machine.withdraw(take)
     assert machine.try_dequeue() == (1, "a")
@@ -759,7 +766,7 @@ def test_a_row_that_comes_back_is_not_ahead_of_a_smaller_one() -> None:
 def test_a_batch_by_priority_in_a_hurry_takes_what_is_there() -> None:
     machine = priorities((2, "b"), (1, "a"))
     take = begun(machine, Take(3, up_to=True))
-    assert list(machine.hurry(take)) == [take.lane]
+    assert list(machine.expire(take)) == [take.waker]
     assert rows_of(machine, take) == [(1, "a"), (2, "b")]
 
 
@@ -795,7 +802,7 @@ def test_a_waiting_batch_draws_each_row_as_it_comes() -> None:
     assert machine.size == 3
     for row in (5, 6):
         assert not machine.try_enqueue(row)
-        machine.begin(Put(row), Lane())
+        machine.begin(Put(row), Waker())
         buffer.rows.append(row)
         drawn.append(buffer.draw())
     assert rows_of(machine, take) == drawn
@@ -838,7 +845,7 @@ def test_a_batch_in_arrays_larger_than_the_capacity() -> None:
     spec = ElementSpec(["int64"], [()])
     machine = machine_of(capacity=2, storage=BlockStorage(spec.components, 2))
     take = begun(machine, Take(3, out=[np.zeros(3, np.int64)]))
-    machine.begin(PutMany([np.arange(5)], 5), Lane())
+    machine.begin(PutMany([np.arange(5)], 5), Waker())
     assert machine.storage.columns(take.held)[0].tolist() == [0, 1, 2]
     assert machine.size == 2
 
@@ -848,24 +855,24 @@ def test_a_batch_in_arrays_larger_than_the_capacity() -> None:
 
 @pytest.mark.parametrize("capacity", [1, 2, 4])
 def test_an_earlier_row_that_comes_back_goes_before_those_a_batch_holds(capacity: int) -> None:
-    machine, lane = machine_of(capacity=capacity), Lane()
-    first, batch = begun(machine, Take(1), lane), begun(machine, Take(3), lane)
+    machine, waker = machine_of(capacity=capacity), Waker()
+    first, batch = begun(machine, Take(1), waker), begun(machine, Take(3), waker)
     for number in range(3):  # at a small capacity, some must move into the batch's hands
-        machine.begin(PutMany([number], 1), lane)
+        machine.begin(PutMany([number], 1), waker)
     assert first.state is GRANTED
     machine.withdraw(first)
     assert rows_of(machine, batch) == [0, 1, 2]
 
 
-def test_an_enqueue_joins_the_places_of_its_lane_at_once() -> None:
-    machine, lane = machine_of(1, 2, capacity=2), Lane()
-    first = begun(machine, Put(3), lane)
-    machine.begin(Take(2), Lane())
+def test_an_enqueue_joins_the_places_of_its_waker_at_once() -> None:
+    machine, waker = machine_of(1, 2, capacity=2), Waker()
+    first = begun(machine, Put(3), waker)
+    machine.begin(Take(2), Waker())
     second = Put(4)
-    machine.begin(second, lane)
+    machine.begin(second, waker)
     assert (first.state, second.state) == (GRANTED, GRANTED)
-    assert lane.posted == [first, second]  # so that they resume in this order
-    other = begun(machine, Put(5), Lane())
+    assert waker.notified == [first, second]  # so that they resume in this order
+    other = begun(machine, Put(5), Waker())
     machine.commit(first)
     machine.commit(second)
     assert drained(machine)[:2] == [3, 4]
@@ -874,8 +881,8 @@ def test_an_enqueue_joins_the_places_of_its_lane_at_once() -> None:
 
 def test_who_cannot_wait_gets_the_last_rows_while_others_hold_some() -> None:
     machine = machine_of()
-    begun(machine, Take(1), Lane())
-    machine.begin(PutMany([1, 2], 2), Lane())
+    begun(machine, Take(1), Waker())
+    machine.begin(PutMany([1, 2], 2), Waker())
     machine.close()
     take = Take(3, up_to=True)
     machine.begin(take, None)

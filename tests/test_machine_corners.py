@@ -28,7 +28,7 @@ from tests.test_machine import (
     GRANTED,
     PENDING,
     WITHDRAWN,
-    Lane,
+    Waker,
     begun,
     drained,
     failing,
@@ -41,14 +41,14 @@ def gathered(n: int, *rows: int) -> tuple[Machine, Take]:
     """A queue of two, and a batch in line that has claimed more rows than fit."""
     machine = machine_of(capacity=2)
     take = begun(machine, Take(n, up_to=True))
-    machine.begin(PutMany(list(rows), len(rows)), Lane())
+    machine.begin(PutMany(list(rows), len(rows)), Waker())
     assert machine.size == 0
     return machine, take
 
 
-def test_a_hurried_batch_has_what_it_holds_and_what_is_inside() -> None:
+def test_an_expired_batch_has_what_it_holds_and_what_is_inside() -> None:
     machine, take = gathered(9, 1, 2, 3)
-    machine.hurry(take)
+    machine.expire(take)
     assert take.state is GRANTED
     assert rows_of(machine, take) == [1, 2, 3]
 
@@ -64,10 +64,10 @@ def test_a_last_batch_does_not_wait_for_rows_that_might_come_back() -> None:
     machine = machine_of(0, capacity=2)
     first = Take(2, up_to=True)
     begun(machine, first)
-    machine.hurry(first)
+    machine.expire(first)
     assert first.state is GRANTED
     take = begun(machine, Take(9, up_to=True))
-    machine.begin(PutMany([1, 2, 3], 3), Lane())
+    machine.begin(PutMany([1, 2, 3], 3), Waker())
     assert machine.size == 0
     machine.close()
     assert take.state is GRANTED
@@ -79,9 +79,9 @@ def test_what_was_granted_is_done_at_the_commit(kind: str) -> None:
     machine = machine_of(capacity=1)
     attempt = Put(7) if kind == "enqueue" else Take(1, single=kind == "row")
     if kind == "enqueue":
-        machine.begin(Put(0), Lane())
+        machine.begin(Put(0), Waker())
     begun(machine, attempt)
-    machine.begin(Take(1) if kind == "enqueue" else Put(1), Lane())
+    machine.begin(Take(1) if kind == "enqueue" else Put(1), Waker())
     assert attempt.state is GRANTED
     machine.commit(attempt)
     assert attempt.state is DONE
@@ -91,13 +91,13 @@ def test_waits_add_up() -> None:
     machine = machine_of(capacity=1)
     for seconds in (2.0, 3.0):
         take = begun(machine, Take(1))
-        machine.begin(Put(1), Lane())
+        machine.begin(Put(1), Waker())
         machine.commit(take, seconds)
-        machine.begin(Put(1), Lane())
+        machine.begin(Put(1), Waker())
         put = begun(machine, Put(2))
-        machine.begin(Take(1), Lane())
+        machine.begin(Take(1), Waker())
         machine.commit(put, 2 * seconds)
-        machine.begin(Take(1), Lane())
+        machine.begin(Take(1), Waker())
     assert machine.statistics().dequeue_wait == 5.0
     assert machine.statistics().enqueue_wait == 10.0
 
@@ -105,7 +105,7 @@ def test_waits_add_up() -> None:
 def test_who_says_nothing_has_not_waited() -> None:
     machine = machine_of(capacity=1)
     take = begun(machine, Take(1))
-    machine.begin(Put(1), Lane())
+    machine.begin(Put(1), Waker())
     machine.commit(take)
     machine.withdraw(begun(machine, Take(1)))
     assert machine.statistics().dequeue_wait == 0.0
@@ -186,15 +186,15 @@ def test_rows_in_the_hands_of_a_waiting_batch_are_not_out() -> None:
     assert (counts.enqueued, counts.size, counts.dequeued) == (3, 0, 0)
 
 
-def test_a_hurried_batch_has_what_it_holds_though_nothing_is_inside() -> None:
+def test_an_expired_batch_has_what_it_holds_though_nothing_is_inside() -> None:
     machine, storage = failing(capacity=2)
     take = begun(machine, Take(9, up_to=True))
-    machine.begin(PutMany([1, 2], 2), Lane())
+    machine.begin(PutMany([1, 2], 2), Waker())
     storage.fails = {"put"}
     put = Put(3)
-    machine.begin(put, Lane())
+    machine.begin(put, Waker())
     assert put.state is FAILED
-    machine.hurry(take)
+    machine.expire(take)
     assert take.state is GRANTED
     assert rows_of(machine, take) == [1, 2]
 
@@ -202,10 +202,10 @@ def test_a_hurried_batch_has_what_it_holds_though_nothing_is_inside() -> None:
 def test_the_last_row_that_a_batch_needs_does_not_come_in_unseen() -> None:
     machine = machine_of(capacity=3)
     take = begun(machine, Take(5))
-    machine.begin(PutMany([1, 2, 3, 4], 4), Lane())
+    machine.begin(PutMany([1, 2, 3, 4], 4), Waker())
     assert machine.size == 0
     assert not machine.try_enqueue(5)
-    machine.begin(Put(5), Lane())
+    machine.begin(Put(5), Waker())
     assert take.state is GRANTED
     assert rows_of(machine, take) == [1, 2, 3, 4, 5]
 
@@ -216,7 +216,7 @@ def test_claimed_rows_stay_in_the_storage_however_many_there_are(singly: bool) -
     take = begun(machine, Take(9))
     for rows in [[1], [2], [3], [4]] if singly else [[1, 2], [3, 4]]:
         attempt = Put(rows[0]) if singly else PutMany(list(rows), len(rows))
-        machine.begin(attempt, Lane())
+        machine.begin(attempt, Waker())
         assert take.held.count == 0
     assert (machine.size, len(machine.storage)) == (0, 4)
 
@@ -230,13 +230,13 @@ def test_all_leave_the_quick_way_after_the_close() -> None:
 # Ctrl-C in the middle of a move.
 
 
-class InterruptedLane(Lane):
-    """A lane in which Ctrl-C strikes, once."""
+class InterruptedWaker(Waker):
+    """A waker in which Ctrl-C strikes, once."""
 
     struck = False
 
-    def post(self, attempt: Attempt, /) -> None:
-        super().post(attempt)
+    def notify(self, attempt: Attempt, /) -> None:
+        super().notify(attempt)
         if not self.struck:
             self.struck = True
             raise KeyboardInterrupt
@@ -244,10 +244,10 @@ class InterruptedLane(Lane):
 
 def test_a_dequeue_that_could_not_leave_the_line_does_not_hold_up_the_next() -> None:
     machine = machine_of()
-    first, second = begun(machine, Take(1), InterruptedLane()), begun(machine, Take(1))
+    first, second = begun(machine, Take(1), InterruptedWaker()), begun(machine, Take(1))
     with pytest.raises(KeyboardInterrupt):
-        machine.begin(PutMany([1, 2], 2), Lane())
-    machine.begin(Put(3), Lane())
+        machine.begin(PutMany([1, 2], 2), Waker())
+    machine.begin(Put(3), Waker())
     assert (first.state, second.state) == (GRANTED, GRANTED)
     assert (rows_of(machine, first), rows_of(machine, second)) == ([1], [2])
     assert drained(machine) == [3]
@@ -283,11 +283,11 @@ def granted(side: str) -> tuple[Machine, Attempt]:
     machine = machine_of(0, capacity=1)
     if side == "enqueue":
         put = begun(machine, Put(1))
-        machine.begin(Take(1), Lane())
+        machine.begin(Take(1), Waker())
         return machine, put
-    machine.begin(Take(1), Lane())
+    machine.begin(Take(1), Waker())
     take = begun(machine, Take(1))
-    machine.begin(Put(1), Lane())
+    machine.begin(Put(1), Waker())
     return machine, take
 
 

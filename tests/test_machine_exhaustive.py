@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 import pytest
 
-from aioqueue.attempts import Attempt, AttemptState, Lane, Put, PutMany, QueueState, Take
+from aioqueue.attempts import Attempt, AttemptState, Put, PutMany, QueueState, Take, Waker
 from aioqueue.machine import Machine
 from tests.explorer import (
     NOWAIT,
@@ -72,8 +72,8 @@ class OvertakesPlaces(Machine):
 
 
 class CommitsEarly(Machine):
-    def _finish(self, attempt: Attempt, state: AttemptState, lanes: dict[Lane, None]) -> None:
-        super()._finish(attempt, state, lanes)
+    def _finish(self, attempt: Attempt, state: AttemptState, wakers: dict[Waker, None]) -> None:
+        super()._finish(attempt, state, wakers)
         if attempt in self._places:
             super().commit(attempt)
 
@@ -90,9 +90,9 @@ class LeavesTheFastPathOpen(Machine):
 
 
 class KicksNoOne(Machine):
-    def _finish(self, attempt: Attempt, state: AttemptState, lanes: dict[Lane, None]) -> None:
-        super()._finish(attempt, state, lanes)
-        lanes.clear()
+    def _finish(self, attempt: Attempt, state: AttemptState, wakers: dict[Waker, None]) -> None:
+        super()._finish(attempt, state, wakers)
+        wakers.clear()
 
 
 class GivesUpTooEarly(Machine):
@@ -113,11 +113,11 @@ class KeepsWhatWasReserved(Machine):
 
 
 class LetsGoTooEarly(Machine):
-    def commit(self, attempt: Attempt, waited: float = 0.0) -> Collection[Lane]:
-        lanes = super().commit(attempt, waited)
+    def commit(self, attempt: Attempt, waited: float = 0.0) -> Collection[Waker]:
+        wakers = super().commit(attempt, waited)
         if isinstance(attempt, Take) and not attempt.single:
             self.storage.free(attempt.held)
-        return lanes
+        return wakers
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_going_back_to_a_state_brings_all_of_it_back() -> None:
 
 
 def test_the_command_tells_what_it_explored(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = "--producers 1 --consumers 1 --operations 1 --capacity 1 --lanes threads"
+    arguments = "--producers 1 --consumers 1 --operations 1 --capacity 1 --wakers threads"
     assert main(arguments.split()) == 0
     assert "states" in capsys.readouterr().out
     assert main([*arguments.split(), "--seconds", "-1"]) == 1

@@ -702,7 +702,7 @@ class TestUpTo:
         queue = kind.make(world)
         taking = await world.begin(queue.dequeue_up_to, 3, max_wait=0)
         putting = await world.begin(queue.dequeue_up_to, 3)  # the next in line
-        # Only when it is in a hurry does one element serve it.
+        # Only when its time is up does one element serve it.
         await queue.enqueue(kind.element(0))
         assert kind.numbers(await taking.result()) == [0]
         await queue.enqueue_many(kind.batch([1, 2, 3]))
@@ -714,15 +714,15 @@ class TestUpTo:
         await queue.enqueue_many(kind.batch([0, 1]))
         assert kind.in_order(kind.numbers(await taking.result())) == [0, 1]
 
-    async def test_a_hurry_does_not_overtake(self, world: World) -> None:
+    async def test_an_expired_one_does_not_overtake(self, world: World) -> None:
         queue = world.fifo(9)
         first = await world.begin(queue.dequeue_many, 2)
-        hurried = await world.begin(queue.dequeue_up_to, 5, max_wait=0)
+        expired = await world.begin(queue.dequeue_up_to, 5, max_wait=0)
         await queue.enqueue(0)
         assert queue.statistics().waiting_dequeues == 2
         await queue.enqueue_many([1, 2])
         assert await first.result() == [0, 1]
-        assert await hurried.result() == [2]
+        assert await expired.result() == [2]
 
     async def test_min_after_dequeue_counts(self, world: World) -> None:
         queue = world.shuffle(9, 2, "int64", ())

@@ -15,7 +15,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
-from aioqueue.waiting import Gate, current_lane
+from aioqueue.waiting import Gate, current_waker
 from tests.worlds import PATIENCE, TaskWorld, spin_until, waiting
 
 Op = Callable[[], Any]
@@ -52,7 +52,7 @@ def failing(error: BaseException, *, task: bool) -> Op:
 
 
 async def forever() -> None:
-    await Gate().wait(current_lane())
+    await Gate().wait(current_waker())
 
 
 async def group_of(call: Awaitable[object]) -> ExceptionGroup[Exception]:
@@ -119,7 +119,7 @@ class TestWithinACoordinator:
             go = Gate()
 
             async def later() -> None:
-                await go.wait(current_lane())
+                await go.wait(current_waker())
                 raise OutOfRangeError
 
             def later_thread() -> None:
@@ -242,7 +242,7 @@ class TestWithinACoordinator:
                     await task_world.tick()
                 coord.clear_stop()
                 coord.start(aioqueue.QueueRunner(queue, [op]))
-                await started.wait(current_lane())
+                await started.wait(current_waker())
                 coord.request_stop()
                 for _ in range(100):
                     await task_world.tick()
@@ -486,7 +486,7 @@ class TestByItself:
                 go.wait_blocking()
 
             run = task_world.spawn(aioqueue.QueueRunner(queue, [op]).run)
-            await inside.wait(current_lane())
+            await inside.wait(current_waker())
             run.cancel()
             await task_world.until(queue.is_closed)
             assert not run.done

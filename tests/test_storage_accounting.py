@@ -355,18 +355,18 @@ class Struck:
         return columns
 
     def put(self, *numbers: int, way: str = "copied") -> None:
-        self.machine.begin(PutMany(self.batch(*numbers, way=way), len(numbers)), Lane())
+        self.machine.begin(PutMany(self.batch(*numbers, way=way), len(numbers)), Waker())
 
     def fill(self) -> None:
         """Rows of several segments, of which some are back."""
         self.put(0, 1, 2)
         self.put(*range(3, 8), way="wrapped")
         self.put(*range(8, 24), way="filled")
-        self.machine.begin(Put(self.row(24)), Lane())
+        self.machine.begin(Put(self.row(24)), Waker())
 
     def wait_for(self, n: int, *, single: bool = False) -> Take:
         take = Take(n, single=single)
-        self.machine.begin(take, Lane())
+        self.machine.begin(take, Waker())
         return take
 
     def numbers(self, take: Take) -> list[int]:
@@ -385,7 +385,7 @@ class Struck:
         numbers: list[int] = []
         for turn in range(100):
             take = Take(3, up_to=True) if turn % 2 else Take(1, single=True)
-            self.machine.begin(take, Lane())
+            self.machine.begin(take, Waker())
             if take.error is not None:
                 assert isinstance(take.error, OutOfRangeError)
                 return numbers
@@ -397,7 +397,7 @@ class Struck:
         number = 1000
         while waiting is not None and waiting.is_pending:
             assert number < 1020, "somebody waits for ever"
-            self.machine.begin(Put(self.row(number)), Lane())
+            self.machine.begin(Put(self.row(number)), Waker())
             number += 1
         got = []
         if waiting is not None:
@@ -412,14 +412,21 @@ class Struck:
         assert counts.total() - len(counts) <= moving
 
 
-class Lane:
+class Waker:
     """Where nobody sleeps."""
 
     def __init__(self, *, two_step: bool = False) -> None:
         self.two_step = two_step
 
-    def post(self, attempt: object, /) -> None:
+    def notify(self, attempt: object, /) -> None:
         """The test looks for itself."""
+
+    def wake(self, *, from_anywhere: bool = False) -> tuple[Any, ...]:
+        """Nobody sleeps here."""
+        return ()
+
+    def is_dead(self) -> bool:
+        return False
 
 
 Case = tuple[Callable[[], Any], Callable[[], None]]
@@ -450,20 +457,20 @@ def a_batch_leaves(struck: Struck, n: int) -> Case:
 def a_batch_goes_into_hands(struck: Struck, *, back: int) -> Case:
     struck.fill()
     if back:
-        lane = Lane(two_step=True)
+        waker = Waker(two_step=True)
         takes = [Take(back), Take(1, single=True)]
         for take in takes:
-            struck.machine.begin(take, lane)
+            struck.machine.begin(take, waker)
         for take in takes:
             struck.machine.withdraw(take)
-    return lambda: struck.machine.begin(Take(9), Lane()), lambda: struck.check(9)
+    return lambda: struck.machine.begin(Take(9), Waker()), lambda: struck.check(9)
 
 
 def one_goes_into_hands(struck: Struck) -> Case:
     call, _ = a_batch_goes_into_hands(struck, back=7)
     del call
     take = Take(1, single=True)
-    return lambda: struck.machine.begin(take, Lane()), lambda: struck.check(1)
+    return lambda: struck.machine.begin(take, Waker()), lambda: struck.check(1)
 
 
 def one_wakes_another(struck: Struck, n: int, *, single: bool = False) -> Case:
@@ -472,20 +479,20 @@ def one_wakes_another(struck: Struck, n: int, *, single: bool = False) -> Case:
     if n > 1:
         struck.fill()
         for number in range(25, n - 1):
-            struck.machine.begin(Put(struck.row(number)), Lane())
+            struck.machine.begin(Put(struck.row(number)), Waker())
     row = struck.row(100)
-    return lambda: struck.machine.begin(Put(row), Lane()), lambda: struck.check(1, take)
+    return lambda: struck.machine.begin(Put(row), Waker()), lambda: struck.check(1, take)
 
 
 def one_makes_room(struck: Struck, way: str) -> Case:
     """Whoever takes a row out moves the rows of a batch that waits for room."""
     struck.fill()
     columns = struck.batch(*range(100, 130), way=way)
-    struck.machine.begin(PutMany(columns, 30), Lane())
+    struck.machine.begin(PutMany(columns, 30), Waker())
     struck.sent -= set(range(115, 130))  # these may come in, or not
     struck.sent |= {115}
     take = Take(1, single=True)
-    return lambda: struck.machine.begin(take, Lane()), lambda: struck.check(2)
+    return lambda: struck.machine.begin(take, Waker()), lambda: struck.check(2)
 
 
 CASES: dict[str, Callable[[Struck], Case]] = {

@@ -554,11 +554,11 @@ class TestSignals:
 
 
 def test_a_move_in_the_middle_of_another_is_left_to_a_thread() -> None:
-    """`tell` notices that its own thread holds the lock."""
+    """`apply_deferred` notices that its own thread holds the lock."""
     queue = blocking.FIFOQueue(9)
     lock = queue._machine._lock
     with lock:
-        base.tell(queue._machine.close)
+        base.apply_deferred(queue._machine.close)
         assert queue._machine._state.value == "open"
     spin_until(queue.is_closed)
     assert lock.acquire()

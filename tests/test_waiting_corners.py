@@ -17,52 +17,52 @@ import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, sync
 from aioqueue.attempts import Attempt, Put, Take
 from aioqueue.waiting import (
-    AsyncLane,
+    AsyncWaker,
     Gate,
-    ThreadLane,
+    ThreadWaker,
     base,
-    current_lane,
     current_scopes,
+    current_waker,
     in_event_loop,
     least_left,
     loaded_trio,
     threads,
 )
-from aioqueue.waiting.aio import AsyncioLane
+from aioqueue.waiting.aio import AsyncioWaker
 from tests.test_scopes import Caller, blocked
 from tests.worlds import PATIENCE, ThreadWorld, World, spin_until
 
 # Worlds that have ended.
 
 
-def ended_lanes() -> list[Any]:
-    """A lane of a loop that is closed, and one of a trio run that is over."""
+def ended_wakers() -> list[Any]:
+    """A waker of a loop that is closed, and one of a trio run that is over."""
     trio = pytest.importorskip("trio")
 
-    async def lane() -> Any:
-        return current_lane()
+    async def waker() -> Any:
+        return current_waker()
 
-    return [asyncio.run(lane()), trio.run(lane)]
+    return [asyncio.run(waker()), trio.run(waker)]
 
 
-def test_a_lane_whose_world_has_ended_gives_back_what_was_posted() -> None:
-    for lane in ended_lanes():
+def test_a_waker_whose_world_has_ended_gives_back_what_was_posted() -> None:
+    for waker in ended_wakers():
         first, second = Take(1), Put(1)
-        lane.post(first)
-        lane.post(second)
-        assert list(lane.kick()) == [first, second]
-        assert list(lane.kick()) == []
-        lane.post(first)
-        assert list(lane.kick()) == [first]
-        assert lane.is_dead()
+        waker.notify(first)
+        waker.notify(second)
+        assert list(waker.wake()) == [first, second]
+        assert list(waker.wake()) == []
+        waker.notify(first)
+        assert list(waker.wake()) == [first]
+        assert waker.is_dead()
 
 
 @pytest.mark.parametrize("from_anywhere", [False, True])
-def test_what_such_a_lane_was_granted_serves_the_next_in_line(from_anywhere: bool) -> None:
-    (lane, *_), queue = ended_lanes(), sync.FIFOQueue(1)
+def test_what_such_a_waker_was_granted_serves_the_next_in_line(from_anywhere: bool) -> None:
+    (waker, *_), queue = ended_wakers(), sync.FIFOQueue(1)
     lost, next_one = Take(1, single=True), Take(1, single=True)
-    waits_on = ThreadLane()
-    queue._machine.begin(lost, lane)
+    waits_on = ThreadWaker()
+    queue._machine.begin(lost, waker)
     queue._machine.begin(next_one, waits_on)
     base.deliver(queue._machine.begin(Put("element"), None), from_anywhere=from_anywhere)
     assert lost.is_withdrawn
@@ -71,28 +71,28 @@ def test_what_such_a_lane_was_granted_serves_the_next_in_line(from_anywhere: boo
     assert next_one.held.single == "element"
 
 
-def test_a_world_has_one_lane() -> None:
+def test_a_world_has_one_waker() -> None:
     trio = pytest.importorskip("trio")
 
-    async def lanes() -> tuple[Any, Any]:
-        first = current_lane()
+    async def wakers() -> tuple[Any, Any]:
+        first = current_waker()
         assert not first.is_dead()
-        return first, current_lane()
+        return first, current_waker()
 
-    for first, second in (asyncio.run(lanes()), trio.run(lanes)):
+    for first, second in (asyncio.run(wakers()), trio.run(wakers)):
         assert first is second
-    assert asyncio.run(lanes())[0] is not asyncio.run(lanes())[0]
+    assert asyncio.run(wakers())[0] is not asyncio.run(wakers())[0]
 
 
-def test_an_asyncio_lane_survives_a_kick_without_a_post() -> None:
+def test_an_asyncio_waker_survives_a_kick_without_a_post() -> None:
     async def main() -> None:
-        lane = current_lane()
-        assert isinstance(lane, AsyncioLane)
-        assert list(lane.kick()) == []
+        waker = current_waker()
+        assert isinstance(waker, AsyncioWaker)
+        assert list(waker.wake()) == []
         attempt = Take(1)
-        waiting = asyncio.ensure_future(lane.wait(attempt))
-        lane.post(attempt)
-        assert list(lane.kick()) == []
+        waiting = asyncio.ensure_future(waker.wait(attempt))
+        waker.notify(attempt)
+        assert list(waker.wake()) == []
         await waiting
 
     asyncio.run(main())
@@ -112,19 +112,19 @@ def is_over(steps: Any) -> bool:
 
 def test_who_was_granted_while_it_began_lets_those_before_it_run() -> None:
     async def main() -> None:
-        lane, attempt = current_lane(), Take(1)
-        lane.post(attempt)
-        lane.kick()
-        assert not is_over(lane.wait(attempt))
+        waker, attempt = current_waker(), Take(1)
+        waker.notify(attempt)
+        waker.wake()
+        assert not is_over(waker.wait(attempt))
 
     asyncio.run(main())
 
 
 def test_tasks_give_way_once_in_a_while() -> None:
-    lane = ended_lanes()[0]
-    assert not is_over(lane.pause(128))
-    assert is_over(lane.pause(127))
-    assert not is_over(lane.pause(1))
+    waker = ended_wakers()[0]
+    assert not is_over(waker.pause(128))
+    assert is_over(waker.pause(127))
+    assert not is_over(waker.pause(1))
 
 
 @pytest.mark.parametrize("trio_may_come", [False, True])
@@ -170,20 +170,20 @@ def test_who_never_has_to_wait_lets_others_run_all_the_same(
 
 
 def test_there_is_an_allowance_unless_trio_may_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    lane = ended_lanes()[0]
-    assert lane.allowance() == 0
+    waker = ended_wakers()[0]
+    assert waker.allowance() == 0
     monkeypatch.delitem(sys.modules, "trio")
-    assert lane.allowance() == 128
+    assert waker.allowance() == 128
 
 
 def test_kicks_from_elsewhere_cost_one_crossing(monkeypatch: pytest.MonkeyPatch) -> None:
     crossings: list[Callable[[], object]] = []
     loop = asyncio.new_event_loop()
     monkeypatch.setattr(loop, "call_soon_threadsafe", crossings.append)
-    lane = AsyncioLane(loop)
+    waker = AsyncioWaker(loop)
     for _ in range(2):
-        lane.kick()
-        lane.kick()
+        waker.wake()
+        waker.wake()
         assert len(crossings) == 1
         crossings.pop()()
     loop.close()
@@ -193,10 +193,10 @@ def test_kicks_of_the_own_thread_cost_no_crossing(monkeypatch: pytest.MonkeyPatc
     trio = pytest.importorskip("trio")
 
     async def main() -> int:
-        lane: Any = current_lane()
-        lane.post(Take(1))
-        lane.kick()
-        return len(lane._posted)
+        waker: Any = current_waker()
+        waker.notify(Take(1))
+        waker.wake()
+        return len(waker._notified)
 
     async def hand_over() -> None:
         queue = aioqueue.FIFOQueue(1)
@@ -221,9 +221,9 @@ def test_kicks_of_a_trio_run_from_elsewhere_cost_one_crossing() -> None:
     trio = pytest.importorskip("trio")
 
     async def main() -> int:
-        lane = current_lane()
+        waker = current_waker()
         for _ in range(3):
-            lane.kick(from_anywhere=True)
+            waker.wake(from_anywhere=True)
         size: int = trio.lowlevel.current_statistics().run_sync_soon_queue_size
         return size
 
@@ -308,19 +308,19 @@ def test_who_is_struck_while_it_wakes_a_loop_leaves_the_next_one_to_do_it(
 ) -> None:
     """Between the note that a wake is on its way and the wake, say."""
     loop = asyncio.new_event_loop()
-    lane, kicks = AsyncioLane(loop), []
+    waker, wakes = AsyncioWaker(loop), []
 
     def call_soon_threadsafe(callback: Callable[[], object]) -> None:
-        kicks.append(callback)
-        if len(kicks) == 1:
+        wakes.append(callback)
+        if len(wakes) == 1:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(loop, "call_soon_threadsafe", call_soon_threadsafe)
     with pytest.raises(KeyboardInterrupt):
-        lane.kick()
-    assert not lane.kick()
-    assert not lane.kick()
-    assert len(kicks) == 2
+        waker.wake()
+    assert not waker.wake()
+    assert not waker.wake()
+    assert len(wakes) == 2
     loop.close()
 
 
@@ -329,13 +329,13 @@ def test_who_is_struck_while_it_wakes_a_loop_leaves_the_next_one_to_do_it(
 
 def test_the_thread_that_forks_is_the_main_one_in_the_child() -> None:
     threads._note_main_thread()  # what the child of a fork does
-    assert ThreadLane().two_step
+    assert ThreadWaker().two_step
     others: list[bool] = []
-    thread = threading.Thread(target=lambda: others.append(ThreadLane().two_step))
+    thread = threading.Thread(target=lambda: others.append(ThreadWaker().two_step))
     thread.start()
     thread.join()
     assert others == [False]
-    assert not ThreadLane().is_dead()
+    assert not ThreadWaker().is_dead()
 
 
 # Scopes.
@@ -418,14 +418,14 @@ def test_a_scope_that_is_cancelled_in_the_middle_of_a_move_waits_for_its_end() -
 
 def test_a_thread_sleeps_until_its_time_is_over() -> None:
     """And does not look again and again whether it is."""
-    lane = ThreadLane()
+    waker = ThreadWaker()
     began = perf_counter()
-    assert not lane.wait(0.02)
+    assert not waker.wait(0.02)
     assert perf_counter() - began >= 0.02
-    lane.kick()
-    lane.kick()
-    assert lane.wait(3600)
-    assert not lane.wait(-1.0)
+    waker.wake()
+    waker.wake()
+    assert waker.wait(3600)
+    assert not waker.wait(-1.0)
 
 
 # Gates.
@@ -443,13 +443,13 @@ def test_an_open_gate_does_not_block() -> None:
 def test_passing_an_open_gate_counts_as_one_element() -> None:
     paused: list[int] = []
 
-    class Lane:
+    class Waker:
         async def pause(self, n: int) -> None:
             paused.append(n)
 
-    gate, lane = Gate(), Lane()
+    gate, waker = Gate(), Waker()
     gate.open()
-    asyncio.run(gate.wait(cast(AsyncLane, lane)))
+    asyncio.run(gate.wait(cast(AsyncWaker, waker)))
     assert paused == [1]
 
 
@@ -471,10 +471,10 @@ def at_gate(*scopes: sync.CancelScope) -> tuple[Gate, Caller, Attempt]:
 
 def test_who_is_woken_for_nothing_waits_on() -> None:
     gate, caller, passage = at_gate()
-    lane: Any = passage.lane
+    waker: Any = passage.waker
     for _ in range(20):
-        lane.kick()
-        spin_until(lane._asleep.locked)  # the kick is used up
+        waker.wake()
+        spin_until(waker._asleep.locked)  # the wake is used up
     gate.open()
     assert caller.outcome.result(PATIENCE) is True
 

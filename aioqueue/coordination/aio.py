@@ -40,7 +40,7 @@ from aioqueue.coordination.runs import (
 )
 from aioqueue.coordination.tasks import Tasks, ask_again, cancellations, new_tasks, outlast
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.waiting import current_lane
+from aioqueue.waiting import current_waker
 
 __all__ = ("Coordinator", "LooperTask", "QueueRunner", "Startable")
 
@@ -121,7 +121,7 @@ class Coordinator(CoordinatorFace):
         Cancellation:
             A cancelled call has changed nothing.
         """
-        await self._core.stopped.wait(current_lane())
+        await self._core.stopped.wait(current_waker())
         return True
 
     async def join(
@@ -152,7 +152,7 @@ class Coordinator(CoordinatorFace):
         with closing(self._core.joining(workers, grace, ignore_live)) as waits:
             for gate, seconds in waits:
                 with anyio.move_on_after(seconds):
-                    await gate.wait(current_lane())
+                    await gate.wait(current_waker())
 
     async def __aenter__(self) -> Coordinator:
         if self._tasks is not None:
@@ -325,7 +325,7 @@ class QueueRunner(RunnerFace):
             for plan in run.plans:
                 with run.starting([plan]):
                     self._start_worker(run, plan, tasks)
-            await run.ended.wait(current_lane())
+            await run.ended.wait(current_waker())
         except BaseException as error:
             run.cancel()
             tasks.cancel()

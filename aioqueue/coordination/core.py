@@ -22,7 +22,7 @@ from aioqueue.coordination.workers import OwnTask, Worker, as_worker, when_all_e
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, StillRunningError, counted
 from aioqueue.locks import guarded, holding
-from aioqueue.waiting import Gate, loaded_trio, tell
+from aioqueue.waiting import Gate, apply_deferred, loaded_trio
 
 __all__ = (
     "DEFAULT_GRACE",
@@ -107,7 +107,7 @@ class CoordinatorCore:
         """Record a failure and stop, even after a join: the caller is going to join again."""
         if error is not None and self.is_clean(error):
             error = None
-        tell(self._stop, error, worker)
+        apply_deferred(self._stop, error, worker)
 
     def report(self, error: BaseException, worker: str) -> None:
         """A worker's failure: recorded; or logged, if the join that could tell it is over."""

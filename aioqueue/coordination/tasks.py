@@ -19,7 +19,7 @@ import anyio
 
 from aioqueue.coordination.outcomes import is_cancellation, running_task
 from aioqueue.coordination.workers import OwnTask
-from aioqueue.waiting import Gate, current_lane, loaded_trio
+from aioqueue.waiting import Gate, current_waker, loaded_trio
 
 __all__ = ("Tasks", "ask_again", "cancellations", "new_tasks", "outlast", "soon")
 
@@ -87,7 +87,7 @@ async def outlast(
             return
         try:
             with anyio.move_on_after(left, shield=True):
-                await gate.wait(current_lane())
+                await gate.wait(current_waker())
         except asyncio.CancelledError:
             cancelled()
 

@@ -16,8 +16,13 @@ from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.machine import NOTHING
 from aioqueue.queues import blocking
 from aioqueue.queues.core import QueueCore, QueueFace, checked_seconds, note_rows
-from aioqueue.queues.kinds import FIFOKind, PaddingFIFOKind, PriorityKind, RandomShuffleKind
-from aioqueue.waiting import AsyncLane, current_lane, deliver, tell
+from aioqueue.queues.kinds import (
+    FIFOConstructor,
+    PaddingFIFOConstructor,
+    PriorityConstructor,
+    RandomShuffleConstructor,
+)
+from aioqueue.waiting import AsyncWaker, apply_deferred, current_waker, deliver
 
 __all__ = (
     "AsyncBatches",
@@ -46,7 +51,7 @@ class AsyncQueue(QueueFace):
         super()._bind(core)
         self._allowance = 0  # how many elements might be moved before one had to pause,
         self._budget = 0  # and how many of them are left
-        self._lane: AsyncLane | None = None  # of the last caller that had to ask
+        self._waker: AsyncWaker | None = None  # of the last caller that had to ask
 
     @property
     def aio(self) -> Self:
@@ -163,7 +168,7 @@ class AsyncQueue(QueueFace):
         Cancellation:
             A cancelled call leaves every element in the queue, first in line and in order.
         """
-        n, arrays = self._core.many(n, out)
+        n, arrays = self._core.check_dequeue_many(n, out)
         if n == 0:
             await self._breathe(0)
             return self._core.empty_batch(arrays)
@@ -175,7 +180,7 @@ class AsyncQueue(QueueFace):
             return batch
         take = Take(n, out=arrays)
         await self._complete(take)
-        return self._core.taken(take)
+        return self._core.finish_batch(take)
 
     async def dequeue_up_to(self, n: int, max_wait: float | None = None) -> Any:
         """Take n elements out as one batch, or fewer where waiting for more is of no use.
@@ -197,7 +202,7 @@ class AsyncQueue(QueueFace):
         Cancellation:
             A cancelled call leaves every element in the queue, first in line and in order.
         """
-        n = self._core.count(n)
+        n = self._core.check_batch_size(n)
         if max_wait is not None:
             max_wait = checked_seconds(max_wait, "max_wait")
         if n == 0:
@@ -209,9 +214,9 @@ class AsyncQueue(QueueFace):
         batch = self._core.try_batch(n)
         if batch is not NOTHING:
             return batch
-        take = Take(n, up_to=True, hurried=max_wait == 0)
+        take = Take(n, up_to=True, expired=max_wait == 0)
         await self._complete(take, max_wait or None)
-        return self._core.taken(take)
+        return self._core.finish_batch(take)
 
     async def wait_closed(self) -> None:
         """Wait until nothing more will come in.
@@ -251,52 +256,52 @@ class AsyncQueue(QueueFace):
         Cancellation:
             As for `dequeue_many`; the iteration can go on afterwards.
         """
-        if self._core.count(n) == 0:
+        if self._core.check_batch_size(n) == 0:
             raise InvalidArgumentError("n: got 0; expected an int >= 1")
         return AsyncBatches(self, n, drop_remainder)
 
     async def _breathe(self, n: int = 1) -> None:
         """Let other tasks run, once in a while; in trio, each time."""
-        lane = current_lane(self._lane)
+        waker = current_waker(self._waker)
         used = self._allowance
-        self._budget = self._allowance = lane.allowance()
+        self._budget = self._allowance = waker.allowance()
         # A call counts as one at least: those that move no rows may be made in a loop, too.
-        await lane.pause(used + max(n, 1))
+        await waker.pause(used + max(n, 1))
 
     async def _complete(self, attempt: Attempt, max_wait: float | None = None) -> None:
         """Begin an attempt, wait until it ends, and commit it; or withdraw it."""
         machine = self._machine
-        lane = current_lane(self._lane)
-        if lane is not self._lane:
-            self._lane = lane
-            self._core.remember(lane)
+        waker = current_waker(self._waker)
+        if waker is not self._waker:
+            self._waker = waker
+            self._core.remember(waker)
         cancel_timer = None
         began = perf_counter()
         is_moving = True
         try:
             # Begun in here, as Ctrl-C outside of `asyncio.run` may strike at once: an attempt whose
             # owner is gone must not stay in line.
-            lanes = machine.begin(attempt, lane)
-            if lanes:
-                deliver(lanes)
+            wakers = machine.begin(attempt, waker)
+            if wakers:
+                deliver(wakers)
             if attempt.state is PENDING or attempt.state is GRANTED:
-                self._budget = self._allowance = lane.allowance()
-                if len(self._core.lanes) > 1:  # our own loop is not dead
-                    self._core.reap()
+                self._budget = self._allowance = waker.allowance()
+                if len(self._core.wakers) > 1:  # our own loop is not dead
+                    self._core.drop_dead_loops()
                 if max_wait is not None:
-                    cancel_timer = lane.call_later(
-                        max_wait, lambda: deliver(machine.hurry(attempt))
+                    cancel_timer = waker.call_later(
+                        max_wait, lambda: deliver(machine.expire(attempt))
                     )
                 is_moving = False
-                await lane.wait(attempt)
+                await waker.wait(attempt)
                 is_moving = True
-                lanes = machine.commit(attempt, perf_counter() - began)
-                if lanes:
-                    deliver(lanes)
+                wakers = machine.commit(attempt, perf_counter() - began)
+                if wakers:
+                    deliver(wakers)
         except BaseException as error:
-            tell(machine.withdraw, attempt, perf_counter() - began)
+            apply_deferred(machine.withdraw, attempt, perf_counter() - began)
             if is_moving:  # a signal handler's exception has come between a move and its wakes
-                self._core.rouse()
+                self._core.wake_all()
             note_rows(attempt, error)
             raise
         finally:
@@ -332,8 +337,8 @@ class AsyncBatches:
             raise StopAsyncIteration from None
 
 
-class FIFOQueue(FIFOKind, AsyncQueue):
-    __doc__ = FIFOKind.__doc__
+class FIFOQueue(FIFOConstructor, AsyncQueue):
+    __doc__ = FIFOConstructor.__doc__
 
     if TYPE_CHECKING:
 
@@ -341,8 +346,8 @@ class FIFOQueue(FIFOKind, AsyncQueue):
         def sync(self) -> blocking.FIFOQueue: ...
 
 
-class RandomShuffleQueue(RandomShuffleKind, AsyncQueue):
-    __doc__ = RandomShuffleKind.__doc__
+class RandomShuffleQueue(RandomShuffleConstructor, AsyncQueue):
+    __doc__ = RandomShuffleConstructor.__doc__
 
     if TYPE_CHECKING:
 
@@ -350,8 +355,8 @@ class RandomShuffleQueue(RandomShuffleKind, AsyncQueue):
         def sync(self) -> blocking.RandomShuffleQueue: ...
 
 
-class PaddingFIFOQueue(PaddingFIFOKind, AsyncQueue):
-    __doc__ = PaddingFIFOKind.__doc__
+class PaddingFIFOQueue(PaddingFIFOConstructor, AsyncQueue):
+    __doc__ = PaddingFIFOConstructor.__doc__
 
     if TYPE_CHECKING:
 
@@ -359,8 +364,8 @@ class PaddingFIFOQueue(PaddingFIFOKind, AsyncQueue):
         def sync(self) -> blocking.PaddingFIFOQueue: ...
 
 
-class PriorityQueue(PriorityKind, AsyncQueue):
-    __doc__ = PriorityKind.__doc__
+class PriorityQueue(PriorityConstructor, AsyncQueue):
+    __doc__ = PriorityConstructor.__doc__
 
     if TYPE_CHECKING:
 

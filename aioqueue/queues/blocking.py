@@ -28,14 +28,19 @@ from aioqueue.errors import (
 )
 from aioqueue.machine import NOTHING
 from aioqueue.queues.core import QueueFace, checked_seconds, note_rows
-from aioqueue.queues.kinds import FIFOKind, PaddingFIFOKind, PriorityKind, RandomShuffleKind
+from aioqueue.queues.kinds import (
+    FIFOConstructor,
+    PaddingFIFOConstructor,
+    PriorityConstructor,
+    RandomShuffleConstructor,
+)
 from aioqueue.waiting import (
-    ThreadLane,
+    ThreadWaker,
+    apply_deferred,
     current_scopes,
     deliver,
     in_event_loop,
     least_left,
-    tell,
     unwatch,
     watch,
 )
@@ -190,7 +195,7 @@ class BlockingQueue(QueueFace):
         """
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
-        n, arrays = self._core.many(n, out)
+        n, arrays = self._core.check_dequeue_many(n, out)
         if n == 0:
             return self._core.empty_batch(arrays)
         batch = self._core.try_batch(n, arrays)
@@ -198,7 +203,7 @@ class BlockingQueue(QueueFace):
             return batch
         take = Take(n, out=arrays)
         self._complete(take, "dequeue_many", timeout)
-        return self._core.taken(take)
+        return self._core.finish_batch(take)
 
     def dequeue_up_to(
         self, n: int, max_wait: float | None = None, *, timeout: float | None = None
@@ -226,7 +231,7 @@ class BlockingQueue(QueueFace):
         """
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
-        n = self._core.count(n)
+        n = self._core.check_batch_size(n)
         if max_wait is not None:
             max_wait = checked_seconds(max_wait, "max_wait")
         if n == 0:
@@ -234,9 +239,9 @@ class BlockingQueue(QueueFace):
         batch = self._core.try_batch(n)
         if batch is not NOTHING:
             return batch
-        take = Take(n, up_to=True, hurried=max_wait == 0)
+        take = Take(n, up_to=True, expired=max_wait == 0)
         self._complete(take, "dequeue_up_to", timeout, max_wait or None)
-        return self._core.taken(take)
+        return self._core.finish_batch(take)
 
     def wait_closed(self, *, timeout: float | None = None) -> None:
         """Wait until nothing more will come in.
@@ -279,7 +284,7 @@ class BlockingQueue(QueueFace):
         Raises:
             InvalidArgumentError: n is wrong, or the queue was made without shapes.
         """
-        if self._core.count(n) == 0:
+        if self._core.check_batch_size(n) == 0:
             raise InvalidArgumentError("n: got 0; expected an int >= 1")
         return Batches(self, n, drop_remainder)
 
@@ -301,39 +306,39 @@ class BlockingQueue(QueueFace):
                 )
             return
         began = perf_counter()
-        lane = ThreadLane()
+        waker = ThreadWaker()
         scopes = current_scopes()
         sleepers = self._core.sleepers
         try:
-            sleepers[lane] = None
-            lanes = self._machine.begin(attempt, lane)
-            if lanes:
-                deliver(lanes)
+            sleepers[waker] = None
+            wakers = self._machine.begin(attempt, waker)
+            if wakers:
+                deliver(wakers)
             if attempt.state is PENDING or attempt.state is GRANTED:
-                if self._core.lanes:
-                    self._core.reap()
+                if self._core.wakers:
+                    self._core.drop_dead_loops()
                 limit = timeout
                 if scopes:
                     limit = least_left(scopes, timeout)
                     watch(scopes, attempt, began)
                 # In a function of its own, since it loops: see `aioqueue.locks`.
-                if not self._wait(attempt, lane, began, limit, max_wait):
+                if not self._wait(attempt, waker, began, limit, max_wait):
                     raise self._timed_out(attempt, method, timeout if limit == timeout else None)
                 if attempt.is_withdrawn:
                     raise self._was_cancelled(attempt, method)
-                lanes = self._machine.commit(attempt, perf_counter() - began)
-                if lanes:
-                    deliver(lanes)
+                wakers = self._machine.commit(attempt, perf_counter() - began)
+                if wakers:
+                    deliver(wakers)
         except BaseException as error:
             # The attempt tells whether it was withdrawn already, under the lock that decided so;
             # not the exception, which may be a signal handler's.
             if not attempt.is_withdrawn:
-                tell(self._machine.withdraw, attempt, perf_counter() - began)
-                self._core.rouse()
+                apply_deferred(self._machine.withdraw, attempt, perf_counter() - began)
+                self._core.wake_all()
                 note_rows(attempt, error)
             raise
         finally:
-            sleepers.pop(lane, None)
+            sleepers.pop(waker, None)
             if scopes:
                 unwatch(scopes, attempt)
         if attempt.error is not None:
@@ -342,7 +347,7 @@ class BlockingQueue(QueueFace):
     def _wait(
         self,
         attempt: Attempt,
-        lane: ThreadLane,
+        waker: ThreadWaker,
         began: float,
         limit: float | None,
         max_wait: float | None,
@@ -355,7 +360,7 @@ class BlockingQueue(QueueFace):
         while attempt.is_pending:
             limits = [seconds for seconds in (limit, max_wait) if seconds is not None]
             waited = perf_counter() - began
-            if lane.wait(min(limits) - waited if limits else None):
+            if waker.wait(min(limits) - waited if limits else None):
                 continue
             waited = perf_counter() - began
             if limit is not None and waited >= limit:
@@ -365,7 +370,7 @@ class BlockingQueue(QueueFace):
             elif max_wait is not None and waited >= max_wait:
                 max_wait = None
                 assert isinstance(attempt, Take)
-                deliver(self._machine.hurry(attempt))
+                deliver(self._machine.expire(attempt))
         return True
 
     def _was_cancelled(self, attempt: Attempt, method: str) -> CancelledError:
@@ -419,8 +424,8 @@ class Batches:
             raise StopIteration from None
 
 
-class FIFOQueue(FIFOKind, BlockingQueue):
-    __doc__ = FIFOKind.__doc__
+class FIFOQueue(FIFOConstructor, BlockingQueue):
+    __doc__ = FIFOConstructor.__doc__
 
     if TYPE_CHECKING:
 
@@ -428,8 +433,8 @@ class FIFOQueue(FIFOKind, BlockingQueue):
         def aio(self) -> aio.FIFOQueue: ...
 
 
-class RandomShuffleQueue(RandomShuffleKind, BlockingQueue):
-    __doc__ = RandomShuffleKind.__doc__
+class RandomShuffleQueue(RandomShuffleConstructor, BlockingQueue):
+    __doc__ = RandomShuffleConstructor.__doc__
 
     if TYPE_CHECKING:
 
@@ -437,8 +442,8 @@ class RandomShuffleQueue(RandomShuffleKind, BlockingQueue):
         def aio(self) -> aio.RandomShuffleQueue: ...
 
 
-class PaddingFIFOQueue(PaddingFIFOKind, BlockingQueue):
-    __doc__ = PaddingFIFOKind.__doc__
+class PaddingFIFOQueue(PaddingFIFOConstructor, BlockingQueue):
+    __doc__ = PaddingFIFOConstructor.__doc__
 
     if TYPE_CHECKING:
 
@@ -446,8 +451,8 @@ class PaddingFIFOQueue(PaddingFIFOKind, BlockingQueue):
         def aio(self) -> aio.PaddingFIFOQueue: ...
 
 
-class PriorityQueue(PriorityKind, BlockingQueue):
-    __doc__ = PriorityKind.__doc__
+class PriorityQueue(PriorityConstructor, BlockingQueue):
+    __doc__ = PriorityConstructor.__doc__
 
     if TYPE_CHECKING:
 

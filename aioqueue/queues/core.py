@@ -33,7 +33,7 @@ from aioqueue.locks import OwnedLock, holding
 from aioqueue.machine import NOTHING, Machine
 from aioqueue.queues.forks import refuse_in_forks
 from aioqueue.storage import Storage
-from aioqueue.waiting import AsyncLane, ThreadLane, deliver, enter, tell, withdraw_all
+from aioqueue.waiting import AsyncWaker, ThreadWaker, apply_deferred, deliver, enter, withdraw_all
 
 __all__ = (
     "QueueCore",
@@ -88,42 +88,42 @@ class QueueCore:
             name=self.name,
             enter=enter,
         )
-        self.lock = threading.RLock()  # guards faces and lanes; a signal handler may close
+        self.lock = threading.RLock()  # guards faces and wakers; a signal handler may close
         # World -> its face. Faces keep the core, so it must not keep them: a queue that is dropped
         # is to be gone at once, with all that is in it, and not when the collector comes.
         self.faces: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
-        self.lanes: dict[AsyncLane, None] = {}  # of the event loops whose tasks have waited here
+        self.wakers: dict[AsyncWaker, None] = {}  # of the event loops whose tasks have waited here
         # Of the threads that wait now. Only ever set, popped and listed, each of which is atomic.
-        self.sleepers: dict[ThreadLane, None] = {}
+        self.sleepers: dict[ThreadWaker, None] = {}
         refuse_in_forks(self)
 
-    def remember(self, lane: AsyncLane) -> None:
+    def remember(self, waker: AsyncWaker) -> None:
         """Note an event loop whose tasks wait here."""
-        holding(self.lock, self.lanes.__setitem__, lane, None)
+        holding(self.lock, self.wakers.__setitem__, waker, None)
 
-    def rouse(self) -> None:
+    def wake_all(self) -> None:
         """Wake everybody: those who need not wake go back to sleep.
 
         Ctrl-C may have struck between a move of the machine and the wakes that it had named.
         """
-        lanes = holding(self.lock, list, self.lanes)
-        deliver([*lanes, *list(self.sleepers)], from_anywhere=True)
+        wakers = holding(self.lock, list, self.wakers)
+        deliver([*wakers, *list(self.sleepers)], from_anywhere=True)
 
-    def reap(self) -> None:
+    def drop_dead_loops(self) -> None:
         """Withdraw the attempts of tasks whose event loop was closed: they will never run again.
 
         Whoever is about to wait does this first, so that nobody waits for what they have.
         """
-        for lane in holding(self.lock, self._forget_dead_lanes):
-            withdraw_all(self.machine.attempts_in(lane))
+        for waker in holding(self.lock, self._forget_dead_wakers):
+            withdraw_all(self.machine.attempts_in(waker))
 
-    def _forget_dead_lanes(self) -> list[AsyncLane]:
-        dead = [lane for lane in self.lanes if lane.is_dead()]
-        for lane in dead:
-            self.lanes.pop(lane, None)  # a handler may have done so in the middle of this
+    def _forget_dead_wakers(self) -> list[AsyncWaker]:
+        dead = [waker for waker in self.wakers if waker.is_dead()]
+        for waker in dead:
+            self.wakers.pop(waker, None)  # a handler may have done so in the middle of this
         return dead
 
-    def count(self, n: Any) -> int:
+    def check_batch_size(self, n: Any) -> int:
         """Check how many rows a batch is to have.
 
         Raises:
@@ -152,9 +152,9 @@ class QueueCore:
             return self.storage.wrap(columns, n)
         return self.copier.copy_in(columns, n) if self.storage.is_large(n) else columns
 
-    def many(self, n: Any, out: Any) -> tuple[int, Columns | None]:
+    def check_dequeue_many(self, n: Any, out: Any) -> tuple[int, Columns | None]:
         """Check the arguments of `dequeue_many`."""
-        n = self.count(n)
+        n = self.check_batch_size(n)
         return n, None if out is None else self.spec.outputs(out, n)
 
     def empty_batch(self, out: Columns | None = None) -> Any:
@@ -165,11 +165,11 @@ class QueueCore:
         """A batch by the fast path; `NOTHING` if that is not possible."""
         if self.storage.is_large(n):
             take = Take(n, out=out)
-            return self.taken(take) if self.machine.try_take(take) else NOTHING
+            return self.finish_batch(take) if self.machine.try_take(take) else NOTHING
         columns = self.machine.try_dequeue_many(n, out)
         return NOTHING if columns is None else self.spec.batch(columns)
 
-    def taken(self, attempt: Take) -> Any:
+    def finish_batch(self, attempt: Take) -> Any:
         """The batch that a dequeue which has ended gives to its caller.
 
         Its rows are copied here, by their owner. If that fails, for want of memory perhaps, they go
@@ -178,7 +178,7 @@ class QueueCore:
         try:
             return self.spec.batch(self.copier.copy_out(attempt))
         except BaseException:
-            tell(self.machine.withdraw, attempt)
+            apply_deferred(self.machine.withdraw, attempt)
             raise
 
 
@@ -205,9 +205,8 @@ class QueueFace:
         # Bound once: the fast path in and out should do nothing but the work.
         self._try_enqueue = core.machine.try_enqueue
         self._try_dequeue = core.machine.try_dequeue
-        as_it_is, as_it_was = spec.rows_are_elements
-        self._to_row = None if as_it_is else spec.row
-        self._from_row = None if as_it_was else spec.element
+        self._to_row = None if spec.row_is_identity else spec.row
+        self._from_row = None if spec.element_is_identity else spec.element
 
     def __repr__(self) -> str:
         core = self._core
@@ -309,12 +308,14 @@ class QueueFace:
         if cause is not None and not isinstance(cause, BaseException):
             raise InvalidArgumentError(f"cause: got {cause!r}; expected an exception or None")
         checked_flag(cancel_pending_enqueues, "cancel_pending_enqueues")
-        if self._core.lanes and not self._machine.is_entered_here():
-            self._core.reap()  # what the dead hold would keep the end from being told
+        if self._core.wakers and not self._machine.is_entered_here():
+            self._core.drop_dead_loops()  # what the dead hold would keep the end from being told
         try:
-            tell(self._machine.close, cancel_pending_enqueues=cancel_pending_enqueues, cause=cause)
+            apply_deferred(
+                self._machine.close, cancel_pending_enqueues=cancel_pending_enqueues, cause=cause
+            )
         except BaseException:
-            self._core.rouse()  # whoever the close has woken, and was not told
+            self._core.wake_all()  # whoever the close has woken, and was not told
             raise
 
     def enqueue_nowait(self, element: Any) -> None:
@@ -360,12 +361,12 @@ class QueueFace:
 
     def _at_once(self, attempt: Attempt) -> bool:
         """Make an attempt that may not wait; tell whether it was made."""
-        if self._core.lanes:
-            self._core.reap()
+        if self._core.wakers:
+            self._core.drop_dead_loops()
         try:
             deliver(self._machine.begin(attempt, None))
         except BaseException:
-            self._core.rouse()
+            self._core.wake_all()
             raise
         if attempt.error is not None:
             attempt.raise_error()

@@ -9,10 +9,15 @@ from aioqueue.errors import InvalidArgumentError
 from aioqueue.queues.core import QueueCore, QueueFace, checked_capacity, checked_count
 from aioqueue.storage import HeapStorage, Seed, ShuffleStorage, fifo_storage, shelf_for
 
-__all__ = ("FIFOKind", "PaddingFIFOKind", "PriorityKind", "RandomShuffleKind")
+__all__ = (
+    "FIFOConstructor",
+    "PaddingFIFOConstructor",
+    "PriorityConstructor",
+    "RandomShuffleConstructor",
+)
 
 
-class FIFOKind(QueueFace):
+class FIFOConstructor(QueueFace):
     """First in, first out.
 
     Args:
@@ -48,7 +53,7 @@ class FIFOKind(QueueFace):
         )
 
 
-class RandomShuffleKind(QueueFace):
+class RandomShuffleConstructor(QueueFace):
     """Elements leave in random order, each drawn uniformly from what is inside.
 
     Args:
@@ -105,7 +110,7 @@ class RandomShuffleKind(QueueFace):
         return self._core.keep
 
 
-class PaddingFIFOKind(QueueFace):
+class PaddingFIFOConstructor(QueueFace):
     """First in, first out, for components whose shapes vary: batches are padded.
 
     A batch is padded per component to the largest size in *this* batch, at the high end, with
@@ -145,7 +150,7 @@ class PaddingFIFOKind(QueueFace):
         )
 
 
-class PriorityKind(QueueFace):
+class PriorityConstructor(QueueFace):
     """The element with the smallest priority leaves first; equal ones leave as they came.
 
     Component 0 of every element is its priority, an int64 scalar that is not listed in ``dtypes``:

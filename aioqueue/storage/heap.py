@@ -7,11 +7,11 @@ from heapq import heappop, heappush
 
 from aioqueue.elements import Columns, Row
 from aioqueue.storage.base import Held
-from aioqueue.storage.shelf import Batch, Entry, Shelf, ShelvedStorage
+from aioqueue.storage.shelf import Batch, Shelf, ShelvedStorage, Slot
 
 __all__ = ("HeapStorage",)
 
-_Item = tuple[int, int, Entry]
+_Item = tuple[int, int, Slot]
 
 
 class HeapStorage(ShelvedStorage):
@@ -96,7 +96,7 @@ class HeapStorage(ShelvedStorage):
             removed.append(self._items[0])
             heappop(self._items)
 
-    def _add(self, priorities: Iterable[int], entries: Iterable[Entry]) -> None:
+    def _add(self, priorities: Iterable[int], entries: Iterable[Slot]) -> None:
         for priority, entry in zip(priorities, entries, strict=True):
             arrival = self._arrivals
             self._arrivals += 1

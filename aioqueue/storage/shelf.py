@@ -22,7 +22,7 @@ from aioqueue.storage.columns import RowReader, allocate, as_dtypes, blank, is_l
 
 __all__ = ("Batch", "ObjectShelf", "Shelf", "ShelvedStorage", "TypedShelf")
 
-Entry = Any
+Slot = Any
 _PORTION: Final = 256
 _FIRST_SLOTS: Final = 64
 _MOST_BYTES: Final = 2**30
@@ -39,7 +39,7 @@ class Batch(list[Any]):
     __slots__ = ("keys",)
     __hash__ = object.__hash__  # type: ignore[assignment]  # a place, not a value
 
-    def __init__(self, entries: Sequence[Entry], keys: Sequence[int]) -> None:
+    def __init__(self, entries: Sequence[Slot], keys: Sequence[int]) -> None:
         super().__init__(entries)
         self.keys = keys
 
@@ -50,28 +50,28 @@ class Shelf(Protocol):
     def is_large(self, n: int) -> bool:
         """See `Storage.is_large`."""
 
-    def place(self, row: Row) -> Entry:
+    def place(self, row: Row) -> Slot:
         """Put one row on the shelf."""
 
-    def place_many(self, columns: Columns, start: int, stop: int) -> Sequence[Entry]:
+    def place_many(self, columns: Columns, start: int, stop: int) -> Sequence[Slot]:
         """Put rows of a batch on the shelf."""
 
-    def reserve(self, n: int) -> Sequence[Entry]:
+    def reserve(self, n: int) -> Sequence[Slot]:
         """Entries for n rows that are put on the shelf by `fill`."""
 
-    def fill(self, entries: Sequence[Entry], columns: Columns) -> Sequence[Entry]:
+    def fill(self, entries: Sequence[Slot], columns: Columns) -> Sequence[Slot]:
         """Copy a batch to the entries that were reserved for it; returns its entries. No lock."""
 
-    def wrap(self, columns: Columns) -> Sequence[Entry]:
+    def wrap(self, columns: Columns) -> Sequence[Slot]:
         """The entries of a batch that was given away. No lock."""
 
-    def look(self, entry: Entry) -> Row:
+    def look(self, entry: Slot) -> Row:
         """One row, private; it stays where it is."""
 
-    def read(self, entries: Sequence[Entry], into: Columns | None) -> Columns:
+    def read(self, entries: Sequence[Slot], into: Columns | None) -> Columns:
         """Rows as columns; they stay where they are. No lock."""
 
-    def forget(self, entries: Sequence[Entry]) -> None:
+    def forget(self, entries: Sequence[Slot]) -> None:
         """Take rows from the shelf."""
 
 
@@ -83,28 +83,28 @@ class ObjectShelf:
     def is_large(self, n: int) -> bool:
         return False
 
-    def place(self, row: Row) -> Entry:
+    def place(self, row: Row) -> Slot:
         return row
 
-    def place_many(self, columns: Columns, start: int, stop: int) -> Sequence[Entry]:
+    def place_many(self, columns: Columns, start: int, stop: int) -> Sequence[Slot]:
         return columns if stop - start == len(columns) else columns[start:stop]
 
-    def reserve(self, n: int) -> Sequence[Entry]:
+    def reserve(self, n: int) -> Sequence[Slot]:
         return ()
 
-    def fill(self, entries: Sequence[Entry], columns: Columns) -> Sequence[Entry]:
+    def fill(self, entries: Sequence[Slot], columns: Columns) -> Sequence[Slot]:
         return columns
 
-    def wrap(self, columns: Columns) -> Sequence[Entry]:
+    def wrap(self, columns: Columns) -> Sequence[Slot]:
         return columns
 
-    def look(self, entry: Entry) -> Row:
+    def look(self, entry: Slot) -> Row:
         return entry
 
-    def read(self, entries: Sequence[Entry], into: Columns | None) -> Columns:
+    def read(self, entries: Sequence[Slot], into: Columns | None) -> Columns:
         return list(entries)
 
-    def forget(self, entries: Sequence[Entry]) -> None:
+    def forget(self, entries: Sequence[Slot]) -> None:
         """Nothing was placed."""
 
 
@@ -157,7 +157,7 @@ class TypedShelf:
     def is_large(self, n: int) -> bool:
         return is_large(n, self._row_bytes)
 
-    def place(self, row: Row) -> Entry:
+    def place(self, row: Row) -> Slot:
         if not self._free:
             self._list_more(1)
         slot = self._free[-1]
@@ -169,7 +169,7 @@ class TypedShelf:
         del self._free[-1]
         return slot
 
-    def place_many(self, columns: Columns, start: int, stop: int) -> Sequence[Entry]:
+    def place_many(self, columns: Columns, start: int, stop: int) -> Sequence[Slot]:
         slots = self.reserve(stop - start)
         try:
             return self.fill(slots, [column[start:stop] for column in columns])
@@ -177,25 +177,25 @@ class TypedShelf:
             self.forget(slots)
             raise
 
-    def reserve(self, n: int) -> Sequence[Entry]:
+    def reserve(self, n: int) -> Sequence[Slot]:
         if len(self._free) < n:
             self._list_more(n - len(self._free))
         slots = self._free[: -n - 1 : -1]
         del self._free[len(self._free) - n :]
         return slots
 
-    def fill(self, entries: Sequence[Entry], columns: Columns) -> Sequence[Entry]:
+    def fill(self, entries: Sequence[Slot], columns: Columns) -> Sequence[Slot]:
         for block, slots, rows in self._by_block(np.array(entries, np.intp)):
             where = _as_slice(slots)
             for column, values in zip(block, columns, strict=True):
                 column[where] = values[rows]
         return entries
 
-    def wrap(self, columns: Columns) -> Sequence[Entry]:
+    def wrap(self, columns: Columns) -> Sequence[Slot]:
         exact = as_dtypes(self._components, columns)
         return [_GivenRow(exact, index) for index in range(len(exact[0]))]
 
-    def look(self, entry: Entry) -> Row:
+    def look(self, entry: Slot) -> Row:
         if isinstance(entry, _GivenRow):
             return self._reader.row(entry.columns, entry.index)
         block, index = self._blocks[0], entry
@@ -203,7 +203,7 @@ class TypedShelf:
             block, index = self._located(entry)
         return self._reader.row(block, index)
 
-    def read(self, entries: Sequence[Entry], into: Columns | None) -> Columns:
+    def read(self, entries: Sequence[Slot], into: Columns | None) -> Columns:
         target = allocate(self._components, len(entries)) if into is None else into
         given = [index for index, entry in enumerate(entries) if type(entry) is _GivenRow]
         if not given:
@@ -219,7 +219,7 @@ class TypedShelf:
             self._read_slots(np.array(slots, np.intp), is_slot.nonzero()[0], target)
         return target
 
-    def forget(self, entries: Sequence[Entry]) -> None:
+    def forget(self, entries: Sequence[Slot]) -> None:
         slots = [entry for entry in entries if type(entry) is not _GivenRow]
         if self._references and slots:
             for block, places, _ in self._by_block(np.array(slots, np.intp)):
@@ -326,7 +326,7 @@ class ShelvedStorage(Storage):
         """What the rows of a batch are sorted by."""
         return ()
 
-    def _entries(self, columns: Columns, start: int, stop: int) -> Sequence[Entry]:
+    def _entries(self, columns: Columns, start: int, stop: int) -> Sequence[Slot]:
         """The entries of rows of a batch, which are on the shelf then."""
         if isinstance(columns, Batch):
             return columns[start:stop]

@@ -17,7 +17,7 @@ from __future__ import annotations
 from aioqueue.elements import Columns, Row
 from aioqueue.philox import PhiloxWords, Seed
 from aioqueue.storage.base import Held
-from aioqueue.storage.shelf import Entry, Shelf, ShelvedStorage
+from aioqueue.storage.shelf import Shelf, ShelvedStorage, Slot
 
 __all__ = ("ShuffleStorage",)
 
@@ -37,8 +37,8 @@ class ShuffleStorage(ShelvedStorage):
         super().__init__(shelf)
         self._draws_again = draws_again
         self._words = PhiloxWords(seed)
-        self._order: list[Entry] = []
-        self._drawn: list[Entry] = []
+        self._order: list[Slot] = []
+        self._drawn: list[Slot] = []
 
     def __len__(self) -> int:
         return len(self._order) + len(self._drawn)
@@ -82,7 +82,7 @@ class ShuffleStorage(ShelvedStorage):
         self._drawn, held.parts, held.count = [], [], 0
         held.clear()
 
-    def _remove(self, n: int, removed: list[Entry]) -> None:
+    def _remove(self, n: int, removed: list[Slot]) -> None:
         if len(self._drawn) < n:
             self._draw(n - len(self._drawn))
         removed += self._drawn[:n]

@@ -1,38 +1,38 @@
 """Waiting: how a caller sleeps until its attempt ends, in asyncio, in trio and in a thread.
 
-The only code that knows how a world sleeps and wakes. A new world costs one lane (`base.Lane`).
+The only code that knows how a world sleeps and wakes. A new world costs one `Waker`.
 """
 
 from __future__ import annotations
 
-from aioqueue.waiting.aio import current_asyncio_lane
-from aioqueue.waiting.base import AsyncLane, deliver, enter, tell, withdraw_all
+from aioqueue.waiting.aio import current_asyncio_waker
+from aioqueue.waiting.base import AsyncWaker, apply_deferred, deliver, enter, withdraw_all
 from aioqueue.waiting.gate import Gate
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 from aioqueue.waiting.scopes import CancelScope, current_scopes, least_left, unwatch, watch
-from aioqueue.waiting.threads import ThreadLane
+from aioqueue.waiting.threads import ThreadWaker
 
 __all__ = (
-    "AsyncLane",
+    "AsyncWaker",
     "CancelScope",
     "Gate",
-    "ThreadLane",
-    "current_lane",
+    "ThreadWaker",
+    "apply_deferred",
     "current_scopes",
+    "current_waker",
     "deliver",
     "enter",
     "in_event_loop",
     "least_left",
     "loaded_trio",
-    "tell",
     "unwatch",
     "watch",
     "withdraw_all",
 )
 
 
-def current_lane(last: AsyncLane | None = None) -> AsyncLane:
-    """The lane of the task that is running: trio's if it runs under trio, else asyncio's.
+def current_waker(last: AsyncWaker | None = None) -> AsyncWaker:
+    """The waker of the task that is running: trio's if it runs under trio, else asyncio's.
 
     Args:
         last: the one found the last time, which is likely to be the one again.
@@ -41,9 +41,9 @@ def current_lane(last: AsyncLane | None = None) -> AsyncLane:
         RuntimeError: no event loop is running in this thread.
     """
     if in_trio():
-        from aioqueue.waiting.trio import current_trio_lane
+        from aioqueue.waiting.trio import current_trio_waker
 
-        return current_trio_lane()
+        return current_trio_waker()
     if last is not None and last.is_current():
         return last
-    return current_asyncio_lane()
+    return current_asyncio_waker()

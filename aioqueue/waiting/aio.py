@@ -1,12 +1,12 @@
 """Waiting in asyncio, on the stock event loop, uvloop or any other.
 
-One lane per event loop. An attempt's waiter is a future; a kick sets the futures of the attempts
-that were posted: directly when it comes from the loop's own thread, else through one
+One waker per event loop. An attempt's waiter is a future; a wake sets the futures of the attempts
+that it was notified of: directly when it comes from the loop's own thread, else through one
 ``call_soon_threadsafe`` for all of them.
 
 asyncio can cancel a task between the moment its future is set and the moment the task runs, so
 grant and commit are two steps here. Futures are set, and so tasks resume, in the order of the
-posts.
+notifications.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from typing import Final
 from aioqueue.attempts import Attempt
 from aioqueue.locks import guarded
 
-__all__ = ("AsyncioLane", "current_asyncio_lane")
+__all__ = ("AsyncioWaker", "current_asyncio_waker")
 
 _BUDGET: Final = 128
 _WOKEN: Final = object()
 _here = threading.local()
 
 
-class AsyncioLane:
+class AsyncioWaker:
     """Where the tasks of one event loop wait."""
 
-    __slots__ = ("_is_scheduled", "_left", "_lock", "_loop", "_posted", "post", "two_step")
+    __slots__ = ("_is_scheduled", "_left", "_lock", "_loop", "_notified", "notify", "two_step")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.two_step = True
         self._left = _BUDGET  # elements until the next pause; used in the loop's thread only
         self._loop = loop
-        self._posted: deque[Attempt] = deque()
-        # Guards _is_scheduled; re-entrant, since a signal handler may kick in the middle of a kick.
+        self._notified: deque[Attempt] = deque()
+        # Guards _is_scheduled; re-entrant, since a signal handler may call `wake` within it.
         self._lock = threading.RLock()
         self._is_scheduled = False
-        self.post: Callable[[Attempt], None] = self._posted.append
+        self.notify: Callable[[Attempt], None] = self._notified.append
 
-    def kick(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
+    def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
         if asyncio._get_running_loop() is self._loop:
-            self._wake()
+            self._resume()
             if not from_anywhere:
                 return ()  # else the loop may be asleep, and must be told by what comes now
         try:
             if not self._set_scheduled(True):
-                self._loop.call_soon_threadsafe(self._wake_scheduled)
+                self._loop.call_soon_threadsafe(self._resume_scheduled)
         except BaseException as error:
             # First of all, and without the lock: a handler may have struck before the call. Should
             # a wake be on its way all the same, the next one comes for nothing.
@@ -87,10 +87,10 @@ class AsyncioLane:
             self._left = _BUDGET
             await asyncio.sleep(0)
 
-    def _wake_scheduled(self) -> None:
-        # The flag falls first: whatever is posted from now on is scheduled anew.
+    def _resume_scheduled(self) -> None:
+        # The flag falls first: whatever it is notified of from now on is scheduled anew.
         self._set_scheduled(False)
-        self._wake()
+        self._resume()
 
     @guarded
     def _set_scheduled(self, scheduled: bool) -> bool:
@@ -98,33 +98,33 @@ class AsyncioLane:
         before, self._is_scheduled = self._is_scheduled, scheduled
         return before
 
-    def _wake(self) -> None:
-        posted = self._posted
-        while posted:
-            attempt = posted.popleft()
+    def _resume(self) -> None:
+        notified = self._notified
+        while notified:
+            attempt = notified.popleft()
             future, attempt.waiter = attempt.waiter, _WOKEN
             # There is none yet if it was granted while it began; it is done if it was cancelled.
             if future is not None and future is not _WOKEN and not future.done():
                 future.set_result(None)
 
     def _abandon(self) -> Iterable[Attempt]:
-        abandoned = list(self._posted)
-        self._posted.clear()
+        abandoned = list(self._notified)
+        self._notified.clear()
         return abandoned
 
 
-def current_asyncio_lane() -> AsyncioLane:
-    """The lane of the running event loop.
+def current_asyncio_waker() -> AsyncioWaker:
+    """The waker of the running event loop.
 
     Raises:
         RuntimeError: no event loop is running in this thread.
     """
     loop = asyncio.get_running_loop()
-    lanes: dict[asyncio.AbstractEventLoop, AsyncioLane] = getattr(_here, "lanes", {})
-    lane = lanes.get(loop)
-    if lane is None:
-        # One per loop, also where several take turns in a thread: queues keep every lane they meet.
-        lanes = {other: kept for other, kept in lanes.items() if not other.is_closed()}
-        lane = lanes[loop] = AsyncioLane(loop)
-        _here.lanes = lanes
-    return lane
+    wakers: dict[asyncio.AbstractEventLoop, AsyncioWaker] = getattr(_here, "wakers", {})
+    waker = wakers.get(loop)
+    if waker is None:
+        # One per loop, also where several take turns in a thread: queues keep the wakers they meet.
+        wakers = {other: kept for other, kept in wakers.items() if not other.is_closed()}
+        waker = wakers[loop] = AsyncioWaker(loop)
+        _here.wakers = wakers
+    return waker

@@ -1,10 +1,10 @@
 """What every way of waiting has in common, and how wakes are delivered.
 
-A *lane* is where callers of one world wait: the tasks of one asyncio loop, the tasks of one trio
-run, one blocked thread. The machine posts an attempt in its lane when it ends (`Lane.post`, under
-the machine's lock, so in the order of the grants) and names the lane; `deliver` kicks it when the
-lock is released. A lane is kicked once for all attempts that ended in one move, and a kick from a
-foreign thread costs one crossing, however many callers it wakes.
+A *waker* wakes the callers of one world: the tasks of one asyncio loop, the tasks of one trio run,
+one blocked thread. When an attempt ends, the machine notifies its waker (`Waker.notify`, under the
+machine's lock, so in the order of the grants) and returns the wakers it has notified; `deliver`
+calls `Waker.wake` when the lock is released: once for all attempts that ended in one move, so a
+wake from a foreign thread costs one call into the event loop, however many callers it is for.
 """
 
 from __future__ import annotations
@@ -16,35 +16,18 @@ from collections.abc import Awaitable, Callable, Iterable
 from time import sleep
 from typing import Any, Final, Protocol
 
-from aioqueue.attempts import Attempt, Lane
+from aioqueue.attempts import Attempt, Waker
 from aioqueue.locks import OwnedLock
 from aioqueue.waiting.running import in_event_loop
 
-__all__ = ("AsyncLane", "KickableLane", "deliver", "enter", "tell", "withdraw_all")
+__all__ = ("AsyncWaker", "apply_deferred", "deliver", "enter", "withdraw_all")
 
 _WAY: Final = 2e-5  # seconds: long enough for another thread to be let in
 _PATIENCE: Final = 100
 
 
-class KickableLane(Lane, Protocol):
-    """A lane as the shell knows it."""
-
-    def kick(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
-        """Wake the owners of the attempts posted; return those whose world has ended.
-
-        May be called from any thread, and more often than something was posted.
-
-        Args:
-            from_anywhere: it may come from a signal handler, which a sleeping event loop does not
-                notice, though it is of the same thread.
-        """
-
-    def is_dead(self) -> bool:
-        """Whether the world of this lane has ended, so that no one in it will ever run again."""
-
-
-class AsyncLane(KickableLane, Protocol):
-    """A lane whose callers are tasks. Its methods are called in its own thread only."""
+class AsyncWaker(Waker, Protocol):
+    """A waker whose callers are tasks. Its methods are called in its own thread only."""
 
     def allowance(self) -> int:
         """How many elements tasks may now move without waiting before one must `pause`."""
@@ -63,7 +46,7 @@ class AsyncLane(KickableLane, Protocol):
         """Call back after some seconds; returns what cancels that."""
 
     def is_current(self) -> bool:
-        """Whether the task that is running belongs to this lane."""
+        """Whether the task that is running belongs to this waker."""
 
 
 class _Enterable(Protocol):
@@ -100,15 +83,14 @@ def _runs_free() -> bool:
     return is_enabled is not None and not is_enabled()
 
 
-def deliver(lanes: Iterable[Lane], *, from_anywhere: bool = False) -> None:
-    """Kick lanes that the machine has named. Never call it with a machine's lock held.
+def deliver(wakers: Iterable[Waker], *, from_anywhere: bool = False) -> None:
+    """Wake wakers that the machine has named. Never call it with a machine's lock held.
 
-    A lane whose event loop has been closed loses nothing: its attempts are withdrawn, and what they
+    Where an event loop has been closed nothing is lost: its attempts are withdrawn, and what they
     had been granted serves the next in line.
     """
-    lane: Any  # a KickableLane: whoever begins an attempt passes one
-    for lane in lanes:
-        abandoned = lane.kick(from_anywhere=from_anywhere) if from_anywhere else lane.kick()
+    for waker in wakers:
+        abandoned = waker.wake(from_anywhere=from_anywhere) if from_anywhere else waker.wake()
         if abandoned:
             withdraw_all(abandoned)
 
@@ -119,12 +101,12 @@ def withdraw_all(attempts: Iterable[Attempt]) -> None:
     while waiting:
         attempt = waiting.popleft()
         assert attempt.host is not None
-        lane: Any
-        for lane in attempt.host.withdraw(attempt):
-            waiting.extend(lane.kick())
+        waker: Any
+        for waker in attempt.host.withdraw(attempt):
+            waiting.extend(waker.wake())
 
 
-def tell(move: Callable[..., Iterable[Lane]], *arguments: Any, **options: Any) -> None:
+def apply_deferred(move: Callable[..., Iterable[Waker]], *arguments: Any, **options: Any) -> None:
     """Make a move that may come at any time, and deliver the wakes.
 
     Such as `Machine.close` and `Machine.withdraw`, which a signal handler may call, or a finalizer
@@ -132,7 +114,7 @@ def tell(move: Callable[..., Iterable[Lane]], *arguments: Any, **options: Any) -
     made here, so it is left to a thread.
 
     Args:
-        move: a bound method that returns the lanes to kick.
+        move: a bound method that returns the wakers to wake.
         *arguments: what to call it with.
         **options: the same, by name.
     """

@@ -1,7 +1,7 @@
 """A gate that tasks of any loop and threads can wait at together, until someone opens it.
 
-What an event is in one world, for all of them at once. It waits with the same lanes as the queues
-do, so an opening costs one kick per lane, however many wait there, and nothing polls.
+What an event is in one world, for all of them at once. It waits with the same wakers as the queues
+do, so an opening costs one wake per waker, however many wait there, and nothing polls.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Collection
 from time import perf_counter
 from typing import ClassVar
 
-from aioqueue.attempts import DONE, NEITHER, PENDING, WITHDRAWN, Attempt, Lane, Side
+from aioqueue.attempts import DONE, NEITHER, PENDING, WITHDRAWN, Attempt, Side, Waker
 from aioqueue.errors import CancelledError, DeadlineExceededError
 from aioqueue.locks import guarded
-from aioqueue.waiting.base import AsyncLane, tell
+from aioqueue.waiting.base import AsyncWaker, apply_deferred
 from aioqueue.waiting.scopes import CancelScope, current_scopes, least_left, unwatch, watch
-from aioqueue.waiting.threads import ThreadLane
+from aioqueue.waiting.threads import ThreadWaker
 
 __all__ = ("Gate",)
 
@@ -43,30 +43,30 @@ class Gate:
 
     def open(self) -> None:
         """Let everybody pass: who waits now, and who comes later."""
-        tell(self._open)
+        apply_deferred(self._open)
 
     @guarded
     def shut(self) -> None:
         """Make callers that come from now on wait."""
         self._is_open = False
 
-    async def wait(self, lane: AsyncLane) -> None:
+    async def wait(self, waker: AsyncWaker) -> None:
         """Wait until the gate is open.
 
         Args:
-            lane: the caller's.
+            waker: the caller's.
 
         Cancellation:
             A cancelled call has changed nothing.
         """
         passage = _Passage()
-        if self._begin(passage, lane):
-            await lane.pause(1)
+        if self._begin(passage, waker):
+            await waker.pause(1)
             return
         try:
-            await lane.wait(passage)
+            await waker.wait(passage)
         except BaseException:
-            tell(self.withdraw, passage)
+            apply_deferred(self.withdraw, passage)
             raise
 
     def wait_blocking(self, timeout: float | None = None) -> bool:
@@ -76,30 +76,30 @@ class Gate:
             CancelledError: a `CancelScope` around the call was cancelled.
             DeadlineExceededError: the deadline of such a scope came before the timeout.
         """
-        passage, lane = _Passage(), ThreadLane()
-        if self._begin(passage, lane):
+        passage, waker = _Passage(), ThreadWaker()
+        if self._begin(passage, waker):
             return True
         began = perf_counter()
         deadline = None if timeout is None else began + timeout
         scopes = current_scopes()
         try:
             watch(scopes, passage, began)
-            _sleep(passage, lane, scopes, deadline)
+            _sleep(passage, waker, scopes, deadline)
             if passage.state is WITHDRAWN:
                 raise CancelledError("the wait was cancelled by its CancelScope")
         finally:
-            tell(self.withdraw, passage)
+            apply_deferred(self.withdraw, passage)
             unwatch(scopes, passage)
         if passage.state is not DONE and (deadline is None or perf_counter() < deadline):
             raise DeadlineExceededError("the deadline of the CancelScope has passed")
         return passage.state is DONE
 
-    # What lanes and `tell` ask of whatever attempts belong to, as of a machine.
+    # What wakers and `apply_deferred` ask of whatever attempts belong to, as of a machine.
 
     @guarded
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
-    ) -> Collection[Lane]:
+    ) -> Collection[Waker]:
         """End the wait of a caller that was cancelled."""
         if attempt.state is PENDING:
             self._waiting.pop(attempt, None)  # a handler may have struck in the middle of this
@@ -111,30 +111,30 @@ class Gate:
         return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]
 
     @guarded
-    def _begin(self, passage: Attempt, lane: Lane) -> bool:
+    def _begin(self, passage: Attempt, waker: Waker) -> bool:
         if self._is_open:
             return True
         passage.host = self
-        passage.lane = lane
+        passage.waker = waker
         self._waiting[passage] = None
         return False
 
     @guarded
-    def _open(self) -> Collection[Lane]:
-        lanes: dict[Lane, None] = {}
+    def _open(self) -> Collection[Waker]:
+        wakers: dict[Waker, None] = {}
         self._is_open = True
         for passage in self._waiting:
             passage.state = DONE
-            assert passage.lane is not None
-            passage.lane.post(passage)
-            lanes[passage.lane] = None
+            assert passage.waker is not None
+            passage.waker.notify(passage)
+            wakers[passage.waker] = None
         self._waiting.clear()
-        return lanes
+        return wakers
 
 
 def _sleep(
     passage: Attempt,
-    lane: ThreadLane,
+    waker: ThreadWaker,
     scopes: Collection[CancelScope],
     deadline: float | None,
 ) -> None:
@@ -144,4 +144,4 @@ def _sleep(
         least = least_left(scopes, left) if scopes else left
         if least is not None and least <= 0:
             break
-        lane.wait(least)  # which may end a little early
+        waker.wait(least)  # which may end a little early

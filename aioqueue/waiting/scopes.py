@@ -12,11 +12,11 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Self
 
-from aioqueue.attempts import Attempt, Lane
+from aioqueue.attempts import Attempt, Waker
 from aioqueue.checks import checked_seconds
 from aioqueue.errors import counted
 from aioqueue.locks import guarded
-from aioqueue.waiting.base import tell
+from aioqueue.waiting.base import apply_deferred
 
 __all__ = ("CancelScope", "current_scopes", "least_left", "unwatch", "watch")
 
@@ -44,7 +44,7 @@ def least_left(scopes: Iterable[CancelScope], timeout: float | None) -> float | 
 
 
 class _Watched:
-    """An attempt that a thread waits for in a scope, as `tell` wants it."""
+    """An attempt that a thread waits for in a scope, as `apply_deferred` wants it."""
 
     __slots__ = ("attempt", "began")
 
@@ -56,13 +56,13 @@ class _Watched:
         host: Any = self.attempt.host
         return bool(host.is_entered_here())
 
-    def end(self) -> Iterable[Lane]:
+    def end(self) -> Iterable[Waker]:
         """Withdraw it, unless it has ended; returns who is to be woken, its owner among them."""
         attempt = self.attempt
         assert attempt.host is not None
-        assert attempt.lane is not None
+        assert attempt.waker is not None
         waited = perf_counter() - self.began
-        return (*attempt.host.withdraw(attempt, waited, if_pending=True), attempt.lane)
+        return (*attempt.host.withdraw(attempt, waited, if_pending=True), attempt.waker)
 
 
 class CancelScope:
@@ -112,7 +112,7 @@ class CancelScope:
         Returns at once; may be called from any thread, task or signal handler, and more than once.
         """
         for one in self._cancel():
-            tell(one.end)
+            apply_deferred(one.end)
 
     def __enter__(self) -> Self:
         _scopes.entered = (*_scopes.entered, self)
@@ -159,7 +159,7 @@ def watch(scopes: Iterable[CancelScope], attempt: Attempt, began: float) -> None
     for scope in scopes:
         watched = _Watched(attempt, began)
         if scope._watch(watched):
-            tell(watched.end)
+            apply_deferred(watched.end)
 
 
 def unwatch(scopes: Iterable[CancelScope], attempt: Attempt) -> None:

@@ -1,6 +1,6 @@
 """Waiting in a thread: a lock as a one-shot sleep.
 
-Every wait has a lane of its own, which holds a lock that is taken; the wake releases it. Whether a
+Every wait has a waker of its own, which holds a lock that is taken; the wake releases it. Whether a
 timeout or a grant came first is decided under the machine's lock, so grant and commit are one step.
 The main thread is the exception: Ctrl-C can raise in it between the two, so there they are two.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from aioqueue.attempts import Attempt
 
-__all__ = ("ThreadLane",)
+__all__ = ("ThreadWaker",)
 
 
 _main_ident = threading.main_thread().ident
@@ -28,7 +28,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_main_thread)  # whoever forks is the main thread there
 
 
-class ThreadLane:
+class ThreadWaker:
     """Where one thread waits for one attempt."""
 
     __slots__ = ("_asleep", "two_step")
@@ -38,21 +38,21 @@ class ThreadLane:
         self._asleep = threading.Lock()
         self._asleep.acquire()
 
-    def post(self, attempt: Attempt, /) -> None:
+    def notify(self, attempt: Attempt, /) -> None:
         """Nothing to note: there is only one attempt."""
 
-    def kick(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
+    def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
         try:
             self._asleep.release()
         except RuntimeError:
-            pass  # kicked already, and not yet awake
+            pass  # woken already, and not yet awake
         return ()
 
     def is_dead(self) -> bool:
         return False
 
     def wait(self, seconds: float | None) -> bool:
-        """Sleep until kicked, for some seconds at most; tell whether it was a kick."""
+        """Sleep until woken, for some seconds at most; tell whether it was."""
         if seconds is None:
             return self._asleep.acquire()
         return self._asleep.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))

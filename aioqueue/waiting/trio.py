@@ -1,6 +1,6 @@
 """Waiting in trio. Imported only when trio is running, so that aioqueue does not need it.
 
-One lane per `trio.run`. trio lets a task that was rescheduled run before it can be cancelled: the
+One waker per `trio.run`. trio lets a task that was rescheduled run before it can be cancelled: the
 abort function, called under trio's own rules, withdraws the attempt if it is still pending and
 reports failure otherwise. So grant and commit are one step here.
 """
@@ -17,34 +17,34 @@ import trio
 from aioqueue.attempts import Attempt, AttemptState
 from aioqueue.waiting.base import deliver
 
-__all__ = ("TrioLane", "current_trio_lane")
+__all__ = ("TrioWaker", "current_trio_waker")
 
 _WOKEN: Final = object()
 _here = threading.local()
 
 
-class TrioLane:
+class TrioWaker:
     """Where the tasks of one trio run wait."""
 
-    __slots__ = ("_is_over", "_posted", "_token", "post", "two_step")
+    __slots__ = ("_is_over", "_notified", "_token", "notify", "two_step")
 
     def __init__(self, token: trio.lowlevel.TrioToken) -> None:
         self.two_step = False
         self._token = token
         self._is_over = False
-        self._posted: deque[Attempt] = deque()
-        self.post: Callable[[Attempt], None] = self._posted.append
+        self._notified: deque[Attempt] = deque()
+        self.notify: Callable[[Attempt], None] = self._notified.append
 
-    def kick(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
+    def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
         if not from_anywhere and self.is_current():
-            self._wake()
+            self._resume()
             return ()
         try:
-            self._token.run_sync_soon(self._wake, idempotent=True)
+            self._token.run_sync_soon(self._resume, idempotent=True)
         except trio.RunFinishedError:
             self._is_over = True
-            abandoned = list(self._posted)
-            self._posted.clear()
+            abandoned = list(self._notified)
+            self._notified.clear()
             return abandoned
         return ()
 
@@ -86,20 +86,20 @@ class TrioLane:
     async def pause(self, n: int) -> None:
         await trio.lowlevel.checkpoint()
 
-    def _wake(self) -> None:
-        while self._posted:
-            attempt = self._posted.popleft()
+    def _resume(self) -> None:
+        while self._notified:
+            attempt = self._notified.popleft()
             task, attempt.waiter = attempt.waiter, _WOKEN
             if task is not None and task is not _WOKEN:
                 trio.lowlevel.reschedule(task)
 
 
-def current_trio_lane() -> TrioLane:
-    """The lane of the running trio."""
+def current_trio_waker() -> TrioWaker:
+    """The waker of the running trio."""
     token = trio.lowlevel.current_trio_token()
-    lane: TrioLane | None = getattr(_here, "lane", None)
-    if lane is None or lane._token is not token:
-        if lane is not None:
-            lane._is_over = True  # a thread has one run at a time; queues may forget that one
-        lane = _here.lane = TrioLane(token)
-    return lane
+    waker: TrioWaker | None = getattr(_here, "waker", None)
+    if waker is None or waker._token is not token:
+        if waker is not None:
+            waker._is_over = True  # a thread has one run at a time; queues may forget that one
+        waker = _here.waker = TrioWaker(token)
+    return waker

@@ -89,34 +89,34 @@ class TestBytesInFlight:
     def test_as_soon_as_it_is(self) -> None:
         window = Window(100, 10, at_once=3)
         filled(window)
-        assert window.made(2)  # two more are coming: there is room for two beyond them
+        assert window.mark_ready(2)  # two more are coming: there is room for two beyond them
         assert filled(window) == 2
-        assert not window.made(2)
+        assert not window.mark_ready(2)
         assert filled(window) == 0
 
     def test_the_size_of_no_examples_is_none(self) -> None:
         window = Window(100, 10, at_once=2)
         for _ in range(20):
             filled(window)
-            assert not window.made(0)
-            window.left(0)
+            assert not window.mark_ready(0)
+            window.release(0)
         filled(window)
         assert window.items == 2
-        assert window.made(5)
+        assert window.mark_ready(5)
 
     @pytest.mark.parametrize("size", [11, 1000])
     def test_one_item_may_always_come_in(self, size: int) -> None:
         window = Window(100, 10, at_once=2)
         assert filled(window) == 2
         for _ in range(2):
-            window.made(size)
+            window.mark_ready(size)
         for _ in range(2):
             assert filled(window) == 0
-            window.left(size)
+            window.release(size)
         for _ in range(3):
             assert filled(window) == 1
-            window.made(size)
-            window.left(size)
+            window.mark_ready(size)
+            window.release(size)
 
     @pytest.mark.parametrize("seed", range(20))
     def test_items_of_one_size_never_exceed_it(self, seed: int) -> None:
@@ -132,10 +132,10 @@ class TestBytesInFlight:
                 window.enter()
                 coming += 1
             elif step == "made" and coming:
-                window.made(size)
+                window.mark_ready(size)
                 coming, waiting = coming - 1, waiting + 1
             elif step == "left" and waiting:
-                window.left(size)
+                window.release(size)
                 waiting -= 1
             assert waiting * size <= limit
 
@@ -143,15 +143,15 @@ class TestBytesInFlight:
         """As many as were in preparation then; the next ones come in as the limit is."""
         window = Window(8, 100, at_once=2)
         filled(window)
-        window.made(1)
-        window.left(1)
+        window.mark_ready(1)
+        window.release(1)
         filled(window)
         assert window.items == 8
         for _ in range(8):
-            window.made(1000)
+            window.mark_ready(1000)
         for _ in range(8):
             assert filled(window) == 0
-            window.left(1000)
+            window.release(1000)
         assert filled(window) == 1
 
 

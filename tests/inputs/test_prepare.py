@@ -173,8 +173,8 @@ class TestWhatFunctionsReturn:
             world, range(N), fitting(odd, where), runners=runners, skip_none=True, ordered=True
         )
         assert got == list(range(1, N, 2))
-        totals = runners[0].statistics()
-        assert (totals.prepared, totals.left_out, totals.examples) == (N // 2, N // 2, N // 2)
+        progress = runners[0].statistics()
+        assert (progress.prepared, progress.left_out, progress.examples) == (N // 2, N // 2, N // 2)
         with pytest.raises(ExceptionGroup) as caught:
             await prepared(world, range(N), fitting(odd, where))
         assert "returned None; return an example, or pass skip_none=True" in str(
@@ -357,8 +357,8 @@ class TestEnds:
         with sync.Coordinator() as coord:
             coord.start(runner)
             spin_until(lambda: waiting(queue) == 2)
-        totals = runner.statistics()
-        assert (totals.prepared, totals.in_flight) == (1, 2)
+        progress = runner.statistics()
+        assert (progress.prepared, progress.in_flight) == (1, 2)
 
     @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
     async def test_a_source_that_raises(self, world: World, where: Where, is_async: bool) -> None:

@@ -170,7 +170,7 @@ class TestClosing:
     async def test_a_failure_before_other_workers_have_begun(
         self, world: World, is_async: bool
     ) -> None:
-        """They never will; and yet the run ends, closes its source and tells its totals."""
+        """They never will; and yet the run ends, closes its source and tells its progress."""
         closed = []
 
         def endless() -> Iterator[int]:
@@ -220,9 +220,9 @@ class TestStatistics:
             await prepared(
                 world, range(5), make_async if is_async else make, queue, runners, workers=1
             )
-        totals = runners[0].statistics()
-        assert totals.examples == queue.statistics().enqueued == 6
-        assert (totals.prepared, totals.in_flight) == (2, 1)
+        progress = runners[0].statistics()
+        assert progress.examples == queue.statistics().enqueued == 6
+        assert (progress.prepared, progress.in_flight) == (2, 1)
 
     def test_count_the_examples_of_items_that_a_stop_cuts_off(self) -> None:
         def make(number: int) -> Iterator[int]:

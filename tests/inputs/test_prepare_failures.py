@@ -68,8 +68,8 @@ class TestSkip:
             ordered=ordered,
         )
         assert (got if ordered else sorted(got)) == GOOD
-        totals = runners[0].statistics()
-        assert (totals.prepared, totals.skipped, totals.retried) == (len(GOOD), 4, 0)
+        progress = runners[0].statistics()
+        assert (progress.prepared, progress.skipped, progress.retried) == (len(GOOD), 4, 0)
         records = sorted(runners[0].quarantine, key=lambda record: record.index)
         assert [record.item for record in records] == [0, 13, 26, 39]
         assert records[1].error == "ValueError: 13 is unlucky"
@@ -179,8 +179,8 @@ class TestRetry:
             ordered=True,
         )
         assert got == list(range(N))
-        totals = runners[0].statistics()
-        assert (totals.prepared, totals.retried, totals.skipped) == (N, 2 * N, 0)
+        progress = runners[0].statistics()
+        assert (progress.prepared, progress.retried, progress.skipped) == (N, 2 * N, 0)
 
     async def test_in_vain(self, world: World, fitting: Callable[..., Any]) -> None:
         with pytest.raises(ExceptionGroup) as caught:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue import DataLossError, InvalidArgumentError, sync
-from aioqueue.inputs.readers.base import Reader, Run, read_records, read_whole_files
+from aioqueue.inputs.readers.base import Reader, Records, read_records, read_whole_files
 from aioqueue.inputs.readers.files import files
 from aioqueue.inputs.readers.text import read_lines
 from aioqueue.inputs.sources.sequences import items
@@ -314,11 +314,11 @@ class Endless:
         self.streams: list[IO[bytes]] = []
         self.given = 0
 
-    def __call__(self, stream: IO[bytes], path: str) -> Iterator[Run[int]]:
+    def __call__(self, stream: IO[bytes], path: str) -> Iterator[Records[int]]:
         self.streams.append(stream)
         while True:
             self.given += 1
-            yield Run((self.given,), [self.given])
+            yield Records((self.given,), [self.given])
 
     @property
     def closed(self) -> bool:
@@ -465,10 +465,10 @@ class TestReadingAhead:
         paths.close()
 
     async def test_several_tasks_share_a_run(self, task_world: TaskWorld, write: Write) -> None:
-        def eights(stream: IO[bytes], path: str) -> Iterator[Run[int]]:
+        def eights(stream: IO[bytes], path: str) -> Iterator[Records[int]]:
             for first in range(0, 800, 8):
                 numbers = range(first, first + 8)
-                yield Run(numbers, list(numbers))
+                yield Records(numbers, list(numbers))
 
         reader = Reader(
             "eights", write(""), eights, ahead=3, compression=None, storage_options=None

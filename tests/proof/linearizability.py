@@ -53,7 +53,7 @@ class Op:
             out).
         rows: what it put in, or took out; of an interrupted batch those that are in.
         n: how many it wanted.
-        hurried: whether it takes what is there.
+        expired: whether it takes what is there.
         cancels: whether it is a close that cancels the enqueues that wait.
         two_step: whether it was made by a task that may be cancelled when it is granted.
         caller: who made it, for messages.
@@ -65,7 +65,7 @@ class Op:
     outcome: str = "done"
     rows: tuple[int, ...] = ()
     n: int = 1
-    hurried: bool = False
+    expired: bool = False
     cancels: bool = False
     two_step: bool = False
     caller: str = ""
@@ -347,7 +347,7 @@ class _Search:
             if phase == OPEN or left < 0:
                 return None
             phase = ENDED
-        if len(rows) < op.n and not (op.hurried and left - self.spec.keep <= move.overtakes):
+        if len(rows) < op.n and not (op.expired and left - self.spec.keep <= move.overtakes):
             # Fewer than were wanted: it is closed, and these were the last.
             if phase == OPEN or left > move.overtakes:
                 return None

@@ -29,7 +29,7 @@ Rows = tuple[int, ...]
 
 PUTS = ("enqueue", "enqueue_many")
 TWO_STEP = "loop"
-"""How the names of lanes begin whose callers can be cancelled between grant and commit."""
+"""How the names of wakers begin whose callers can be cancelled between grant and commit."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Call:
     Attributes:
         number: calls are numbered as they are made.
         method: of the queue.
-        lane: where its caller lives.
+        waker: where its caller lives.
         rows: what it puts in.
         n: how many rows it wants.
         max_wait: at what time it takes what is there.
@@ -61,7 +61,7 @@ class Call:
 
     number: int
     method: str
-    lane: str
+    waker: str
     rows: Rows = ()
     n: int = 1
     max_wait: float | None = None
@@ -77,7 +77,7 @@ class Call:
 
     @property
     def two_step(self) -> bool:
-        return self.lane.startswith(TWO_STEP) and self.method != "enqueue_many"
+        return self.waker.startswith(TWO_STEP) and self.method != "enqueue_many"
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Reference:
     """All who were granted something and have not run on, in the order of the grants."""
     new: list[Call] = field(default_factory=list)
     cancelled: set[int] = field(default_factory=set)
-    hurried: set[int] = field(default_factory=set)
+    expired: set[int] = field(default_factory=set)
     ended: dict[int, Outcome] = field(default_factory=dict)
 
     def copy(self) -> Reference:
@@ -122,7 +122,7 @@ class Reference:
         twin.unknown, twin.claims = self.unknown, self.claims
         for name in ("arrival", "done_rows", "hands", "ended"):
             setattr(twin, name, dict(getattr(self, name)))
-        twin.cancelled, twin.hurried = set(self.cancelled), set(self.hurried)
+        twin.cancelled, twin.expired = set(self.cancelled), set(self.expired)
         return twin
 
     def key(self) -> Any:
@@ -138,7 +138,7 @@ class Reference:
             self.unknown,
             self.claims,
             tuple(sorted(self.ended.items(), key=lambda item: item[0])),
-            tuple(sorted(self.hurried)),
+            tuple(sorted(self.expired)),
             tuple(sorted(self.cancelled)),
         )
 
@@ -154,7 +154,7 @@ class Reference:
             return
         self._line(call).append(call)
         if call.max_wait is not None and call.max_wait <= self.now:
-            self.hurried.add(call.number)
+            self.expired.add(call.number)
         self.settle(calling=call)
 
     def enqueue_nowait(self, row: int) -> Outcome:
@@ -201,26 +201,26 @@ class Reference:
         first_new: set[str] = set()
         for call in self.new:
             # Tasks of one loop begin in the order in which they were made.
-            if call.lane not in first_new:
-                if call.lane.startswith(TWO_STEP):
-                    first_new.add(call.lane)
+            if call.waker not in first_new:
+                if call.waker.startswith(TWO_STEP):
+                    first_new.add(call.waker)
                 yield partial(Reference._run_new, call=call)
         for number in self.cancelled:
             yield partial(Reference._run_cancelled, number=number)
         seen: set[str] = set()
         for call in self.granted:
-            if call.number not in self.cancelled and call.lane not in seen:
-                seen.add(call.lane)  # who was granted first runs on first
+            if call.number not in self.cancelled and call.waker not in seen:
+                seen.add(call.waker)  # who was granted first runs on first
                 yield partial(Reference._run_on, call=call)
         for call in (*self.enqueues, *self.dequeues, *self.closers):
             if call.timeout is not None and call.timeout <= self.now:
                 yield partial(Reference._time_out, call=call)
             elif self._is_due(call):
-                yield partial(Reference._hurry, call=call)
+                yield partial(Reference._expire, call=call)
 
     def _is_due(self, call: Call) -> bool:
         is_late = call.max_wait is not None and call.max_wait <= self.now
-        return is_late and call.number not in self.hurried
+        return is_late and call.number not in self.expired
 
     def _run_new(self, call: Call) -> None:
         self.new.remove(call)
@@ -263,8 +263,8 @@ class Reference:
         self.inside.sort(key=self._place_in_line)
         self.settle()
 
-    def _hurry(self, call: Call) -> None:
-        self.hurried.add(call.number)
+    def _expire(self, call: Call) -> None:
+        self.expired.add(call.number)
         self.settle()
 
     # What follows from it: enqueues are tried before dequeues, until nothing more can move.
@@ -289,7 +289,7 @@ class Reference:
     def _move_enqueue(self, call: Call, calling: Call | None) -> bool:
         if self._room() < 1:
             return False
-        if self.places and not (call.two_step and call.lane == self.places[0].lane):
+        if self.places and not (call.two_step and call.waker == self.places[0].waker):
             return False  # rows enter in the order of the grants
         if call.two_step and (call is not calling or self.places):
             self.enqueues.pop(0)
@@ -310,7 +310,7 @@ class Reference:
         may_be_short = call.method == "dequeue_up_to" and available > 0
         if available >= call.n:
             n = call.n
-        elif may_be_short and (is_closed or call.number in self.hurried):
+        elif may_be_short and (is_closed or call.number in self.expired):
             n = available
         elif is_closed and not self.hands:
             self.dequeues.pop(0)

@@ -6,7 +6,7 @@ A failure is printed as a program that can be pasted into a test as it is::
 
     state = Program()
     state.start(kind="fifo", stage="asyncio", capacity=1, keep=0)
-    call_0 = state.dequeue(lane=0)
+    call_0 = state.dequeue(waker=0)
     state.enqueue_nowait(runs=False)
     state.cancel(call=call_0, runs=True)
     state.teardown()
@@ -97,49 +97,49 @@ class Program(RuleBasedStateMachine):
     # Calls that may have to wait.
 
     @precondition(lambda self: self.may_begin())
-    @rule(target=calls, lane=LANE_NUMBERS, timeout=TIMEOUTS, runs=RUNS)
-    def enqueue(self, lane: int, timeout: float | None = None, runs: bool = True) -> int:
+    @rule(target=calls, waker=LANE_NUMBERS, timeout=TIMEOUTS, runs=RUNS)
+    def enqueue(self, waker: int, timeout: float | None = None, runs: bool = True) -> int:
         (row,) = self._new_rows(1)
-        return self._begin("enqueue", lane, timeout, runs, self.codec.element(row), rows=(row,))
+        return self._begin("enqueue", waker, timeout, runs, self.codec.element(row), rows=(row,))
 
     @precondition(lambda self: self.may_begin())
     @rule(
         target=calls,
-        lane=LANE_NUMBERS,
+        waker=LANE_NUMBERS,
         n=SMALL,
         timeout=TIMEOUTS,
         runs=RUNS,
     )
     def enqueue_many(
-        self, lane: int, n: int, timeout: float | None = None, runs: bool = True
+        self, waker: int, n: int, timeout: float | None = None, runs: bool = True
     ) -> int:
         rows = self._new_rows(n)
         batch = self.codec.batch(rows)
-        return self._begin("enqueue_many", lane, timeout, runs, batch, rows=rows, n=n)
+        return self._begin("enqueue_many", waker, timeout, runs, batch, rows=rows, n=n)
 
     @precondition(lambda self: self.may_begin())
     @rule(
         target=calls,
-        lane=LANE_NUMBERS,
+        waker=LANE_NUMBERS,
         timeout=TIMEOUTS,
         iterates=NO_OR_YES,
         runs=RUNS,
     )
     def dequeue(
         self,
-        lane: int,
+        waker: int,
         timeout: float | None = None,
         iterates: bool = False,
         runs: bool = True,
     ) -> int:
         if iterates:
-            return self._begin("dequeue", lane, None, runs, through="next")
-        return self._begin("dequeue", lane, timeout, runs)
+            return self._begin("dequeue", waker, None, runs, through="next")
+        return self._begin("dequeue", waker, timeout, runs)
 
     @precondition(lambda self: self.may_begin())
     @rule(
         target=calls,
-        lane=LANE_NUMBERS,
+        waker=LANE_NUMBERS,
         n=SMALL,
         timeout=TIMEOUTS,
         iterates=NO_OR_YES,
@@ -148,7 +148,7 @@ class Program(RuleBasedStateMachine):
     )
     def dequeue_many(
         self,
-        lane: int,
+        waker: int,
         n: int,
         timeout: float | None = None,
         iterates: bool = False,
@@ -157,15 +157,15 @@ class Program(RuleBasedStateMachine):
     ) -> int:
         n = self._possible(n)
         if iterates and n:
-            return self._begin("dequeue_many", lane, None, runs, n=n, through="whole batches")
+            return self._begin("dequeue_many", waker, None, runs, n=n, through="whole batches")
         arrays = self.codec.out(n) if out else None
         self.outs[len(self.began)] = arrays
-        return self._begin("dequeue_many", lane, timeout, runs, n, n=n, out=arrays)
+        return self._begin("dequeue_many", waker, timeout, runs, n, n=n, out=arrays)
 
     @precondition(lambda self: self.may_begin())
     @rule(
         target=calls,
-        lane=LANE_NUMBERS,
+        waker=LANE_NUMBERS,
         n=SMALL,
         max_wait=st.sampled_from([None, 0, 2]),
         timeout=TIMEOUTS,
@@ -174,7 +174,7 @@ class Program(RuleBasedStateMachine):
     )
     def dequeue_up_to(
         self,
-        lane: int,
+        waker: int,
         n: int,
         max_wait: float | None = None,
         timeout: float | None = None,
@@ -183,15 +183,15 @@ class Program(RuleBasedStateMachine):
     ) -> int:
         n = self._possible(n)
         if iterates and n:
-            return self._begin("dequeue_up_to", lane, None, runs, n=n, through="batches")
+            return self._begin("dequeue_up_to", waker, None, runs, n=n, through="batches")
         return self._begin(
-            "dequeue_up_to", lane, timeout, runs, n, max_wait, n=n, max_wait=max_wait
+            "dequeue_up_to", waker, timeout, runs, n, max_wait, n=n, max_wait=max_wait
         )
 
     @precondition(lambda self: self.may_begin())
-    @rule(target=calls, lane=LANE_NUMBERS, timeout=st.sampled_from([None, 3]), runs=RUNS)
-    def wait_closed(self, lane: int, timeout: float | None = None, runs: bool = True) -> int:
-        return self._begin("wait_closed", lane, timeout, runs)
+    @rule(target=calls, waker=LANE_NUMBERS, timeout=st.sampled_from([None, 3]), runs=RUNS)
+    def wait_closed(self, waker: int, timeout: float | None = None, runs: bool = True) -> int:
+        return self._begin("wait_closed", waker, timeout, runs)
 
     # What happens to them.
 
@@ -199,7 +199,7 @@ class Program(RuleBasedStateMachine):
     def cancel(self, call: int, runs: bool = True) -> None:
         """Cancel a task; a thread cannot be."""
         made = self.began[call]
-        if made.lane.startswith("loop"):
+        if made.waker.startswith("loop"):
             self.stage.cancel(made)
             for state in self.states:
                 state.cancel(made)
@@ -215,7 +215,7 @@ class Program(RuleBasedStateMachine):
         """
         if self.may_begin():
             begin = self.enqueue if puts else self.dequeue
-            begin(lane=place)
+            begin(waker=place)
         waiting = self._waiting(puts)
         if waiting:
             if puts:
@@ -287,7 +287,7 @@ class Program(RuleBasedStateMachine):
             call
             for call in self.began
             if call.is_put is puts
-            and call.lane != "thread"
+            and call.waker != "thread"
             and call.method != "wait_closed"
             and call.number not in self.outcomes
         ]
@@ -312,7 +312,7 @@ class Program(RuleBasedStateMachine):
     def _begin(
         self,
         method: str,
-        lane_number: int,
+        waker_number: int,
         timeout: float | None,
         runs: bool,
         *arguments: Any,
@@ -322,14 +322,14 @@ class Program(RuleBasedStateMachine):
         through: str = "",
         out: Any = None,
     ) -> int:
-        lanes = LANES[self.stage_name]
-        lane = lanes[lane_number % len(lanes)]
-        in_thread = lane == "thread"
+        wakers = LANES[self.stage_name]
+        waker = wakers[waker_number % len(wakers)]
+        in_thread = waker == "thread"
         now = self.stage.clock.now
         call = Call(
             len(self.began),
             method,
-            lane,
+            waker,
             rows,
             n,
             None if max_wait is None else now + max_wait,

@@ -107,34 +107,34 @@ BUGS = (
         held.clear()""",
     ),
     Bug(
-        "lost wake",  # what is posted just before the flag falls is told to nobody
+        "lost wake",  # what is notified just before the flag falls is told to nobody
         "waiting/aio.py",
         """        self._set_scheduled(False)
-        self._wake()
+        self._resume()
 """,
-        """        self._wake()
+        """        self._resume()
         self._set_scheduled(False)
 """,
     ),
     Bug(
         "skipped fairness",  # who comes now is served before those who wait
         "machine.py",
-        "            if line or not self._advance(attempt, lanes):\n",
-        "            if not self._advance(attempt, lanes):\n",
+        "            if line or not self._advance(attempt, wakers):\n",
+        "            if not self._advance(attempt, wakers):\n",
     ),
     Bug(
         "wrong waiter woken",  # the last in line is woken instead of the one that was granted
         "machine.py",
-        "            lanes[attempt.lane] = None\n",
+        "            wakers[attempt.waker] = None\n",
         """            last = next(reversed(self._lines.line_of(attempt)), attempt)
-            lanes[last.lane or attempt.lane] = None
+            wakers[last.waker or attempt.waker] = None
 """,
     ),
     Bug(
         "commit of a withdrawn attempt",  # a cancelled task keeps what it was granted
         "queues/aio.py",
-        "            tell(machine.withdraw, attempt, perf_counter() - began)\n",
-        "            tell(machine.commit, attempt, perf_counter() - began)\n",
+        "            apply_deferred(machine.withdraw, attempt, perf_counter() - began)\n",
+        "            apply_deferred(machine.commit, attempt, perf_counter() - began)\n",
     ),
     Bug(
         "leaked place",  # the place of a cancelled enqueue is never given back

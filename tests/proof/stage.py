@@ -1,7 +1,7 @@
 """Where programs are played: a real queue, callers in loops and threads, time that stands still.
 
 Nothing here is left to chance. The event loops run only when they are told to, one turn after
-another, until nobody has anything to do. A thread that waits sleeps in a `SleepingLane`, so the
+another, until nobody has anything to do. A thread that waits sleeps in a `SleepingWaker`, so the
 stage knows when all of them are asleep. Seconds pass only in `Clock.advance`. So whoever sleeps
 although it was its turn is seen at once, and no test has to wait for a timeout to find that out.
 """
@@ -18,11 +18,11 @@ from unittest.mock import patch
 
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
 from aioqueue.queues import blocking
-from aioqueue.waiting.aio import AsyncioLane
+from aioqueue.waiting.aio import AsyncioWaker
 from tests.proof.model import Call, Outcome
 from tests.worlds import PATIENCE, UvloopWorld
 
-__all__ = ("LANES", "Clock", "SleepingLane", "Stage", "outcome_of")
+__all__ = ("LANES", "Clock", "SleepingWaker", "Stage", "outcome_of")
 
 T = TypeVar("T")
 SILENT_TURNS = 5
@@ -36,7 +36,7 @@ LANES = {
     "threads": ("thread",),
     "mixed": ("loop A", "loop B", "thread"),
 }
-"""The lanes of callers, by the name of the stage."""
+"""The wakers of callers, by the name of the stage."""
 
 
 class Clock:
@@ -46,7 +46,7 @@ class Clock:
         self.now = 0.0
         self._changed = threading.Condition()
         self._awake = 0
-        self._sleepers: list[SleepingLane] = []
+        self._sleepers: list[SleepingWaker] = []
         self._timers: list[tuple[float, Callable[[], object]]] = []
 
     def __call__(self) -> float:
@@ -71,9 +71,9 @@ class Clock:
         """Let time pass: wake the threads whose limit is reached, make the calls that are due."""
         with self._changed:
             self.now += seconds
-            for lane in list(self._sleepers):
-                if lane.deadline <= self.now:
-                    self._wake(lane)
+            for waker in list(self._sleepers):
+                if waker.deadline <= self.now:
+                    self._wake(waker)
         due = [timer for timer in self._timers if timer[0] <= self.now]
         self._timers = [timer for timer in self._timers if timer[0] > self.now]
         for _, callback in due:
@@ -89,46 +89,46 @@ class Clock:
 
         return cancel
 
-    def kick(self, lane: SleepingLane) -> None:
+    def wake(self, waker: SleepingWaker) -> None:
         with self._changed:
-            lane.is_kicked = True
-            self._wake(lane)
+            waker.is_woken = True
+            self._wake(waker)
 
-    def sleep(self, lane: SleepingLane, seconds: float | None) -> bool:
-        """Sleep until kicked, or until time has passed; tell whether it was a kick."""
+    def sleep(self, waker: SleepingWaker, seconds: float | None) -> bool:
+        """Sleep until woken, or until time has passed; tell whether it was a wake."""
         with self._changed:
-            lane.deadline = float("inf") if seconds is None else self.now + seconds
-            if not lane.is_kicked and lane.deadline > self.now:
-                self._sleepers.append(lane)
+            waker.deadline = float("inf") if seconds is None else self.now + seconds
+            if not waker.is_woken and waker.deadline > self.now:
+                self._sleepers.append(waker)
                 self._awake -= 1
                 self._changed.notify_all()
-                while lane in self._sleepers:
+                while waker in self._sleepers:
                     self._changed.wait()
-            kicked, lane.is_kicked = lane.is_kicked, False
-            return kicked
+            woken, waker.is_woken = waker.is_woken, False
+            return woken
 
-    def _wake(self, lane: SleepingLane) -> None:
-        if lane in self._sleepers:
-            self._sleepers.remove(lane)
+    def _wake(self, waker: SleepingWaker) -> None:
+        if waker in self._sleepers:
+            self._sleepers.remove(waker)
             self._awake += 1
             self._changed.notify_all()
 
 
-class SleepingLane:
-    """Where one thread waits, by the stage's clock. Stands in for `ThreadLane`."""
+class SleepingWaker:
+    """Where one thread waits, by the stage's clock. Stands in for `ThreadWaker`."""
 
     two_step = False
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.is_kicked = False
+        self.is_woken = False
         self.deadline = float("inf")
 
-    def post(self, attempt: Any, /) -> None:
+    def notify(self, attempt: Any, /) -> None:
         """There is only one."""
 
-    def kick(self, *, from_anywhere: bool = False) -> tuple[()]:
-        self._clock.kick(self)
+    def wake(self, *, from_anywhere: bool = False) -> tuple[()]:
+        self._clock.wake(self)
         return ()
 
     def is_dead(self) -> bool:
@@ -186,7 +186,7 @@ class _Loop:
 
 
 class Stage:
-    """Lanes of callers.
+    """Wakers of callers.
 
     Args:
         name: a key of `LANES`.
@@ -201,19 +201,19 @@ class Stage:
         self._threads: list[threading.Thread] = []
         self._exits.enter_context(patch.object(blocking, "perf_counter", self.clock))
         self._exits.enter_context(
-            patch.object(blocking, "ThreadLane", lambda: SleepingLane(self.clock))
+            patch.object(blocking, "ThreadWaker", lambda: SleepingWaker(self.clock))
         )
-        self._exits.enter_context(patch.object(AsyncioLane, "call_later", self._call_later()))
-        for lane in LANES[name]:
-            if lane.startswith("loop"):
-                use_uvloop = _HAS_UVLOOP and (name == "uvloop" or lane.endswith("B"))
+        self._exits.enter_context(patch.object(AsyncioWaker, "call_later", self._call_later()))
+        for waker in LANES[name]:
+            if waker.startswith("loop"):
+                use_uvloop = _HAS_UVLOOP and (name == "uvloop" or waker.endswith("B"))
                 new = UvloopWorld.new_loop if use_uvloop else asyncio.new_event_loop
-                self._loops[lane] = _Loop(new(), own_thread=name == "mixed")
+                self._loops[waker] = _Loop(new(), own_thread=name == "mixed")
 
     def begin(self, call: Call, make: Callable[[], Any]) -> None:
         """Start a call; ``make`` makes the coroutine, or in a thread the whole call."""
-        if call.lane in self._loops:
-            loop = self._loops[call.lane]
+        if call.waker in self._loops:
+            loop = self._loops[call.waker]
             task = loop.spawn(call, self._observed(call, make))
             # One that is cancelled before it has begun never comes to note that itself.
             loop.here(
@@ -235,7 +235,7 @@ class Stage:
 
     def cancel(self, call: Call) -> None:
         """Cancel a call that is a task, without letting it run yet."""
-        self._loops[call.lane].cancel(call)
+        self._loops[call.waker].cancel(call)
 
     def here(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call something that does not wait: in the loop if there is just one, else beside them."""
@@ -283,9 +283,9 @@ class Stage:
         clock = self.clock
 
         def call_later(
-            lane: AsyncioLane, seconds: float, callback: Callable[[], object]
+            waker: AsyncioWaker, seconds: float, callback: Callable[[], object]
         ) -> Callable[[], object]:
-            loop = lane._loop
+            loop = waker._loop
             return clock.call_at(clock.now + seconds, lambda: loop.call_soon_threadsafe(callback))
 
         return call_later

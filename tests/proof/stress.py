@@ -74,7 +74,7 @@ class _Step:
     method: str
     rows: tuple[int, ...] = ()
     n: int = 1
-    hurried: bool = False
+    expired: bool = False
     patience: float | None = None
 
 
@@ -119,7 +119,7 @@ class _Worker:
         if dice < 0.15:
             return _Step("dequeue_many", n=n, patience=patience)
         if dice < 0.3:
-            return _Step("dequeue_up_to", n=n, hurried=rng.random() < 0.5, patience=patience)
+            return _Step("dequeue_up_to", n=n, expired=rng.random() < 0.5, patience=patience)
         return _Step("dequeue_nowait" if dice > 0.85 else "dequeue", patience=patience)
 
     def call(self, step: _Step, face: Any) -> Callable[[], Any]:
@@ -132,7 +132,7 @@ class _Worker:
         if step.method == "dequeue_many":
             return partial(method, step.n)
         if step.method == "dequeue_up_to":
-            return partial(method, step.n, 0 if step.hurried else None)
+            return partial(method, step.n, 0 if step.expired else None)
         return partial(method)
 
     def note(self, step: _Step, start: int, result: Any, error: BaseException | None) -> None:
@@ -148,7 +148,7 @@ class _Worker:
             rows = (self.load.codec.row(result),)
         if outcome == "closed" or (outcome == "out of range" and step.n == 1):
             self.is_over = True
-        op = Op(step.method, start, end, outcome, rows, step.n, step.hurried)
+        op = Op(step.method, start, end, outcome, rows, step.n, step.expired)
         op.two_step, op.caller = self.two_step, self.name
         self.history.append(op)
 

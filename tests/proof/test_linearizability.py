@@ -220,11 +220,11 @@ ILLEGAL: Told = {
         FIFO,
         [(0, 1, "enqueue", [1]), (2, 3, "dequeue_up_to", [1], {"n": 3})],
     ),
-    "fewer in a hurry, though there were more": (
+    "fewer when expired, though there were more": (
         FIFO,
         [
             (0, 1, "enqueue_many", [1, 2]),
-            (2, 3, "dequeue_up_to", [1], {"n": 3, "hurried": True}),
+            (2, 3, "dequeue_up_to", [1], {"n": 3, "expired": True}),
         ],
     ),
     "an enqueue that began after the close": (

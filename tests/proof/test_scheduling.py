@@ -15,8 +15,8 @@ import pytest
 
 from aioqueue.attempts import WITHDRAWN
 from aioqueue.machine import Machine
-from aioqueue.waiting import ThreadLane
-from aioqueue.waiting.aio import AsyncioLane
+from aioqueue.waiting import ThreadWaker
+from aioqueue.waiting.aio import AsyncioWaker
 from tests.proof.books import Books
 from tests.proof.effort import EFFORT, IS_LONG
 from tests.proof.loops import SteppedLoop
@@ -153,7 +153,7 @@ class TaskRun:
             moves[self.choices.choose(len(moves))]()
         if any(loop.is_closed() for loop in self.loops):
             # Each call that does not wait does so first; who waits already may have to wait for it.
-            self.books.queue._core.reap()
+            self.books.queue._core.drop_dead_loops()
         self.settle()
         self.books.check_sleepers()
         self.books.close(cancel=True)
@@ -283,7 +283,7 @@ def timeout_of_an_enqueue(scheduler: Scheduler, books: Books) -> None:
 
 
 def haste(scheduler: Scheduler, books: Books) -> None:
-    scheduler.add("in a hurry", books.thread("dequeue_up_to", 2, 1.0))
+    scheduler.add("expiring", books.thread("dequeue_up_to", 2, 1.0))
     scheduler.add("producer 0", books.thread("enqueue", 10))
     scheduler.add("producer 1", books.thread("enqueue", 11))
 
@@ -407,7 +407,7 @@ def thread_run(
         books = Books(setting.capacity, setting.inside)
         setting.plot(scheduler, books)
         scheduler.run()
-        books.queue._core.reap()  # each call that does not wait does so first
+        books.queue._core.drop_dead_loops()  # each call that does not wait does so first
         scheduler.no_more_choices()
         scheduler.run()
         books.check_sleepers()
@@ -445,11 +445,11 @@ def run_of(setting: Setting) -> Callable[[Choices], None]:
     return partial(thread_run, setting, preemptions=1)
 
 
-def _fall_asleep_late(lane: AsyncioLane) -> None:
-    """In place of `AsyncioLane._wake_scheduled`, whose flag should fall before it looks."""
-    lane._wake()
-    with lane._lock:
-        lane._is_scheduled = False
+def _fall_asleep_late(waker: AsyncioWaker) -> None:
+    """In place of `AsyncioWaker._resume_scheduled`, whose flag should fall before it looks."""
+    waker._resume()
+    with waker._lock:
+        waker._is_scheduled = False
 
 
 def _withdraw_in_any_case(machine: Machine, attempt: Any, *_: Any, **__: Any) -> Any:
@@ -542,8 +542,8 @@ class TestTheExplorers:
     @pytest.mark.parametrize(
         ("where", "name", "broken", "plot"),
         [
-            (AsyncioLane, "_wake_scheduled", _fall_asleep_late, two_wakes_of_one_loop),
-            (ThreadLane, "kick", lambda *_, **__: (), consumers_and_a_producer),
+            (AsyncioWaker, "_resume_scheduled", _fall_asleep_late, two_wakes_of_one_loop),
+            (ThreadWaker, "wake", lambda *_, **__: (), consumers_and_a_producer),
             (Machine, "withdraw", _withdraw_in_any_case, timeout_and_grant),
             (Machine, "withdraw", _withdraw_in_any_case, cancelled_in_the_hand_over),
         ],

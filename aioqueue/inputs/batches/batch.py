@@ -17,7 +17,7 @@ from aioqueue.inputs.batches.pump import (
     fill,
     has_fixed_shapes,
     is_queue,
-    pouring,
+    pump,
     start,
 )
 from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStream, Preparing
@@ -34,7 +34,7 @@ class Batching:
     Args:
         queue: where the examples are.
         size: how many make a batch.
-        whole: whether a smaller batch is never made.
+        drop_remainder: whether a smaller batch is never made.
         max_wait: seconds after which a smaller one is made.
         owns: whether the queue was made for this pipe, and ends with it.
         runner: what fills the queue, if a function is called.
@@ -46,7 +46,7 @@ class Batching:
         queue: AnyQueue,
         size: int,
         *,
-        whole: bool,
+        drop_remainder: bool,
         max_wait: float | None,
         owns: bool,
         runner: Preparing | None = None,
@@ -56,7 +56,7 @@ class Batching:
         self.examples: AnyQueue | None = queue
         self.runner = runner
         self.size: int | None = size
-        self.whole = whole
+        self.drop_remainder = drop_remainder
         self.max_wait = max_wait
         self._owns = owns
         self._collate = Collator(pad=pad) if queue.dtypes is None else None
@@ -98,7 +98,7 @@ class Prefetching:
     """
 
     size: int | None = None
-    whole = False
+    drop_remainder = False
     max_wait: float | None = None
 
     def __init__(self, making: Batching, queue: FIFOQueue) -> None:
@@ -250,7 +250,7 @@ def batch(
     pipe = Batching(
         queue,
         batch_size,
-        whole=not allow_smaller_final_batch,
+        drop_remainder=not allow_smaller_final_batch,
         max_wait=max_wait,
         owns=queue is not source,
         runner=runner,
@@ -364,13 +364,13 @@ def shuffle_batch(
     making = Batching(
         shuffled,
         batch_size,
-        whole=not allow_smaller_final_batch,
+        drop_remainder=not allow_smaller_final_batch,
         max_wait=None,
         owns=True,
         runner=runner,
     )
     ready = FIFOQueue(ahead, name=name)
-    start(coord, ready, pouring(BatchStream(making), Filling(ready), closes=True))
+    start(coord, ready, pump(BatchStream(making), Filling(ready), closes=True))
     return _stream(Prefetching(making, ready), coord)
 
 

@@ -24,13 +24,13 @@ from aioqueue.inputs.batches.pump import (
     AnyCoordinator,
     Delivery,
     checked_coordinator,
-    pouring,
+    pump,
     start,
 )
 from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStream, Preparing
 from aioqueue.inputs.statistics import ConsumerStatistics
 
-__all__ = ("Consumer", "Fan", "broadcast")
+__all__ = ("Broadcaster", "Consumer", "broadcast")
 
 Policy = Literal["slowest", "drop_oldest", "sample"]
 
@@ -45,7 +45,7 @@ class Consumer:
     """
 
     size: int | None = None
-    whole = False
+    drop_remainder = False
     max_wait: float | None = None
     runner: Preparing | None = None
     examples: AnyQueue | None = None
@@ -98,7 +98,7 @@ class Consumer:
         return f"of a broadcast ({self.policy}) from {self.queue!r}"
 
 
-class Fan:
+class Broadcaster:
     """The stage that gives each batch to all consumers that are still there.
 
     Args:
@@ -237,11 +237,11 @@ def broadcast(
         Consumer(FIFOQueue(capacity, name=f"{name}-{number}"), policy, copy=copy)
         for number, policy in enumerate(_checked_policies(policy, n))
     ]
-    fan = Fan(consumers, coord, read_only=n > 1 and not copy)
+    fan = Broadcaster(consumers, coord, read_only=n > 1 and not copy)
     start(
         coord,
         consumers[0].queue,
-        pouring(source, fan),
+        pump(source, fan),
         close_op=fan.close,
         cancel_op=fan.cancel,
     )

@@ -25,9 +25,9 @@ from aioqueue.inputs.batches.pump import (
     AnyCoordinator,
     Delivery,
     checked_coordinator,
-    closed,
+    consumer_gone,
     fill,
-    pouring,
+    pump,
     start,
 )
 from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStream, Preparing
@@ -125,7 +125,7 @@ class Bucketing:
     """
 
     size: int | None = None
-    whole = False
+    drop_remainder = False
     max_wait: float | None = None
 
     def __init__(
@@ -183,7 +183,7 @@ class Bucketing:
                     yield self._batch_of(bucket)
 
     def refused(self, queue: AnyQueue, error: QueueClosedError) -> None:
-        raise closed(queue) from error.__cause__
+        raise consumer_gone(queue) from error.__cause__
 
     def is_over(self) -> bool:
         return self.queue.is_closed()
@@ -392,7 +392,7 @@ def bucket_by_sequence_length(
         too_long=too_long,
         keep_remainder=allow_smaller_final_batch,
     )
-    op = pouring(source, stage) if examples is None else pouring(examples, stage, closes=True)
+    op = pump(source, stage) if examples is None else pump(examples, stage, closes=True)
     start(coord, queue, op)
     if isinstance(coord, aioqueue.Coordinator):
         return AsyncBatchStream(stage)

@@ -32,7 +32,7 @@ from aioqueue import InvalidArgumentError, components
 from aioqueue.checks import counted
 from aioqueue.coordination.outcomes import said
 
-__all__ = ("Collator", "Component", "components_of")
+__all__ = ("Collator", "ExampleComponent", "components_of")
 
 _PYTHON_NUMBERS: dict[type, Any] = {
     bool: np.bool_,
@@ -43,7 +43,7 @@ _PYTHON_NUMBERS: dict[type, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
+class ExampleComponent:
     """What the first example says about one component."""
 
     label: str
@@ -74,7 +74,7 @@ class Collator:
         self._pad = pad
         self._padding_value = padding_value
         self._lock = threading.Lock()  # guards the first look at an example
-        self._components: list[Component] = []
+        self._components: list[ExampleComponent] = []
         self._is_decided = False
         self._split: Callable[[Sequence[Any]], Iterable[tuple[Any, ...]]]
         self._join: Callable[[list[Any]], Any]
@@ -144,7 +144,7 @@ class Collator:
 
     def _column(
         self,
-        component: Component,
+        component: ExampleComponent,
         values: tuple[Any, ...],
         lengths: Sequence[int],
         to: int | None,
@@ -175,7 +175,7 @@ class Collator:
         np.concatenate(arrays, out=rows, casting="same_kind")
         return column
 
-    def _fitting(self, component: Component, value: Any) -> NDArray[Any]:
+    def _fitting(self, component: ExampleComponent, value: Any) -> NDArray[Any]:
         """A value as an array that may be cast to what its component is.
 
         Raises:
@@ -260,7 +260,7 @@ def _is_empty(value: Any) -> bool:
     return isinstance(value, list) and all(map(_is_empty, value))
 
 
-def _refused(component: Component, what: str, hint: str = "") -> InvalidArgumentError:
+def _refused(component: ExampleComponent, what: str, hint: str = "") -> InvalidArgumentError:
     return InvalidArgumentError(
         f"component {component.label}: got a value {what}; the first example had"
         f" {component.dtype}{list(component.shape)}, which holds for all"
@@ -287,33 +287,35 @@ def components_of(example: Any) -> tuple[list[str], list[Any]]:
     return labels, values
 
 
-def _component(label: str, value: Any, padding: Any) -> Component:
+def _component(label: str, value: Any, padding: Any) -> ExampleComponent:
     """What one value says about its component."""
     kind = type(value)
     if kind in _PYTHON_NUMBERS:
-        return Component(label, np.dtype(_PYTHON_NUMBERS[kind]), (), False, padding)
+        return ExampleComponent(label, np.dtype(_PYTHON_NUMBERS[kind]), (), False, padding)
     is_array = isinstance(value, np.ndarray | np.generic | list) or hasattr(value, "__array__")
     if not is_array:
-        return Component(label, np.dtype(object), (), True, None)
+        return ExampleComponent(label, np.dtype(object), (), True, None)
     array = _as_array(label, value)
     if array.dtype.kind in "US":
-        return Component(label, np.dtype(object), array.shape, not array.ndim, array.dtype.type())
+        return ExampleComponent(
+            label, np.dtype(object), array.shape, not array.ndim, array.dtype.type()
+        )
     if array.dtype.kind in "biufc" and not _fits(padding, array.dtype):
         raise InvalidArgumentError(
             f"padding_value: got {padding!r} for component {label}; expected what fits its dtype,"
             f" {array.dtype}"
         )
-    return Component(label, array.dtype, array.shape, False, padding)
+    return ExampleComponent(label, array.dtype, array.shape, False, padding)
 
 
-def _objects(component: Component, values: tuple[Any, ...]) -> NDArray[Any]:
+def _objects(component: ExampleComponent, values: tuple[Any, ...]) -> NDArray[Any]:
     column = np.empty(len(values), dtype=object)
     for index, value in enumerate(values):  # an assignment at once would look into them
         column[index] = value.item() if isinstance(value, np.generic) else value
     return column
 
 
-def _at_once(component: Component, values: tuple[Any, ...]) -> NDArray[Any] | None:
+def _at_once(component: ExampleComponent, values: tuple[Any, ...]) -> NDArray[Any] | None:
     """Numbers, or lists of them, as a column, if all of them together clearly fit."""
     if components.is_masked(values):
         return None
@@ -346,7 +348,7 @@ def _as_array(label: str, value: Any) -> NDArray[Any]:
 
 
 def _padded(
-    component: Component, arrays: list[NDArray[Any]], lengths: Sequence[int], to: int | None
+    component: ExampleComponent, arrays: list[NDArray[Any]], lengths: Sequence[int], to: int | None
 ) -> NDArray[Any]:
     sizes = [max(lengths) for lengths in zip(*(array.shape for array in arrays), strict=True)]
     if to is not None and all(map(eq, map(len, arrays), lengths)):

@@ -23,11 +23,11 @@ __all__ = (
     "Filling",
     "Stage",
     "checked_coordinator",
-    "closed",
+    "consumer_gone",
     "fill",
     "has_fixed_shapes",
     "is_queue",
-    "pouring",
+    "pump",
     "start",
 )
 
@@ -48,7 +48,8 @@ class Stage(Protocol):
         """The source has ended; return what is left to be enqueued."""
 
     def refused(self, queue: AnyQueue, error: QueueClosedError) -> None:
-        """A queue was closed before something could be put in. Raise `closed` to end here."""
+        """A queue was closed before something could be put in. Raise `consumer_gone` to end
+        here."""
 
     def is_over(self) -> bool:
         """Whether more examples are of no use."""
@@ -70,7 +71,7 @@ class Filling:
         return ()
 
     def refused(self, queue: AnyQueue, error: QueueClosedError) -> None:
-        raise closed(queue) from error.__cause__
+        raise consumer_gone(queue) from error.__cause__
 
     def is_over(self) -> bool:
         return self._queue.is_closed()
@@ -104,7 +105,7 @@ def fill(
                 f"{', '.join(options)}: got without a function; expected `function`, whose calls"
                 " this is about"
             )
-        start(coord, queue, _moving(source, queue) or pouring(source, Filling(queue)))
+        start(coord, queue, _moving(source, queue) or pump(source, Filling(queue)))
         return None
     if isinstance(coord, aioqueue.Coordinator):
         runner = prepare(source, function, into=queue.aio, **options)
@@ -145,12 +146,12 @@ def _moving(source: Any, queue: AnyQueue) -> Callable[[], Awaitable[None]] | Non
         try:
             await queue.aio.enqueue_many(batch, copy=False)
         except QueueClosedError as error:
-            raise closed(queue) from error.__cause__
+            raise consumer_gone(queue) from error.__cause__
 
     return move
 
 
-def closed(queue: AnyQueue) -> OutOfRangeError:
+def consumer_gone(queue: AnyQueue) -> OutOfRangeError:
     """What ends a worker quietly when what it fills was closed: its consumer has left."""
     return OutOfRangeError(f"'{queue.name}' was closed, so no more examples are needed")
 
@@ -160,7 +161,7 @@ def has_fixed_shapes(queue: AnyQueue) -> bool:
     return queue.shapes is not None and not any(None in shape for shape in queue.shapes)
 
 
-def pouring(source: Any, stage: Stage, *, closes: bool = False) -> Callable[[], Any]:
+def pump(source: Any, stage: Stage, *, closes: bool = False) -> Callable[[], Any]:
     """The op of a worker that carries a source to a stage, all of it in one call.
 
     Args:
@@ -174,27 +175,27 @@ def pouring(source: Any, stage: Stage, *, closes: bool = False) -> Callable[[], 
     """
     if is_queue(source):
         if closes:
-            return _pouring(source.sync.dequeue, stage)
-        return _pouring_async(source.aio.dequeue, stage)
+            return _pump(source.sync.dequeue, stage)
+        return _pump_async(source.aio.dequeue, stage)
     if isinstance(source, AsyncBatchStream | BatchStream):
         if closes:
-            return _pouring(source.sync._next, stage)
-        return _pouring_async(source.aio._next, stage)
+            return _pump(source.sync._next, stage)
+        return _pump_async(source.aio._next, stage)
     if isinstance(source, str | bytes):
         raise InvalidArgumentError(
             f"source: got {source!r}; expected an iterable of examples, which a string is not"
             " meant to be: [string], if it is"
         )
     if isinstance(source, Iterable):
-        return _pouring_iterable(source, stage)
+        return _pump_iterable(source, stage)
     if isinstance(source, AsyncIterable):
-        return _pouring_async_iterable(source, stage)
+        return _pump_async_iterable(source, stage)
     raise InvalidArgumentError(
         f"source: got {source!r}; expected an iterable, an async iterable or a queue"
     )
 
 
-def _pouring(take: Callable[[], Any], stage: Stage) -> Callable[[], None]:
+def _pump(take: Callable[[], Any], stage: Stage) -> Callable[[], None]:
     """Carry on a thread what `take` gives until it raises `OutOfRangeError`."""
 
     def pour() -> None:
@@ -244,7 +245,7 @@ def _put(stage: Stage, queue: AnyQueue, element: Any) -> None:
         stage.refused(queue, error)
 
 
-def _pouring_iterable(source: Iterable[Any], stage: Stage) -> Callable[[], None]:
+def _pump_iterable(source: Iterable[Any], stage: Stage) -> Callable[[], None]:
     def pour() -> None:
         iterator = iter(source)
 
@@ -257,7 +258,7 @@ def _pouring_iterable(source: Iterable[Any], stage: Stage) -> Callable[[], None]
                 raise _what_the_source_raised(error)  # noqa: B904  # the cause is the user's affair
 
         try:
-            _pouring(take, stage)()
+            _pump(take, stage)()
         finally:
             try:
                 close(iterator, source)
@@ -267,9 +268,7 @@ def _pouring_iterable(source: Iterable[Any], stage: Stage) -> Callable[[], None]
     return pour
 
 
-def _pouring_async(
-    take: Callable[[], Awaitable[Any]], stage: Stage
-) -> Callable[[], Awaitable[None]]:
+def _pump_async(take: Callable[[], Awaitable[Any]], stage: Stage) -> Callable[[], Awaitable[None]]:
     """Carry in a task what `take` gives until it raises `OutOfRangeError`."""
 
     async def pour() -> None:
@@ -298,9 +297,7 @@ async def _put_async(stage: Stage, queue: AnyQueue, element: Any) -> None:
         stage.refused(queue, error)
 
 
-def _pouring_async_iterable(
-    source: AsyncIterable[Any], stage: Stage
-) -> Callable[[], Awaitable[None]]:
+def _pump_async_iterable(source: AsyncIterable[Any], stage: Stage) -> Callable[[], Awaitable[None]]:
     async def pour() -> None:
         iterator = aiter(source)
 
@@ -313,7 +310,7 @@ def _pouring_async_iterable(
                 raise _what_the_source_raised(error)  # noqa: B904
 
         try:
-            await _pouring_async(take, stage)()
+            await _pump_async(take, stage)()
         finally:
             try:
                 await aclose(iterator, source)

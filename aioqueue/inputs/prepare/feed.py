@@ -34,11 +34,11 @@ from aioqueue.inputs.sources.item import Item
 from aioqueue.inputs.sources.streams import AsyncBatchStream, BatchStream
 
 __all__ = (
-    "Crossing",
+    "AsyncReader",
     "Feed",
     "aclose",
     "close",
-    "closed",
+    "close_items",
     "failure_of_clean_up",
     "next_of",
     "worst_of",
@@ -107,12 +107,12 @@ class Feed:
             return _counted_async(self.source)
         return _at_hand(_counted(self.source))
 
-    def crossing(self, workers: int) -> Crossing:
+    def async_reader(self, workers: int) -> AsyncReader:
         """The way from an async source to threads."""
-        return Crossing(self, sync.FIFOQueue(_AHEAD * workers, name="aioqueue-prepare-source"))
+        return AsyncReader(self, sync.FIFOQueue(_AHEAD * workers, name="aioqueue-prepare-source"))
 
 
-class Crossing:
+class AsyncReader:
     """Brings the items of an async source to threads: a task reads ahead into a queue.
 
     Args:
@@ -135,7 +135,7 @@ class Crossing:
         except BaseException as error:
             ended = error
         if owner is running_task():  # else nobody runs us any more
-            closing = await closed(items, owner)
+            closing = await close_items(items, owner)
         try:
             last = worst_of(_raised(ended, closing, OutOfRangeError("the source has ended")))
             meaning = meaning_of(last, (OutOfRangeError,), owner=owner)
@@ -244,7 +244,7 @@ async def next_of(iterator: AsyncIterator[T]) -> T:
         )
 
 
-async def closed(items: AsyncGenerator[Any, None], owner: object) -> BaseException | None:
+async def close_items(items: AsyncGenerator[Any, None], owner: object) -> BaseException | None:
     """Close the items of a source, also in a task that is cancelled; returns what fails in that."""
     try:
         with anyio.CancelScope(shield=True):

@@ -25,7 +25,7 @@ from aioqueue.coordination.outcomes import (
 )
 from aioqueue.inputs.prepare.feed import Feed, worst_of
 from aioqueue.inputs.prepare.ordering import Reordering
-from aioqueue.inputs.prepare.progress import Totals
+from aioqueue.inputs.prepare.progress import Progress
 from aioqueue.inputs.prepare.window import Window, size_of
 from aioqueue.inputs.sources.item import Item
 from aioqueue.locks import guarded, let_go
@@ -69,7 +69,7 @@ class Workers(ABC):
     Args:
         feed: where items come from.
         into: where examples go.
-        totals: counts, and what failures mean.
+        progress: counts, and what failures mean.
         window: what may be in flight.
         ordered: whether examples are enqueued in the order of the source.
         count: how many workers there are.
@@ -79,7 +79,7 @@ class Workers(ABC):
         self,
         feed: Feed,
         into: AsyncQueue | sync.BlockingQueue,
-        totals: Totals,
+        progress: Progress,
         window: Window,
         *,
         ordered: bool,
@@ -87,7 +87,7 @@ class Workers(ABC):
     ) -> None:
         self._feed = feed
         self._into = into
-        self._totals = totals
+        self._progress = progress
         self._window = window
         self._order: Reordering[Prepared] | None = Reordering() if ordered else None
         is_counted = window.limit_bytes is not None
@@ -96,7 +96,7 @@ class Workers(ABC):
         # Whether the examples of a generator may be enqueued before the last one is made. Not if
         # the item may be tried again, for then there would be some twice; and not if their size
         # has to be known first.
-        self._streams = not (ordered or totals.policy.may_fail_twice or is_counted)
+        self._streams = not (ordered or progress.policy.may_fail_twice or is_counted)
         self._count = count
         self._lock = threading.RLock()  # guards the window, the order, and all below
         self._was_closed = False  # the queue, before the run began
@@ -191,12 +191,12 @@ class Workers(ABC):
 
     def _ended(self) -> BaseException | None:
         """The last worker has gone; returns what has failed in that."""
-        self._totals.log(self._into.name)
+        self._progress.log(self._into.name)
         return None
 
     def _check_share(self) -> BaseException | None:
         try:
-            self._totals.check_share()
+            self._progress.check_share()
         except RuntimeError as error:
             return error
         return None
@@ -217,8 +217,8 @@ class Workers(ABC):
         return self._into.is_closed()
 
     @guarded
-    def _gave_up(self) -> None:
-        self._window.gave_up()
+    def _abort(self) -> None:
+        self._window.abort()
 
     def _source_raised(self, error: BaseException, owner: object = None) -> BaseException:
         """The source has raised: no other worker is to ask it again.
@@ -226,7 +226,7 @@ class Workers(ABC):
         Returns:
             What the worker is to raise: an end, a stop, or the failure of the source.
         """
-        self._gave_up()  # the item that did not come
+        self._abort()  # the item that did not come
         if isinstance(error, StopIteration | StopAsyncIteration):
             self._end_source(None)
             return self._nothing_more()
@@ -281,7 +281,7 @@ class Workers(ABC):
 
     @guarded
     def _note_made(self, prepared: Prepared) -> bool:
-        if self._window.made(prepared.size):
+        if self._window.mark_ready(prepared.size):
             self._room_came()
         if self._order is None:
             return True
@@ -306,11 +306,11 @@ class Workers(ABC):
         lock = self._lock
         try:  # as `guarded`, on the way of every item
             lock.acquire()
-            self._window.left(prepared.size)
+            self._window.release(prepared.size)
             if prepared.is_skipped:
-                self._totals.entered(prepared.entered)
+                self._progress.entered(prepared.entered)
             else:
-                self._totals.ended(prepared.entered)
+                self._progress.ended(prepared.entered)
             self._room_came()
             lock.release()
         except BaseException:
@@ -319,7 +319,7 @@ class Workers(ABC):
 
     def _refused(self, prepared: Prepared, error: BaseException) -> None:
         """The queue has refused an example: the item has failed, whatever could be tried."""
-        self._totals.give_up(prepared.item, error, prepared.failures + 1)
+        self._progress.give_up(prepared.item, error, prepared.failures + 1)
         prepared.is_skipped = True
 
 

@@ -16,12 +16,12 @@ from aioqueue.inputs.sources.quarantined import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.locks import guarded, let_go
 
-__all__ = ("Totals",)
+__all__ = ("Progress",)
 
 _log: Final = logging.getLogger("aioqueue")
 
 
-class Totals:
+class Progress:
     """Counts what becomes of items, and decides what a failure means. Thread-safe.
 
     Args:
@@ -140,19 +140,19 @@ class Totals:
             raise RuntimeError(f"{reason}; the quarantine tells which and why") from None
 
     def log(self, name: str) -> None:
-        """Write the totals to the log."""
-        totals = self.statistics()
+        """Write the progress to the log."""
+        progress = self.statistics()
         _log.info(
             "prepare into '%s' has ended: %d prepared (%d examples), %d retried, %d skipped,"
             " %d left out, %d dropped by the stop, %d workers died",
             name,
-            totals.prepared,
-            totals.examples,
-            totals.retried,
-            totals.skipped,
-            totals.left_out,
-            totals.in_flight,
-            totals.workers_died,
+            progress.prepared,
+            progress.examples,
+            progress.retried,
+            progress.skipped,
+            progress.left_out,
+            progress.in_flight,
+            progress.workers_died,
         )
 
     @guarded

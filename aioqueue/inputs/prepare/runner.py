@@ -15,7 +15,7 @@ from aioqueue.inputs.prepare.interpreters import InterpreterWorkers
 from aioqueue.inputs.prepare.job import Workers
 from aioqueue.inputs.prepare.policy import FailurePolicy, OnError
 from aioqueue.inputs.prepare.processes.parent import ProcessWorkers
-from aioqueue.inputs.prepare.progress import Totals
+from aioqueue.inputs.prepare.progress import Progress
 from aioqueue.inputs.prepare.quarantine import QuarantineFile, QuarantineList
 from aioqueue.inputs.prepare.tasks import TaskWorkers
 from aioqueue.inputs.prepare.threads import ThreadWorkers
@@ -40,12 +40,12 @@ class _Preparing:
 
     name: str
     _workers: Workers
-    _totals: Totals
+    _progress: Progress
     _description: str
 
     def __repr__(self) -> str:
-        totals = self._totals.statistics()
-        counts = (("prepared", totals.prepared), ("skipped", totals.skipped))
+        progress = self._progress.statistics()
+        counts = (("prepared", progress.prepared), ("skipped", progress.skipped))
         parts = [
             f"{self._description} into '{self.name}'",
             *[f"{count} {what}" for what, count in counts if count],
@@ -69,22 +69,22 @@ class _Preparing:
             OSError: the file cannot be read.
             DataLossError: records of this run are no longer in the file.
         """
-        return self._totals.quarantine.records()
+        return self._progress.quarantine.records()
 
     def statistics(self) -> PrepareStatistics:
         """What has become of the items so far."""
-        return self._totals.statistics()
+        return self._progress.statistics()
 
 
 class AsyncPrepareRunner(_Preparing, aioqueue.QueueRunner):
     """A queue runner made by `prepare`, for an `aioqueue.Coordinator`. It runs once."""
 
     def __init__(
-        self, into: AsyncQueue, workers: Workers, totals: Totals, description: str
+        self, into: AsyncQueue, workers: Workers, progress: Progress, description: str
     ) -> None:
         super().__init__(into, workers.enqueue_ops())
         self._workers = workers
-        self._totals = totals
+        self._progress = progress
         self._description = description
 
 
@@ -92,11 +92,11 @@ class PrepareRunner(_Preparing, sync.QueueRunner):
     """A queue runner made by `prepare`, for an `aioqueue.sync.Coordinator`. It runs once."""
 
     def __init__(
-        self, into: sync.BlockingQueue, workers: Workers, totals: Totals, description: str
+        self, into: sync.BlockingQueue, workers: Workers, progress: Progress, description: str
     ) -> None:
         super().__init__(into, workers.enqueue_ops())
         self._workers = workers
-        self._totals = totals
+        self._progress = progress
         self._description = description
 
 
@@ -224,14 +224,14 @@ def prepare(
         None if limit_bytes is None else checked_count(limit_bytes, "limit_bytes", least=1),
         at_once=count,
     )
-    totals = Totals(policy, records, seed, window)
+    progress = Progress(policy, records, seed, window)
     call = Call(function, seed, skip_none)
     kind = _workers_class(where)
-    made: Workers = kind(feed, into, totals, window, ordered=ordered, count=count, call=call)
+    made: Workers = kind(feed, into, progress, window, ordered=ordered, count=count, call=call)
     description = f"of {function_name(function)} on {_counted(count, where)}"
     if isinstance(into, AsyncQueue):
-        return AsyncPrepareRunner(into, made, totals, description)
-    return PrepareRunner(into, made, totals, description)
+        return AsyncPrepareRunner(into, made, progress, description)
+    return PrepareRunner(into, made, progress, description)
 
 
 _PLURALS: Final = {

@@ -10,7 +10,7 @@ import anyio
 
 from aioqueue.coordination.outcomes import is_cancellation, running_task
 from aioqueue.inputs.prepare.call import Call
-from aioqueue.inputs.prepare.feed import closed, next_of
+from aioqueue.inputs.prepare.feed import close_items, next_of
 from aioqueue.inputs.prepare.job import EnqueueOp, Prepared, Workers
 from aioqueue.inputs.sources.item import Item
 
@@ -49,7 +49,7 @@ class TaskWorkers(Workers):
         self._scopes.discard(scope)
         closing = None
         if owner is running_task() and self._inside == 1:  # else nobody runs us any more
-            closing = await closed(self._items, owner)
+            closing = await close_items(self._items, owner)
         try:
             raise self._leave(self._nothing_more() if ended is None else ended, closing)
         finally:
@@ -115,7 +115,7 @@ class TaskWorkers(Workers):
             except BaseException as raised:
                 error = self._failure_of_item(raised, owner)
             failures += 1
-            delay = self._totals.failed(item, error, failures)
+            delay = self._progress.failed(item, error, failures)
             if delay is None:
                 return Prepared(item, is_skipped=True)
             await anyio.sleep(delay)
@@ -134,7 +134,7 @@ class TaskWorkers(Workers):
             async with aclosing(_each(prepared.examples)) as examples:
                 await self._put_each(prepared, examples, owner)
         except BaseException:
-            self._totals.entered(prepared.entered)
+            self._progress.entered(prepared.entered)
             raise
         self._left(prepared)
 

@@ -42,7 +42,7 @@ class ThreadWorkers(Workers):
         self._watching = sync.CancelScope()
         self._is_watched = False
         self._enqueue = self._into.sync.enqueue
-        self._crossing = self._feed.crossing(self._count) if self._feed.is_async_only else None
+        self._crossing = self._feed.async_reader(self._count) if self._feed.is_async_only else None
         self._items = (self._crossing or self._feed).items()
 
     def enqueue_ops(self) -> list[EnqueueOp]:
@@ -142,7 +142,7 @@ class ThreadWorkers(Workers):
             except BaseException as raised:
                 error = self._failure_of_item(raised)
             failures += 1
-            delay = self._totals.failed(item, error, failures)
+            delay = self._progress.failed(item, error, failures)
             if delay is None:
                 return Prepared(item, is_skipped=True)
             if self._halted.wait(delay):
@@ -164,7 +164,7 @@ class ThreadWorkers(Workers):
         try:
             self._put_each(prepared)
         except BaseException:
-            self._totals.entered(prepared.entered)
+            self._progress.entered(prepared.entered)
             raise
         self._left(prepared)
 

@@ -32,7 +32,7 @@ class Window:
 
     Args:
         limit: how many items.
-        limit_bytes: how many bytes; ``None`` for no bound, and then `made` need not be told.
+        limit_bytes: how many bytes; ``None`` for no bound, and then `mark_ready` need not be told.
         at_once: how many items are prepared at the same time.
     """
 
@@ -69,7 +69,7 @@ class Window:
         """An item comes in."""
         self.items += 1
 
-    def made(self, size: int) -> bool:
+    def mark_ready(self, size: int) -> bool:
         """An item has been prepared: so many bytes, or 0 if there are no examples.
 
         Returns:
@@ -81,13 +81,13 @@ class Window:
         self._mean += (size - self._mean) * (_WEIGHT if self._mean else 1.0)
         return is_first
 
-    def left(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """A prepared item has left."""
         self.items -= 1
         self._waiting -= 1
         self._bytes -= size
 
-    def gave_up(self) -> None:
+    def abort(self) -> None:
         """An item that came in will never be prepared."""
         self.items -= 1
 

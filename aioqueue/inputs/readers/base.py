@@ -27,7 +27,7 @@ from aioqueue.inputs.sources.base import Entry, Source
 __all__ = (
     "Paths",
     "Reader",
-    "Run",
+    "Records",
     "read_records",
     "read_whole_files",
 )
@@ -40,7 +40,7 @@ _BLOCK: Final = 2**16
 _RECORD_BITS: Final = 40
 
 
-class Run(NamedTuple, Generic[T]):
+class Records(NamedTuple, Generic[T]):
     """Records of one file that follow each other."""
 
     positions: Sequence[int] | None
@@ -49,7 +49,7 @@ class Run(NamedTuple, Generic[T]):
     """The records."""
 
 
-Format: TypeAlias = Callable[[IO[bytes], str], Iterator[Run[T]]]
+Format: TypeAlias = Callable[[IO[bytes], str], Iterator[Records[T]]]
 
 
 class Reader(Source[T]):
@@ -220,8 +220,8 @@ def read_whole_files(
         InvalidArgumentError: an argument is wrong.
     """
 
-    def cut(stream: IO[bytes], path: str) -> Iterator[Run[bytes]]:
-        yield Run(None, [stream.read()])
+    def cut(stream: IO[bytes], path: str) -> Iterator[Records[bytes]]:
+        yield Records(None, [stream.read()])
 
     return Reader(
         "read_whole_files",
@@ -241,7 +241,7 @@ class _Layout(NamedTuple):
     footer: int
     hop: int
 
-    def runs(self, stream: IO[bytes], path: str) -> Iterator[Run[bytes]]:
+    def runs(self, stream: IO[bytes], path: str) -> Iterator[Records[bytes]]:
         """The records of an open file."""
         record, header, footer, hop = self
         if len(read_up_to(stream, header)) < header:
@@ -256,7 +256,7 @@ class _Layout(NamedTuple):
             if count:
                 starts = range(start, start + count * hop, hop)
                 values = [data[begin : begin + record] for begin in starts]
-                yield Run(range(number, number + count), values)
+                yield Records(range(number, number + count), values)
                 number += count
             done = min(number * hop - base, len(data))
             base, data = base + done, data[done:]

@@ -180,7 +180,7 @@ class _Decompressed(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def tell(self) -> int:
+    def apply_deferred(self) -> int:
         return self._position
 
     def readinto(self, buffer: Any) -> int:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.checks import checked_count, counted, is_int
-from aioqueue.inputs.readers.base import Paths, Reader, Run
+from aioqueue.inputs.readers.base import Paths, Reader, Records
 from aioqueue.inputs.readers.files import StorageOptions
 
 __all__ = ("read_csv", "read_lines")
@@ -77,9 +77,9 @@ def read_lines(
     decoder = _decoder(encoding, errors)
     skip = checked_count(skip_header_lines, "skip_header_lines")
 
-    def cut(stream: IO[bytes], path: str) -> Iterator[Run[Any]]:
+    def cut(stream: IO[bytes], path: str) -> Iterator[Records[Any]]:
         for block in _blocks(stream, path, decoder):
-            yield Run(*block.after(skip))
+            yield Records(*block.after(skip))
 
     return Reader(
         "read_lines",
@@ -153,7 +153,7 @@ def read_csv(
             " the last of which says the names"
         )
 
-    def cut(stream: IO[bytes], path: str) -> Iterator[Run[Any]]:
+    def cut(stream: IO[bytes], path: str) -> Iterator[Records[Any]]:
         return table.runs(_blocks(stream, path, decoder), path, skip)
 
     return Reader(
@@ -320,7 +320,7 @@ class _Table:
             else np.dtype([(f"f{at}", dtype) for at, dtype in enumerate(parsed)])
         )
 
-    def runs(self, blocks: Iterator[_Block], path: str, skip: int) -> Iterator[Run[Any]]:
+    def runs(self, blocks: Iterator[_Block], path: str, skip: int) -> Iterator[Records[Any]]:
         """The rows of a file."""
         columns: Any = None if self.named else self._columns
         width: int | None = None  # of the first row: others must have the same
@@ -335,7 +335,7 @@ class _Table:
                 continue
             if rows:
                 width = len(rows[0])
-                yield Run(numbers, rows)
+                yield Records(numbers, rows)
 
     def _rows(self, lines: list[str], columns: Any, width: int | None) -> list[Any]:
         """Parse lines.
@@ -397,7 +397,7 @@ class _Table:
         columns: Any,
         width: int | None,
         path: str,
-    ) -> Iterator[Run[Any]]:
+    ) -> Iterator[Records[Any]]:
         """The rows of a block before the one that does not fit; then that is reported."""
         for number, line in zip(numbers, lines, strict=True):
             try:
@@ -405,7 +405,7 @@ class _Table:
             except ValueError as error:
                 raise _damaged(path, block, number, str(error)) from error
             width = len(rows[0])
-            yield Run((number,), rows)
+            yield Records((number,), rows)
 
     def _located(self, block: _Block, number: int, path: str) -> list[int]:
         """Where the columns are, by the header line with this number."""

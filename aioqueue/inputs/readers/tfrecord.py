@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import IO, Final, Self
 
 from aioqueue import DataLossError
-from aioqueue.inputs.readers.base import Paths, Reader, Run
+from aioqueue.inputs.readers.base import Paths, Reader, Records
 from aioqueue.inputs.readers.compression import required
 from aioqueue.inputs.readers.files import (
     FilePath,
@@ -73,7 +73,7 @@ def read_tfrecords(
     )
 
 
-def _runs(stream: IO[bytes], path: str) -> Iterator[Run[bytes]]:
+def _runs(stream: IO[bytes], path: str) -> Iterator[Records[bytes]]:
     """The records of an open file, about a block of it at a time."""
     end: int | None = 0
     while end is not None:
@@ -82,9 +82,9 @@ def _runs(stream: IO[bytes], path: str) -> Iterator[Run[bytes]]:
         try:
             end = _read_block(stream, end, path, offsets, records)
         except Exception:
-            yield Run(offsets, records)  # what was read before the damage is sound
+            yield Records(offsets, records)  # what was read before the damage is sound
             raise
-        yield Run(offsets, records)
+        yield Records(offsets, records)
 
 
 def _read_block(

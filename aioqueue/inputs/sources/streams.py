@@ -50,7 +50,7 @@ class Pipe(Protocol[StatisticsT]):
     """How many elements are taken at a time; ``None`` takes one, as an element and not as a
     batch."""
 
-    whole: bool
+    drop_remainder: bool
     """Whether fewer elements than that are not taken at all."""
 
     max_wait: float | None
@@ -154,7 +154,7 @@ class AsyncBatchStream(Stream[StatisticsT]):
         pipe, queue = self._pipe, self.queue
         if pipe.size is None:
             return pipe.give(await queue.dequeue())
-        if pipe.whole:
+        if pipe.drop_remainder:
             return pipe.give(await queue.dequeue_many(pipe.size))
         return pipe.give(await queue.dequeue_up_to(pipe.size, pipe.max_wait))
 
@@ -185,6 +185,6 @@ class BatchStream(Stream[StatisticsT]):
         pipe, queue = self._pipe, self.queue
         if pipe.size is None:
             return pipe.give(queue.dequeue())
-        if pipe.whole:
+        if pipe.drop_remainder:
             return pipe.give(queue.dequeue_many(pipe.size))
         return pipe.give(queue.dequeue_up_to(pipe.size, pipe.max_wait))

@@ -476,7 +476,7 @@ class ProcessWorkers(ThreadWorkers):
 
     def _failed(self, task: _Task, error: Exception) -> None:
         task.failures += 1
-        delay = self._totals.failed(task.item, error, task.failures)
+        delay = self._progress.failed(task.item, error, task.failures)
         if delay is None:
             self._deliver(Prepared(task.item, is_skipped=True))
             return
@@ -496,7 +496,7 @@ class ProcessWorkers(ThreadWorkers):
         if self._halted.is_set():
             raise self._nothing_more()
         exitcode = process.exitcode()
-        self._totals.worker_died()
+        self._progress.worker_died()
         tasks = list(process.tasks.values())
         _log.warning(
             "worker process %s %s%s; %d items that it had are prepared again",
@@ -522,7 +522,7 @@ class ProcessWorkers(ThreadWorkers):
                 f" {_how(exitcode)}",
                 exitcode=exitcode,
             )
-            self._totals.give_up(culprit.item, error, culprit.failures + culprit.deaths)
+            self._progress.give_up(culprit.item, error, culprit.failures + culprit.deaths)
             self._deliver(Prepared(culprit.item, is_skipped=True))
         return exitcode
 
