@@ -17,7 +17,10 @@ LOOPS = ("trio", "uvloop")
 MISSING = [name for name in LOOPS if importlib.util.find_spec(name) is None]
 # These play the event loops off against each other, so they need all of them.
 NEED_ALL_LOOPS = [
-    f"test_{name}.py" for name in ("cancellation", "coordinator", "loopers", "threads")
+    "queues/test_cancellation.py",
+    "queues/test_threads.py",
+    "coordination/test_coordinator.py",
+    "coordination/test_loopers.py",
 ]
 collect_ignore = NEED_ALL_LOOPS if MISSING else []
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None

@@ -33,8 +33,8 @@ digests.
 **What bounds it.** Worlds are finite: every caller makes ``operations`` operations, of one row
 or two. Withdrawals and closes are also bounded, to so many in one path (``withdrawals``,
 ``closes``); as many as there are operations is as good as no bound. Closing a closed queue
-again, and plainly closing a closing one, are not tried: they change nothing (`test_machine`
-shows it). Everything else within the stated size is tried, in every order.
+again, and plainly closing a closing one, are not tried: they change nothing (`test_machine` shows
+it). Everything else within the stated size is tried, in every order.
 
 Run it by hand, for one number of callers, all kinds of wakers and all capacities up to one::
 

@@ -50,11 +50,12 @@ inputs/prepare/processes/channels.py inputs/prepare/processes/parent.py
 """
 """What is mutated, below the package."""
 TESTS = """
-test_machine.py test_machine_corners.py test_machine_exhaustive.py test_philox.py test_copying.py
-test_storage_contract.py test_storage_corners.py test_storage_private.py test_locks.py
-test_waiting_corners.py test_scopes.py test_threads.py test_queues.py test_coordinator.py
-test_runner.py test_outcomes.py test_joins.py test_loopers.py test_cancellation.py
-test_adversary.py test_queue_corners.py inputs
+machine/test_machine.py machine/test_corners.py machine/test_exhaustive.py test_philox.py
+storage/test_copying.py storage/test_contract.py storage/test_corners.py storage/test_private.py
+test_locks.py waiting/test_corners.py waiting/test_scopes.py queues/test_threads.py
+queues/test_queues.py coordination/test_coordinator.py coordination/test_runner.py
+coordination/test_outcomes.py coordination/test_joins.py coordination/test_loopers.py
+queues/test_cancellation.py queues/test_adversary.py queues/test_corners.py inputs
 """
 """Quick and sharp ones. The model, the linearizability checker and the explorer are left out."""
 IN_PROCESSES = "call channels parent job policy window"

@@ -33,7 +33,7 @@ from aioqueue.storage import (
     blocks,
 )
 from aioqueue.storage.shelf import Batch
-from tests.striking import every_strike
+from tests.storage.striking import every_strike
 
 NUMBERS = (Component("number", "int64", ()), Component("pair", "float32", (2,)))
 TOKENS = (*NUMBERS, Component("token", object, ()))

@@ -665,7 +665,7 @@ class TestThreads:
             text=True,
             timeout=30,
             check=False,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         )
         assert (ended.returncode, ended.stderr) == (0, "")
         assert ended.stdout.split() == [scenario.name for scenario in SCENARIOS]
@@ -673,7 +673,7 @@ class TestThreads:
 
 CTRL_C = """
 import os, signal, threading
-from tests.test_cancellation import FIFO, SCENARIOS, Ledger
+from tests.queues.test_cancellation import FIFO, SCENARIOS, Ledger
 from tests.worlds import AsyncioWorld, spin_until, waiting
 
 for scenario in SCENARIOS:

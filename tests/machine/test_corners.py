@@ -22,7 +22,7 @@ from aioqueue.machine import Machine
 from aioqueue.storage import BlockStorage, ObjectStorage
 from aioqueue.waiting import base, enter
 from tests.explorer import FakeLock
-from tests.test_machine import (
+from tests.machine.test_machine import (
     DONE,
     FAILED,
     GRANTED,

@@ -24,7 +24,7 @@ from aioqueue.storage import (
     shelf_for,
 )
 from aioqueue.storage.blocks import block_rows
-from tests.test_storage_contract import ready
+from tests.storage.test_contract import ready
 
 NUMBER = (Component("number", "int64", ()),)
 OBJECT = (Component("object", object, ()),)

@@ -29,7 +29,7 @@ from aioqueue.waiting import (
     threads,
 )
 from aioqueue.waiting.aio import AsyncioWaker
-from tests.test_scopes import Caller, blocked
+from tests.waiting.test_scopes import Caller, blocked
 from tests.worlds import PATIENCE, ThreadWorld, World, spin_until
 
 # Worlds that have ended.
