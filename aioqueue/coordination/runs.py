@@ -23,7 +23,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.filling import begin_to_fill, end_to_fill, is_closed_now
@@ -54,6 +54,7 @@ __all__ = (
 )
 
 EnqueueOp = Callable[[], Any]
+_CLOSING: Final = "that closes the queue"  # the name of a worker, in reports
 
 
 def is_async(op: Any) -> bool:
@@ -246,15 +247,18 @@ class Run:
         if self._core is not None:
             self._core.forget_on_stop(self.cancel)
         heir = end_to_fill(self._runner.queue, self)
-        if heir is None:
-            try:
+        try:
+            if heir is None:
                 self._close(cancel=False)
-            finally:
+            elif heir._has_closed:
+                self._close(cancel=True)  # it was stopped, and has taken on nothing any more
+        except BaseException as error:  # the user's own way of closing: nobody else would hear of it
+            self.failed(_CLOSING, error)
+        finally:
+            if heir is None:
                 is_closed_now(self._runner.queue)
-        elif heir._has_closed:
-            self._close(cancel=True)  # it was stopped, and has taken on nothing any more
-        self._runner._ended(self)
-        self.ended.open()
+            self._runner._ended(self)
+            self.ended.open()
 
     @guarded
     def _begins_to_close(self) -> bool:
@@ -284,7 +288,7 @@ class Run:
                 return
             except Exception as error:
                 cause = error
-                self.failed("that closes the queue", error)
+                self.failed(_CLOSING, error)
             except BaseException:
                 self._runner.queue.close(cancel_pending_enqueues=cancel, cause=cause)
                 raise

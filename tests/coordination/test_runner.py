@@ -542,6 +542,35 @@ class TestClosing:
 
         task_world.run(body)
 
+    @pytest.mark.parametrize("coordinated", [True, False], ids=["block", "alone"])
+    def test_a_close_op_that_is_interrupted(
+        self, task_world: TaskWorld, task: bool, coordinated: bool
+    ) -> None:
+        """The run ends all the same, and it is reported, as it is of an op."""
+
+        async def body() -> None:
+            queue = aioqueue.FIFOQueue(None)
+            error = KeyboardInterrupt()
+
+            def close() -> None:
+                raise error
+
+            runner = aioqueue.QueueRunner(queue, [counting(queue, 3, task=task)], close_op=close)
+
+            async def block() -> None:
+                async with aioqueue.Coordinator() as coord:
+                    coord.start(runner)
+                    await coord.wait_for_stop()
+
+            with pytest.raises(BaseExceptionGroup) as caught:
+                await (block() if coordinated else runner.run())
+            assert caught.value.exceptions == (error,)
+            assert notes(error) == ["in worker that closes the queue"]
+            assert await rest_of(queue) == [0, 1, 2]
+            assert repr(runner).endswith("idle>")
+
+        task_world.run(body)
+
     def test_a_cancel_op_that_fails(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             queue = aioqueue.FIFOQueue(1)

@@ -35,6 +35,7 @@ from tests.machine.test_machine import (
     machine_of,
     rows_of,
 )
+from tests.test_locks import PAIRS, Handler, HandlerError, StruckError, StruckLock
 
 
 def gathered(n: int, *rows: int) -> tuple[Machine, Take]:
@@ -354,6 +355,56 @@ def test_an_interrupted_close_is_completed_by_what_comes_next() -> None:
         machine.begin(Take(1), None)
         seen.add((before.value, machine.state.value))
     assert seen == {("open", "open"), ("closing", "closed"), ("closed", "closed")}
+
+
+class StruckStorage(ObjectStorage):
+    """A storage in which a handler may strike, and whose memory may run out then."""
+
+    def __init__(self, handler: Handler, *, fails: bool) -> None:
+        super().__init__()
+        self.handler = handler
+        self.fails = fails
+
+    def put(self, row: Any, /) -> None:
+        self._strike()
+        self.append(row)
+
+    def take(self) -> Any:
+        self._strike()
+        return self.popleft()
+
+    def _strike(self) -> None:
+        self.handler("in the storage")
+        if self.fails:
+            self.handler.last = MemoryError()
+            raise self.handler.last
+
+
+@pytest.mark.parametrize("kind", [StruckError, HandlerError])
+@pytest.mark.parametrize("fails", [False, True], ids=["well", "failing"])
+@pytest.mark.parametrize("way", ["in", "out"])
+@pytest.mark.parametrize("strikes", PAIRS, ids=str)
+def test_whenever_a_handler_strikes_on_the_quick_way(
+    way: str, strikes: tuple[int, ...], fails: bool, kind: type[BaseException]
+) -> None:
+    """As for `guarded`: the lock is free, what was raised last comes out, and all is counted."""
+    lock, handler = StruckLock(), Handler(strikes, kind)
+    storage = StruckStorage(handler, fails=fails)
+    machine = Machine(storage, lock)
+    if way == "out":
+        storage.append(1)
+    lock.handler = handler
+    try:
+        made = machine.try_enqueue(1) if way == "in" else machine.try_dequeue() == 1
+        assert made
+    except (StruckError, HandlerError, MemoryError) as error:
+        assert error is handler.last
+    else:
+        assert handler.last is None
+    lock.handler = lambda moment: None
+    assert not lock.is_held()
+    if way == "in":
+        assert machine.statistics().enqueued == len(storage)
 
 
 class TakenLock(FakeLock):

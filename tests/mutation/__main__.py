@@ -46,7 +46,8 @@ storage/*.py waiting/*.py queues/*.py coordination/*.py
 inputs/prepare/call.py inputs/prepare/feed.py inputs/prepare/window.py
 inputs/prepare/ordering.py inputs/prepare/policy.py inputs/prepare/progress.py
 inputs/prepare/job.py inputs/prepare/threads.py inputs/prepare/tasks.py
-inputs/prepare/processes/channels.py inputs/prepare/processes/parent.py
+inputs/prepare/processes/arena.py inputs/prepare/processes/channels.py
+inputs/prepare/processes/parent.py inputs/prepare/processes/start.py
 """
 """What is mutated, below the package."""
 TESTS = """
@@ -55,10 +56,11 @@ storage/test_copying.py storage/test_contract.py storage/test_corners.py storage
 test_locks.py waiting/test_corners.py waiting/test_scopes.py queues/test_threads.py
 queues/test_queues.py coordination/test_coordinator.py coordination/test_runner.py
 coordination/test_outcomes.py coordination/test_joins.py coordination/test_loopers.py
+coordination/test_native_cancellation.py
 queues/test_cancellation.py queues/test_adversary.py queues/test_corners.py inputs
 """
 """Quick and sharp ones. The model, the linearizability checker and the explorer are left out."""
-IN_PROCESSES = "call channels parent job policy window"
+IN_PROCESSES = "call arena channels parent start job policy window"
 """Files of `inputs` that worker processes run too, where nothing is noted."""
 PROCESS_TESTS = ("tests/inputs/test_prepare_processes.py", "tests/inputs/test_process_life.py")
 TEST_SECONDS = 20
