@@ -38,7 +38,14 @@ from aioqueue.coordination.runs import (
     is_async,
     refuse_awaitable,
 )
-from aioqueue.coordination.tasks import Tasks, ask_again, cancellations, new_tasks, outlast
+from aioqueue.coordination.tasks import (
+    Tasks,
+    ask_again,
+    cancellation,
+    cancellations,
+    new_tasks,
+    outlast,
+)
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.waiting import current_waker
 
@@ -185,7 +192,7 @@ class Coordinator(CoordinatorFace):
         if going_on is None:
             going_on = ended_by
             if cancellations() > asked:
-                going_on = asyncio.CancelledError()
+                going_on = await cancellation()
         return self._leave(error, failed, failure, going_on)
 
     def _what_left_the_block(

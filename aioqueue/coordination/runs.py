@@ -252,7 +252,9 @@ class Run:
                 self._close(cancel=False)
             elif heir._has_closed:
                 self._close(cancel=True)  # it was stopped, and has taken on nothing any more
-        except BaseException as error:  # the user's own way of closing: nobody else would hear of it
+        except (
+            BaseException
+        ) as error:  # the user's own way of closing: nobody else would hear of it
             self.failed(_CLOSING, error)
         finally:
             if heir is None:

@@ -16,12 +16,13 @@ from time import monotonic
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 
 from aioqueue.coordination.outcomes import is_cancellation, running_task
 from aioqueue.coordination.workers import OwnTask
 from aioqueue.waiting import Gate, current_waker, loaded_trio
 
-__all__ = ("Tasks", "ask_again", "cancellations", "new_tasks", "outlast", "soon")
+__all__ = ("Tasks", "ask_again", "cancellation", "cancellations", "new_tasks", "outlast", "soon")
 
 Body = Callable[[], Awaitable[object]]
 Report = Callable[[BaseException], object]
@@ -71,9 +72,10 @@ async def outlast(
 ) -> None:
     """Wait until a gate is open, whoever is cancelled meanwhile.
 
-    A scope of anyio or trio is kept out by a shield. `asyncio.Task.cancel` is not, and each call of
-    it interrupts one wait, which then begins anew. Whether there was one is told by `cancellations`
-    before and after; to raise it again is up to the caller.
+    `asyncio.Task.cancel` interrupts one wait, which then begins anew. A scope of anyio would do so
+    for as long as it lasts, so it is kept out by a shield once it has been felt; and in trio from
+    the beginning, where it reaches the tasks of a block by itself. Whether there was one is told by
+    `cancellations` before and after; to raise it again is up to the caller (`cancellation`).
 
     Args:
         gate: what to wait for.
@@ -81,15 +83,26 @@ async def outlast(
         cancelled: called back when a wait was interrupted.
     """
     deadline = None if seconds is None else monotonic() + seconds
+    shield = asyncio._get_running_loop() is None
     while not gate.is_open:
         left = None if deadline is None else deadline - monotonic()
         if left is not None and left <= 0:
             return
         try:
-            with anyio.move_on_after(left, shield=True):
+            with anyio.move_on_after(left, shield=shield):
                 await gate.wait(current_waker())
         except asyncio.CancelledError:
             cancelled()
+            shield = anyio.current_effective_deadline() == -math.inf
+
+
+async def cancellation() -> asyncio.CancelledError:
+    """What to raise for a cancellation that `outlast` has outlasted: its scope knows it by that."""
+    try:
+        await anyio.lowlevel.checkpoint_if_cancelled()
+    except asyncio.CancelledError as error:
+        return error
+    return asyncio.CancelledError()
 
 
 class Tasks(ABC):

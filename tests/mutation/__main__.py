@@ -56,7 +56,7 @@ storage/test_copying.py storage/test_contract.py storage/test_corners.py storage
 test_locks.py waiting/test_corners.py waiting/test_scopes.py queues/test_threads.py
 queues/test_queues.py coordination/test_coordinator.py coordination/test_runner.py
 coordination/test_outcomes.py coordination/test_joins.py coordination/test_loopers.py
-coordination/test_native_cancellation.py
+coordination/test_native_cancellation.py coordination/test_corners.py
 queues/test_cancellation.py queues/test_adversary.py queues/test_corners.py inputs
 """
 """Quick and sharp ones. The model, the linearizability checker and the explorer are left out."""

@@ -16,6 +16,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.coordination import aio, core
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
+from aioqueue.queues import aio as queues_aio
 from tests.worlds import PATIENCE, CancelledError, TaskWorld, World, waiting
 
 KINDS: dict[str, tuple[Any, ...]] = {
@@ -63,6 +64,101 @@ async def test_waits_are_counted_in_the_seconds_that_they_took(world: World) -> 
     statistics = queue.statistics()
     assert 0 < statistics.dequeue_wait <= perf_counter() - began
     assert 0 < statistics.enqueue_wait <= perf_counter() - began
+
+
+async def cancelled_dequeue(world: TaskWorld, queue: aioqueue.FIFOQueue) -> None:
+    dequeue = await world.begin(queue.dequeue)
+    dequeue.cancel()
+    assert await dequeue.was_cancelled()
+
+
+async def test_waits_that_were_cancelled_are_counted_too(task_world: TaskWorld) -> None:
+    queue = task_world.fifo(1)
+    began = perf_counter()
+    await cancelled_dequeue(task_world, queue)
+    assert 0 < queue.statistics().dequeue_wait <= perf_counter() - began
+
+
+FIRST_CALLS: dict[str, list[Any]] = {
+    "enqueue": [1],
+    "enqueue_many": [[1]],
+    "dequeue": [],
+    "dequeue_many": [1],
+    "dequeue_up_to": [1],
+    "wait_closed": [],
+}
+
+
+@pytest.mark.parametrize("call", FIRST_CALLS)
+@pytest.mark.parametrize("by", ["constructor", "sync"])
+def test_the_first_call_is_a_checkpoint_in_trio_as_all_are(call: str, by: str) -> None:
+    """Though there is nothing to wait for; and then it did not happen."""
+
+    async def main() -> None:
+        queue = sync.FIFOQueue(2, "int64", ())
+        queue.enqueue(0)
+        if call == "wait_closed":
+            queue.close()
+        face = queue.aio
+        if by == "constructor":
+            face = aioqueue.FIFOQueue(2, "int64", ())
+            face.sync.enqueue(0)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await getattr(face, call)(*FIRST_CALLS[call])
+        assert scope.cancelled_caught
+        assert face.size() == 1
+
+    trio.run(main)
+
+
+class StruckError(BaseException):
+    """What a signal handler has raised."""
+
+
+def striking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a handler strike when wakes are about to be delivered, once, by a call that waits."""
+
+    def struck(wakers: Any) -> None:
+        monkeypatch.undo()
+        raise StruckError
+
+    monkeypatch.setattr(queues_aio, "deliver", struck)
+
+
+def test_who_was_to_be_woken_is_woken_when_a_handler_strikes_at_the_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        queue = aioqueue.FIFOQueue(1)
+        dequeue = asyncio.create_task(queue.dequeue())
+        while not waiting(queue):
+            await asyncio.sleep(0)
+        striking(monkeypatch)
+        with pytest.raises(StruckError):
+            await queue.enqueue(1)
+        assert await asyncio.wait_for(dequeue, PATIENCE) == 1
+
+    asyncio.run(main())
+
+
+def test_who_was_to_be_woken_is_woken_when_a_handler_strikes_at_the_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        queue = aioqueue.FIFOQueue(1)
+        await queue.enqueue(1)
+        enqueue = asyncio.create_task(queue.enqueue(2))
+        while not waiting(queue):
+            await asyncio.sleep(0)
+        dequeue = asyncio.create_task(queue.dequeue())  # which comes when the place is granted
+        assert queue.dequeue_nowait() == 1
+        striking(monkeypatch)
+        with pytest.raises(StruckError):
+            await enqueue
+        assert await asyncio.wait_for(dequeue, PATIENCE) == 2
+
+    asyncio.run(main())
 
 
 def test_a_timer_ends_with_its_call() -> None:

@@ -1,0 +1,504 @@
+"""Corners of coordinators and workers that mutation testing found no test for; see
+`docs/mutation.md`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+
+import aioqueue
+from aioqueue import sync
+from aioqueue.coordination import aio
+from aioqueue.coordination.tasks import new_tasks, outlast, soon
+from aioqueue.errors import OutOfRangeError
+from aioqueue.waiting import Gate, current_waker
+from tests.worlds import PATIENCE, AsyncioWorld, CancelledError, TaskWorld, UvloopWorld, spin_until
+
+
+@pytest.fixture(params=[AsyncioWorld, UvloopWorld], ids=["asyncio", "uvloop"])
+def loop_world(request: pytest.FixtureRequest) -> AsyncioWorld:
+    world: type[AsyncioWorld] = request.param
+    if world.missing():
+        pytest.skip(world.missing())
+    return world()
+
+
+class FatalError(BaseException):
+    """Like Ctrl-C, but the event loop does not end by it."""
+
+
+async def forever() -> None:
+    await Gate().wait(current_waker())
+
+
+async def no_more() -> None:
+    raise OutOfRangeError
+
+
+def notes(error: BaseException) -> list[str]:
+    return list(getattr(error, "__notes__", ()))
+
+
+def test_a_face_for_coroutines_is_its_own() -> None:
+    coord = aioqueue.Coordinator()
+    assert coord.aio is coord
+    assert coord.sync.sync is coord.sync
+
+
+class TestCancelledBeforeItsFirstStep:
+    """A worker's task, by somebody else: that is the end of this worker, and no failure."""
+
+    def test_of_a_runner_by_itself(self, loop_world: AsyncioWorld) -> None:
+        async def body() -> None:
+            queue = aioqueue.FIFOQueue(1)
+            runner = aioqueue.QueueRunner(queue, [forever, forever])
+            run = asyncio.create_task(runner.run())
+            await asyncio.sleep(0)
+            workers = asyncio.all_tasks() - {run, asyncio.current_task()}
+            assert len(workers) == 2
+            for worker in workers:
+                worker.cancel()
+            await run
+            assert queue.is_closed()
+            assert repr(runner).endswith("idle>")
+            assert runner.exceptions_raised == []
+
+        loop_world.run(body)
+
+    def test_within_a_block(self, loop_world: AsyncioWorld) -> None:
+        async def body() -> None:
+            queue = aioqueue.FIFOQueue(1)
+            runner = aioqueue.QueueRunner(queue, [forever, forever])
+            async with aioqueue.Coordinator() as coord:
+                coord.start(runner)
+                for worker in asyncio.all_tasks() - {asyncio.current_task()}:
+                    worker.cancel()
+                with pytest.raises(OutOfRangeError):
+                    await queue.dequeue()
+                assert not coord.should_stop()
+                await asyncio.sleep(0)
+                assert repr(runner).endswith("idle>")
+
+        loop_world.run(body)
+
+    def test_while_others_go_on(self, loop_world: AsyncioWorld) -> None:
+        """The end waits for those that run, whoever was lost, and whenever."""
+
+        async def body() -> None:
+            lost: list[str] = []
+            said: list[str] = []
+            go = Gate()
+
+            async def work() -> None:
+                try:
+                    await forever()
+                finally:
+                    while not go.is_open:  # a task may take its time, and not only once
+                        await outlast(go)
+                    said.append("worked")
+
+            tasks = new_tasks(lambda error: said.append(repr(error)))
+            await tasks.begin()
+            own, _ = tasks.start("one", work, lambda: lost.append("one"))
+            await asyncio.sleep(0)
+            never, _ = tasks.start("two", work, lambda: lost.append("two"))
+            (task,) = [task for task in asyncio.all_tasks() if task.get_name() == "two"]
+            task.cancel()
+            ended = asyncio.create_task(tasks.end())
+            while never.is_alive():
+                await asyncio.sleep(0)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert (own.is_alive(), ended.done(), lost) == (True, False, ["two"])
+            go.open()
+            assert await ended is None
+            assert (own.is_alive(), said, lost) == (False, ["worked"], ["two"])
+
+        loop_world.run(body)
+
+
+class TestTasks:
+    def test_their_end_cancels_those_that_are_left(self, task_world: TaskWorld) -> None:
+        async def body() -> None:
+            tasks = new_tasks(lambda error: None)
+            await tasks.begin()
+            own, _ = tasks.start("one", forever, lambda: None)
+            await task_world.tick()
+            assert own.is_alive()
+            assert await tasks.end() is None
+            assert not own.is_alive()
+
+        task_world.run(body)
+
+    def test_a_call_into_a_loop_that_has_ended_is_not_made(self, task_world: TaskWorld) -> None:
+        async def body() -> None:
+            calls.append(soon())
+
+        calls: list[Callable[[Callable[[], object]], None]] = []
+        made: list[bool] = []
+        task_world.run(body)
+        calls[0](lambda: made.append(True))
+        assert made == []
+
+    def test_those_that_have_ended_are_not_kept(self, task_world: TaskWorld) -> None:
+        """A block may start any number of them."""
+
+        async def body() -> None:
+            async with aioqueue.Coordinator() as coord:
+                for _ in range(3):
+                    queue = task_world.fifo(1)
+                    coord.start(aioqueue.QueueRunner(queue, [no_more, no_more]))
+                    await queue.wait_closed()
+                assert coord._tasks is not None
+                tasks = coord._tasks
+                await task_world.until(lambda: not tasks._scopes)
+                assert not coord._soft_scopes
+
+        task_world.run(body)
+
+
+class TestCancellation:
+    def test_of_a_runner_whose_task_waits_elsewhere(self, task_world: TaskWorld) -> None:
+        """Closing its queue would not wake it."""
+
+        async def body() -> None:
+            began, ended = Gate(), Gate()
+
+            async def op() -> None:
+                began.open()
+                try:
+                    await forever()
+                finally:
+                    ended.open()
+
+            queue = task_world.fifo(1)
+            run = task_world.spawn(aioqueue.QueueRunner(queue, [op]).run)
+            await began.wait(current_waker())
+            run.cancel()
+            with pytest.raises(CancelledError):
+                await run.result()
+            assert ended.is_open
+            assert queue.is_closed()
+
+        task_world.run(body)
+
+    def test_a_stop_lets_a_looper_end_the_call_that_it_is_in(self, task_world: TaskWorld) -> None:
+        async def body() -> None:
+            began, go = Gate(), Gate()
+            said: list[str] = []
+
+            async def call() -> None:
+                began.open()
+                await go.wait(current_waker())
+                said.append("ended")
+
+            async with aioqueue.Coordinator() as coord:
+                coord.start(aioqueue.LooperTask(None, call))
+                await began.wait(current_waker())
+                coord.request_stop()
+                for _ in range(10):
+                    await task_world.tick()
+                go.open()
+            assert said == ["ended"]
+
+        task_world.run(body)
+
+    def test_every_stop_cancels_those_that_were_started_before_it(
+        self, task_world: TaskWorld
+    ) -> None:
+        """A second one too, after a first one that has cancelled some."""
+
+        async def body() -> None:
+            ended: list[int] = []
+
+            def has_ended(number: int) -> bool:
+                return ended.count(number) == 2
+
+            async def block() -> None:
+                async with aioqueue.Coordinator() as coord:
+                    for number in range(2):
+                        began = Gate()
+
+                        async def op(number: int = number, began: Gate = began) -> None:
+                            began.open()
+                            try:
+                                await forever()
+                            finally:
+                                ended.append(number)
+
+                        coord.start(aioqueue.QueueRunner(task_world.fifo(1), [op, op]))
+                        await began.wait(current_waker())
+                        coord.request_stop()
+                        await task_world.until(partial(has_ended, number))
+                        await coord.join()
+                        coord.clear_stop()
+
+            await block()
+            assert ended == [0, 0, 1, 1]
+
+        task_world.run(body)
+
+    def test_of_what_the_block_awaits_is_told(self, loop_world: AsyncioWorld) -> None:
+        async def body() -> None:
+            future = asyncio.get_running_loop().create_future()
+            future.cancel()
+            with pytest.raises(ExceptionGroup) as caught:
+                async with aioqueue.Coordinator():
+                    await future
+            (error,) = caught.value.exceptions
+            assert type(error) is RuntimeError
+            assert str(error) == (
+                "the block raised CancelledError, but was not cancelled: something that it awaited"
+                " was"
+            )
+            assert isinstance(error.__cause__, asyncio.CancelledError)
+
+        loop_world.run(body)
+
+    def test_of_what_a_looper_awaits_is_told(self, loop_world: AsyncioWorld) -> None:
+        async def body() -> None:
+            future = asyncio.get_running_loop().create_future()
+            future.cancel()
+
+            async def call() -> None:
+                await future
+
+            with pytest.raises(ExceptionGroup) as caught:
+                async with aioqueue.Coordinator() as coord:
+                    coord.start(aioqueue.LooperTask(None, call))
+                    await coord.wait_for_stop()
+            (error,) = caught.value.exceptions
+            assert str(error) == "LooperTask-call raised CancelledError, but was not cancelled"
+            assert isinstance(error.__cause__, asyncio.CancelledError)
+            assert notes(error) == ["in worker LooperTask-call"]
+
+        loop_world.run(body)
+
+
+def test_a_looper_that_has_to_be_awaited_is_named(task_world: TaskWorld) -> None:
+    async def body() -> None:
+        async def target() -> None: ...
+
+        with pytest.raises(ExceptionGroup) as caught:
+            async with aioqueue.Coordinator() as coord:
+                coord.start(aioqueue.LooperTask(None, lambda: target()))
+                await coord.wait_for_stop()
+        (error,) = caught.value.exceptions
+        assert str(error).startswith("LooperTask-<lambda> is a plain function but returned a coro")
+
+    task_world.run(body)
+
+
+def test_what_a_stop_raises_in_a_worker_is_reported_beside_why_it_stops(
+    task_world: TaskWorld,
+) -> None:
+    """A runner's way of closing is called by whoever stops: by a looper that has failed, say."""
+
+    async def body() -> None:
+        failed, fatal = ValueError(), FatalError()
+
+        def cancel() -> None:
+            raise fatal
+
+        def fail() -> None:
+            raise failed
+
+        with pytest.raises(BaseExceptionGroup) as caught:
+            async with aioqueue.Coordinator() as coord:
+                queue = task_world.fifo(1)
+                coord.start(aioqueue.QueueRunner(queue, [forever], cancel_op=cancel))
+                coord.start(aioqueue.LooperTask(None, fail))
+                await coord.wait_for_stop()
+        assert caught.value.exceptions == (failed, fatal)
+        assert notes(fatal) == ["in worker of the coordinator"]
+
+    task_world.run(body)
+
+
+class TestWhileABlockIsLeft:
+    @pytest.mark.parametrize("failed", [ValueError(), None], ids=["failing", "well"])
+    def test_ctrl_c_goes_on_and_takes_the_failures_along(
+        self, task_world: TaskWorld, monkeypatch: pytest.MonkeyPatch, failed: ValueError | None
+    ) -> None:
+        fatal = FatalError()
+
+        async def struck(*_: Any) -> None:
+            raise fatal
+
+        async def body() -> None:
+            with pytest.raises(FatalError) as caught:
+                async with aioqueue.Coordinator() as coord:
+                    coord.start(aioqueue.LooperTask(None, forever))
+                    if failed:
+                        coord.request_stop(failed)
+                    monkeypatch.setattr(aio, "outlast", struck)
+            assert caught.value is fatal
+            context = caught.value.__context__
+            if failed:
+                assert isinstance(context, ExceptionGroup)
+                assert context.exceptions == (failed,)
+            else:
+                assert context is None
+
+        task_world.run(body)
+
+    @pytest.mark.parametrize("by", ["task", "scope"])
+    def test_a_cancellation_cancels_its_tasks_at_once(self, task_world: TaskWorld, by: str) -> None:
+        """Else it would wait for the call that a looper is in."""
+
+        async def body() -> None:
+            began = Gate()
+            said: list[str] = []
+            scope = anyio.CancelScope()
+
+            async def call() -> None:
+                began.open()
+                await forever()
+
+            async def block() -> None:
+                with scope:
+                    async with aioqueue.Coordinator() as coord:
+                        coord.start(aioqueue.LooperTask(None, call))
+                        await began.wait(current_waker())
+                        coords.append(coord)
+                    said.append("goes on")
+
+            coords: list[aioqueue.Coordinator] = []
+            operation = task_world.spawn(block)
+            await task_world.until(lambda: coords and coords[0].should_stop())
+            for _ in range(5):
+                await task_world.tick()
+            assert not operation.done
+            if by == "scope":
+                scope.cancel()
+                await operation.result()  # its task was not cancelled, but the block was
+                assert scope.cancelled_caught
+            else:
+                operation.cancel()
+                with pytest.raises(CancelledError):
+                    await operation.result()
+            assert said == []
+
+        task_world.run(body)
+
+    def test_nobody_runs_it_any_more(self, loop_world: AsyncioWorld) -> None:
+        """Its coroutine is closed, as when the event loop has been: it waits for nothing then."""
+
+        async def body() -> None:
+            go = threading.Event()
+            thread = threading.Thread(target=go.wait, args=(PATIENCE,))
+            thread.start()
+            is_left = []
+
+            async def block() -> None:
+                async with aioqueue.Coordinator() as coord:
+                    coord.register(thread)
+                is_left.append(True)
+
+            coroutine = block()
+            coroutine.send(None)  # until it waits for the thread
+            coroutine.close()
+            assert is_left == []
+            go.set()
+            thread.join()
+
+        loop_world.run(body)
+
+
+class Future:
+    """A future of no event loop, which calls back in the thread that ends it."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self._callbacks: list[Callable[[Any], object]] = []
+        self._error = error
+        self._is_done = False
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        if self._is_done:
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def cancel(self) -> bool:
+        self.end()
+        return True
+
+    def cancelled(self) -> bool:
+        return False
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    def end(self) -> None:
+        self._is_done = True
+        for callback in self._callbacks:
+            callback(self)
+
+
+class TestFutures:
+    def test_of_no_event_loop(self) -> None:
+        error = ValueError()
+        future = Future(error)
+        coord = sync.Coordinator()
+        coord.register(future)
+        thread = threading.Thread(target=future.end)
+        thread.start()
+        with pytest.raises(ExceptionGroup) as caught:
+            coord.join(stop_grace_period=PATIENCE)
+        assert caught.value.exceptions == (error,)
+        assert notes(error) == [f"in worker {future!r}"]
+        thread.join()
+
+    def test_of_no_event_loop_are_cancelled_after_the_grace(self) -> None:
+        future = Future()
+        coord = sync.Coordinator()
+        coord.register(future)
+        coord.request_stop()
+        coord.join(stop_grace_period=0)
+        assert future.done()
+
+    @pytest.mark.parametrize("cancelled", [True, False])
+    def test_of_a_loop_that_is_closed_while_a_join_waits(self, cancelled: bool) -> None:
+        """Nobody will ever end it: the join goes on as if it had ended."""
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(asyncio.sleep(3600))
+        coord = sync.Coordinator()
+        if cancelled:
+            loop.call_soon(task.cancel)
+        loop.run_until_complete(asyncio.sleep(0))
+        coord.register(task)
+        loop.run_until_complete(asyncio.sleep(0))
+        assert task.done() is cancelled
+        if not cancelled:
+            task.cancel()
+        loop.close()
+        coord.request_stop()
+        coord.join(stop_grace_period=PATIENCE)
+        assert coord.joined
+
+    def test_is_told_in_its_own_thread(self, loop_world: AsyncioWorld) -> None:
+        """A join in another thread asks the loop of a task to call back: no other thread may."""
+
+        async def body() -> None:
+            go = asyncio.Event()
+            task = asyncio.create_task(go.wait())
+            coord = sync.Coordinator()
+            thread = threading.Thread(target=coord.join, args=([task],))
+            thread.start()
+            await asyncio.to_thread(spin_until, lambda: coord._core._joining)
+            coord.request_stop()
+            go.set()
+            await asyncio.to_thread(thread.join, PATIENCE)
+            assert coord.joined
+
+        loop_world.run(body)
