@@ -282,6 +282,10 @@ class TestCancellation:
         loop_world.run(body)
 
 
+def test_a_looper_is_named_after_the_class_of_an_object() -> None:
+    assert aioqueue.LooperTask(None, partial(print)).name == "LooperTask-partial"
+
+
 def test_a_looper_that_has_to_be_awaited_is_named(task_world: TaskWorld) -> None:
     async def body() -> None:
         async def target() -> None: ...
@@ -410,6 +414,92 @@ class TestWhileABlockIsLeft:
             thread.join()
 
         loop_world.run(body)
+
+
+class TestWhatNobodyRunsAnyMore:
+    """A coroutine that is closed, as when its event loop has been, just lets go."""
+
+    def test_a_runner_by_itself(self, loop_world: AsyncioWorld) -> None:
+        async def body() -> None:
+            queue = aioqueue.FIFOQueue(1)
+            runner = aioqueue.QueueRunner(queue, [forever])
+            coroutine = runner.run()
+            coroutine.send(None)  # until it waits for its worker
+            coroutine.close()
+            assert queue.is_closed()
+            await loop_world.until(lambda: repr(runner).endswith("idle>"))
+            assert runner.exceptions_raised == []
+
+        loop_world.run(body)
+
+    def test_a_looper(self, loop_world: AsyncioWorld) -> None:
+        async def body() -> None:
+            coord = aioqueue.Coordinator()
+            coroutine = aioqueue.LooperTask(None, forever)._loop(coord)
+            coroutine.send(None)
+
+            async def close() -> None:
+                coroutine.close()
+
+            await asyncio.create_task(close())
+            assert not coord.should_stop()
+
+        loop_world.run(body)
+
+
+class TestNoThreadIsLeft:
+    """For a worker, or for what waits for one: whoever asked for it is told, and nothing hangs."""
+
+    @pytest.fixture
+    def refused(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        names: list[str] = []
+        start = threading.Thread.start
+
+        def start_some(thread: threading.Thread) -> None:
+            if any(name in thread.name for name in names):
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start_some)
+        return names
+
+    def test_for_a_worker_of_a_runner_by_itself(
+        self, task_world: TaskWorld, refused: list[str]
+    ) -> None:
+        async def body() -> None:
+            queue = task_world.fifo(1)
+
+            def worker() -> None:
+                raise OutOfRangeError
+
+            refused.append("worker")
+            runner = aioqueue.QueueRunner(queue, [forever, worker])
+            with pytest.raises(RuntimeError, match="can't start new thread") as caught:
+                await runner.run()
+            with pytest.raises(OutOfRangeError) as end:
+                await queue.dequeue()
+            assert end.value.__cause__ is caught.value
+            assert repr(runner).endswith("idle>")
+
+        task_world.run(body)
+
+    def test_for_the_end_of_a_block_that_went_well(
+        self, task_world: TaskWorld, refused: list[str]
+    ) -> None:
+        async def body() -> None:
+            go = threading.Event()
+            thread = threading.Thread(target=go.wait, args=(PATIENCE,))
+            thread.start()
+            refused.append("aioqueue-join")
+            with pytest.raises(ExceptionGroup) as caught:
+                async with aioqueue.Coordinator() as coord:
+                    coord.register(thread)
+            (error,) = caught.value.exceptions
+            assert str(error) == "can't start new thread"
+            go.set()
+            thread.join()
+
+        task_world.run(body)
 
 
 class Future:

@@ -51,6 +51,13 @@ async def test_a_wrong_wait_is_named(world: World) -> None:
         await queue.dequeue_up_to(1, max_wait=-1)
 
 
+@pytest.mark.parametrize("face", [aioqueue, sync], ids=["async", "sync"])
+def test_batches_of_nothing_are_refused(face: Any) -> None:
+    """They would never end."""
+    with pytest.raises(InvalidArgumentError, match=r"^n: got 0; expected an int >= 1$"):
+        face.FIFOQueue(1).batches(0)
+
+
 async def test_waits_are_counted_in_the_seconds_that_they_took(world: World) -> None:
     queue = world.fifo(1)
     began = perf_counter()
