@@ -392,6 +392,24 @@ class TestWhileABlockIsLeft:
 
         task_world.run(body)
 
+    def test_a_looper_has_its_grace_and_is_cancelled_then(self, task_world: TaskWorld) -> None:
+        async def body() -> None:
+            began, ended = Gate(), Gate()
+
+            async def call() -> None:
+                began.open()
+                try:
+                    await forever()
+                finally:
+                    ended.open()
+
+            async with aioqueue.Coordinator(stop_grace_period=0.05) as coord:
+                coord.start(aioqueue.LooperTask(None, call))
+                await began.wait(current_waker())
+            assert ended.is_open
+
+        task_world.run(body)
+
     def test_nobody_runs_it_any_more(self, loop_world: AsyncioWorld) -> None:
         """Its coroutine is closed, as when the event loop has been: it waits for nothing then."""
 
