@@ -76,6 +76,23 @@ def test_changes_without_a_difference_are_none() -> None:
     assert not source('def f(x: int = 1) -> "int":\n    """Text."""\n    pass\nY = 1').mutants
 
 
+@pytest.mark.parametrize("place", ["module", "function"])
+@pytest.mark.parametrize(("asked", "run"), [("==", "f(2)"), ("!=", "f(1)")])
+def test_code_for_windows_is_left_alone(place: str, asked: str, run: str) -> None:
+    text = f"""
+if sys.platform {asked} "win32":
+    def g():
+        f(1)
+else:
+    def g():
+        f(2)
+"""
+    if place == "function":
+        text = f"def outer():{textwrap.indent(text, '    ')}    return g"
+    changed = {mutant.name.split("`")[1] for mutant in source(text).mutants}
+    assert changed - {"g"} == {run, run[2:-1]}
+
+
 def test_a_statement_notes_that_it_was_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     text = """
     def f(x):

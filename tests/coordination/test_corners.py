@@ -15,8 +15,9 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.coordination import aio
+from aioqueue.coordination import aio, core
 from aioqueue.coordination.tasks import new_tasks, outlast, soon
+from aioqueue.coordination.workers import as_worker
 from aioqueue.errors import OutOfRangeError
 from aioqueue.waiting import Gate, current_waker
 from tests.worlds import PATIENCE, AsyncioWorld, CancelledError, TaskWorld, UvloopWorld, spin_until
@@ -520,6 +521,58 @@ class TestNoThreadIsLeft:
         task_world.run(body)
 
 
+class TestManyWorkers:
+    def test_those_that_live_are_not_forgotten(
+        self, task_world: TaskWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Now and then those are let go of that have ended: a block may start any number."""
+        monkeypatch.setattr(core, "_MANY", 3)
+
+        async def body() -> None:
+            go = Gate()
+            said: list[int] = []
+
+            async def call() -> None:
+                await go.wait(current_waker())
+                said.append(1)
+
+            async with aioqueue.Coordinator() as coord:
+                for _ in range(8):
+                    coord.start(aioqueue.LooperTask(None, call))
+                    queue = task_world.fifo(1)
+                    coord.start(aioqueue.QueueRunner(queue, [no_more]))
+                    await queue.wait_closed()
+                await task_world.until(lambda: len(coord._tasks._scopes) == 8)  # type: ignore[union-attr]
+                coord.request_stop()
+                for _ in range(5):
+                    await task_world.tick()
+                task_world.spawn(opened, go)
+            assert len(said) == 8
+
+        task_world.run(body)
+
+    def test_a_runner_that_has_ended_is_forgotten(self, task_world: TaskWorld) -> None:
+        async def body() -> None:
+            async with aioqueue.Coordinator() as coord:
+                before = len(coord._core._on_stop)
+                for _ in range(5):
+                    runner = aioqueue.QueueRunner(task_world.fifo(1), [no_more])
+                    coord.start(runner)
+                    await runner.queue.aio.wait_closed()  # type: ignore[attr-defined]
+                    await task_world.until(partial(is_idle, runner))
+                assert len(coord._core._on_stop) <= before + 1  # that cancels tasks
+
+        task_world.run(body)
+
+
+async def opened(gate: Gate) -> None:
+    gate.open()
+
+
+def is_idle(runner: aioqueue.QueueRunner) -> bool:
+    return repr(runner).endswith("idle>")
+
+
 class Future:
     """A future of no event loop, which calls back in the thread that ends it."""
 
@@ -593,6 +646,17 @@ class TestFutures:
         coord.request_stop()
         coord.join(stop_grace_period=PATIENCE)
         assert coord.joined
+
+    def test_of_a_loop_that_is_closed_when_its_end_is_asked_for(self) -> None:
+        """Between being found alive and that: it never runs again, which is an end."""
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(asyncio.sleep(0))
+        worker, called = as_worker(task), []
+        loop.run_until_complete(task)
+        loop.close()
+        worker.when_ended(lambda: called.append(True))
+        assert called == [True]
+        assert not worker.is_alive()
 
     def test_is_told_in_its_own_thread(self, loop_world: AsyncioWorld) -> None:
         """A join in another thread asks the loop of a task to call back: no other thread may."""

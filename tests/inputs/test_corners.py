@@ -105,6 +105,14 @@ class TestWhatWaitsForAProcess:
         assert inbox.take(1) == [soon]
         assert inbox.take(9) == [other]
 
+    def test_no_more_than_were_asked_for(self) -> None:
+        inbox, tasks = _Inbox(), [self.task(number) for number in range(5)]
+        for number, task in enumerate(tasks[:3]):
+            inbox.put_off(task, number - 10)
+        for task in tasks[3:]:
+            inbox.put(task)
+        assert [inbox.take(2), inbox.take(2), inbox.take(2)] == [tasks[:2], tasks[2:4], tasks[4:]]
+
     @pytest.mark.parametrize(("ready", "workers", "share"), [(0, 3, 0), (7, 3, 3), (6, 3, 2)])
     def test_is_shared_among_all(self, ready: int, workers: int, share: int) -> None:
         inbox = _Inbox()

@@ -57,7 +57,8 @@ test_locks.py waiting/test_corners.py waiting/test_scopes.py queues/test_threads
 queues/test_queues.py coordination/test_coordinator.py coordination/test_runner.py
 coordination/test_outcomes.py coordination/test_joins.py coordination/test_loopers.py
 coordination/test_native_cancellation.py coordination/test_corners.py
-queues/test_cancellation.py queues/test_adversary.py queues/test_corners.py inputs
+queues/test_cancellation.py queues/test_adversary.py queues/test_corners.py
+queues/test_bad_input.py inputs
 """
 """Quick and sharp ones. The model, the linearizability checker and the explorer are left out."""
 IN_PROCESSES = "call arena channels parent start job policy window"

@@ -169,8 +169,8 @@ class Source:
                 self._where.append(child.name)
                 yield from self._of_module(child)
                 self._where.pop()
-            elif isinstance(child, ast.If) and "win32" in ast.unparse(child.test):
-                yield from self._of_module(ast.Module(child.orelse, []))  # we are elsewhere
+            elif isinstance(child, ast.If) and _asks_for_windows(child.test):
+                yield from self._of_module(ast.Module(getattr(child, _elsewhere(child)), []))
             elif isinstance(child, (ast.If, ast.Try, ast.With)):
                 yield from self._of_module(child)
 
@@ -192,7 +192,9 @@ class Source:
         self.statements.append(statement)
         for new in _other_statements(statement):
             yield self._mutant(number, parent, field, index, statement, new)
-        if isinstance(statement, FUNCTIONS):
+        if isinstance(statement, ast.If) and _asks_for_windows(statement.test):
+            yield from self._of_block(statement, _elsewhere(statement))
+        elif isinstance(statement, FUNCTIONS):
             yield from self._of_function(statement)
         elif not isinstance(statement, (ast.Raise, ast.Assert, ast.ClassDef)):
             yield from self._of_expressions(statement, number)
@@ -239,6 +241,15 @@ def codes(code: CodeType) -> dict[tuple[str, int], CodeType]:
         if isinstance(inner, CodeType):
             result |= {(inner.co_qualname, inner.co_firstlineno): inner, **codes(inner)}
     return result
+
+
+def _asks_for_windows(test: ast.expr) -> bool:
+    return ast.unparse(test) in ("sys.platform == 'win32'", "sys.platform != 'win32'")
+
+
+def _elsewhere(branch: ast.If) -> str:
+    """Which part of a statement that asks for Windows is run where the tests are."""
+    return "orelse" if isinstance(branch.test.ops[0], ast.Eq) else "body"  # type: ignore[attr-defined]
 
 
 def _is_text(statement: ast.stmt) -> bool:

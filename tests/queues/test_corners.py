@@ -52,6 +52,14 @@ async def test_a_wrong_wait_is_named(world: World) -> None:
 
 
 @pytest.mark.parametrize("face", [aioqueue, sync], ids=["async", "sync"])
+def test_errors_name_a_padding_queue_too(face: Any) -> None:
+    queue = face.PaddingFIFOQueue(2, "int64", [None], name="texts")
+    queue.close()
+    with pytest.raises(QueueClosedError, match=r"^PaddingFIFOQueue 'texts' is closed$"):
+        queue.enqueue_nowait([1])
+
+
+@pytest.mark.parametrize("face", [aioqueue, sync], ids=["async", "sync"])
 def test_batches_of_nothing_are_refused(face: Any) -> None:
     """They would never end."""
     with pytest.raises(InvalidArgumentError, match=r"^n: got 0; expected an int >= 1$"):
