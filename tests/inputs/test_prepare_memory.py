@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
+import os
 import random
+import sys
 from typing import Any
 
 import numpy as np
@@ -129,3 +133,19 @@ def test_places_never_overlap(seed: int) -> None:
             taken[place] = size
     allocator.give_back(list(taken))
     assert allocator.take(9_920) == 64
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")
+@pytest.mark.parametrize("what", [(os, "ftruncate"), (mmap, "mmap")], ids=["file", "memory"])
+def test_memory_that_cannot_be_had_leaves_no_descriptor(
+    what: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOMEM, "no memory")
+
+    before = os.listdir("/proc/self/fd")
+    with monkeypatch.context() as patched:
+        patched.setattr(*what, refuse)
+        with pytest.raises(OSError, match="no memory"):
+            Arena(SIZE)
+    assert os.listdir("/proc/self/fd") == before
