@@ -606,7 +606,7 @@ class Future:
             callback(self)
 
 
-class TestFutures:
+class TestHowWorkersEnd:
     def test_of_no_event_loop(self) -> None:
         error = ValueError()
         future = Future(error)
@@ -657,6 +657,16 @@ class TestFutures:
         worker.when_ended(lambda: called.append(True))
         assert called == [True]
         assert not worker.is_alive()
+
+    def test_a_thread_calls_back_when_it_has_ended(self) -> None:
+        go, called = threading.Event(), threading.Event()
+        thread = threading.Thread(target=go.wait, args=(PATIENCE,))
+        thread.start()
+        as_worker(thread).when_ended(called.set)
+        assert not called.is_set()
+        go.set()
+        assert called.wait(PATIENCE)
+        thread.join()
 
     def test_is_told_in_its_own_thread(self, loop_world: AsyncioWorld) -> None:
         """A join in another thread asks the loop of a task to call back: no other thread may."""

@@ -254,6 +254,31 @@ def test_a_dequeue_that_could_not_leave_the_line_does_not_hold_up_the_next() -> 
     assert drained(machine) == [3]
 
 
+class InterruptedStorage(ObjectStorage):
+    """A storage in which Ctrl-C strikes when the rows of a batch are in, once."""
+
+    struck = False
+
+    def put_many(self, columns: Any, start: int, stop: int) -> None:
+        super().put_many(columns, start, stop)
+        if not self.struck:
+            self.struck = True
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("capacity", "inside"), [(9, [1, 2, 3]), (2, [1, 2])])
+def test_rows_that_are_in_when_ctrl_c_strikes_are_counted(capacity: int, inside: list[int]) -> None:
+    """Nor do they go in again: whoever withdraws the attempt says how many there are."""
+    machine = machine_of(capacity=capacity, storage=InterruptedStorage())
+    put = PutMany([1, 2, 3], 3)
+    with pytest.raises(KeyboardInterrupt):
+        machine.begin(put, Waker())
+    assert put.done == machine.statistics().enqueued == len(inside)
+    machine.withdraw(put)
+    assert put.done == len(inside)
+    assert drained(machine) == inside
+
+
 def struck_at(line: int, move: Callable[..., object], *arguments: Any, **options: Any) -> bool:
     """Make a move; raise KeyboardInterrupt at the n-th line of the machine; tell if it came to."""
     lines = count()
