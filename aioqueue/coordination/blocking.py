@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401  # event loops use it; too late once main has ended
 import contextvars
 import importlib.util
 import inspect

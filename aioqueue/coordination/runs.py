@@ -216,7 +216,8 @@ class Run:
 
     async def _await_again_and_again(self, plan: WorkerPlan) -> None:
         if not self.should_stop():
-            with Unawaited(f"enqueue op {_op_name(plan.op)!r}") as unawaited:
+            what = f"enqueue op {_op_name(plan.op)!r}"
+            with Unawaited(what, can_await=True) as unawaited:
                 await plan.op()
             unawaited.refuse()
         while not self.should_stop():

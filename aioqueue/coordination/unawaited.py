@@ -42,10 +42,12 @@ class Unawaited:
 
     Args:
         what: who is watched, for the message.
+        can_await: whether it is a coroutine function, which could have awaited it.
     """
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, *, can_await: bool) -> None:
         self._what = what
+        self._can_await = can_await
         self._made: list[str] = []
         self._key: object = None
         self._is_task = False
@@ -93,10 +95,10 @@ class Unawaited:
         called = coroutine.__name__
         owner = None if coroutine.cr_frame is None else coroutine.cr_frame.f_locals.get("self")
         if not isinstance(owner, QueueFace):
-            fix = "await it" if self._is_task else "make this a coroutine function and await it"
+            fix = "await it" if self._can_await else "make this a coroutine function and await it"
             return f"called the coroutine function {called!r} and did not await it: {fix}"
         told = f"called `{called}` of the async {type(owner).__name__} '{owner.name}'"
-        if self._is_task:
+        if self._can_await:
             return f"{told} without `await`: write `await queue.{called}(...)`"
         return (
             f"is a plain function, but {told}, which must be awaited: write `async def` and"
@@ -115,7 +117,7 @@ def call_watched(what: str, call: Callable[[], Any]) -> None:
     Raises:
         TypeError: it returned something to await, or dropped it.
     """
-    with Unawaited(what) as unawaited:
+    with Unawaited(what, can_await=False) as unawaited:
         refuse_awaitable(what, call())
     unawaited.refuse()
 

@@ -55,11 +55,9 @@ def _awaits(awaited: Any) -> Iterator[_Place]:
     """What a coroutine awaits, and what that awaits, and so on, outermost first."""
     while awaited is not None:
         frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
-        frame = frame or getattr(awaited, "ag_frame", None)
         if frame is not None and frame.f_lineno is not None:
             yield frame.f_code, frame.f_lineno
-        inner = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
-        awaited = inner or getattr(awaited, "ag_await", None)
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
 
 
 def _told(places: list[_Place]) -> str:
