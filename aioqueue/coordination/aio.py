@@ -69,6 +69,10 @@ class Coordinator(CoordinatorFace):
     win over it as in `asyncio.TaskGroup`. The same if it comes while the block is being left. What
     was cancelled without anybody having cancelled the block itself is a failure.
 
+    The block is left in the event loop in which it was entered. In asyncio that may be by another
+    task, as fixtures of pytest-asyncio and cells of a notebook do; in trio it is the same task.
+    Anything else is refused with a `RuntimeError`, and the workers are stopped.
+
     Args:
         clean_stop_exception_types: failures that end a run normally and are not reported; ``None``
             for ``(OutOfRangeError,)``.
@@ -106,7 +110,8 @@ class Coordinator(CoordinatorFace):
             worker: what to start.
 
         Raises:
-            RuntimeError: outside of ``async with``, or the runner is running already.
+            RuntimeError: outside of ``async with``, in another event loop than that of the block,
+                or the runner is running already.
             InvalidArgumentError: it is neither.
         """
         if self._tasks is None:
@@ -184,6 +189,7 @@ class Coordinator(CoordinatorFace):
         asked = cancellations()
         failed, going_on = self._what_left_the_block(error)
         self._core.stop(failed, THE_BLOCK)
+        self._tasks.check_leaving()
         if going_on is not None and not _is_above_all(going_on):
             self._tasks.cancel()
         failure = await self._join_all()
@@ -265,6 +271,7 @@ class Coordinator(CoordinatorFace):
     ) -> None:
         """Run a worker as a task; `body` reports its own failures, or is lost before it begins."""
         assert self._tasks is not None
+        self._tasks.check_loop("start")
         task, scope = self._tasks.start(name, body, lost)
         self._core.register(task)
         if cancel_at_stop:

@@ -32,7 +32,7 @@ from weakref import WeakSet
 
 from aioqueue.locks import holding
 
-__all__ = ("LAST_CALL", "Stoppable", "stop_at_exit")
+__all__ = ("LAST_CALL", "Stoppable", "is_watcher", "stop_at_exit")
 
 LAST_CALL: Final = 1.0
 """Seconds that daemons have to end at the exit, all of them together."""
@@ -63,6 +63,11 @@ def stop_at_exit(stoppable: Stoppable) -> None:
         stoppable: who has them; it is not kept alive by this.
     """
     holding(_lock, _note, stoppable)
+
+
+def is_watcher(thread: threading.Thread) -> bool:
+    """Whether a thread is the one that waits for the end of the main thread, and stays."""
+    return thread is _watcher
 
 
 def _note(stoppable: Stoppable) -> None:
