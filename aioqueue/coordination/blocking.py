@@ -204,7 +204,8 @@ class QueueRunner(RunnerFace):
         Args:
             sess: not used; there so that scripts written for TensorFlow 1 can pass it.
             coord: told of failures, and asked when to stop; its join waits for the threads.
-            daemon: whether the interpreter may end while they run.
+            daemon: whether the interpreter may end while they run. Others that only wait do not
+                keep it either: when the main thread has ended, they are asked to stop.
             start: whether to start them; else that is the caller's to do: threads that are never
                 started keep the runner running, so that it cannot make others.
 
