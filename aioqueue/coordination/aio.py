@@ -9,7 +9,7 @@ from contextlib import closing
 from functools import partial
 from time import monotonic
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
@@ -17,10 +17,14 @@ from aioqueue.checks import checked_grace, checked_seconds
 from aioqueue.coordination import blocking
 from aioqueue.coordination.core import (
     DEFAULT_GRACE,
+    SLOW_STOP,
     THE_BLOCK,
     CoordinatorFace,
     failure_group,
+    still_running,
+    warn_of_slow_stop,
 )
+from aioqueue.coordination.mixups import cannot_start, described, refusal
 from aioqueue.coordination.outcomes import (
     Meaning,
     as_failure,
@@ -36,7 +40,6 @@ from aioqueue.coordination.runs import (
     RunnerFace,
     WorkerPlan,
     is_async,
-    refuse_awaitable,
 )
 from aioqueue.coordination.tasks import (
     Tasks,
@@ -46,6 +49,8 @@ from aioqueue.coordination.tasks import (
     new_tasks,
     outlast,
 )
+from aioqueue.coordination.unawaited import call_watched, refuse_awaitable
+from aioqueue.coordination.workers import Worker, as_worker
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.waiting import current_waker
 
@@ -70,6 +75,10 @@ class Coordinator(CoordinatorFace):
     tasks at once; it goes on when all workers have been joined, unless there are failures, which
     win over it as in `asyncio.TaskGroup`. The same if it comes while the block is being left. What
     was cancelled without anybody having cancelled the block itself is a failure.
+
+    The block is left in the event loop in which it was entered. In asyncio that may be by another
+    task, as fixtures of pytest-asyncio and cells of a notebook do; in trio it is the same task.
+    Anything else is refused with a `RuntimeError`, and the workers are stopped.
 
     Args:
         clean_stop_exception_types: failures that end a run normally and are not reported; ``None``
@@ -108,7 +117,8 @@ class Coordinator(CoordinatorFace):
             worker: what to start.
 
         Raises:
-            RuntimeError: outside of ``async with``, or the runner is running already.
+            RuntimeError: outside of ``async with``, in another event loop than that of the block,
+                or the runner is running already.
             InvalidArgumentError: it is neither.
         """
         if self._tasks is None:
@@ -116,10 +126,8 @@ class Coordinator(CoordinatorFace):
                 "start: workers run within the coordinator's block: use"
                 " `async with aioqueue.Coordinator() as coord: coord.start(...)`"
             )
-        if not hasattr(worker, "_start"):
-            raise InvalidArgumentError(
-                f"worker: got {worker!r}; expected an aioqueue.QueueRunner or LooperTask"
-            )
+        if isinstance(worker, type) or not hasattr(worker, "_start"):
+            raise cannot_start(worker, "worker", in_threads=False)
         worker._start(self)
 
     async def wait_for_stop(self) -> bool:
@@ -161,6 +169,12 @@ class Coordinator(CoordinatorFace):
                 with anyio.move_on_after(seconds):
                     await gate.wait(current_waker())
 
+    if not TYPE_CHECKING:  # a type checker is to see that they are not there
+        __enter__ = __exit__ = refusal(
+            "this coordinator is for coroutines: write `async with aioqueue.Coordinator() as"
+            " coord:`, or in a thread `with aioqueue.sync.Coordinator() as coord:`"
+        )
+
     async def __aenter__(self) -> Coordinator:
         if self._tasks is not None:
             raise RuntimeError("this coordinator's block has been entered already")
@@ -182,6 +196,7 @@ class Coordinator(CoordinatorFace):
         asked = cancellations()
         failed, going_on = self._what_left_the_block(error)
         self._core.stop(failed, THE_BLOCK)
+        self._tasks.check_leaving()
         if going_on is not None and not _is_above_all(going_on):
             self._tasks.cancel()
         failure = await self._join_all()
@@ -263,6 +278,7 @@ class Coordinator(CoordinatorFace):
     ) -> None:
         """Run a worker as a task; `body` reports its own failures, or is lost before it begins."""
         assert self._tasks is not None
+        self._tasks.check_loop("start")
         task, scope = self._tasks.start(name, body, lost)
         self._core.register(task)
         if cancel_at_stop:
@@ -315,7 +331,8 @@ class QueueRunner(RunnerFace):
 
         Raises:
             ExceptionGroup: the failures in ``exceptions_raised``, each with a note naming its
-                worker. (A `BaseExceptionGroup`, if one raised `SystemExit` or the like.)
+                worker; and a `StillRunningError`, if threads had to be given up. (A
+                `BaseExceptionGroup`, if one raised `SystemExit` or the like.)
             RuntimeError: it is running already.
 
         Cancellation:
@@ -328,17 +345,18 @@ class QueueRunner(RunnerFace):
         tasks = new_tasks(lambda error: run.failed("of the runner", error))
         await tasks.begin()
         cancelled: BaseException | None = None
+        workers: list[Worker] = []
         try:
             for plan in run.plans:
                 with run.starting([plan]):
-                    self._start_worker(run, plan, tasks)
+                    workers.append(self._start_worker(run, plan, tasks))
             await run.ended.wait(current_waker())
         except BaseException as error:
             run.cancel()
             tasks.cancel()
             if isinstance(error, GeneratorExit):
                 raise  # nobody runs us any more
-            await outlast(run.ended, DEFAULT_GRACE)
+            await self._outlast(run, workers)
             cancelled = error
         ended_by = await tasks.end()
         if cancelled is not None and not is_cancellation(cancelled):
@@ -352,12 +370,24 @@ class QueueRunner(RunnerFace):
         if cancelled is not None:
             raise cancelled
 
-    def _start_worker(self, run: Run, plan: WorkerPlan, tasks: Tasks) -> None:
+    def _start_worker(self, run: Run, plan: WorkerPlan, tasks: Tasks) -> Worker:
         if plan.is_task:
             lost = partial(run.worker_ended, plan, None)
-            tasks.start(plan.name, partial(run.loop_async, plan), lost)
-        else:
-            run.thread(plan, daemon=True).start()
+            return tasks.start(plan.name, partial(run.loop_async, plan), lost)[0]
+        thread = run.thread(plan, daemon=True)
+        run.knows(thread)
+        thread.start()
+        return as_worker(thread)
+
+    async def _outlast(self, run: Run, workers: list[Worker]) -> None:
+        """Wait until a run that was cancelled has ended, but not without end."""
+        await outlast(run.ended, SLOW_STOP)
+        if not run.ended.is_open:
+            warn_of_slow_stop([one for one in workers if one.is_alive()], DEFAULT_GRACE)
+            await outlast(run.ended, DEFAULT_GRACE - SLOW_STOP)
+        if not run.ended.is_open:
+            stragglers = [one for one in workers if one.is_alive()]
+            self.exceptions_raised.append(still_running(stragglers))
 
     def _start(self, coordinator: Coordinator) -> None:
         run = self._begin(coordinator._core)
@@ -398,7 +428,7 @@ class LooperTask:
         kwargs: dict[str, Any] | None = None,
     ) -> None:
         if not callable(target):
-            raise InvalidArgumentError(f"target: got {target!r}; expected a callable")
+            raise InvalidArgumentError(f"target: got {described(target)}; expected a callable")
         self._interval = None if interval is None else checked_seconds(interval, "interval")
         self._target = target
         self._call = partial(target, *args, **(kwargs or {}))
@@ -418,11 +448,15 @@ class LooperTask:
 
     async def _call_again_and_again(self, coordinator: Coordinator) -> None:
         next_call = monotonic()
+        is_first = True
         while not coordinator.should_stop():
             if is_async(self._target):
                 await self._call()
+            elif is_first:
+                call_watched(self.name, self._call)
             else:
                 refuse_awaitable(self.name, self._call())
+            is_first = False
             next_call += self._interval or 0.0
             with anyio.move_on_after(max(0.0, next_call - monotonic())):
                 await coordinator.wait_for_stop()

@@ -23,6 +23,7 @@ __all__ = (
     "deliver",
     "enter",
     "in_event_loop",
+    "in_trio",
     "least_left",
     "loaded_trio",
     "unwatch",

@@ -33,6 +33,7 @@ from aioqueue.errors import (
     QueueFull,
 )
 from aioqueue.queues import aio, blocking
+from aioqueue.testing import wait_until_waiting
 from aioqueue.waiting.aio import current_asyncio_waker
 from aioqueue.waiting.threads import ThreadWaker
 from tests.worlds import (
@@ -42,7 +43,6 @@ from tests.worlds import (
     CancelledError,
     Kind,
     TaskWorld,
-    spin_until,
     waiting,
 )
 
@@ -841,7 +841,7 @@ class TestDeadLoops:
             target=lambda: got.append(kind.number(queue.sync.dequeue(timeout=PATIENCE)))
         )
         thread.start()
-        spin_until(lambda: queue.statistics().waiting_dequeues == 2)
+        wait_until_waiting(queue, dequeues=2)
         dead.die()
         queue.enqueue_nowait(kind.element(0))
         thread.join()
