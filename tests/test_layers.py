@@ -16,7 +16,7 @@ import aioqueue
 ROOT = Path(aioqueue.__file__).parent
 
 LAYERS = (
-    ("errors", "locks", "checks"),
+    ("errors", "locks", "checks", "functions"),
     ("elements", "components"),
     ("philox",),
     ("storage",),
@@ -307,10 +307,12 @@ RULES = {
     "aioqueue.checks",
     "aioqueue.components",
     "aioqueue.coordination.outcomes",
+    "aioqueue.functions",
     "aioqueue.locks",
 }
-"""Rules of the whole house, without state: what an argument and a value must be, how a lock is let
-go of, what an exception means. What is built on the core would else have to say them again."""
+"""Rules of the whole house, without state: what an argument and a value must be, how a function is
+called, how a lock is let go of, what an exception means. What is built on the core would else have
+to say them again."""
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if part(name) in OUTER])

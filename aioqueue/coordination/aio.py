@@ -35,11 +35,11 @@ from aioqueue.coordination.runs import (
     Run,
     RunnerFace,
     WorkerPlan,
-    is_async,
     refuse_awaitable,
 )
 from aioqueue.coordination.tasks import Tasks, ask_again, cancellations, new_tasks, outlast
 from aioqueue.errors import InvalidArgumentError
+from aioqueue.functions import function_name, is_coroutine_function
 from aioqueue.waiting import current_waker
 
 __all__ = ("Coordinator", "LooperTask", "QueueRunner", "Startable")
@@ -395,7 +395,7 @@ class LooperTask:
         self._interval = None if interval is None else checked_seconds(interval, "interval")
         self._target = target
         self._call = partial(target, *args, **(kwargs or {}))
-        self.name = f"LooperTask-{getattr(target, '__name__', type(target).__name__)}"
+        self.name = f"LooperTask-{function_name(target)}"
 
     def _start(self, coordinator: Coordinator) -> None:
         coordinator._spawn(self.name, partial(self._loop, coordinator), cancel_at_stop=False)
@@ -412,7 +412,7 @@ class LooperTask:
     async def _call_again_and_again(self, coordinator: Coordinator) -> None:
         next_call = monotonic()
         while not coordinator.should_stop():
-            if is_async(self._target):
+            if is_coroutine_function(self._target):
                 await self._call()
             else:
                 refuse_awaitable(self.name, self._call())

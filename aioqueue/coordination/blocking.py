@@ -22,9 +22,10 @@ from aioqueue.coordination.core import (
     CoordinatorFace,
     failure_group,
 )
-from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace, WorkerPlan, is_async
+from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace, WorkerPlan
 from aioqueue.coordination.tasks import new_tasks, outlast
 from aioqueue.errors import InvalidArgumentError
+from aioqueue.functions import function_name, is_coroutine_function
 from aioqueue.waiting import Gate, in_event_loop
 
 if TYPE_CHECKING:
@@ -291,9 +292,11 @@ class LooperThread(threading.Thread):
             raise InvalidArgumentError(f"coord: got {coord!r}; expected a Coordinator")
         if target is None and (args or kwargs):
             raise InvalidArgumentError("args, kwargs: got some without a target to call with them")
-        if target is not None and (not callable(target) or is_async(target)):
+        if target is not None and (not callable(target) or is_coroutine_function(target)):
             raise InvalidArgumentError(f"target: got {target!r}; expected a plain function or None")
-        super().__init__(name=f"LooperThread-{getattr(target, '__name__', 'loop')}", daemon=True)
+        super().__init__(
+            name=f"LooperThread-{'loop' if target is None else function_name(target)}", daemon=True
+        )
         self._coord = coord
         self._interval = timer_interval_secs
         if timer_interval_secs is not None:

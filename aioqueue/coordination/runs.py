@@ -18,12 +18,10 @@ it by `filling`.
 from __future__ import annotations
 
 import contextvars
-import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.filling import begin_to_fill, end_to_fill, is_closed_now
@@ -39,30 +37,18 @@ from aioqueue.coordination.outcomes import (
 )
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, counted
+from aioqueue.functions import EnqueueOp, function_name, is_coroutine_function
 from aioqueue.locks import guarded
 from aioqueue.queues import QueueFace
 from aioqueue.waiting import Gate
 
 __all__ = (
     "RUNNER_ARGUMENTS",
-    "EnqueueOp",
     "Run",
     "RunnerFace",
     "WorkerPlan",
-    "is_async",
     "refuse_awaitable",
 )
-
-EnqueueOp = Callable[[], Any]
-
-
-def is_async(op: Any) -> bool:
-    """Whether a callable is a coroutine function, or an object or a partial of one."""
-    while isinstance(op, functools.partial):
-        op = op.func
-    return inspect.iscoroutinefunction(op) or inspect.iscoroutinefunction(
-        getattr(type(op), "__call__", None)  # noqa: B004  # the method itself, not whether it is there
-    )
 
 
 def _stray_of(plan: WorkerPlan, error: BaseException) -> BaseException:
@@ -70,16 +56,10 @@ def _stray_of(plan: WorkerPlan, error: BaseException) -> BaseException:
     error = without_stops(error) or error
     if not plan.is_task or isinstance(error, Exception):
         return error
-    what = f"enqueue op {_op_name(plan.op)!r} raised {type(error).__name__}"
+    what = f"enqueue op {function_name(plan.op)!r} raised {type(error).__name__}"
     if is_cancellation(error):
         what += ", but was not cancelled: something that it awaits was"
     return as_failure(error, what)
-
-
-def _op_name(op: Any) -> str:
-    while isinstance(op, functools.partial):
-        op = op.func
-    return str(getattr(op, "__name__", type(op).__name__))
 
 
 class WorkerPlan:
@@ -89,9 +69,9 @@ class WorkerPlan:
 
     def __init__(self, op: EnqueueOp, queue_name: str, number: int) -> None:
         self.op = op
-        self.is_task = is_async(op)
+        self.is_task = is_coroutine_function(op)
         kind = "QueueRunnerTask" if self.is_task else "QueueRunnerThread"
-        self.name = f"{kind}-{queue_name}-{_op_name(op)}-{number}"
+        self.name = f"{kind}-{queue_name}-{function_name(op)}-{number}"
 
 
 class Run:
@@ -183,7 +163,7 @@ class Run:
 
     def _call_again_and_again(self, plan: WorkerPlan) -> None:
         while not self.should_stop():
-            refuse_awaitable(f"enqueue op {_op_name(plan.op)!r}", plan.op())
+            refuse_awaitable(f"enqueue op {function_name(plan.op)!r}", plan.op())
 
     async def _await_again_and_again(self, plan: WorkerPlan) -> None:
         while not self.should_stop():
@@ -344,11 +324,11 @@ class RunnerFace:
         for enqueue_op in ops:
             if inspect.isgeneratorfunction(enqueue_op) or inspect.isasyncgenfunction(enqueue_op):
                 raise InvalidArgumentError(
-                    f"enqueue_ops: got the generator function {_op_name(enqueue_op)!r};"
+                    f"enqueue_ops: got the generator function {function_name(enqueue_op)!r};"
                     " expected a function that makes and enqueues one element per call"
                 )
         for what, op in (("close_op", close_op), ("cancel_op", cancel_op)):
-            if op is not None and (not callable(op) or is_async(op)):
+            if op is not None and (not callable(op) or is_coroutine_function(op)):
                 raise InvalidArgumentError(
                     f"{what}: got {op!r}; expected a plain function without arguments, or None"
                 )
