@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import closing
 from functools import partial
 from time import monotonic
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import anyio
 
 from aioqueue.checks import checked_grace, checked_seconds
-from aioqueue.coordination import blocking
 from aioqueue.coordination.core import (
     DEFAULT_GRACE,
     THE_BLOCK,
@@ -38,58 +36,28 @@ from aioqueue.coordination.runs import (
     refuse_awaitable,
 )
 from aioqueue.coordination.tasks import Tasks, ask_again, cancellations, new_tasks, outlast
+from aioqueue.docstrings import with_sections
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.functions import function_name, is_coroutine_function
 from aioqueue.waiting import current_waker
 
-__all__ = ("Coordinator", "LooperTask", "QueueRunner", "Startable")
+__all__ = ("AsyncCoordinator", "LooperTask", "QueueRunner", "Startable")
 
 
 class Startable(Protocol):
     """What `Coordinator.start` takes: a `QueueRunner` or a `LooperTask`."""
 
-    def _start(self, coordinator: Coordinator) -> None:
+    def _start(self, coordinator: AsyncCoordinator) -> None:
         """Start the workers, and let the coordinator know them."""
 
 
-class Coordinator(CoordinatorFace):
-    """Makes all workers stop together, joins them, and reports what failed.
+class AsyncCoordinator(CoordinatorFace):
+    """The methods of the async face."""
 
-    Leaving ``async with Coordinator()`` requests a stop and joins every worker; what failed arrives
-    as one `ExceptionGroup`, in which an exception from the block is one more member. A clean stop
-    (`OutOfRangeError`, or a group of nothing else) that leaves the block ends it normally.
-
-    A cancellation of the block, by a scope or by `asyncio.Task.cancel`, stops it and cancels its
-    tasks at once; it goes on when all workers have been joined, unless there are failures, which
-    win over it as in `asyncio.TaskGroup`. The same if it comes while the block is being left. What
-    was cancelled without anybody having cancelled the block itself is a failure.
-
-    Args:
-        clean_stop_exception_types: failures that end a run normally and are not reported; ``None``
-            for ``(OutOfRangeError,)``.
-        stop_grace_period: seconds that workers have to end after a stop, when the block is left
-            (120 by default).
-
-    Raises:
-        InvalidArgumentError: any argument is not as described.
-    """
-
+    _world = "aio"
     _tasks: Tasks | None = None
     _soft_scopes: dict[anyio.CancelScope, None]
     _watches_stop: bool
-
-    @property
-    def aio(self) -> Coordinator:
-        """The async face of the same coordinator, for coroutines.
-
-        That is this face itself, so code can be given either face and ask for the one it needs.
-        """
-        return self
-
-    @property
-    def sync(self) -> blocking.Coordinator:
-        """The blocking face of the same coordinator, for threads."""
-        return self._as(blocking.Coordinator)
 
     def start(self, worker: Startable) -> None:
         """Start the workers of a `QueueRunner`, or a `LooperTask`, within the coordinator's block.
@@ -116,11 +84,6 @@ class Coordinator(CoordinatorFace):
         worker._start(self)
 
     async def wait_for_stop(self) -> bool:
-        """Wait until a stop is requested; returns true.
-
-        Cancellation:
-            A cancelled call has changed nothing.
-        """
         await self._core.stopped.wait(current_waker())
         return True
 
@@ -131,30 +94,13 @@ class Coordinator(CoordinatorFace):
         stop_grace_period: float = DEFAULT_GRACE,
         ignore_live: bool = False,
     ) -> None:
-        """Wait until all workers have ended, and report what failed. It does not request a stop.
-
-        Args:
-            workers: threads, tasks or other futures, besides those that are registered or started.
-            stop_grace_period: seconds that they have to end, counted from the stop (120 by
-                default). Then tasks are cancelled, and threads that still run are a failure.
-            ignore_live: such threads are not a failure.
-
-        Raises:
-            ExceptionGroup: all failures recorded, in the order reported, each with a note that
-                names its worker; among them a `StillRunningError` that names the workers still
-                running. (A `BaseExceptionGroup`, if a worker raised `SystemExit` or the like.)
-            InvalidArgumentError: any argument is not as described.
-
-        Cancellation:
-            A cancelled call has changed nothing; workers that it would have waited for go on.
-        """
         grace = checked_grace(stop_grace_period, "stop_grace_period")
         with closing(self._core.joining(workers, grace, ignore_live)) as waits:
             for gate, seconds in waits:
                 with anyio.move_on_after(seconds):
                     await gate.wait(current_waker())
 
-    async def __aenter__(self) -> Coordinator:
+    async def __aenter__(self) -> Self:
         if self._tasks is not None:
             raise RuntimeError("this coordinator's block has been entered already")
         self._enter()
@@ -170,7 +116,7 @@ class Coordinator(CoordinatorFace):
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> bool:
+    ) -> bool | None:  # and no bool: checkers would take all that follows for reachable
         assert self._tasks is not None
         asked = cancellations()
         failed, going_on = self._what_left_the_block(error)
@@ -301,7 +247,7 @@ class QueueRunner(RunnerFace):
     first as the cause once no worker is left.
     """
 
-    __doc__ = f"{inspect.cleandoc(__doc__)}\n\n{RUNNER_ARGUMENTS}"
+    __doc__ = with_sections(__doc__, RUNNER_ARGUMENTS)
 
     async def run(self) -> None:
         """Run all workers until they have ended, without a coordinator.
@@ -352,7 +298,7 @@ class QueueRunner(RunnerFace):
         else:
             run.thread(plan, daemon=True).start()
 
-    def _start(self, coordinator: Coordinator) -> None:
+    def _start(self, coordinator: AsyncCoordinator) -> None:
         run = self._begin(coordinator._core)
         for plan in run.plans:
             with run.starting([plan]):
@@ -397,10 +343,10 @@ class LooperTask:
         self._call = partial(target, *args, **(kwargs or {}))
         self.name = f"LooperTask-{function_name(target)}"
 
-    def _start(self, coordinator: Coordinator) -> None:
+    def _start(self, coordinator: AsyncCoordinator) -> None:
         coordinator._spawn(self.name, partial(self._loop, coordinator), cancel_at_stop=False)
 
-    async def _loop(self, coordinator: Coordinator) -> None:
+    async def _loop(self, coordinator: AsyncCoordinator) -> None:
         owner = running_task()
         try:
             await self._call_again_and_again(coordinator)
@@ -409,7 +355,7 @@ class LooperTask:
                 raise
             coordinator._core.report(_stray_of(self.name, error), self.name)
 
-    async def _call_again_and_again(self, coordinator: Coordinator) -> None:
+    async def _call_again_and_again(self, coordinator: AsyncCoordinator) -> None:
         next_call = monotonic()
         while not coordinator.should_stop():
             if is_coroutine_function(self._target):

@@ -14,11 +14,13 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import ContextDecorator
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final
 
 from aioqueue.checks import checked_grace
+from aioqueue.coordination.methods import CoordinatorMethods
 from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of
 from aioqueue.coordination.workers import OwnTask, Worker, as_worker, when_all_ended
+from aioqueue.docstrings import World, describe
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, StillRunningError, counted
 from aioqueue.locks import guarded, holding
@@ -40,8 +42,6 @@ THE_BLOCK: Final = "the block of the coordinator"
 """Where a failure has come from that no worker has raised."""
 
 _MANY: Final = 64
-
-FaceT = TypeVar("FaceT", bound="CoordinatorFace")
 
 _CLEANUP: Final = 10.0
 """Seconds that cancelled tasks have at least, for what they do when they are cancelled."""
@@ -332,7 +332,7 @@ def _cancelled(workers: list[Worker]) -> list[Worker]:
     return [worker for worker in workers if worker.cancel()]
 
 
-class CoordinatorFace:
+class CoordinatorFace(CoordinatorMethods):
     """A coordinator as one world sees it: here, everything that never waits.
 
     Args:
@@ -344,6 +344,17 @@ class CoordinatorFace:
     Raises:
         InvalidArgumentError: any argument is not as described.
     """
+
+    _world: ClassVar[World]
+    _faces: ClassVar[dict[World, type[CoordinatorFace]]] = {}
+    """The class of each world, by which the two faces find each other."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "_world" in vars(cls):
+            describe(cls, cls._world)
+        else:
+            cls._faces.setdefault(cls._world, cls)  # ours, not users' subclasses
 
     def __init__(
         self,
@@ -367,15 +378,14 @@ class CoordinatorFace:
                 " new one"
             )
 
-    def _as(self, face_class: type[FaceT]) -> FaceT:
+    def _as(self, world: World) -> Any:
         """The other face of the same coordinator, made when first asked for."""
-        return holding(self._core._lock, self._peer_of, face_class)
+        return holding(self._core._lock, self._peer_of, self._faces[world])
 
-    def _peer_of(self, face_class: type[FaceT]) -> FaceT:
+    def _peer_of(self, face_class: type[CoordinatorFace]) -> CoordinatorFace:
         if self._peer is None:
             face = self._peer = face_class.__new__(face_class)
             face._core, face._grace, face._peer = self._core, self._grace, self
-        assert isinstance(self._peer, face_class)
         return self._peer
 
     def __repr__(self) -> str:

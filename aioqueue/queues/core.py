@@ -12,7 +12,8 @@ import sys
 import threading
 import weakref
 from contextlib import suppress
-from typing import Any, ClassVar, NoReturn, cast
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast, overload
 
 import numpy as np
 
@@ -27,11 +28,13 @@ from aioqueue.attempts import (
 )
 from aioqueue.checks import checked_count, checked_flag, checked_seconds, is_int
 from aioqueue.copying import Copier
-from aioqueue.elements import Columns, Component, Spec
+from aioqueue.docstrings import World, describe
+from aioqueue.elements import Columns, Component, ElementT, Spec, Typed
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
 from aioqueue.locks import OwnedLock, holding
 from aioqueue.machine import NOTHING, Machine
 from aioqueue.queues.forks import refuse_in_forks
+from aioqueue.queues.methods import QueueMethods
 from aioqueue.storage import Storage
 from aioqueue.waiting import AsyncWaker, ThreadWaker, apply_deferred, deliver, enter, withdraw_all
 
@@ -43,6 +46,8 @@ __all__ = (
     "checked_seconds",
     "note_rows",
 )
+
+T = TypeVar("T")
 
 _numbers = itertools.count(1)
 
@@ -182,17 +187,27 @@ class QueueCore:
             raise
 
 
-class QueueFace:
+class QueueFace(QueueMethods[ElementT]):
     """A queue as one world sees it: here, everything that never waits."""
 
-    _world: ClassVar[str]
+    _world: ClassVar[World]
     _kind: ClassVar[str]
-    _peer_class: ClassVar[type[QueueFace]]
+    _faces: ClassVar[dict[tuple[str, World], type[QueueFace[Any]]]] = {}
+    """The class of each kind of queue in each world, by which the two faces find each other."""
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         if "_kind" in vars(cls):
             # Python's messages about arguments name the class that the user has called.
             cls.__init__.__qualname__ = f"{cls._kind}.__init__"
+        if "_world" in vars(cls):
+            describe(cls, cls._world)
+        if hasattr(cls, "_kind") and hasattr(cls, "_world"):
+            cls._faces.setdefault((cls._kind, cls._world), cls)  # ours, not users' subclasses
+
+    if not TYPE_CHECKING:
+        # `Generic` would count the parameters, and those that have a default are new in 3.13.
+        __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(self, core: QueueCore) -> None:
         self._bind(core)
@@ -318,6 +333,10 @@ class QueueFace:
             self._core.wake_all()  # whoever the close has woken, and was not told
             raise
 
+    @overload
+    def enqueue_nowait(self: QueueFace[Typed[Any, Any]], element: Any) -> None: ...
+    @overload
+    def enqueue_nowait(self, element: ElementT) -> None: ...
     def enqueue_nowait(self, element: Any) -> None:
         """Put one element in if that is possible without waiting.
 
@@ -336,6 +355,10 @@ class QueueFace:
         if not self._try_enqueue(row) and not self._at_once(Put(row)):
             raise QueueFull(f"{self._core.kind} '{self.name}' is full, or others wait for room")
 
+    @overload
+    def dequeue_nowait(self: QueueFace[Typed[T, Any]]) -> T: ...
+    @overload
+    def dequeue_nowait(self) -> ElementT: ...
     def dequeue_nowait(self) -> Any:
         """Take one element out if that is possible without waiting.
 
@@ -372,15 +395,16 @@ class QueueFace:
             attempt.raise_error()
         return attempt.state is not AttemptState.WITHDRAWN
 
-    def _peer(self, world: str) -> Any:
+    def _peer(self, world: World) -> Any:
         """The face of the same queue in another world, made when first asked for."""
         return holding(self._core.lock, self._peer_here, world)
 
-    def _peer_here(self, world: str) -> Any:
+    def _peer_here(self, world: World) -> Any:
         core = self._core
         face: Any = core.faces.get(world)
         if face is None:
-            face = self._peer_class.__new__(self._peer_class)
+            peer = self._faces[self._kind, world]
+            face = peer.__new__(peer)
             face._bind(core)
             core.faces[world] = face
             self._made = face  # kept by who made it
