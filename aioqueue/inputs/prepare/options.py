@@ -8,18 +8,14 @@ from typing import Any, Literal, TypedDict
 
 from aioqueue.inputs.prepare.policy import OnError
 
-__all__ = ("PrepareOptions", "Where")
+__all__ = ("PrepareOptions", "UnseededOptions", "Where")
 
 Where = Literal["auto", "task", "thread", "process", "interpreter"]
 """What runs the function: see `prepare`."""
 
 
-class PrepareOptions(TypedDict, total=False):
-    """What `prepare` takes besides source, function and queue; what each means, it says itself.
-
-    With ``**options: Unpack[PrepareOptions]`` a type checker refuses a misspelt option, and a wrong
-    value of one, where the function that hands them on is called.
-    """
+class UnseededOptions(TypedDict, total=False):
+    """`PrepareOptions` but for ``seed``, for functions that have a seed of their own."""
 
     workers: int
     where: Where
@@ -32,4 +28,13 @@ class PrepareOptions(TypedDict, total=False):
     max_failures: float | None
     quarantine: str | PathLike[str] | None
     skip_none: bool
+
+
+class PrepareOptions(UnseededOptions, total=False):
+    """What `prepare` takes besides source, function and queue; what each means, it says itself.
+
+    With ``**options: Unpack[PrepareOptions]`` a type checker refuses a misspelt option, and a wrong
+    value of one, where the function that hands them on is called.
+    """
+
     seed: int | None
