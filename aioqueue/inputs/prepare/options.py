@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import AsyncIterable, Callable, Hashable, Iterable
 from os import PathLike
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Protocol, TypedDict, TypeVar
+
+import numpy as np
 
 from aioqueue.inputs.prepare.policy import OnError
 
-__all__ = ("PrepareOptions", "UnseededOptions", "Where")
+__all__ = ("Items", "PrepareFunction", "PrepareOptions", "UnseededOptions", "Where")
+
+T = TypeVar("T")
+ItemT = TypeVar("ItemT", contravariant=True)
 
 Where = Literal["auto", "task", "thread", "process", "interpreter"]
 """What runs the function: see `prepare`."""
+
+Items = Iterable[T] | AsyncIterable[T]
+"""What items are taken from: sources, queues and streams are one or the other."""
+
+
+class FunctionWithRng(Protocol[ItemT]):
+    """A function of an item that has a parameter ``rng``."""
+
+    def __call__(self, item: ItemT, /, *, rng: np.random.Generator) -> object:
+        """The example of an item."""
+
+
+PrepareFunction = Callable[[T], object] | FunctionWithRng[T]
+"""What makes an example of an item: plain or async, a generator function or not."""
 
 
 class UnseededOptions(TypedDict, total=False):

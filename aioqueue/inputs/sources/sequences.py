@@ -146,11 +146,12 @@ def items(
     Raises:
         InvalidArgumentError: an argument is wrong.
     """
-    if isinstance(sequence, Mapping | Set | str | bytes) or not (
-        hasattr(sequence, "__len__") and hasattr(sequence, "__getitem__")
+    given: object = sequence
+    if isinstance(given, Mapping | Set | str | bytes) or not (
+        hasattr(given, "__len__") and hasattr(given, "__getitem__")
     ):
         what = "something with len() and [index], like a list: list(...) makes one of any iterable"
-        if isinstance(sequence, str | bytes):
+        if isinstance(given, str | bytes):
             what = "a sequence of items, which a string is not meant to be: [string], if it is"
         raise InvalidArgumentError(f"sequence: got {_shortened(sequence)}; expected {what}")
     return Sequential(
