@@ -12,7 +12,7 @@ from typing import Any
 
 from aioqueue import sync
 from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of
-from aioqueue.inputs.prepare.executor import EnqueueOp
+from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.feed import failure_of_clean_up, worst_of
 from aioqueue.inputs.prepare.inbox import Inbox
 from aioqueue.inputs.prepare.job import Job, Prepared

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
-__all__ = ("EnqueueOp", "Executor")
+from aioqueue.functions import EnqueueOp
 
-EnqueueOp = Callable[[], Any]
-"""The life of a worker: a coroutine function runs as a task, a plain function on a thread."""
+__all__ = ("Executor",)
 
 
 class Executor(Protocol):

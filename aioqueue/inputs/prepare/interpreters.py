@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.prepare.call import function_name, takes_rng
-from aioqueue.inputs.prepare.executor import EnqueueOp
+from aioqueue.functions import EnqueueOp, function_name
+from aioqueue.inputs.prepare.call import takes_rng
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.threads import ThreadExecutor
 from aioqueue.inputs.sources.item import Item

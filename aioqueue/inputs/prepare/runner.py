@@ -9,8 +9,8 @@ from typing import Any, TypeVar, overload
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.checks import checked_count, checked_flag
-from aioqueue.inputs.prepare.call import Call, function_name, is_async
-from aioqueue.inputs.prepare.executor import EnqueueOp
+from aioqueue.functions import EnqueueOp, function_name, is_async
+from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.prepare.feed import Feed
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.limits import KeyLimit

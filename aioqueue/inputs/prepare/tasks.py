@@ -10,7 +10,7 @@ import anyio
 
 from aioqueue.coordination.loops import soon
 from aioqueue.coordination.outcomes import add_note, running_task
-from aioqueue.inputs.prepare.executor import EnqueueOp
+from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.feed import close_items, next_of, worst_of
 from aioqueue.inputs.prepare.inbox import Inbox
 from aioqueue.inputs.prepare.job import Job, Prepared

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.blocking import (
     ThreadDelivery,
     ThreadInbox,
     ThreadSource,
     WorkerThreads,
 )
-from aioqueue.inputs.prepare.executor import EnqueueOp
 from aioqueue.inputs.prepare.job import Job, Prepared
 from aioqueue.inputs.prepare.limits import Pending
 from aioqueue.inputs.sources.item import Item

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.prepare.call import function_name, is_async
+from aioqueue.functions import function_name, is_async
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.interpreters import InterpreterExecutor
 from aioqueue.inputs.prepare.job import Job

@@ -15,8 +15,8 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
+from aioqueue.functions import is_async
 from aioqueue.inputs import prepare
-from aioqueue.inputs.prepare.call import is_async
 from aioqueue.inputs.prepare.inbox import Inbox
 from aioqueue.inputs.prepare.limits import Pending
 from aioqueue.inputs.prepare.policy import Retry

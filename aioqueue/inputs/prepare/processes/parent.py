@@ -25,14 +25,14 @@ from typing import Any, Final
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.coordination.outcomes import add_note, said
+from aioqueue.functions import EnqueueOp, function_name
 from aioqueue.inputs.prepare.blocking import (
     ThreadDelivery,
     ThreadInbox,
     ThreadSource,
     WorkerThreads,
 )
-from aioqueue.inputs.prepare.call import Call, function_name
-from aioqueue.inputs.prepare.executor import EnqueueOp
+from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.prepare.job import Job, NothingMore, Prepared
 from aioqueue.inputs.prepare.limits import Pending
 from aioqueue.inputs.prepare.processes.arena import Arena, unpack
