@@ -153,7 +153,7 @@ class AsyncCoordinator(CoordinatorFace):
         return failed, going_on
 
     async def _join_all(self) -> BaseException | None:
-        """Join all workers, whoever is cancelled meanwhile; returns what there is to report."""
+        """Join all workers, even if this task is cancelled; returns what there is to report."""
         assert self._tasks is not None
         try:
             with closing(self._core.joining(None, self._grace, False)) as waits:
@@ -222,7 +222,7 @@ class AsyncCoordinator(CoordinatorFace):
             tasks.soon(lambda: tasks.soon(self._cancel_at_stop))
 
     def _cancel_at_stop(self) -> None:
-        self._watches_stop = False  # for whoever is started from now on
+        self._watches_stop = False  # for tasks that are started from now on
         scopes, self._soft_scopes = self._soft_scopes, {}
         for scope in scopes:
             scope.cancel()

@@ -47,7 +47,7 @@ class ThreadCoordinator(CoordinatorFace):
 
         Raises:
             RuntimeError: the runner is running already.
-            InvalidArgumentError: it is no `aioqueue.sync.QueueRunner`.
+            InvalidArgumentError: it is not an `aioqueue.sync.QueueRunner`.
         """
         if not isinstance(runner, QueueRunner):
             raise InvalidArgumentError(
@@ -145,7 +145,7 @@ class QueueRunner(RunnerFace):
 
         Raises:
             RuntimeError: the threads that were made before have not ended.
-            InvalidArgumentError: ``coord`` is no coordinator.
+            InvalidArgumentError: ``coord`` is not a coordinator.
         """
         if coord is not None and not isinstance(coord, CoordinatorFace):
             raise InvalidArgumentError(f"coord: got {coord!r}; expected a Coordinator or None")

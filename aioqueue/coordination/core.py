@@ -23,8 +23,8 @@ from aioqueue.coordination.workers import OwnTask, Worker, as_worker, when_all_e
 from aioqueue.docstrings import World, describe
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, StillRunningError, counted
-from aioqueue.locks import guarded, holding
-from aioqueue.waiting import Gate, apply_deferred, loaded_trio
+from aioqueue.locks import guarded, holding, is_held_here
+from aioqueue.waiting import Gate, apply_deferred, loaded_trio, running_loop
 
 __all__ = (
     "DEFAULT_GRACE",
@@ -60,7 +60,7 @@ def current_worker_name() -> str:
     trio = loaded_trio()
     if trio is not None and trio.lowlevel.in_trio_task():
         return str(trio.lowlevel.current_task().name)
-    if asyncio._get_running_loop() is not None:
+    if running_loop() is not None:
         task = asyncio.current_task()
         if task is not None:
             return task.get_name()
@@ -199,7 +199,7 @@ class CoordinatorCore:
 
     def is_entered_here(self) -> bool:
         """Whether the calling thread holds the lock already."""
-        return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]
+        return is_held_here(self._lock)
 
     @guarded
     def _is_over(self) -> bool:
@@ -413,7 +413,7 @@ class CoordinatorFace(CoordinatorMethods):
 
         Raises:
             BaseException: the error itself, if the join that could report it is over.
-            InvalidArgumentError: it is no exception.
+            InvalidArgumentError: it is not an exception.
         """
         self._core.request_stop(error)
 
@@ -448,7 +448,7 @@ class CoordinatorFace(CoordinatorMethods):
 class _StopOnException(ContextDecorator):
     """See `CoordinatorFace.stop_on_exception`.
 
-    It is no `contextlib.contextmanager`, which writes to what passes by: not all take that.
+    It is not a `contextlib.contextmanager`, which writes to what passes by: not all take that.
     """
 
     def __init__(self, core: CoordinatorCore) -> None:

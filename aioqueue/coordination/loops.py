@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from aioqueue.waiting import loaded_trio
+from aioqueue.waiting import loaded_trio, running_loop
 
 __all__ = ("soon",)
 
@@ -16,7 +16,7 @@ def soon() -> Callable[[Callable[[], object]], None]:
 
     The call is not made if the loop has ended by then.
     """
-    if asyncio._get_running_loop() is not None:
+    if running_loop() is not None:
         ask: Callable[..., object] = asyncio.get_running_loop().call_soon_threadsafe
     else:
         ask = loaded_trio().lowlevel.current_trio_token().run_sync_soon

@@ -27,7 +27,7 @@ class CoordinatorMethods:
             DeadlineExceededError: in threads, the time of a `CancelScope` around the call has run
                 out, before the timeout.
             CancelledError: in threads, such a scope was cancelled.
-            InvalidArgumentError: in threads, the timeout is no number of seconds.
+            InvalidArgumentError: in threads, the timeout is not a number of seconds.
             RuntimeError: in threads, it would have to wait on a thread whose event loop is
                 running.
 

@@ -9,7 +9,7 @@ How it ended decides what happens, and that is said here once, for tasks and thr
 * by a failure: with a coordinator it is reported and the queue closed with it at once; without one
   it is collected, and closes the queue when no worker is left;
 * because of a stop, whose consequences are `Run.cancel`'s; or because its task was cancelled by
-  somebody else, which ends that worker and is no failure.
+  somebody else, which ends that worker and is not a failure.
 
 What an exception means is decided by `outcomes`; and where several runs fill one queue, who closes
 it by `filling`.

@@ -1,6 +1,6 @@
 """The tasks that a block runs beside its body, and how its end waits for them.
 
-The cancellation of one of them, by whoever it is, is its own affair: neither the others nor the
+The cancellation of one of them, no matter by whom, is its own affair: neither the others nor the
 block feel it. And there is no task of our own among them that anybody could cancel.
 """
 
@@ -19,7 +19,7 @@ import anyio
 from aioqueue.coordination.loops import soon
 from aioqueue.coordination.outcomes import is_cancellation, running_task
 from aioqueue.coordination.workers import OwnTask
-from aioqueue.waiting import Gate, current_waker
+from aioqueue.waiting import Gate, current_waker, running_loop
 
 __all__ = ("Tasks", "ask_again", "cancellations", "new_tasks", "outlast")
 
@@ -52,7 +52,7 @@ def cancellations() -> int:
 async def outlast(
     gate: Gate, seconds: float | None = None, cancelled: Callable[[], object] = lambda: None
 ) -> None:
-    """Wait until a gate is open, whoever is cancelled meanwhile.
+    """Wait until a gate is open, even if the caller is cancelled meanwhile.
 
     A scope of anyio or trio is kept out by a shield. `asyncio.Task.cancel` is not, and each call of
     it interrupts one wait, which then begins anew. Whether there was one is told by `cancellations`
@@ -113,7 +113,7 @@ class Tasks(ABC):
 
     @abstractmethod
     async def end(self) -> BaseException | None:
-        """Cancel those that are left, and wait until all have ended, whoever is cancelled.
+        """Cancel those that are left, and wait for all to end, even if the caller is cancelled.
 
         Returns:
             The cancellation that goes on from here, if a scope around the caller was cancelled.
@@ -209,6 +209,6 @@ def new_tasks(report: Report) -> Tasks:
     Args:
         report: told of what a body has raised that was no cancellation.
     """
-    if asyncio._get_running_loop() is not None:
+    if running_loop() is not None:
         return _AsyncioTasks(report)
     return _TrioTasks(report)

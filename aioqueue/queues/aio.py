@@ -178,7 +178,7 @@ class AsyncMethods(QueueFace[ElementT]):
         began = perf_counter()
         is_moving = True
         try:
-            # Begun in here, as Ctrl-C outside of `asyncio.run` may strike at once: an attempt whose
+            # Begun in here, as Ctrl-C outside of `asyncio.run` may come at once: an attempt whose
             # owner is gone must not stay in line.
             wakers = machine.begin(attempt, waker)
             if wakers:

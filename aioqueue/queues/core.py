@@ -121,7 +121,7 @@ class QueueCore:
     def wake_all(self) -> None:
         """Wake everybody: those who need not wake go back to sleep.
 
-        Ctrl-C may have struck between a move of the machine and the wakes that it had named.
+        Ctrl-C may have come between a move of the machine and the wakes that it had named.
         """
         wakers = holding(self.lock, list, self.wakers)
         deliver([*wakers, *list(self.sleepers)], from_anywhere=True)
@@ -129,7 +129,7 @@ class QueueCore:
     def drop_dead_loops(self) -> None:
         """Withdraw the attempts of tasks whose event loop was closed: they will never run again.
 
-        Whoever is about to wait does this first, so that nobody waits for what they have.
+        A caller that is about to wait does this first, so that nobody waits for what they have.
         """
         for waker in holding(self.lock, self._forget_dead_wakers):
             withdraw_all(self.machine.attempts_in(waker))
@@ -166,7 +166,7 @@ class QueueCore:
         """Check how many rows a batch is to have.
 
         Raises:
-            InvalidArgumentError: it is no int >= 0, or the queue can never have so many at once.
+            InvalidArgumentError: it is not an int >= 0, or the queue can never have so many.
         """
         if not self.spec.batchable:
             raise InvalidArgumentError(
@@ -352,7 +352,7 @@ class QueueFace(QueueMethods[ElementT]):
                 `QueueClosedError` from now on has it as its ``__cause__``. The first one counts.
 
         Raises:
-            InvalidArgumentError: ``cause`` is no exception.
+            InvalidArgumentError: ``cause`` is not an exception.
         """
         if cause is not None and not isinstance(cause, BaseException):
             raise InvalidArgumentError(f"cause: got {cause!r}; expected an exception or None")
@@ -364,7 +364,7 @@ class QueueFace(QueueMethods[ElementT]):
                 self._machine.close, cancel_pending_enqueues=cancel_pending_enqueues, cause=cause
             )
         except BaseException:
-            self._core.wake_all()  # whoever the close has woken, and was not told
+            self._core.wake_all()  # callers that the close has woken, and that were not told
             raise
 
     @overload

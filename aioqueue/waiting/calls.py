@@ -12,9 +12,9 @@ __all__ = ("CallbackWaker",)
 class CallbackWaker:
     """Calls back, in the thread that ends the attempt, where others would be woken.
 
-    It is woken with no lock of a machine held, by whoever makes the move: any thread, a signal
-    handler, a finalizer. And it may be woken more often than needed, so the callback has to bear
-    being called again.
+    It is woken with no lock of a machine held, by the caller that makes the move: any thread, a
+    signal handler, a finalizer. And it may be woken more often than needed, so the callback
+    has to bear being called again.
 
     Args:
         attempt: what is waited for.

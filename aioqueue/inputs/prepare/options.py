@@ -10,7 +10,14 @@ import numpy as np
 
 from aioqueue.inputs.prepare.policy import OnError
 
-__all__ = ("Items", "PrepareFunction", "PrepareOptions", "UnseededOptions", "Where")
+__all__ = (
+    "FunctionWithRng",
+    "Items",
+    "PrepareFunction",
+    "PrepareOptions",
+    "UnseededOptions",
+    "Where",
+)
 
 T = TypeVar("T")
 ItemT = TypeVar("ItemT", contravariant=True)
