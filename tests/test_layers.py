@@ -25,6 +25,7 @@ LAYERS = (
     ("queues",),
     ("coordination",),
     ("sync", ""),  # "" is the package itself
+    ("testing",),
     ("inputs",),
     ("compat",),
 )

@@ -279,11 +279,17 @@ DIFFERENCES = {
 """What the async face has and the thread face has not, and the other way round."""
 
 
+def says_only_no(method: Any) -> bool:
+    """Whether it only says that the other face has it; see `aioqueue.coordination.mixups`."""
+    return bool(method.__name__ == "refuse")
+
+
 def surface(kind: type) -> set[str]:
     protocol = {"__len__", "__bool__", "__repr__", "__init__"}
     protocol |= {"__iter__", "__next__", "__aiter__", "__anext__"}
     protocol |= {"__enter__", "__exit__", "__aenter__", "__aexit__"}
-    dunders = {name for name in protocol if is_ours(getattr(kind, name, None))}
+    found = {name: getattr(kind, name, None) for name in protocol}
+    dunders = {name for name, one in found.items() if is_ours(one) and not says_only_no(one)}
     return {name for name, _ in members(kind)} | dunders
 
 

@@ -8,17 +8,21 @@ from contextlib import closing
 from functools import partial
 from time import monotonic
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import anyio
 
 from aioqueue.checks import checked_grace, checked_seconds
 from aioqueue.coordination.core import (
     DEFAULT_GRACE,
+    SLOW_STOP,
     THE_BLOCK,
     CoordinatorFace,
     failure_group,
+    still_running,
+    warn_of_slow_stop,
 )
+from aioqueue.coordination.mixups import cannot_start, described, refusal
 from aioqueue.coordination.outcomes import (
     Meaning,
     as_failure,
@@ -33,9 +37,10 @@ from aioqueue.coordination.runs import (
     Run,
     RunnerFace,
     WorkerPlan,
-    refuse_awaitable,
 )
 from aioqueue.coordination.tasks import Tasks, ask_again, cancellations, new_tasks, outlast
+from aioqueue.coordination.unawaited import call_watched, refuse_awaitable
+from aioqueue.coordination.workers import Worker, as_worker
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.functions import function_name, is_coroutine_function
@@ -69,7 +74,8 @@ class AsyncCoordinator(CoordinatorFace):
             worker: what to start.
 
         Raises:
-            RuntimeError: outside of ``async with``, or the runner is running already.
+            RuntimeError: outside of ``async with``, in another event loop than that of the block,
+                or the runner is running already.
             InvalidArgumentError: it is neither.
         """
         if self._tasks is None:
@@ -77,10 +83,8 @@ class AsyncCoordinator(CoordinatorFace):
                 "start: workers run within the coordinator's block: use"
                 " `async with aioqueue.Coordinator() as coord: coord.start(...)`"
             )
-        if not hasattr(worker, "_start"):
-            raise InvalidArgumentError(
-                f"worker: got {worker!r}; expected an aioqueue.QueueRunner or LooperTask"
-            )
+        if isinstance(worker, type) or not hasattr(worker, "_start"):
+            raise cannot_start(worker, "worker", in_threads=False)
         worker._start(self)
 
     async def wait_for_stop(self) -> bool:
@@ -99,6 +103,12 @@ class AsyncCoordinator(CoordinatorFace):
             for gate, seconds in waits:
                 with anyio.move_on_after(seconds):
                     await gate.wait(current_waker())
+
+    if not TYPE_CHECKING:  # a type checker is to see that they are not there
+        __enter__ = __exit__ = refusal(
+            "this coordinator is for coroutines: write `async with aioqueue.Coordinator() as"
+            " coord:`, or in a thread `with aioqueue.sync.Coordinator() as coord:`"
+        )
 
     async def __aenter__(self) -> Self:
         if self._tasks is not None:
@@ -121,6 +131,7 @@ class AsyncCoordinator(CoordinatorFace):
         asked = cancellations()
         failed, going_on = self._what_left_the_block(error)
         self._core.stop(failed, THE_BLOCK)
+        self._tasks.check_leaving()
         if going_on is not None and not _is_above_all(going_on):
             self._tasks.cancel()
         failure = await self._join_all()
@@ -202,6 +213,7 @@ class AsyncCoordinator(CoordinatorFace):
     ) -> None:
         """Run a worker as a task; `body` reports its own failures, or is lost before it begins."""
         assert self._tasks is not None
+        self._tasks.check_loop("start")
         task, scope = self._tasks.start(name, body, lost)
         self._core.register(task)
         if cancel_at_stop:
@@ -254,7 +266,8 @@ class QueueRunner(RunnerFace):
 
         Raises:
             ExceptionGroup: the failures in ``exceptions_raised``, each with a note naming its
-                worker. (A `BaseExceptionGroup`, if one raised `SystemExit` or the like.)
+                worker; and a `StillRunningError`, if threads had to be given up. (A
+                `BaseExceptionGroup`, if one raised `SystemExit` or the like.)
             RuntimeError: it is running already.
 
         Cancellation:
@@ -267,17 +280,18 @@ class QueueRunner(RunnerFace):
         tasks = new_tasks(lambda error: run.failed("of the runner", error))
         await tasks.begin()
         cancelled: BaseException | None = None
+        workers: list[Worker] = []
         try:
             for plan in run.plans:
                 with run.starting([plan]):
-                    self._start_worker(run, plan, tasks)
+                    workers.append(self._start_worker(run, plan, tasks))
             await run.ended.wait(current_waker())
         except BaseException as error:
             run.cancel()
             tasks.cancel()
             if isinstance(error, GeneratorExit):
                 raise  # nobody runs us any more
-            await outlast(run.ended, DEFAULT_GRACE)
+            await self._outlast(run, workers)
             cancelled = error
         ended_by = await tasks.end()
         if cancelled is not None and not is_cancellation(cancelled):
@@ -291,12 +305,24 @@ class QueueRunner(RunnerFace):
         if cancelled is not None:
             raise cancelled
 
-    def _start_worker(self, run: Run, plan: WorkerPlan, tasks: Tasks) -> None:
+    def _start_worker(self, run: Run, plan: WorkerPlan, tasks: Tasks) -> Worker:
         if plan.is_task:
             lost = partial(run.worker_lost, plan)
-            tasks.start(plan.name, partial(run.loop_async, plan), lost)
-        else:
-            run.thread(plan, daemon=True).start()
+            return tasks.start(plan.name, partial(run.loop_async, plan), lost)[0]
+        thread = run.thread(plan, daemon=True)
+        run.knows(thread)
+        thread.start()
+        return as_worker(thread)
+
+    async def _outlast(self, run: Run, workers: list[Worker]) -> None:
+        """Wait until a run that was cancelled has ended, but not without end."""
+        await outlast(run.ended, SLOW_STOP)
+        if not run.ended.is_open:
+            warn_of_slow_stop([one for one in workers if one.is_alive()], DEFAULT_GRACE)
+            await outlast(run.ended, DEFAULT_GRACE - SLOW_STOP)
+        if not run.ended.is_open:
+            stragglers = [one for one in workers if one.is_alive()]
+            self.exceptions_raised.append(still_running(stragglers))
 
     def _start(self, coordinator: AsyncCoordinator) -> None:
         run = self._begin(coordinator._core)
@@ -337,7 +363,7 @@ class LooperTask:
         kwargs: dict[str, Any] | None = None,
     ) -> None:
         if not callable(target):
-            raise InvalidArgumentError(f"target: got {target!r}; expected a callable")
+            raise InvalidArgumentError(f"target: got {described(target)}; expected a callable")
         self._interval = None if interval is None else checked_seconds(interval, "interval")
         self._target = target
         self._call = partial(target, *args, **(kwargs or {}))
@@ -357,11 +383,15 @@ class LooperTask:
 
     async def _call_again_and_again(self, coordinator: AsyncCoordinator) -> None:
         next_call = monotonic()
+        is_first = True
         while not coordinator.should_stop():
             if is_coroutine_function(self._target):
                 await self._call()
+            elif is_first:
+                call_watched(self.name, self._call)
             else:
                 refuse_awaitable(self.name, self._call())
+            is_first = False
             next_call += self._interval or 0.0
             with anyio.move_on_after(max(0.0, next_call - monotonic())):
                 await coordinator.wait_for_stop()

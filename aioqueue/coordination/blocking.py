@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401  # event loops use it; too late once main has ended
 import contextvars
 import importlib.util
 import threading
@@ -10,7 +11,7 @@ from contextlib import closing
 from functools import partial
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
@@ -21,8 +22,10 @@ from aioqueue.coordination.core import (
     CoordinatorFace,
     failure_group,
 )
+from aioqueue.coordination.mixups import cannot_start, described, refusal
 from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace, WorkerPlan
 from aioqueue.coordination.tasks import new_tasks, outlast
+from aioqueue.coordination.unawaited import call_watched
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.functions import function_name, is_coroutine_function
@@ -50,9 +53,7 @@ class ThreadCoordinator(CoordinatorFace):
             InvalidArgumentError: it is not an `aioqueue.sync.QueueRunner`.
         """
         if not isinstance(runner, QueueRunner):
-            raise InvalidArgumentError(
-                f"runner: got {runner!r}; expected an aioqueue.sync.QueueRunner"
-            )
+            raise cannot_start(runner, "runner", in_threads=True)
         return runner.create_threads(coord=self, daemon=True, start=True)
 
     def wait_for_stop(self, timeout: float | None = None) -> bool:
@@ -71,6 +72,12 @@ class ThreadCoordinator(CoordinatorFace):
         with closing(self._core.joining(workers, grace, ignore_live)) as waits:
             for gate, seconds in waits:
                 _wait(gate, seconds, "join")
+
+    if not TYPE_CHECKING:  # a type checker is to see that they are not there
+        __aenter__ = __aexit__ = refusal(
+            "this coordinator is for threads: write `with aioqueue.sync.Coordinator() as coord:`,"
+            " or in a coroutine `async with aioqueue.Coordinator() as coord:`"
+        )
 
     def __enter__(self) -> Self:
         self._enter()
@@ -135,7 +142,8 @@ class QueueRunner(RunnerFace):
         Args:
             sess: not used; there so that scripts written for TensorFlow 1 can pass it.
             coord: told of failures, and asked when to stop; its join waits for the threads.
-            daemon: whether the interpreter may end while they run.
+            daemon: whether the interpreter may end while they run. Others that only wait do not
+                keep it either: when the main thread has ended, they are asked to stop.
             start: whether to start them; else that is the caller's to do: threads that are never
                 started keep the runner running, so that it cannot make others.
 
@@ -163,6 +171,7 @@ class QueueRunner(RunnerFace):
             )
             threads[thread] = tasks
         for thread, plans in threads.items():
+            run.knows(thread)
             if coord is not None:
                 coord.register(thread)
             if start:
@@ -230,10 +239,12 @@ class LooperThread(threading.Thread):
         if target is None and (args or kwargs):
             raise InvalidArgumentError("args, kwargs: got some without a target to call with them")
         if target is not None and (not callable(target) or is_coroutine_function(target)):
-            raise InvalidArgumentError(f"target: got {target!r}; expected a plain function or None")
-        super().__init__(
-            name=f"LooperThread-{'loop' if target is None else function_name(target)}", daemon=True
-        )
+            raise InvalidArgumentError(
+                f"target: got {described(target)}; expected a plain function or None: a coroutine"
+                " function is called by an aioqueue.LooperTask"
+            )
+        name = "loop" if target is None else function_name(target)
+        super().__init__(name=f"LooperThread-{name}", daemon=True)
         self._coord = coord
         self._interval = timer_interval_secs
         if timer_interval_secs is not None:
@@ -280,8 +291,13 @@ class LooperThread(threading.Thread):
     def _call_again_and_again(self) -> None:
         core = self._coord._core
         next_call = monotonic()
+        is_first = True
         while not core.should_stop():
-            self.run_loop()
+            if is_first:
+                call_watched(self.name, self.run_loop)
+            else:
+                self.run_loop()
+            is_first = False
             next_call += self._interval or 0.0
             core.stopped.wait_blocking(max(0.0, next_call - monotonic()))
 

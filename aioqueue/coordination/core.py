@@ -17,9 +17,18 @@ from types import TracebackType
 from typing import Any, ClassVar, Final
 
 from aioqueue.checks import checked_grace
+from aioqueue.coordination.exits import stop_at_exit
 from aioqueue.coordination.methods import CoordinatorMethods
+from aioqueue.coordination.mixups import add_advice
 from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of
-from aioqueue.coordination.workers import OwnTask, Worker, as_worker, when_all_ended
+from aioqueue.coordination.workers import (
+    OwnTask,
+    Worker,
+    as_worker,
+    threads_of,
+    told_with_places,
+    when_all_ended,
+)
 from aioqueue.docstrings import World, describe
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, StillRunningError, counted
@@ -28,11 +37,14 @@ from aioqueue.waiting import Gate, apply_deferred, loaded_trio, running_loop
 
 __all__ = (
     "DEFAULT_GRACE",
+    "SLOW_STOP",
     "THE_BLOCK",
     "CoordinatorCore",
     "CoordinatorFace",
     "current_worker_name",
     "failure_group",
+    "still_running",
+    "warn_of_slow_stop",
 )
 
 DEFAULT_GRACE: Final = 120.0
@@ -40,6 +52,9 @@ DEFAULT_GRACE: Final = 120.0
 
 THE_BLOCK: Final = "the block of the coordinator"
 """Where a failure has come from that no worker has raised."""
+
+SLOW_STOP: Final = 5.0
+"""Seconds after which a stop is slow, and whoever waits for it is told by what."""
 
 _MANY: Final = 64
 
@@ -130,6 +145,17 @@ class CoordinatorCore:
         known = as_worker(worker)
         self._remember(id(worker), known)
         self._watch(known)
+        if isinstance(worker, threading.Thread):
+            stop_at_exit(self)
+
+    @guarded
+    def worker_threads(self) -> list[threading.Thread]:
+        """The threads that are registered."""
+        return threads_of(self._workers.values())
+
+    def stop_at_exit(self) -> None:
+        """The program ends without having stopped."""
+        self.stop(None, "at the end of the program")
 
     def call_on_stop(self, callback: Callable[[], None]) -> None:
         """Call back at the stop, in the thread that requests it; now, if it was requested."""
@@ -177,8 +203,12 @@ class CoordinatorCore:
                 yield changed, None
             finally:
                 self.forget_on_stop(changed.open)
+            if not ended.is_open and grace > SLOW_STOP:
+                yield ended, self._until(SLOW_STOP)
+                if not ended.is_open:
+                    warn_of_slow_stop(_alive(alive), grace)
             if not ended.is_open:
-                yield ended, max(0.0, self._stop_time + grace - monotonic())
+                yield ended, self._until(grace)
             stragglers: list[Worker] = []
             if not ended.is_open:
                 alive = _alive(alive)
@@ -200,6 +230,10 @@ class CoordinatorCore:
     def is_entered_here(self) -> bool:
         """Whether the calling thread holds the lock already."""
         return is_held_here(self._lock)
+
+    def _until(self, seconds: float) -> float:
+        """The seconds that are left of some that began with the stop."""
+        return max(0.0, self._stop_time + seconds - monotonic())
 
     @guarded
     def _is_over(self) -> bool:
@@ -261,6 +295,7 @@ class CoordinatorCore:
         if self.has_raised(error):
             return  # within the block
         add_note(error, f"in {worker}" if worker == THE_BLOCK else f"in worker {worker}")
+        add_advice(error)
         if not self._is_known(error):
             self._failures.append(error)
 
@@ -308,18 +343,24 @@ class CoordinatorCore:
 
     def _end_join(self, stragglers: list[Worker], ignore_live: bool) -> None:
         failures = self._note_join()
-        names = tuple(worker.name for worker in stragglers)
-        if names and ignore_live:
-            _log.warning("coordinator stopped with workers still running: %s", " ".join(names))
-        elif names:
-            failures.append(
-                StillRunningError(
-                    f"coordinator stopped with workers still running: {' '.join(names)}",
-                    workers=names,
-                )
-            )
+        if stragglers:
+            error = still_running(stragglers)
+            if ignore_live:
+                _log.warning("%s", error)
+            else:
+                failures.append(error)
         if failures:
             raise failure_group(failures)
+
+
+def still_running(workers: list[Worker]) -> StillRunningError:
+    """The error of workers that are given up, which says where each of them is."""
+    names = tuple(worker.name for worker in workers)
+    return StillRunningError(
+        f"coordinator stopped with workers still running: {' '.join(names)}"
+        + told_with_places(workers),
+        workers=names,
+    )
 
 
 def _alive(workers: list[Worker]) -> list[Worker]:
@@ -330,6 +371,18 @@ def _alive(workers: list[Worker]) -> list[Worker]:
 def _cancelled(workers: list[Worker]) -> list[Worker]:
     """Cancel those that can be; returns them."""
     return [worker for worker in workers if worker.cancel()]
+
+
+def warn_of_slow_stop(workers: list[Worker], grace: float) -> None:
+    """Tell by a warning which workers keep a stop waiting, and where they are."""
+    if workers:
+        _log.warning(
+            "%s still running %g s after the stop; waiting for %g s in all:%s",
+            counted(len(workers), "worker"),
+            SLOW_STOP,
+            grace,
+            told_with_places(workers),
+        )
 
 
 class CoordinatorFace(CoordinatorMethods):

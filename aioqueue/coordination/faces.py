@@ -25,6 +25,10 @@ class Coordinator(AsyncCoordinator):
     tasks at once; it goes on when all workers have been joined, unless there are failures, which
     win over it as in `asyncio.TaskGroup`. The same if it comes while the block is being left. What
     was cancelled without anybody having cancelled the block itself is a failure.
+
+    The block is left in the event loop in which it was entered. In asyncio that may be by another
+    task, as fixtures of pytest-asyncio and cells of a notebook do; in trio it is the same task.
+    Anything else is refused with a `RuntimeError`, and the workers are stopped.
     """
 
     __doc__ = with_sections(__doc__, CoordinatorFace.__doc__)

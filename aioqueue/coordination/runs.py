@@ -22,9 +22,12 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from aioqueue.coordination.core import CoordinatorCore
+from aioqueue.coordination.exits import stop_at_exit
 from aioqueue.coordination.filling import begin_to_fill, end_to_fill, is_closed_now
+from aioqueue.coordination.mixups import add_advice, described
 from aioqueue.coordination.outcomes import (
     Meaning,
     add_note,
@@ -35,6 +38,7 @@ from aioqueue.coordination.outcomes import (
     running_task,
     without_stops,
 )
+from aioqueue.coordination.unawaited import Unawaited, call_watched, refuse_awaitable
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, counted
 from aioqueue.functions import EnqueueOp, function_name, is_coroutine_function
@@ -47,7 +51,6 @@ __all__ = (
     "Run",
     "RunnerFace",
     "WorkerPlan",
-    "refuse_awaitable",
 )
 
 
@@ -60,6 +63,15 @@ def _stray_of(plan: WorkerPlan, error: BaseException) -> BaseException:
     if is_cancellation(error):
         what += ", but was not cancelled: something that it awaits was"
     return as_failure(error, what)
+
+
+def _no_ops(given: Any) -> str:
+    """What is wrong with what was given for enqueue ops."""
+    wrong = [one for one in given if not callable(one)] if isinstance(given, list) else [given]
+    results = [described(one) for one in wrong if inspect.iscoroutine(one)]
+    if results:
+        return f"got {results[0]}; expected the function itself, which is called again and again"
+    return f"got {given!r}; expected callables, one per worker"
 
 
 class WorkerPlan:
@@ -98,6 +110,7 @@ class Run:
         self._failure: BaseException | None = None  # the first one, or the one that came down to us
         self._on_stop: list[Callable[[], object]] = []
         self._forget_calls: list[Callable[[], None]] = []  # what undoes `call_when_over`
+        self._threads: list[threading.Thread] = []
         self.legacy: list[Run] = []  # that filled the same queue, have ended, and left its closing
 
     def should_stop(self) -> bool:
@@ -112,6 +125,20 @@ class Run:
         finally:  # whatever the user's own way of closing raises
             for callback in self._taken_on_stop():
                 callback()
+
+    def knows(self, thread: threading.Thread) -> None:
+        """A thread is going to run workers: it is asked to stop when the program ends."""
+        self._threads.append(thread)
+        if self._core is None:  # else the coordinator asks
+            stop_at_exit(self)
+
+    def worker_threads(self) -> list[threading.Thread]:
+        """The threads that run workers."""
+        return list(self._threads)
+
+    def stop_at_exit(self) -> None:
+        """The program ends without having stopped."""
+        self.cancel()
 
     def call_on_stop(self, callback: Callable[[], object]) -> None:
         """Call back at the stop, in the thread that it comes from; now, if it has come."""
@@ -177,10 +204,18 @@ class Run:
             self.worker_ended(plan, None)
 
     def _call_again_and_again(self, plan: WorkerPlan) -> None:
+        what = f"enqueue op {function_name(plan.op)!r}"
+        if not self.should_stop():
+            call_watched(what, plan.op)
         while not self.should_stop():
-            refuse_awaitable(f"enqueue op {function_name(plan.op)!r}", plan.op())
+            refuse_awaitable(what, plan.op())
 
     async def _await_again_and_again(self, plan: WorkerPlan) -> None:
+        if not self.should_stop():
+            what = f"enqueue op {function_name(plan.op)!r}"
+            with Unawaited(what, can_await=True) as unawaited:
+                await plan.op()
+            unawaited.refuse()
         while not self.should_stop():
             await plan.op()
 
@@ -235,6 +270,7 @@ class Run:
             self.cancel()  # has been called already, unless that came too late to stop anything
         else:
             add_note(error, f"in worker {name}")
+            add_advice(error)
             self._runner.exceptions_raised.append(error)
 
     @guarded
@@ -335,9 +371,7 @@ class RunnerFace:
         elif is_iterable(enqueue_ops):
             ops = list(enqueue_ops)
         if not ops or not all(map(callable, ops)):
-            raise InvalidArgumentError(
-                f"enqueue_ops: got {enqueue_ops!r}; expected callables, one per worker"
-            )
+            raise InvalidArgumentError(f"enqueue_ops: {_no_ops(ops or enqueue_ops)}")
         types = queue_closed_exception_types
         if not isinstance(types, tuple) or not all(
             isinstance(kind, type) and issubclass(kind, BaseException) for kind in types
@@ -416,17 +450,3 @@ class RunnerFace:
 
 # Python's messages about arguments name the class that the user has called.
 RunnerFace.__init__.__qualname__ = "QueueRunner.__init__"
-
-
-def refuse_awaitable(what: str, result: object) -> None:
-    """Refuse what a plain function has returned if someone would have to await it."""
-    if not inspect.isawaitable(result):
-        return
-    if inspect.iscoroutine(result):
-        result.close()
-    raise TypeError(
-        f"{what} is a plain function but returned a"
-        f" {type(result).__name__}: make it a coroutine function (`async def`) to run it as a task,"
-        " or enqueue with"
-        " `queue.sync` to run it on a thread"
-    )

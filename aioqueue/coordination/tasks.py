@@ -19,12 +19,23 @@ import anyio
 from aioqueue.coordination.loops import soon
 from aioqueue.coordination.outcomes import is_cancellation, running_task
 from aioqueue.coordination.workers import OwnTask
-from aioqueue.waiting import Gate, current_waker, running_loop
+from aioqueue.waiting import Gate, current_waker, in_trio, loaded_trio, running_loop
 
 __all__ = ("Tasks", "ask_again", "cancellations", "new_tasks", "outlast")
 
 Body = Callable[[], Awaitable[object]]
 Report = Callable[[BaseException], object]
+
+
+def _running_world() -> object:
+    """The asyncio loop or the trio run that is going on in this thread; ``None`` if there is none.
+
+    A run of trio is known by its token, which is the same for all its tasks.
+    """
+    if (loop := running_loop()) is not None:
+        return loop
+    token: object = loaded_trio().lowlevel.current_trio_token() if in_trio() else None
+    return token
 
 
 def ask_again() -> None:
@@ -80,6 +91,7 @@ class Tasks(ABC):
 
     def __init__(self, report: Report) -> None:
         self._report = report
+        self._home = _running_world()
         self._soon = soon()
         self._scopes: dict[anyio.CancelScope, None] = {}
 
@@ -101,6 +113,28 @@ class Tasks(ABC):
         Returns:
             The task, and the scope that it runs in.
         """
+
+    def check_loop(self, doing: str) -> None:
+        """Refuse what can be done in the event loop of these tasks only.
+
+        Raises:
+            RuntimeError: another one is running, or none.
+        """
+        if _running_world() is not self._home:
+            raise RuntimeError(
+                f"{doing}: this is not the event loop in which the coordinator's block was entered."
+                " Do it there; in a test suite, give the fixture and the test one loop, such as"
+                ' `@pytest_asyncio.fixture(scope="module", loop_scope="module")` and'
+                ' `@pytest.mark.asyncio(loop_scope="module")`'
+            )
+
+    def check_leaving(self) -> None:
+        """Refuse to be ended where that cannot be done.
+
+        Raises:
+            RuntimeError: another event loop is running than that of these tasks.
+        """
+        self.check_loop("leaving the block")
 
     def cancel(self) -> None:
         """Cancel all that are there, in their own thread."""
@@ -182,8 +216,22 @@ class _TrioTasks(Tasks):
     """Tasks of trio, where no task can be cancelled but by a scope."""
 
     _group: Any
+    _owner: object
+
+    def check_leaving(self) -> None:
+        super().check_leaving()
+        if running_task() is not self._owner:
+            raise RuntimeError(
+                "leaving the block: this is not the task in which the coordinator's block was"
+                " entered, and trio's tasks belong to the one that has opened their nursery."
+                " Enter and leave it by one `async with`; in a test suite, within one fixture of"
+                " pytest-trio (`@pytest.fixture` and `async def` with `yield`) or of anyio's"
+                " plugin. Where that cannot be, as in several cells of a notebook, use"
+                " `aioqueue.sync.Coordinator`, whose workers are threads"
+            )
 
     async def begin(self) -> None:
+        self._owner = running_task()
         self._group = anyio.create_task_group()
         await self._group.__aenter__()
 

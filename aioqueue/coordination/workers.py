@@ -7,12 +7,14 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from aioqueue.coordination import whereabouts
+from aioqueue.coordination.mixups import described
 from aioqueue.coordination.outcomes import running_task
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.locks import guarded, holding
 from aioqueue.waiting import running_loop
 
-__all__ = ("OwnTask", "Worker", "as_worker", "when_all_ended")
+__all__ = ("OwnTask", "Worker", "as_worker", "threads_of", "told_with_places", "when_all_ended")
 
 
 class Worker(Protocol):
@@ -39,6 +41,9 @@ class Worker(Protocol):
 
     def when_ended(self, callback: Callable[[], object]) -> None:
         """Call back when it has ended; now, if it has."""
+
+    def where(self) -> str:
+        """Where in its program it is now; empty if that cannot be told."""
 
 
 class _Thread:
@@ -67,6 +72,9 @@ class _Thread:
 
     def when_ended(self, callback: Callable[[], object]) -> None:
         when_all_ended([self], callback)
+
+    def where(self) -> str:
+        return whereabouts.of_thread(self.thread)
 
 
 class _Future:
@@ -110,6 +118,9 @@ class _Future:
             self._future.add_done_callback(lambda _: callback())
         elif not self._in_loop(self._future.add_done_callback, lambda _: callback()):
             callback()  # its loop is closed: it will never run again
+
+    def where(self) -> str:
+        return whereabouts.of_task(self._future)
 
     def _in_loop(self, call: Callable[..., object], *arguments: Any) -> bool:
         """Have the loop's own thread make a call, for no other may; tell whether it still can."""
@@ -156,6 +167,9 @@ class OwnTask:
         if not self._is_kept(callback):
             callback()
 
+    def where(self) -> str:
+        return whereabouts.of_task(self.task)
+
     def ended(self) -> None:
         """The task says that it is done; any number of times."""
         for callback in self._end():
@@ -182,8 +196,24 @@ def as_worker(worker: Any) -> Worker:
         return worker
     if all(hasattr(worker, name) for name in ("add_done_callback", "done", "cancel")):
         return _Future(worker)
+    is_coroutine = asyncio.iscoroutine(worker)
     raise InvalidArgumentError(
-        f"worker: got {worker!r}; expected a threading.Thread, an asyncio.Task or another future"
+        f"worker: got {described(worker)};"
+        " expected a threading.Thread, an asyncio.Task or another future"
+        + (": write `asyncio.create_task(...)` around the call" if is_coroutine else "")
+    )
+
+
+def threads_of(workers: Iterable[Worker]) -> list[threading.Thread]:
+    """Those of the workers that are threads."""
+    return [worker.thread for worker in workers if isinstance(worker, _Thread)]
+
+
+def told_with_places(workers: Iterable[Worker]) -> str:
+    """A line for each worker: its name, and where it is."""
+    return "".join(
+        f"\n  {worker.name}" + (f" in {place}" if (place := worker.where()) else "")
+        for worker in workers
     )
 
 

@@ -25,6 +25,7 @@ __all__ = (
     "deliver",
     "enter",
     "in_event_loop",
+    "in_trio",
     "least_left",
     "loaded_trio",
     "running_loop",

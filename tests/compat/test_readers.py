@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import aioqueue.compat.v1 as tf
+from aioqueue.testing import wait_until_waiting
 from tests.compat.steps import Step, blocked
-from tests.worlds import spin_until
 
 CLOSED = r"FIFOQueue '_\d+_work' is closed and has insufficient elements \(requested 1, current"
 
@@ -293,7 +293,7 @@ class TestBlocking:
         looking = Step(lambda: sess.run(produced))
         resetting = Step(lambda: sess.run(reader.reset()))
         turn = sess.run(reader.reader_ref)._turn
-        spin_until(lambda: turn.statistics().waiting_dequeues == 2)
+        wait_until_waiting(turn, dequeues=2)
         assert not looking.done
         assert not resetting.done
         sess.run(queue.enqueue("a"))
@@ -309,7 +309,7 @@ class TestBlocking:
         reading = blocked(sess, queue, reader.read(queue))
         looking = Step(lambda: sess.run(reader.num_records_produced()))
         turn = sess.run(reader.reader_ref)._turn
-        spin_until(lambda: turn.statistics().waiting_dequeues == 1)
+        wait_until_waiting(turn, dequeues=1)
         sess.close()
         with pytest.raises(tf.errors.CancelledError):
             reading.result()

@@ -34,6 +34,7 @@ from aioqueue.errors import (
     QueueClosedError,
     QueueFull,
 )
+from aioqueue.testing import wait_until_waiting
 from aioqueue.waiting.aio import current_asyncio_waker
 from aioqueue.waiting.threads import ThreadWaker
 from tests.worlds import (
@@ -43,7 +44,6 @@ from tests.worlds import (
     CancelledError,
     Kind,
     TaskWorld,
-    spin_until,
     waiting,
 )
 
@@ -842,7 +842,7 @@ class TestDeadLoops:
             target=lambda: got.append(kind.number(queue.sync.dequeue(timeout=PATIENCE)))
         )
         thread.start()
-        spin_until(lambda: queue.statistics().waiting_dequeues == 2)
+        wait_until_waiting(queue, dequeues=2)
         dead.die()
         queue.enqueue_nowait(kind.element(0))
         thread.join()

@@ -148,7 +148,11 @@ class TestNames:
         coord = sync.Coordinator()
         coord.request_stop()
         coord.join([thread], stop_grace_period=0, ignore_live=True)
-        assert caplog.messages == ["coordinator stopped with workers still running: reader-7"]
+        (message,) = caplog.messages
+        first, where = message.splitlines()
+        assert first == "coordinator stopped with workers still running: reader-7"
+        assert where.startswith("  reader-7 in ")
+        assert "threading.py" in where
         go.set()
         thread.join()
 

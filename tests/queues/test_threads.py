@@ -24,6 +24,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.queues import core
+from aioqueue.testing import wait_until_waiting
 from aioqueue.waiting import base
 from tests.worlds import (
     PATIENCE,
@@ -300,7 +301,7 @@ class TestClose:
         for run in LOOPS:
             crowd.add(run, task)
         crowd.start()
-        spin_until(lambda: queue.statistics().waiting_dequeues == 43)
+        wait_until_waiting(queue, dequeues=43)
         queue.close()
         crowd.join()
         assert len(ended) == 43
@@ -326,7 +327,7 @@ class TestClose:
         for run in LOOPS:
             crowd.add(run, task)
         crowd.start()
-        spin_until(lambda: queue.statistics().waiting_enqueues == 23)
+        wait_until_waiting(queue, enqueues=23)
         queue.close()
         assert queue.statistics().waiting_enqueues == 23
         queue.close(cancel_pending_enqueues=True)
@@ -449,7 +450,7 @@ class TestInTheMiddleOfAMove:
 
             def wake() -> None:
                 # One of them is given the element; the other one is told the end meanwhile.
-                spin_until(lambda: queue.statistics().waiting_dequeues == 2)
+                wait_until_waiting(queue, dequeues=2)
                 with Interruption(line, queue.close) as interruption:
                     try:
                         queue.sync.enqueue(0)
@@ -518,7 +519,7 @@ class TestSignals:
             return queue.is_closed()
 
         def interrupt() -> None:
-            spin_until(lambda: queue.statistics().waiting_dequeues == 1)
+            wait_until_waiting(queue, dequeues=1)
             spin_until(lambda: sys._current_frames()[main_thread].f_code.co_name in IDLE)
             # One that comes just before the loop falls asleep is handled when it wakes: try again.
             spin_until(closed_by_signal)
@@ -543,7 +544,7 @@ class TestSignals:
         assert main_thread is not None
 
         def interrupt() -> None:
-            spin_until(lambda: queue.statistics().waiting_dequeues == 1)
+            wait_until_waiting(queue, dequeues=1)
             signal.pthread_kill(main_thread, signal.SIGUSR1)
 
         crowd = Crowd()

@@ -159,6 +159,7 @@ class Coordinator:
             RuntimeError: threads still run after the grace period, and no exception was reported.
         """
         still_running: tuple[str, ...] = ()
+        found: aioqueue.StillRunningError | None = None  # which says where they are
         try:
             self._stopping.join(
                 threads,
@@ -169,6 +170,7 @@ class Coordinator:
             for error in group.exceptions:
                 assert isinstance(error, aioqueue.StillRunningError)
                 still_running += error.workers
+                found = error
         with self._lock:
             self._joined = True
             self._registered_threads.clear()
@@ -176,7 +178,7 @@ class Coordinator:
         if still_running:
             message = f"Coordinator stopped with threads still running: {' '.join(still_running)}"
             if not ignore_live_threads:
-                raise RuntimeError(message)
+                raise RuntimeError(message) from found
             _log.info(message)
 
     def raise_requested_exception(self) -> None:

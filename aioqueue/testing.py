@@ -1,0 +1,272 @@
+"""What tests of programs with queues need: faults on demand, and waiting for states, not for time.
+
+Nothing here sleeps or polls. It works in any test framework, and is what aioqueue's own tests use.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+from aioqueue.attempts import Statistics
+from aioqueue.checks import checked_count, checked_seconds
+from aioqueue.coordination import whereabouts
+from aioqueue.coordination.exits import is_watcher
+from aioqueue.docstrings import World
+from aioqueue.errors import DeadlineExceededError, InvalidArgumentError
+from aioqueue.locks import holding
+from aioqueue.machine import Machine
+from aioqueue.queues import QueueFace
+from aioqueue.waiting import Gate, current_waker
+
+__all__ = ("failing", "no_threads_left", "until_waiting", "wait_until_waiting")
+
+QueueT = TypeVar("QueueT", bound=QueueFace)
+
+_OPERATIONS: Final = (
+    "enqueue",
+    "enqueue_many",
+    "enqueue_nowait",
+    "dequeue",
+    "dequeue_many",
+    "dequeue_up_to",
+    "dequeue_nowait",
+)
+
+
+def failing(
+    queue: QueueT,
+    n: int,
+    error: BaseException | None = None,
+    *,
+    operations: Iterable[str] = _OPERATIONS,
+) -> QueueT:
+    """A queue of which one operation fails: another face of the same queue.
+
+    The n-th call of the operations raises the error and has changed nothing; all others are made.
+    Calls are counted over all operations and both faces of what is returned (its ``sync`` and its
+    ``aio``); iterating counts as the dequeues that it makes. Calls of the queue that was given
+    are neither counted nor refused.
+
+    Args:
+        queue: any queue, by either of its faces.
+        n: which call fails, >= 1.
+        error: what it raises; ``None`` for an `OSError`.
+        operations: the names of the methods that count, such as ``["enqueue", "enqueue_many"]``;
+            all that put in or take out by default.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+    """
+    if not isinstance(queue, QueueFace):
+        raise InvalidArgumentError(f"queue: got {queue!r}; expected a queue of aioqueue")
+    n = checked_count(n, "n", least=1)
+    if error is not None and not isinstance(error, BaseException):
+        raise InvalidArgumentError(f"error: got {error!r}; expected an exception or None")
+    names = tuple(operations)
+    unknown = [name for name in names if name not in _OPERATIONS]
+    if unknown or isinstance(operations, str):
+        raise InvalidArgumentError(
+            f"operations: got {operations!r}; expected some of {', '.join(_OPERATIONS)}"
+        )
+    return _failing_face(queue, _Fault(n, error), names)
+
+
+def _failing_face(queue: QueueT, fault: _Fault, names: tuple[str, ...]) -> QueueT:
+    kind = type(queue)
+
+    def peer(self: QueueFace, world: World) -> Any:
+        return _failing_face(queue._peer(world), fault, names)
+
+    methods = {name: _counted_method(getattr(kind, name), fault) for name in names}
+    face: Any = type(kind.__name__, (kind,), {**methods, "_peer": peer, "__doc__": kind.__doc__})
+    made: QueueT = face.__new__(face)
+    made._bind(queue._core)
+    return made
+
+
+def _counted_method(method: Callable[..., Any], fault: _Fault) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def counted(self: Any, /, *arguments: Any, **options: Any) -> Any:
+        fault.count(method.__name__)
+        return method(self, *arguments, **options)
+
+    @functools.wraps(method)
+    async def counted_when_awaited(self: Any, /, *arguments: Any, **options: Any) -> Any:
+        fault.count(method.__name__)
+        return await method(self, *arguments, **options)
+
+    return counted_when_awaited if inspect.iscoroutinefunction(method) else counted
+
+
+class _Fault:
+    """What happens to the n-th of some calls."""
+
+    def __init__(self, n: int, error: BaseException | None) -> None:
+        self._lock = threading.Lock()  # guards the one below
+        self._left = n
+        self._n = n
+        self._error = error
+
+    def count(self, operation: str) -> None:
+        with self._lock:
+            self._left -= 1
+            if self._left != 0:
+                return
+        if self._error is not None:
+            raise self._error
+        raise OSError(f"call {self._n} of the failing queue, {operation}, fails")
+
+
+async def until_waiting(queue: QueueFace, *, enqueues: int = 0, dequeues: int = 0) -> Statistics:
+    """Wait until at least so many calls wait on a queue; in asyncio and trio.
+
+    It wakes when the last of them has taken its place in line, in whichever task or thread.
+
+    Args:
+        queue: any queue, by either of its faces.
+        enqueues: how many enqueues are to wait for room, >= 0.
+        dequeues: how many dequeues are to wait for elements, >= 0.
+
+    Returns:
+        The statistics of that moment.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+
+    Cancellation:
+        A cancelled call has changed nothing. There is no timeout argument: use `asyncio.timeout`,
+        `anyio.fail_after` or `trio.fail_after`, so that a test fails instead of hanging.
+    """
+    crowd = _Crowd(queue, enqueues, dequeues)
+    with crowd.looked_for():
+        await crowd.is_there.wait(current_waker())
+    return crowd.statistics
+
+
+def wait_until_waiting(
+    queue: QueueFace, *, enqueues: int = 0, dequeues: int = 0, timeout: float | None = 10.0
+) -> Statistics:
+    """Wait until at least so many calls wait on a queue; the blocking form, for threads.
+
+    Args:
+        queue: as for `until_waiting`, and so are the next two.
+        enqueues: how many enqueues are to wait for room, >= 0.
+        dequeues: how many dequeues are to wait for elements, >= 0.
+        timeout: seconds to wait at most; ``None`` waits for ever.
+
+    Returns:
+        The statistics of that moment.
+
+    Raises:
+        DeadlineExceededError: the timeout has run out; it says how many wait.
+        InvalidArgumentError: any argument is not as described.
+    """
+    if timeout is not None:
+        timeout = checked_seconds(timeout, "timeout")
+    crowd = _Crowd(queue, enqueues, dequeues)
+    with crowd.looked_for():
+        if not crowd.is_there.wait_blocking(timeout):
+            now = queue.statistics()
+            raise DeadlineExceededError(
+                f"after {timeout:g} s {now.waiting_enqueues} enqueues and {now.waiting_dequeues}"
+                f" dequeues wait on '{queue.name}'; expected {enqueues} and {dequeues}"
+            )
+    return crowd.statistics
+
+
+class _Crowd:
+    """Callers that are to wait on a queue, and who waits for them to be there."""
+
+    statistics: Statistics
+
+    def __init__(self, queue: QueueFace, enqueues: int, dequeues: int) -> None:
+        if not isinstance(queue, QueueFace):
+            raise InvalidArgumentError(f"queue: got {queue!r}; expected a queue of aioqueue")
+        self._machine = queue._machine
+        self._enqueues = checked_count(enqueues, "enqueues")
+        self._dequeues = checked_count(dequeues, "dequeues")
+        self.is_there = Gate()
+
+    @contextmanager
+    def looked_for(self) -> Iterator[None]:
+        """Within this context the queue's machine tells when they are there."""
+        holding(self._machine._lock, self._begin)
+        try:
+            yield
+        finally:
+            holding(self._machine._lock, self._end)
+
+    def look(self) -> None:
+        """The lines have changed, perhaps; called with the lock of the machine held."""
+        now = self._machine.statistics()
+        enough = now.waiting_enqueues >= self._enqueues and now.waiting_dequeues >= self._dequeues
+        if enough and not self.is_there.is_open:
+            self.statistics = now
+            self.is_there.open()  # under the lock; but what it wakes never asks for that
+
+    def _begin(self) -> None:
+        self._machine.__class__ = _ToldMachine
+        _crowds.setdefault(self._machine, []).append(self)
+        self.look()
+
+    def _end(self) -> None:
+        crowds = _crowds[self._machine]
+        crowds.remove(self)
+        if not crowds:
+            del _crowds[self._machine]
+            self._machine.__class__ = Machine
+
+
+_crowds: dict[Machine, list[_Crowd]] = {}
+"""By the machine, and guarded by its lock."""
+
+
+class _ToldMachine(Machine):
+    """A machine somebody looks at: it has the same state, and tells of each move.
+
+    `_set_bounds` ends every move that lets somebody begin to wait, with the lock held. So a call
+    that is under way when somebody begins to look cannot be missed.
+    """
+
+    __slots__ = ()
+
+    def _set_bounds(self) -> None:
+        super()._set_bounds()
+        for crowd in list(_crowds.get(self, ())):
+            crowd.look()
+
+
+@contextmanager
+def no_threads_left(grace: float = 5.0) -> Iterator[None]:
+    """Within this context every thread that is begun also ends.
+
+    Threads that run when the block is left are waited for, so that one which is just ending is no
+    failure. Left by an exception, it goes on, and nothing is checked.
+
+    Args:
+        grace: seconds that they have to end, all of them together.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        AssertionError: threads still run; it names them and says where they are.
+        InvalidArgumentError: ``grace`` is no number of seconds.
+    """
+    grace = checked_seconds(grace, "grace")
+    before = set(threading.enumerate())
+    yield
+    new = [one for one in threading.enumerate() if one not in before and not is_watcher(one)]
+    deadline = monotonic() + grace
+    for thread in new:
+        thread.join(max(0.0, deadline - monotonic()))
+    left = [thread for thread in new if thread.is_alive()]
+    if left:
+        places = "".join(f"\n  {one.name} in {whereabouts.of_thread(one)}" for one in left)
+        raise AssertionError(f"threads still run after {grace:g} s:{places}")

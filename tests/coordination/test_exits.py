@@ -1,0 +1,305 @@
+"""Programs that end without having stopped: they end, and nobody is cut short who computes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import aioqueue
+from aioqueue import sync
+from aioqueue.coordination import exits
+from tests.worlds import PATIENCE
+
+ROOT = Path(aioqueue.__file__).parents[1]
+
+START = """
+import threading, time
+import aioqueue
+from aioqueue import sync
+queue = sync.FIFOQueue(4, name="examples")
+coord = sync.Coordinator()
+def fill():
+    queue.enqueue(1)
+"""
+
+LEGACY = """
+import aioqueue.compat.v1 as tf
+queue = tf.FIFOQueue(4, "float32", shapes=[()])
+runner = tf.train.QueueRunner(queue, [queue.enqueue(1.0)] * 2)
+tf.train.add_queue_runner(runner)
+sess = tf.Session()
+coord = tf.train.Coordinator()
+"""
+
+ENDS = {
+    "runner": "sync.QueueRunner(queue, [fill] * 2).create_threads(coord=coord, start=True)",
+    "runner, no coordinator": "sync.QueueRunner(queue, [fill] * 2).create_threads(start=True)",
+    "runner of coroutine functions": """
+async def fill_too():
+    await queue.aio.enqueue(1)
+sync.QueueRunner(queue, [fill, fill_too]).create_threads(coord=coord, start=True)
+""",
+    "coroutine functions, no coordinator": """
+async def fill_too():
+    await queue.aio.enqueue(1)
+sync.QueueRunner(queue, [fill_too]).create_threads(start=True)
+""",
+    "daemons": "coord.start(sync.QueueRunner(queue, [fill] * 2))",
+    "a thread that waits for the stop": """
+thread = threading.Thread(target=coord.wait_for_stop)
+thread.start()
+coord.register(thread)
+""",
+    "a looper": "sync.LooperThread.loop(coord, 1000, print)",
+    "started late": """
+threads = sync.QueueRunner(queue, [fill] * 2).create_threads(coord=coord)
+for thread in threads:
+    thread.start()
+""",
+    "never started": "sync.QueueRunner(queue, [fill]).create_threads(coord=coord)",
+    "main raises": """
+sync.QueueRunner(queue, [fill] * 2).create_threads(coord=coord, start=True)
+import sys
+sys.excepthook = lambda *_: None
+raise ValueError
+""",
+    "a pool beside it": """
+import concurrent.futures
+pool = concurrent.futures.ThreadPoolExecutor(2)
+pool.submit(print, "in the pool").result()
+sync.QueueRunner(queue, [fill] * 2).create_threads(coord=coord, start=True)
+""",
+    "who waits for the main thread": """
+sync.QueueRunner(queue, [fill] * 2).create_threads(coord=coord, start=True)
+threading.Thread(target=lambda: threading.main_thread().join()).start()
+""",
+    "garbage": """
+sync.QueueRunner(queue, [fill] * 2).create_threads(coord=coord, start=True)
+del coord
+""",
+}
+
+ENDS_OF_OLD = {
+    "queue runners": "threads = tf.train.start_queue_runners(sess=sess, coord=coord, daemon=False)",
+    "create_threads": "runner.create_threads(sess, coord=coord, start=True)",
+    "daemons": "threads = tf.train.start_queue_runners(sess=sess, coord=coord)",
+}
+
+
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-X", "dev", "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        timeout=PATIENCE * 2,
+    )
+
+
+WAIT = """
+while {waiting}:
+    threading.Event().wait(0.001)
+"""
+
+
+@pytest.mark.parametrize("program", ENDS.values(), ids=ENDS)
+def test_workers_that_wait_do_not_keep_the_process(program: str) -> None:
+    raised = "raise ValueError" in program
+    done = run(START + program)
+    assert done.stderr == ""
+    assert done.returncode == int(raised)
+
+
+@pytest.mark.parametrize("program", ENDS_OF_OLD.values(), ids=ENDS_OF_OLD)
+def test_nor_those_of_tensorflow(program: str) -> None:
+    done = run(f"{LEGACY}{program}\nprint(sess.run(queue.dequeue()))")
+    assert (done.stdout.strip(), done.returncode) == ("1.0", 0), done.stderr
+
+
+def test_who_computes_ends_its_call() -> None:
+    done = run(
+        START
+        + """
+began = threading.Event()
+def decode():
+    began.set()
+    threading.main_thread().join()
+    threading.Event().wait(0.2)  # the stop has long come
+    print("decoded", flush=True)
+    queue.enqueue(1)
+sync.QueueRunner(queue, [decode]).create_threads(coord=coord, start=True)
+began.wait()
+"""
+    )
+    assert done.stdout.splitlines() == ["decoded"], "called once, and not again"
+    assert done.returncode == 0, done.stderr
+
+
+def test_consumers_have_all_that_they_came_for() -> None:
+    """Threads that are no workers are the program as well: the stop is for when they have ended."""
+    done = run(
+        START
+        + """
+numbers = iter(range(1000))
+def number():
+    queue.enqueue(next(numbers))
+runner = sync.QueueRunner(
+    queue, [number], queue_closed_exception_types=(StopIteration, aioqueue.OutOfRangeError)
+)
+runner.create_threads(coord=coord, start=True)
+threading.Thread(target=lambda: print(sum(queue))).start()
+"""
+    )
+    assert done.stdout.strip() == str(sum(range(1000))), done.stderr
+    assert done.returncode == 0
+
+
+def test_a_stop_of_ones_own_is_as_ever() -> None:
+    done = run(
+        START
+        + """
+sync.QueueRunner(queue, [fill] * 2).create_threads(coord=coord, start=True)
+queue.dequeue_many(10)
+coord.request_stop()
+coord.join()
+print(coord.joined)
+"""
+    )
+    assert (done.stdout.strip(), done.stderr, done.returncode) == ("True", "", 0)
+
+
+def test_it_can_be_heard() -> None:
+    done = run(
+        f"""
+import logging
+logging.basicConfig(level="INFO", format="%(name)s %(message)s")
+{START}
+sync.QueueRunner(queue, [fill] * 2).create_threads(coord=coord, start=True)
+"""
+    )
+    names = "QueueRunnerThread-examples-fill-0 QueueRunnerThread-examples-fill-1"
+    told = f"aioqueue the program has ended; its workers are asked to stop: {names}"
+    assert done.stderr.splitlines() == [told]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_fork_has_none_of_its_parents_workers() -> None:
+    done = run(
+        f"""
+import os, sys, warnings
+{START}
+sync.QueueRunner(queue, [fill] * 2).create_threads(coord=coord, start=True)
+warnings.simplefilter("ignore")
+sys.stdout.flush()
+pid = os.fork()
+if pid:
+    print("child", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+else:
+    queue = sync.FIFOQueue(4, name="examples")
+    coord = sync.Coordinator()
+    sync.QueueRunner(queue, [fill] * 2).create_threads(coord=coord, start=True)
+"""
+    )
+    assert (done.stdout.strip(), done.returncode) == ("child 0", 0), done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_ctrl_c_ends_the_wait_for_who_computes() -> None:
+    program = (
+        START
+        + """
+def decode():
+    print("decoding", flush=True)
+    threading.Event().wait()
+sync.QueueRunner(queue, [decode]).create_threads(coord=coord, start=True)
+threading.main_thread().join  # the main thread ends here
+"""
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "decoding\n"
+        for _ in range(1000):
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(0.02)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        assert process.poll() is not None
+
+
+class TestParts:
+    def test_a_watcher_that_cannot_be_started_is_tried_again(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class NoThread:
+            tries = 0
+
+            def __init__(self, **options: object) -> None:
+                """Made as a thread is."""
+
+            def start(self) -> None:
+                NoThread.tries += 1
+                raise RuntimeError("can't start new thread")
+
+        class Workers:
+            def worker_threads(self) -> list[threading.Thread]:
+                return [threading.main_thread()]
+
+            def stop_at_exit(self) -> None:
+                """There is nothing to end."""
+
+        workers = Workers()
+        monkeypatch.setattr(exits, "_watcher", None)
+        monkeypatch.setattr(threading, "Thread", NoThread)
+        exits.stop_at_exit(workers)
+        exits.stop_at_exit(workers)
+        assert NoThread.tries == 2
+
+    def test_one_that_fails_does_not_keep_the_others(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        go = threading.Event()
+        thread = threading.Thread(target=go.wait, daemon=True)
+        thread.start()
+
+        class Fails:
+            def worker_threads(self) -> list[threading.Thread]:
+                return [thread]
+
+            def stop_at_exit(self) -> None:
+                raise ValueError("not now")
+
+        class Ends(Fails):
+            def stop_at_exit(self) -> None:
+                go.set()
+
+        both = Fails(), Ends()
+        for one in both:
+            exits.stop_at_exit(one)
+        exits._stop_daemons()
+        thread.join(PATIENCE)
+        assert "could not be stopped" in caplog.text
+
+    def test_a_coordinator_is_not_kept(self) -> None:
+        queue = sync.FIFOQueue(1)
+        coord = sync.Coordinator()
+        coord.start(sync.QueueRunner(queue, [lambda: queue.enqueue(1)]))
+        assert coord._core in exits._stoppables
+        coord.request_stop()
+        coord.join()
+        assert coord._core.worker_threads() == []

@@ -1,0 +1,243 @@
+"""A stop that takes long tells what it waits for, and who is given up is named with its place.
+
+Time is the test's: joins tell how long they would wait, and are told what the clock says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import aioqueue
+from aioqueue import StillRunningError, sync
+from aioqueue.compat.v1 import train
+from aioqueue.coordination import aio as aio_module
+from aioqueue.coordination import core as core_module
+from aioqueue.coordination import whereabouts
+from aioqueue.coordination.core import SLOW_STOP, CoordinatorCore
+from tests.worlds import PATIENCE, TaskWorld, spin_until
+
+HERE = re.escape(__file__)
+
+
+class Stuck:
+    """A thread that is in the middle of something, and heeds no stop."""
+
+    def __init__(self, name: str = "decoder") -> None:
+        self.go = threading.Event()
+        self.is_there = threading.Event()
+        self.thread = threading.Thread(target=self.decode, name=name, daemon=True)
+        self.thread.start()
+        assert self.is_there.wait(PATIENCE)
+
+    def decode(self) -> None:
+        self.is_there.set()
+        self.go.wait(PATIENCE)
+
+
+@pytest.fixture
+def stuck() -> Iterator[Stuck]:
+    one = Stuck()
+    yield one
+    one.go.set()
+    one.thread.join(PATIENCE)
+
+
+class Clock:
+    """What a core reads instead of the time."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    one = Clock()
+    monkeypatch.setattr(core_module, "monotonic", one)
+    return one
+
+
+class TestWarning:
+    def test_after_five_seconds(
+        self, stuck: Stuck, clock: Clock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        core = CoordinatorCore(None)
+        core.request_stop()
+        waits = core.joining([stuck.thread], 120.0, False)
+        assert next(waits)[0].is_open
+        clock.now += 1
+        gate, seconds = next(waits)
+        assert (gate.is_open, seconds, caplog.messages) == (False, SLOW_STOP - 1, [])
+        clock.now += SLOW_STOP
+        gate, seconds = next(waits)
+        assert (gate.is_open, seconds) == (False, 120 - 1 - SLOW_STOP)
+        waits.close()
+        (record,) = caplog.records
+        assert (record.name, record.levelno) == ("aioqueue", logging.WARNING)
+        assert record.getMessage().startswith("1 worker still running 5 s after the stop")
+        assert "waiting for 120 s in all" in record.getMessage()
+        place = rf"\n  decoder in .*, called from {HERE}:\d+ Stuck\.decode$"
+        assert re.search(place, record.getMessage())
+
+    def test_none_if_all_have_ended(
+        self, stuck: Stuck, clock: Clock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        core = CoordinatorCore(None)
+        core.request_stop()
+        waits = core.joining([stuck.thread], 120.0, False)
+        next(waits)
+        gate, _ = next(waits)
+        stuck.go.set()
+        assert gate.wait_blocking(PATIENCE), "that is what the join wakes for, and no timer"
+        assert list(waits) == []
+        assert caplog.messages == []
+
+    def test_none_if_they_are_given_up_before(
+        self, stuck: Stuck, clock: Clock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        core = CoordinatorCore(None)
+        core.request_stop()
+        waits = core.joining([stuck.thread], SLOW_STOP, False)
+        next(waits)
+        assert next(waits)[1] == SLOW_STOP
+        clock.now += SLOW_STOP
+        with pytest.raises(ExceptionGroup):
+            list(waits)
+        assert caplog.messages == []
+
+    @pytest.mark.parametrize("leave", ["block", "join"])
+    def test_of_a_real_stop(
+        self,
+        stuck: Stuck,
+        leave: str,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setattr(core_module, "SLOW_STOP", 0.0)
+
+        def let_go() -> None:
+            spin_until(lambda: caplog.messages)
+            stuck.go.set()
+
+        release = threading.Thread(target=let_go)
+        release.start()
+        if leave == "block":
+            with sync.Coordinator() as coord:
+                coord.register(stuck.thread)
+        else:
+            coord = sync.Coordinator()
+            coord.request_stop()
+            coord.join([stuck.thread])
+        release.join()
+        assert "decoder in" in caplog.messages[0]
+
+    async def test_of_a_task(
+        self,
+        task_world: TaskWorld,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setattr(core_module, "SLOW_STOP", 0.0)
+        begun: list[bool] = []
+
+        async def fetch() -> None:
+            begun.append(True)
+            while not caplog.messages:
+                await task_world.tick()
+
+        async with aioqueue.Coordinator() as coord:
+            coord.start(aioqueue.LooperTask(None, fetch))
+            await task_world.until(lambda: begun)
+        assert re.search(r"LooperTask-fetch in .*:\d+ .*tick$", caplog.messages[0])
+
+    def test_of_a_runner_that_is_cancelled(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(aio_module, "SLOW_STOP", 0.0)
+        monkeypatch.setattr(aio_module, "DEFAULT_GRACE", 0.0)
+        there, go = threading.Event(), threading.Event()
+
+        def decode() -> None:
+            there.set()
+            go.wait(PATIENCE)
+
+        async def main() -> None:
+            runner = aioqueue.QueueRunner(aioqueue.FIFOQueue(1, name="images"), [decode])
+            running = asyncio.create_task(runner.run())
+            while not there.is_set():
+                await asyncio.sleep(0)
+            running.cancel()
+            with pytest.raises(ExceptionGroup) as caught:
+                await running
+            (error,) = caught.value.exceptions
+            assert isinstance(error, StillRunningError)
+            assert error.workers == ("QueueRunnerThread-images-decode-0",)
+
+        try:
+            asyncio.run(main())
+        finally:
+            go.set()
+        assert re.search(rf"decode-0 in .*{HERE}:\d+ .*decode$", caplog.messages[0])
+
+
+class TestStragglers:
+    def test_are_named_with_their_place(self, stuck: Stuck) -> None:
+        coord = sync.Coordinator()
+        coord.request_stop()
+        with pytest.raises(ExceptionGroup) as caught:
+            coord.join([stuck.thread], stop_grace_period=0)
+        (error,) = caught.value.exceptions
+        assert isinstance(error, StillRunningError)
+        assert error.workers == ("decoder",)
+        assert re.search(rf"\n  decoder in .*{HERE}:\d+ Stuck\.decode$", str(error))
+
+    def test_in_tensorflows_words_the_places_are_the_cause(self, stuck: Stuck) -> None:
+        coord = train.Coordinator()
+        coord.request_stop()
+        with pytest.raises(RuntimeError) as caught:
+            coord.join([stuck.thread], stop_grace_period_secs=0)
+        assert str(caught.value) == "Coordinator stopped with threads still running: decoder"
+        assert re.search(rf"{HERE}:\d+ Stuck\.decode$", str(caught.value.__cause__))
+
+
+class TestPlaces:
+    def test_of_a_thread_that_is_not_running(self) -> None:
+        assert whereabouts.of_thread(threading.Thread()) == ""
+
+    def test_of_our_own_code_alone(self) -> None:
+        place = whereabouts.of_thread(threading.current_thread())
+        assert re.search(r"whereabouts\.py:\d+ of_thread, called from", place)
+
+    def test_where_python_cannot_tell(self, stuck: Stuck, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delattr("sys._current_frames")
+        assert whereabouts.of_thread(stuck.thread) == ""
+
+    def test_of_a_task_that_awaits(self) -> None:
+        async def inner() -> None:
+            await asyncio.sleep(PATIENCE)
+
+        async def outer() -> None:
+            await inner()
+
+        async def main() -> None:
+            task = asyncio.create_task(outer())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            place = whereabouts.of_task(task)
+            assert re.search(rf"tasks\.py:\d+ sleep, called from {HERE}:\d+ .*inner$", place)
+            task.cancel()
+
+        asyncio.run(main())
+
+    @pytest.mark.parametrize("given", [None, 3, asyncio.Future])
+    def test_of_what_has_no_code(self, given: Any) -> None:
+        assert whereabouts.of_task(given) == ""

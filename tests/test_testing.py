@@ -1,0 +1,268 @@
+"""`aioqueue.testing`: what it promises to the suites of others, and to ours."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+import aioqueue
+from aioqueue import DeadlineExceededError, InvalidArgumentError, sync
+from aioqueue import testing as module
+from aioqueue.machine import Machine
+from aioqueue.testing import failing, no_threads_left, until_waiting, wait_until_waiting
+from tests.worlds import PATIENCE, CancelledError, TaskWorld, World
+
+
+class TestUntilWaiting:
+    @pytest.mark.parametrize("calls", [1, 3])
+    async def test_dequeues(self, task_world: TaskWorld, calls: int) -> None:
+        queue = task_world.fifo(2)
+        operations = [task_world.spawn(queue.dequeue) for _ in range(calls)]
+        now = await until_waiting(queue, dequeues=calls)
+        assert (now.waiting_dequeues, now.waiting_enqueues) == (calls, 0)
+        for number in range(calls):
+            await queue.enqueue(number)
+        assert sorted([await one.result() for one in operations]) == list(range(calls))
+
+    async def test_enqueues(self, task_world: TaskWorld) -> None:
+        queue = task_world.fifo(1)
+        await queue.enqueue(0)
+        second = task_world.spawn(queue.enqueue, 1)
+        third = task_world.spawn(queue.enqueue_many, [2, 3])
+        assert (await until_waiting(queue, enqueues=2)).waiting_enqueues == 2
+        assert sorted([await queue.dequeue() for _ in range(4)]) == [0, 1, 2, 3]
+        await second.result()
+        await third.result()
+
+    async def test_who_waits_already_counts(self, task_world: TaskWorld) -> None:
+        queue = task_world.fifo(1)
+        operation = task_world.spawn(queue.dequeue)
+        await until_waiting(queue, dequeues=1)
+        await until_waiting(queue, dequeues=1)
+        await until_waiting(queue)
+        await queue.enqueue(1)
+        await operation.result()
+
+    async def test_several_look_at_once(self, task_world: TaskWorld) -> None:
+        queue = task_world.fifo(1)
+        lookers = [task_world.spawn(until_waiting, queue, dequeues=n) for n in (1, 2)]
+        operations = [task_world.spawn(queue.dequeue) for _ in range(2)]
+        for looker in lookers:
+            await looker.result()
+        await queue.enqueue_many([1, 2])
+        for operation in operations:
+            await operation.result()
+        assert not module._crowds
+        assert type(queue._machine) is Machine
+
+    async def test_a_cancelled_one_leaves_nothing(self, task_world: TaskWorld) -> None:
+        queue = task_world.fifo(1)
+        looker = task_world.spawn(until_waiting, queue, dequeues=1)
+        await task_world.until(lambda: module._crowds)
+        looker.cancel()
+        with pytest.raises(CancelledError):
+            await looker.result()
+        assert type(queue._machine) is Machine
+
+    async def test_threads_wait_for_a_task_and_tasks_for_a_thread(
+        self, task_world: TaskWorld
+    ) -> None:
+        queue = task_world.fifo(1)
+        thread = threading.Thread(target=queue.sync.dequeue)
+        thread.start()
+        await until_waiting(queue, dequeues=1)
+        await queue.enqueue(1)
+        thread.join(PATIENCE)
+        operation = task_world.spawn(queue.dequeue)
+        seen: list[Any] = []
+
+        def feed() -> None:
+            seen.append(wait_until_waiting(queue, dequeues=1))
+            queue.sync.enqueue(2)
+
+        feeder = threading.Thread(target=feed)
+        feeder.start()
+        assert await operation.result() == 2
+        feeder.join(PATIENCE)
+        assert seen[0].waiting_dequeues == 1
+
+    def test_a_crowd_of_threads_is_never_missed(self) -> None:
+        """Threads begin to wait just as somebody begins to look, again and again."""
+        for _ in range(200):
+            queue = sync.FIFOQueue(1)
+            threads = [threading.Thread(target=queue.dequeue) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            wait_until_waiting(queue, dequeues=3)
+            for number in range(3):
+                queue.enqueue(number)
+            for thread in threads:
+                thread.join()
+
+    def test_the_blocking_form_has_a_limit(self) -> None:
+        queue = sync.FIFOQueue(1, name="images")
+        with pytest.raises(
+            DeadlineExceededError,
+            match=r"after 0 s 0 enqueues and 0 dequeues wait on 'images'; expected 0 and 2",
+        ):
+            wait_until_waiting(queue, dequeues=2, timeout=0)
+
+    @pytest.mark.parametrize(
+        ("given", "options", "named"),
+        [
+            (3, {}, "queue"),
+            (sync.FIFOQueue(1), {"dequeues": -1}, "dequeues"),
+            (sync.FIFOQueue(1), {"enqueues": "2"}, "enqueues"),
+            (sync.FIFOQueue(1), {"timeout": "2"}, "timeout"),
+        ],
+    )
+    def test_refuses(self, given: Any, options: dict[str, Any], named: str) -> None:
+        with pytest.raises(InvalidArgumentError, match=f"^{named}: got"):
+            wait_until_waiting(given, **options)
+        if named != "timeout":
+            with pytest.raises(InvalidArgumentError, match=f"^{named}: got"):
+                asyncio.run(until_waiting(given, **options))
+
+
+class TestFailing:
+    async def test_the_nth_call_fails_and_changes_nothing(self, world: World) -> None:
+        queue = world.fifo(10)
+        face = failing(queue.face if hasattr(queue, "face") else queue, 3)
+        calls = [face.enqueue_nowait, face.enqueue_nowait, face.enqueue_nowait]
+        calls[0](0)
+        calls[1](1)
+        with pytest.raises(OSError, match="call 3 of the failing queue, enqueue_nowait, fails"):
+            calls[2](2)
+        calls[2](3)
+        assert [queue.dequeue_nowait() for _ in range(3)] == [0, 1, 3]
+
+    @pytest.mark.parametrize("kind", ["FIFOQueue", "RandomShuffleQueue", "PriorityQueue"])
+    async def test_every_operation(self, task_world: TaskWorld, kind: str) -> None:
+        more = (0,) if kind == "RandomShuffleQueue" else ()
+        queue = getattr(aioqueue, kind)(10, *more, "int64", ())
+        one: Any = (1, 1) if kind == "PriorityQueue" else 1
+        many: Any = ([1, 1], [1, 1]) if kind == "PriorityQueue" else [1, 1]
+        error = ConnectionError("gone")
+        for name, arguments in {
+            "enqueue": (one,),
+            "enqueue_many": (many,),
+            "dequeue": (),
+            "dequeue_many": (2,),
+            "dequeue_up_to": (2,),
+        }.items():
+            face = failing(queue, 1, error)
+            assert type(face).__name__ == kind
+            with pytest.raises(ConnectionError) as caught:
+                await getattr(face, name)(*arguments)
+            assert caught.value is error
+            with pytest.raises(ConnectionError):
+                getattr(failing(queue, 1, error).sync, name)(*arguments)
+        assert queue.size() == 0
+
+    async def test_calls_of_both_faces_are_counted(self, task_world: TaskWorld) -> None:
+        face = failing(task_world.fifo(10), 3)
+        await face.enqueue(0)
+        face.sync.enqueue(1)
+        with pytest.raises(OSError, match="call 3"):
+            await face.sync.aio.enqueue(2)
+        assert face.size() == 2
+
+    async def test_only_some_operations(self, task_world: TaskWorld) -> None:
+        face = failing(task_world.fifo(10), 2, operations=["dequeue"])
+        await face.enqueue_many([1, 2, 3])
+        assert await face.dequeue() == 1
+        with pytest.raises(OSError, match="dequeue"):
+            async for _ in face:
+                pass
+        assert await face.dequeue() == 2
+
+    def test_a_runner_meets_it(self) -> None:
+        queue = failing(sync.FIFOQueue(100), 5)
+        with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
+            coord.start(sync.QueueRunner(queue, [lambda: queue.enqueue(1)]))
+            coord.wait_for_stop()
+        assert isinstance(caught.value.exceptions[0], OSError)
+        assert queue.size() == 4
+
+    def test_batches_meet_it(self) -> None:
+        queue = failing(sync.FIFOQueue(10), 2, operations=["dequeue_up_to"])
+        queue.enqueue_many(range(6))
+        batches = queue.batches(2)
+        assert next(batches) == [0, 1]
+        with pytest.raises(OSError, match="dequeue_up_to"):
+            next(batches)
+        assert next(batches) == [2, 3]
+
+    @pytest.mark.parametrize(
+        ("arguments", "options", "named"),
+        [
+            ((3, 1), {}, "queue"),
+            ((sync.FIFOQueue(1), 0), {}, "n"),
+            ((sync.FIFOQueue(1), 1, "no"), {}, "error"),
+            ((sync.FIFOQueue(1), 1), {"operations": ["close"]}, "operations"),
+            ((sync.FIFOQueue(1), 1), {"operations": "enqueue"}, "operations"),
+        ],
+    )
+    def test_refuses(self, arguments: Any, options: Any, named: str) -> None:
+        with pytest.raises(InvalidArgumentError, match=f"^{named}: got"):
+            failing(*arguments, **options)
+
+
+class TestNoThreadsLeft:
+    def test_all_have_ended(self) -> None:
+        with no_threads_left(), sync.Coordinator() as coord:
+            queue = sync.FIFOQueue(1)
+            coord.start(sync.QueueRunner(queue, [lambda: queue.enqueue(1)] * 3))
+            queue.dequeue_many(5)
+
+    def test_those_that_run_are_named(self) -> None:
+        queue = sync.FIFOQueue(1)
+        thread = threading.Thread(target=queue.dequeue, name="forgotten")
+        with (
+            pytest.raises(AssertionError, match=r"threads still run after 0 s:\n  forgotten in .*"),
+            no_threads_left(grace=0),
+        ):
+            thread.start()
+            wait_until_waiting(queue, dequeues=1)
+        queue.enqueue(1)
+        thread.join()
+
+    def test_those_that_were_there_do_not_count(self) -> None:
+        go = threading.Event()
+        thread = threading.Thread(target=go.wait)
+        thread.start()
+        with no_threads_left(grace=0):
+            pass
+        go.set()
+        thread.join()
+
+    def test_the_watcher_of_the_main_thread_stays(self) -> None:
+        with no_threads_left(grace=0):
+            queue = sync.FIFOQueue(1)
+            coord = sync.Coordinator()
+            threads = sync.QueueRunner(queue, [lambda: queue.enqueue(1)]).create_threads(
+                coord=coord, start=True
+            )
+            coord.request_stop()
+            coord.join(threads)
+            for thread in threads:
+                thread.join()
+            deferred = [one for one in threading.enumerate() if one.name == "aioqueue-join"]
+            for one in deferred:
+                one.join()
+
+    def test_an_exception_goes_first(self) -> None:
+        go = threading.Event()
+        thread = threading.Thread(target=go.wait)
+        with pytest.raises(ValueError, match="of the test"), no_threads_left(grace=0):
+            thread.start()
+            raise ValueError("of the test")
+        go.set()
+        thread.join()
+
+    def test_refuses(self) -> None:
+        with pytest.raises(InvalidArgumentError, match=r"^grace: got"), no_threads_left(grace=-1):
+            pass
