@@ -12,7 +12,8 @@ import typing
 
 from aioqueue import sync
 from aioqueue.attempts import QueueState, Statistics
-from aioqueue.coordination.aio import Coordinator, LooperTask, QueueRunner
+from aioqueue.coordination.aio import LooperTask, QueueRunner
+from aioqueue.coordination.faces import Coordinator
 from aioqueue.errors import (
     AioQueueError,
     CancelledError,
@@ -26,14 +27,12 @@ from aioqueue.errors import (
     StillRunningError,
     WorkerDiedError,
 )
-from aioqueue.queues.aio import (
-    AsyncBatches,
-    AsyncQueue,
-    FIFOQueue,
-    PaddingFIFOQueue,
-    PriorityQueue,
-    RandomShuffleQueue,
-)
+from aioqueue.queues.aio import AsyncBatches
+from aioqueue.queues.faces import AsyncQueue
+from aioqueue.queues.fifo import FIFOQueue
+from aioqueue.queues.padding import PaddingFIFOQueue
+from aioqueue.queues.priority import PriorityQueue
+from aioqueue.queues.shuffle import RandomShuffleQueue
 
 __all__ = (
     "AioQueueError",

@@ -2,7 +2,7 @@
 
 On the way in: memory is reserved under the lock, the batch is copied there without it, and what
 that has made is put in by a move that only passes references on. On the way out: the rows that a
-dequeue has in its hands are copied by its owner, and then let go of under the lock. Nobody else
+dequeue has in its hands are copied by its owner, and then released under the lock. Nobody else
 waits for either, and should a copy fail, nothing has changed.
 """
 

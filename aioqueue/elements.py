@@ -15,7 +15,7 @@ What a component may hold is the matter of `aioqueue.components`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias
 
 import numpy as np
 
@@ -23,16 +23,60 @@ from aioqueue.checks import is_int
 from aioqueue.components import Component, Priority, Shape, shortly
 from aioqueue.errors import InvalidArgumentError, counted
 
+if TYPE_CHECKING:
+    # Type checkers know it whether or not it is installed; Python itself has it from 3.13 on.
+    from typing_extensions import TypeVar
+
+    ElementT = TypeVar("ElementT", default=Any)
+    BatchT = TypeVar("BatchT", default=Any)
+else:
+    from typing import TypeVar
+
+    ElementT = TypeVar("ElementT")
+    BatchT = TypeVar("BatchT")
+
 __all__ = (
+    "Array",
+    "ArrayElements",
+    "BatchT",
     "Columns",
     "Component",
+    "DType",
     "ElementSpec",
+    "ElementT",
+    "NamedElements",
     "ObjectSpec",
     "PriorityObjectSpec",
     "Row",
     "Spec",
+    "TupleElements",
+    "Typed",
     "is_iterable",
 )
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+
+class Typed(Generic[ElementT, BatchT]):
+    """The parameter of a queue's type where its elements have dtypes; it has no instances.
+
+    ``FIFOQueue[Request]`` is a queue of objects: its elements are of the class ``Request``, and its
+    batches lists of them. ``FIFOQueue[Typed[E, B]]`` is one whose elements come out as ``E`` and
+    whose batches as ``B``; what goes in is checked when it runs, for NumPy casts much of it.
+    """
+
+
+ArrayElements: TypeAlias = Typed[Any, Array]
+"""Of one component: an array or a scalar; a batch is an array."""
+
+TupleElements: TypeAlias = Typed[tuple[Any, ...], tuple[Array, ...]]
+"""Of several components: a tuple of arrays or scalars; a batch is a tuple of arrays."""
+
+NamedElements: TypeAlias = Typed[dict[str, Any], dict[str, Array]]
+"""Of components that have names: dicts."""
+
+DType: TypeAlias = str | type[Any] | np.dtype[Any]
+"""One dtype, as users write it."""
 
 Row = Any
 """One element inside a queue: a tuple of component values, or the object itself."""

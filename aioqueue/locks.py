@@ -1,9 +1,9 @@
-"""Locks that are let go of, whatever strikes.
+"""Locks that are released, whatever interrupts their owner.
 
 A signal handler may raise anywhere in the main thread, `KeyboardInterrupt` above all. On CPython
 3.14 that can be between the moment in which a ``with lock:`` has taken the lock and its body, and
-then nobody lets go of it (https://github.com/python/cpython/issues/148874; on 3.11 to 3.13 no
-handler runs there). So locks that a handler may strike are taken within a ``try``:
+then it is never released (https://github.com/python/cpython/issues/148874; on 3.11 to 3.13 no
+handler runs there). So locks whose owner a handler may interrupt are taken within a ``try``:
 `holding` for a call, `guarded` for a whole method.
 
 A handler runs when a function written in Python begins, when a call has returned, and when a loop
@@ -23,9 +23,8 @@ goes round; nowhere else. From this follows how the two are written:
   `RuntimeError` there is one that a handler raised when the release had returned, and goes on.
 
 The lock must be one that knows its owner, as `threading.RLock` does: that alone tells whether it
-is held when a call begins. Whoever holds it already, because a signal handler or a finalizer runs
-in the middle of what it interrupted, simply goes on, and leaves it to whom it interrupted to let
-go.
+is held when a call begins. A signal handler or a finalizer may run in a thread that holds it
+already; it goes on, and leaves the release to the call that it interrupted.
 
 What no lock can do: a handler that raises when the lock has just been released makes the call raise
 though it was made.
@@ -39,7 +38,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
-__all__ = ("REFUSAL", "OwnedLock", "guarded", "holding", "let_go")
+__all__ = ("REFUSAL", "OwnedLock", "guarded", "holding", "is_held_here", "let_go")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,7 +51,7 @@ def _refusal() -> tuple[Any, ...]:
         threading.RLock().release()
     except RuntimeError as error:
         return error.args
-    raise AssertionError("a lock was released that nobody held")
+    raise AssertionError("a lock was released that no thread held")
 
 
 REFUSAL = _refusal()
@@ -66,7 +65,7 @@ class OwnedLock(Protocol):
         """Take it, waiting for it or not; tell whether it was taken."""
 
     def release(self) -> None:
-        """Let go of it.
+        """Release it.
 
         Raises:
             RuntimeError: the calling thread does not hold it.
@@ -85,13 +84,27 @@ class OwnedLock(Protocol):
         traceback: TracebackType | None,
         /,
     ) -> None:
-        """Let go of it."""
+        """Release it."""
+
+
+def is_held_here(lock: Any) -> bool:
+    """Whether the calling thread holds a lock.
+
+    `threading.RLock` knows, and tells `threading.Condition` by ``_is_owned``, a method without
+    documentation. Nothing public says the same: ``locked``, new in Python 3.14, is also true while
+    another thread has it, and to try `release` changes what is asked for. All implementations of
+    Python have it, as `Condition` needs it; should one no longer, a test of this file tells.
+
+    Only this file uses it. Others call this function; `holding` and `guarded`, through which every
+    move of a queue goes, save that call.
+    """
+    return bool(lock._is_owned())
 
 
 def let_go(lock: Any) -> None:
     """Release a lock, if the calling thread holds it.
 
-    For what no handler strikes, or strikes only once: it may strike again as this begins.
+    For code that no handler interrupts, or only once: a second one may run as this begins.
     """
     if lock._is_owned():
         lock.release()

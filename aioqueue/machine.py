@@ -3,14 +3,14 @@
 Everything that decides about a queue's state is in this module, and nothing else is: it does no
 I/O, starts nothing, sleeps never, reads no clock and has never heard of asyncio or threads. It is
 told what happened (an attempt begins, is withdrawn, is committed, its deadline passes; the queue is
-closed) and it returns what to do: the *wakers* of the callers whose attempts have ended. Whoever
-called the machine wakes them after the lock is released.
+closed) and it returns what to do: the *wakers* of the callers whose attempts have ended. The
+caller of the machine wakes them after the lock is released.
 
 **Attempts.** One enqueue or dequeue that has begun and not yet ended is an `Attempt`, whose moves
 `AttemptState` draws. Attempts of one side proceed strictly in the order in which they began:
 only the first may move, even if a later, smaller one could be satisfied. After every change
 enqueues are tried before dequeues, until nothing more can move (`_flush`). What a storage raises
-is the failure of the one attempt that it was moving for, whoever made the move.
+is the failure of the one attempt that it was moving for, no matter who made the move.
 
 **Grant and commit.** In asyncio a caller can be cancelled after it was chosen and before it runs.
 So its attempt is first *granted* and ends when its owner *commits*. A granted dequeue holds its
@@ -26,7 +26,7 @@ until the batch is complete and leave it in one move; so the storage may hold mo
 capacity. Storages that draw by lot are told to draw at once.
 
 **Copies** of large batches are made by their owners, without the lock: into memory that they
-reserve before they put the batch in, and out of the rows in their hands, which they let go of
+reserve before they put the batch in, and out of the rows in their hands, which they release
 afterwards (`aioqueue.copying`). So every move takes microseconds, and nobody waits for another's
 copy.
 
@@ -42,7 +42,7 @@ raise before it ends, so until then there is no fast path at all (`_shut`):
 **The lock** is passed in and guards every field. It is held for a move and never across a wait. It
 is a re-entrant one, for one reason: such a lock knows who holds it. A signal handler or a finalizer
 that Python runs in the middle of a move can therefore be told apart (`is_entered_here`) instead of
-dead-locking; and a lock can be let go of whenever Ctrl-C strikes (`aioqueue.locks`).
+dead-locking; and a lock can be released whenever Ctrl-C comes (`aioqueue.locks`).
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Machine(MachineState):
         self._count_wait(attempt, waited)
         if attempt.state is not GRANTED:
             return ()
-        # The state comes last: should Ctrl-C strike in between, it is withdrawn as granted.
+        # The state comes last: if Ctrl-C comes in between, it is withdrawn as granted.
         if isinstance(attempt, Take):
             self._granted.pop(attempt, None)
             attempt.state = DONE
@@ -318,7 +318,7 @@ class Machine(MachineState):
     def _advance_enqueue(self, attempt: Put | PutMany, wakers: dict[Waker, None]) -> bool:
         """Let the first enqueue in line proceed; tell whether it need not stand there any more."""
         if attempt.state is not PENDING:
-            return True  # Ctrl-C struck before it could leave the line
+            return True  # Ctrl-C came before it could leave the line
         room = self._room()
         if room < 1 or (self._places and not self._may_join_places(attempt)):
             return False
@@ -335,7 +335,7 @@ class Machine(MachineState):
             else:
                 self._insert(attempt.row)
         except Exception as error:
-            # Out of memory, say. It is the owner's to hear of, whoever runs this.
+            # Out of memory, say. The owner of the attempt is told, not the thread that runs this.
             self._fail(attempt, error, wakers)
         else:
             self._finish(attempt, DONE, wakers)
@@ -351,9 +351,9 @@ class Machine(MachineState):
         4. Else it waits, and the storage is told what for.
         """
         if attempt.state is not PENDING:
-            return True  # Ctrl-C struck before it could leave the line
+            return True  # Ctrl-C came before it could leave the line
         try:
-            if not attempt.held.count:  # else Ctrl-C struck when it had its rows
+            if not attempt.held.count:  # else Ctrl-C came when it had its rows
                 n = self._rows_for(attempt)
                 if n is None:
                     self._claim_for(attempt)
@@ -481,7 +481,7 @@ class Machine(MachineState):
             self._claimed = self._claims()
 
     def _shut(self) -> None:
-        """Nothing goes the fast path until the bounds are set: a handler may strike before."""
+        """Nothing goes the fast path until the bounds are set: a signal handler may run before."""
         self._bound_in, self._bound_out = -1, INFINITY
         self._batch_waits = self.storage.progressive  # for all that is known
 
@@ -506,7 +506,7 @@ class Machine(MachineState):
         try:
             self.storage.put_many(attempt.columns, attempt.done, attempt.done + n)
         except BaseException:
-            # What is in is in, though a handler has struck just then: it must not go in again.
+            # What is in is in, though a handler interrupted just then: it must not go in again.
             n = len(self.storage) - before
             attempt.done += n
             self._enqueued += n
@@ -521,7 +521,7 @@ class Machine(MachineState):
         self._lines.remove(attempt)
 
     def _give_up(self, attempt: Attempt) -> None:
-        """An attempt has ended before it was done: let go of what it has, or has made ready."""
+        """An attempt has ended before it was done: release what it has, or has made ready."""
         if isinstance(attempt, Take):
             if attempt.held.count:
                 self.storage.restore(attempt.held)
@@ -548,13 +548,13 @@ class Machine(MachineState):
     def _set_bounds(self) -> None:
         """Say how full the storage may be for the fast path in and out.
 
-        1. Whoever waits to put in goes first, and rows that are back are not looked at there: no
+        1. Callers that wait to put in go first, and rows that are back are not looked at there: no
            fast path at all.
         2. With no one waiting to take out, a row may go in below the capacity, if the queue is open
            and nobody has a place; and out above what must remain.
-        3. Who waits to take out goes first: no fast path out. In, it ends one row before the first
-           of them has all that it needs; at once, if it wants to see each row. Meanwhile all that
-           comes is claimed, so the capacity is no bound, but where nothing can be claimed.
+        3. Callers that wait to take out go first: no fast path out. In, it ends one row before the
+           first of them has all that it needs; at once, if it wants to see each row. Meanwhile all
+           that comes is claimed, so the capacity is no bound, but where nothing can be claimed.
         """
         storage = self.storage
         head = next(iter(self._dequeues)) if self._dequeues else None

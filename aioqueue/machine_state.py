@@ -20,7 +20,7 @@ from aioqueue.attempts import (
 )
 from aioqueue.invariants import violations
 from aioqueue.lines import Lines
-from aioqueue.locks import OwnedLock, guarded
+from aioqueue.locks import OwnedLock, guarded, is_held_here
 from aioqueue.storage.base import Storage
 
 __all__ = ("INFINITY", "MachineState")
@@ -113,7 +113,7 @@ class MachineState:
 
         So it is in a signal handler or a finalizer, and must leave its own move to another thread.
         """
-        return self._lock._is_owned()
+        return is_held_here(self._lock)
 
     @guarded
     def attempts_in(self, waker: Waker) -> list[Attempt]:

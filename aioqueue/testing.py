@@ -17,6 +17,7 @@ from aioqueue.attempts import Statistics
 from aioqueue.checks import checked_count, checked_seconds
 from aioqueue.coordination import whereabouts
 from aioqueue.coordination.exits import is_watcher
+from aioqueue.docstrings import World
 from aioqueue.errors import DeadlineExceededError, InvalidArgumentError
 from aioqueue.locks import holding
 from aioqueue.machine import Machine
@@ -79,7 +80,7 @@ def failing(
 def _failing_face(queue: QueueT, fault: _Fault, names: tuple[str, ...]) -> QueueT:
     kind = type(queue)
 
-    def peer(self: QueueFace, world: str) -> Any:
+    def peer(self: QueueFace, world: World) -> Any:
         return _failing_face(queue._peer(world), fault, names)
 
     methods = {name: _counted_method(getattr(kind, name), fault) for name in names}

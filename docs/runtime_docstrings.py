@@ -1,7 +1,8 @@
 """A griffe extension for the reference: docstrings, names and types as users meet them.
 
 mkdocstrings reads sources. But the two faces of a queue take their docstring from the class that
-describes its kind (``__doc__ = FIFOConstructor.__doc__``), which only a running Python sees. And
+describes its kind (``__doc__ = FIFOConstructor.__doc__``), and their methods take theirs from the
+text for both faces (`aioqueue.docstrings`), which only a running Python sees. And
 ``aioqueue.inputs.prepare`` is a function when it runs, but a file too: griffe would show that.
 Signatures are written for type checkers: overloads repeat all parameters for the sake of one, and
 aliases (``Where``) are names that users cannot look up.
@@ -18,8 +19,9 @@ import griffe
 
 
 class RuntimeDocstrings(griffe.Extension):
-    """Replaces docstrings that are assigned; reStructuredText's ``::``, which ends a line; modules
-    that a function of the same name hides; and, in signatures, what only type checkers need.
+    """Replaces docstrings that are assigned or made; reStructuredText's ``::``, which ends a line;
+    modules that a function of the same name hides; and, in signatures, what type checkers alone
+    need.
     """
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
@@ -33,15 +35,30 @@ class RuntimeDocstrings(griffe.Extension):
             mod.docstring.value = mod.docstring.value.replace("::\n", ":\n")
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
-        if "__doc__" not in cls.members:
+        runtime = getattr(
+            importlib.import_module(cls.module.path), cls.name, None
+        )
+        if runtime is None:  # it is made within a function
             return
-        module = importlib.import_module(cls.module.path)
-        text = inspect.getdoc(getattr(module, cls.name))
-        if text:
-            cls.docstring = griffe.Docstring(
-                text, lineno=cls.lineno, parent=cls
-            )
-        cls.del_member("__doc__")
+        if "__doc__" in cls.members:
+            show_docstring(cls, inspect.getdoc(runtime))
+            cls.del_member("__doc__")
+        for name, function in list(cls.members.items()):
+            if not isinstance(function, griffe.Function):
+                continue
+            if name not in vars(runtime):
+                cls.del_member(name)  # there for type checkers only
+            elif function.docstring is None:
+                own = getattr(runtime, name).__doc__
+                show_docstring(function, own and inspect.cleandoc(own))
+
+
+def show_docstring(thing: griffe.Object, text: str | None) -> None:
+    """Give a class or a function a docstring that its source does not show."""
+    if text:
+        thing.docstring = griffe.Docstring(
+            text, lineno=thing.lineno, parent=thing
+        )
 
 
 def show_functions(package: griffe.Module) -> None:

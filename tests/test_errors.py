@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aioqueue import errors
+from aioqueue import errors, sync
 from aioqueue.errors import (
     AioQueueError,
     CancelledError,
@@ -26,7 +26,6 @@ from aioqueue.errors import (
     StillRunningError,
     WorkerDiedError,
 )
-from aioqueue.queues import blocking
 
 ALSO: dict[type[AioQueueError], tuple[type[Exception], ...]] = {
     InvalidArgumentError: (ValueError,),
@@ -90,7 +89,7 @@ def test_shut_down_where_python_has_it(kind: type[AioQueueError]) -> None:
 
 def test_clauses_that_programs_have() -> None:
     """What an `asyncio.Queue`, a `queue.Queue` or a timeout raises, is caught as before."""
-    queue = blocking.FIFOQueue(1)
+    queue = sync.FIFOQueue(1)
     with pytest.raises(stdlib_queue.Empty):
         queue.dequeue_nowait()
     with pytest.raises(asyncio.QueueEmpty):
@@ -143,7 +142,7 @@ def test_pickling_keeps_notes(error: AioQueueError) -> None:
 @pytest.mark.parametrize("kind", [OutOfRangeError, QueueClosedError])
 def test_pickling_keeps_the_cause(kind: type[AioQueueError]) -> None:
     """A consumer in another process is told why the queue was closed."""
-    queue: Any = blocking.FIFOQueue(1, name="images")
+    queue: Any = sync.FIFOQueue(1, name="images")
     queue.close(cause=OSError(5, "disk on fire"))
     with pytest.raises(kind) as caught:
         queue.dequeue() if kind is OutOfRangeError else queue.enqueue(1)

@@ -6,9 +6,11 @@ raises there. Then a real signal strikes thousands of times, at random moments.
 
 from __future__ import annotations
 
+import asyncio
 import dis
 import itertools
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +22,8 @@ from typing import Any
 
 import pytest
 
-from aioqueue.locks import guarded, holding, let_go
+from aioqueue.locks import guarded, holding, is_held_here, let_go
+from aioqueue.waiting import running_loop
 
 ROOT = Path(__file__).resolve().parent.parent
 WAITING = sorted((ROOT / "aioqueue" / "waiting").glob("*.py"))
@@ -169,8 +172,53 @@ def test_who_holds_it_already_goes_on_and_keeps_it(
         assert way(lock, lambda: way(lock, lambda: "inner")) == "inner"
         with pytest.raises(ZeroDivisionError):
             way(lock, lambda: 1 // 0)
-        assert lock._is_owned()  # type: ignore[attr-defined]
-    assert not lock._is_owned()  # type: ignore[attr-defined]
+        assert is_held_here(lock)
+    assert not is_held_here(lock)
+
+
+class TestWhatIsPrivateInTheStandardLibrary:
+    """Each is used in one place, and still is what that place takes it for."""
+
+    def test_a_lock_knows_who_holds_it(self) -> None:
+        lock = threading.RLock()
+        elsewhere: list[bool] = []
+        asking = threading.Thread(target=lambda: elsewhere.append(is_held_here(lock)))
+        assert is_held_here(lock) is False
+        with lock, lock:
+            assert is_held_here(lock) is True
+            asking.start()
+            asking.join()
+        assert elsewhere == [False]
+        assert is_held_here(lock) is False
+
+    def test_a_loop_is_known_while_it_runs(self) -> None:
+        async def here() -> tuple[object, object]:
+            return running_loop(), asyncio.get_running_loop()
+
+        assert running_loop() is None
+        found, expected = asyncio.run(here())
+        assert found is expected
+        assert running_loop() is None
+        assert "_get_running_loop" in asyncio.__all__
+
+    @pytest.mark.parametrize(
+        ("name", "places"),
+        [
+            ("_is_owned", {"locks.py", "queues/forks.py"}),  # forks makes such a lock
+            ("_get_running_loop", {"waiting/running.py"}),
+            ("popen_forkserver", {"inputs/prepare/processes/start.py"}),
+            ("resource_tracker", {"inputs/prepare/processes/start.py"}),
+            ("_children", {"inputs/prepare/processes/start.py"}),
+        ],
+    )
+    def test_it_is_used_in_one_place(self, name: str, places: set[str]) -> None:
+        package = ROOT / "aioqueue"
+        users = {
+            path.relative_to(package).as_posix()
+            for path in package.rglob("*.py")
+            if re.search(rf"\b{name}\b", path.read_text(encoding="utf-8"))
+        }
+        assert users == places
 
 
 def test_arguments_and_results_pass_through() -> None:
@@ -197,7 +245,7 @@ def test_letting_go_of_what_is_held_and_what_is_not() -> None:
     let_go(lock)
     lock.acquire()
     let_go(lock)
-    assert not lock._is_owned()  # type: ignore[attr-defined]
+    assert not is_held_here(lock)
 
 
 @WAYS

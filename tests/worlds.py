@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 import pytest
 
+import aioqueue
+from aioqueue import sync
 from aioqueue.errors import OutOfRangeError
-from aioqueue.queues import aio, blocking
 
 # A world whose package is missing is skipped, with that as the reason (see `World.missing`).
 if TYPE_CHECKING or importlib.util.find_spec("trio") is not None:
@@ -60,7 +61,7 @@ __all__ = (
     "waiting",
 )
 
-AnyQueue = aio.AsyncQueue
+AnyQueue = aioqueue.AsyncQueue
 QueueT = TypeVar("QueueT", bound=AnyQueue)
 Body = Callable[[], Coroutine[Any, Any, Any]]
 Method = Callable[..., Coroutine[Any, Any, Any]]
@@ -152,17 +153,17 @@ class World(ABC):
         queue = cast(MethodType, method).__self__
         await self.until(lambda: operation.done or waiting(queue) > before)
 
-    def fifo(self, *arguments: Any, **options: Any) -> aio.FIFOQueue:
-        return self._made(aio.FIFOQueue(*arguments, **options))
+    def fifo(self, *arguments: Any, **options: Any) -> aioqueue.FIFOQueue:
+        return self._made(aioqueue.FIFOQueue(*arguments, **options))
 
-    def shuffle(self, *arguments: Any, **options: Any) -> aio.RandomShuffleQueue:
-        return self._made(aio.RandomShuffleQueue(*arguments, **options))
+    def shuffle(self, *arguments: Any, **options: Any) -> aioqueue.RandomShuffleQueue:
+        return self._made(aioqueue.RandomShuffleQueue(*arguments, **options))
 
-    def padding(self, *arguments: Any, **options: Any) -> aio.PaddingFIFOQueue:
-        return self._made(aio.PaddingFIFOQueue(*arguments, **options))
+    def padding(self, *arguments: Any, **options: Any) -> aioqueue.PaddingFIFOQueue:
+        return self._made(aioqueue.PaddingFIFOQueue(*arguments, **options))
 
-    def priority(self, *arguments: Any, **options: Any) -> aio.PriorityQueue:
-        return self._made(aio.PriorityQueue(*arguments, **options))
+    def priority(self, *arguments: Any, **options: Any) -> aioqueue.PriorityQueue:
+        return self._made(aioqueue.PriorityQueue(*arguments, **options))
 
     def close_all(self) -> None:
         for queue in self._queues:
@@ -387,7 +388,7 @@ class _ThreadOperation(Operation):
 class AwaitedQueue:
     """The thread face of a queue; its waiting methods block, but are spelled with ``await``."""
 
-    def __init__(self, face: blocking.BlockingQueue) -> None:
+    def __init__(self, face: sync.BlockingQueue) -> None:
         self.face = face
 
     def __getattr__(self, name: str) -> Any:

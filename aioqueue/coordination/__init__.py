@@ -2,6 +2,4 @@
 
 from __future__ import annotations
 
-from aioqueue.coordination import aio, blocking
-
-__all__ = ("aio", "blocking")
+__all__ = ()

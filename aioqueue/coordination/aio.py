@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import closing
 from functools import partial
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import anyio
 
 from aioqueue.checks import checked_grace, checked_seconds
-from aioqueue.coordination import blocking
 from aioqueue.coordination.core import (
     DEFAULT_GRACE,
     SLOW_STOP,
@@ -39,7 +37,6 @@ from aioqueue.coordination.runs import (
     Run,
     RunnerFace,
     WorkerPlan,
-    is_async,
 )
 from aioqueue.coordination.tasks import (
     Tasks,
@@ -51,61 +48,28 @@ from aioqueue.coordination.tasks import (
 )
 from aioqueue.coordination.unawaited import call_watched, refuse_awaitable
 from aioqueue.coordination.workers import Worker, as_worker
+from aioqueue.docstrings import with_sections
 from aioqueue.errors import InvalidArgumentError
+from aioqueue.functions import function_name, is_coroutine_function
 from aioqueue.waiting import current_waker
 
-__all__ = ("Coordinator", "LooperTask", "QueueRunner", "Startable")
+__all__ = ("AsyncCoordinator", "LooperTask", "QueueRunner", "Startable")
 
 
 class Startable(Protocol):
     """What `Coordinator.start` takes: a `QueueRunner` or a `LooperTask`."""
 
-    def _start(self, coordinator: Coordinator) -> None:
+    def _start(self, coordinator: AsyncCoordinator) -> None:
         """Start the workers, and let the coordinator know them."""
 
 
-class Coordinator(CoordinatorFace):
-    """Makes all workers stop together, joins them, and reports what failed.
+class AsyncCoordinator(CoordinatorFace):
+    """The methods of the async face."""
 
-    Leaving ``async with Coordinator()`` requests a stop and joins every worker; what failed arrives
-    as one `ExceptionGroup`, in which an exception from the block is one more member. A clean stop
-    (`OutOfRangeError`, or a group of nothing else) that leaves the block ends it normally.
-
-    A cancellation of the block, by a scope or by `asyncio.Task.cancel`, stops it and cancels its
-    tasks at once; it goes on when all workers have been joined, unless there are failures, which
-    win over it as in `asyncio.TaskGroup`. The same if it comes while the block is being left. What
-    was cancelled without anybody having cancelled the block itself is a failure.
-
-    The block is left in the event loop in which it was entered. In asyncio that may be by another
-    task, as fixtures of pytest-asyncio and cells of a notebook do; in trio it is the same task.
-    Anything else is refused with a `RuntimeError`, and the workers are stopped.
-
-    Args:
-        clean_stop_exception_types: failures that end a run normally and are not reported; ``None``
-            for ``(OutOfRangeError,)``.
-        stop_grace_period: seconds that workers have to end after a stop, when the block is left
-            (120 by default).
-
-    Raises:
-        InvalidArgumentError: any argument is not as described.
-    """
-
+    _world = "aio"
     _tasks: Tasks | None = None
     _soft_scopes: dict[anyio.CancelScope, None]
     _watches_stop: bool
-
-    @property
-    def aio(self) -> Coordinator:
-        """The async face of the same coordinator, for coroutines.
-
-        That is this face itself, so code can be given either face and ask for the one it needs.
-        """
-        return self
-
-    @property
-    def sync(self) -> blocking.Coordinator:
-        """The blocking face of the same coordinator, for threads."""
-        return self._as(blocking.Coordinator)
 
     def start(self, worker: Startable) -> None:
         """Start the workers of a `QueueRunner`, or a `LooperTask`, within the coordinator's block.
@@ -131,11 +95,6 @@ class Coordinator(CoordinatorFace):
         worker._start(self)
 
     async def wait_for_stop(self) -> bool:
-        """Wait until a stop is requested; returns true.
-
-        Cancellation:
-            A cancelled call has changed nothing.
-        """
         await self._core.stopped.wait(current_waker())
         return True
 
@@ -146,23 +105,6 @@ class Coordinator(CoordinatorFace):
         stop_grace_period: float = DEFAULT_GRACE,
         ignore_live: bool = False,
     ) -> None:
-        """Wait until all workers have ended, and report what failed. It does not request a stop.
-
-        Args:
-            workers: threads, tasks or other futures, besides those that are registered or started.
-            stop_grace_period: seconds that they have to end, counted from the stop (120 by
-                default). Then tasks are cancelled, and threads that still run are a failure.
-            ignore_live: such threads are not a failure.
-
-        Raises:
-            ExceptionGroup: all failures recorded, in the order reported, each with a note that
-                names its worker; among them a `StillRunningError` that names the workers still
-                running. (A `BaseExceptionGroup`, if a worker raised `SystemExit` or the like.)
-            InvalidArgumentError: any argument is not as described.
-
-        Cancellation:
-            A cancelled call has changed nothing; workers that it would have waited for go on.
-        """
         grace = checked_grace(stop_grace_period, "stop_grace_period")
         with closing(self._core.joining(workers, grace, ignore_live)) as waits:
             for gate, seconds in waits:
@@ -175,7 +117,7 @@ class Coordinator(CoordinatorFace):
             " coord:`, or in a thread `with aioqueue.sync.Coordinator() as coord:`"
         )
 
-    async def __aenter__(self) -> Coordinator:
+    async def __aenter__(self) -> Self:
         if self._tasks is not None:
             raise RuntimeError("this coordinator's block has been entered already")
         self._enter()
@@ -191,7 +133,7 @@ class Coordinator(CoordinatorFace):
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> bool:
+    ) -> bool | None:  # and no bool: checkers would take all that follows for reachable
         assert self._tasks is not None
         asked = cancellations()
         failed, going_on = self._what_left_the_block(error)
@@ -229,7 +171,7 @@ class Coordinator(CoordinatorFace):
         return failed, going_on
 
     async def _join_all(self) -> BaseException | None:
-        """Join all workers, whoever is cancelled meanwhile; returns what there is to report."""
+        """Join all workers, even if this task is cancelled; returns what there is to report."""
         assert self._tasks is not None
         try:
             with closing(self._core.joining(None, self._grace, False)) as waits:
@@ -299,7 +241,7 @@ class Coordinator(CoordinatorFace):
             tasks.soon(lambda: tasks.soon(self._cancel_at_stop))
 
     def _cancel_at_stop(self) -> None:
-        self._watches_stop = False  # for whoever is started from now on
+        self._watches_stop = False  # for tasks that are started from now on
         scopes, self._soft_scopes = self._soft_scopes, {}
         for scope in scopes:
             scope.cancel()
@@ -324,7 +266,7 @@ class QueueRunner(RunnerFace):
     first as the cause once no worker is left.
     """
 
-    __doc__ = f"{inspect.cleandoc(__doc__)}\n\n{RUNNER_ARGUMENTS}"
+    __doc__ = with_sections(__doc__, RUNNER_ARGUMENTS)
 
     async def run(self) -> None:
         """Run all workers until they have ended, without a coordinator.
@@ -372,7 +314,7 @@ class QueueRunner(RunnerFace):
 
     def _start_worker(self, run: Run, plan: WorkerPlan, tasks: Tasks) -> Worker:
         if plan.is_task:
-            lost = partial(run.worker_ended, plan, None)
+            lost = partial(run.worker_lost, plan)
             return tasks.start(plan.name, partial(run.loop_async, plan), lost)[0]
         thread = run.thread(plan, daemon=True)
         run.knows(thread)
@@ -389,13 +331,13 @@ class QueueRunner(RunnerFace):
             stragglers = [one for one in workers if one.is_alive()]
             self.exceptions_raised.append(still_running(stragglers))
 
-    def _start(self, coordinator: Coordinator) -> None:
+    def _start(self, coordinator: AsyncCoordinator) -> None:
         run = self._begin(coordinator._core)
         for plan in run.plans:
             with run.starting([plan]):
                 if plan.is_task:
                     body = partial(run.loop_async, plan)
-                    lost = partial(run.worker_ended, plan, None)
+                    lost = partial(run.worker_lost, plan)
                     coordinator._spawn(plan.name, body, cancel_at_stop=True, lost=lost)
                 else:
                     thread = run.thread(plan, daemon=True)
@@ -432,12 +374,12 @@ class LooperTask:
         self._interval = None if interval is None else checked_seconds(interval, "interval")
         self._target = target
         self._call = partial(target, *args, **(kwargs or {}))
-        self.name = f"LooperTask-{getattr(target, '__name__', type(target).__name__)}"
+        self.name = f"LooperTask-{function_name(target)}"
 
-    def _start(self, coordinator: Coordinator) -> None:
+    def _start(self, coordinator: AsyncCoordinator) -> None:
         coordinator._spawn(self.name, partial(self._loop, coordinator), cancel_at_stop=False)
 
-    async def _loop(self, coordinator: Coordinator) -> None:
+    async def _loop(self, coordinator: AsyncCoordinator) -> None:
         owner = running_task()
         try:
             await self._call_again_and_again(coordinator)
@@ -446,11 +388,11 @@ class LooperTask:
                 raise
             coordinator._core.report(_stray_of(self.name, error), self.name)
 
-    async def _call_again_and_again(self, coordinator: Coordinator) -> None:
+    async def _call_again_and_again(self, coordinator: AsyncCoordinator) -> None:
         next_call = monotonic()
         is_first = True
         while not coordinator.should_stop():
-            if is_async(self._target):
+            if is_coroutine_function(self._target):
                 await self._call()
             elif is_first:
                 call_watched(self.name, self._call)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import concurrent.futures.thread  # noqa: F401  # event loops use it; too late once main has ended
 import contextvars
 import importlib.util
-import inspect
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from functools import partial
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
@@ -24,49 +23,21 @@ from aioqueue.coordination.core import (
     failure_group,
 )
 from aioqueue.coordination.mixups import cannot_start, described, refusal
-from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace, WorkerPlan, is_async
+from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace, WorkerPlan
 from aioqueue.coordination.tasks import new_tasks, outlast
 from aioqueue.coordination.unawaited import call_watched
+from aioqueue.docstrings import with_sections
 from aioqueue.errors import InvalidArgumentError
+from aioqueue.functions import function_name, is_coroutine_function
 from aioqueue.waiting import Gate, in_event_loop
 
-if TYPE_CHECKING:
-    from aioqueue.coordination import aio
-
-__all__ = ("Coordinator", "LooperThread", "QueueRunner")
+__all__ = ("LooperThread", "QueueRunner", "ThreadCoordinator")
 
 
-class Coordinator(CoordinatorFace):
-    """Makes all workers stop together, joins them, and reports what failed.
+class ThreadCoordinator(CoordinatorFace):
+    """The methods of the thread face."""
 
-    Leaving ``with Coordinator()`` requests a stop and joins every worker; what failed arrives as
-    one `ExceptionGroup`, in which an exception from the block is one more member. A clean stop
-    (`OutOfRangeError`) that leaves the block ends it normally.
-
-    Args:
-        clean_stop_exception_types: failures that end a run normally and are not reported; ``None``
-            for ``(OutOfRangeError,)``.
-        stop_grace_period: seconds that workers have to end after a stop, when the block is left
-            (120 by default).
-
-    Raises:
-        InvalidArgumentError: any argument is not as described.
-    """
-
-    @property
-    def sync(self) -> Coordinator:
-        """The blocking face of the same coordinator, for threads.
-
-        That is this face itself, so code can be given either face and ask for the one it needs.
-        """
-        return self
-
-    @property
-    def aio(self) -> aio.Coordinator:
-        """The async face of the same coordinator, for coroutines."""
-        from aioqueue.coordination import aio
-
-        return self._as(aio.Coordinator)
+    _world = "sync"
 
     def start(self, runner: QueueRunner) -> list[threading.Thread]:
         """Start the workers of a `QueueRunner` as daemon threads.
@@ -79,28 +50,13 @@ class Coordinator(CoordinatorFace):
 
         Raises:
             RuntimeError: the runner is running already.
-            InvalidArgumentError: it is no `aioqueue.sync.QueueRunner`.
+            InvalidArgumentError: it is not an `aioqueue.sync.QueueRunner`.
         """
         if not isinstance(runner, QueueRunner):
             raise cannot_start(runner, "runner", in_threads=True)
         return runner.create_threads(coord=self, daemon=True, start=True)
 
     def wait_for_stop(self, timeout: float | None = None) -> bool:
-        """Wait until a stop is requested.
-
-        Args:
-            timeout: seconds to wait at most; ``None`` waits for ever.
-
-        Returns:
-            Whether a stop was requested.
-
-        Raises:
-            DeadlineExceededError: the time of a `CancelScope` around the call has run out, before
-                the timeout.
-            CancelledError: such a scope was cancelled.
-            InvalidArgumentError: the timeout is no number of seconds.
-            RuntimeError: it would have to wait on a thread whose event loop is running.
-        """
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
         return _wait(self._core.stopped, timeout, "wait_for_stop")
@@ -112,24 +68,6 @@ class Coordinator(CoordinatorFace):
         stop_grace_period: float = DEFAULT_GRACE,
         ignore_live: bool = False,
     ) -> None:
-        """Wait until all workers have ended, and report what failed. It does not request a stop.
-
-        Args:
-            workers: threads, tasks or other futures, besides those that are registered or started.
-            stop_grace_period: seconds that they have to end, counted from the stop (120 by
-                default). Then tasks are cancelled, and threads that still run are a failure.
-            ignore_live: such threads are not a failure.
-
-        Raises:
-            ExceptionGroup: all failures recorded, in the order reported, each with a note that
-                names its worker; among them a `StillRunningError` that names the workers still
-                running. (A `BaseExceptionGroup`, if a worker raised `SystemExit` or the like.)
-            DeadlineExceededError: (a `TimeoutError`) the time of a `CancelScope` around the call
-                has run out; workers that it would have waited for go on.
-            CancelledError: such a scope was cancelled; they go on as well.
-            InvalidArgumentError: any argument is not as described.
-            RuntimeError: it would have to wait on a thread whose event loop is running.
-        """
         grace = checked_grace(stop_grace_period, "stop_grace_period")
         with closing(self._core.joining(workers, grace, ignore_live)) as waits:
             for gate, seconds in waits:
@@ -141,7 +79,7 @@ class Coordinator(CoordinatorFace):
             " or in a coroutine `async with aioqueue.Coordinator() as coord:`"
         )
 
-    def __enter__(self) -> Coordinator:
+    def __enter__(self) -> Self:
         self._enter()
         return self
 
@@ -150,7 +88,7 @@ class Coordinator(CoordinatorFace):
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> bool:
+    ) -> bool | None:  # and no bool: checkers would take all that follows for reachable
         is_failure = isinstance(error, Exception)
         self._core.stop(error if is_failure else None, THE_BLOCK)
         try:
@@ -190,7 +128,7 @@ class QueueRunner(RunnerFace):
     the cause once no worker is left.
     """
 
-    __doc__ = f"{inspect.cleandoc(__doc__)}\n\n{RUNNER_ARGUMENTS}"
+    __doc__ = with_sections(__doc__, RUNNER_ARGUMENTS)
 
     def create_threads(
         self,
@@ -215,7 +153,7 @@ class QueueRunner(RunnerFace):
 
         Raises:
             RuntimeError: the threads that were made before have not ended.
-            InvalidArgumentError: ``coord`` is no coordinator.
+            InvalidArgumentError: ``coord`` is not a coordinator.
         """
         if coord is not None and not isinstance(coord, CoordinatorFace):
             raise InvalidArgumentError(f"coord: got {coord!r}; expected a Coordinator or None")
@@ -261,7 +199,7 @@ async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
             all_ended.open()
 
     for plan in plans:
-        lost = partial(run.worker_ended, plan, None)
+        lost = partial(run.worker_lost, plan)
         task, _ = tasks.start(plan.name, partial(run.loop_async, plan), lost)
         task.when_ended(ended)
     run.call_on_stop(partial(tasks.soon, tasks.cancel))
@@ -300,12 +238,13 @@ class LooperThread(threading.Thread):
             raise InvalidArgumentError(f"coord: got {coord!r}; expected a Coordinator")
         if target is None and (args or kwargs):
             raise InvalidArgumentError("args, kwargs: got some without a target to call with them")
-        if target is not None and (not callable(target) or is_async(target)):
+        if target is not None and (not callable(target) or is_coroutine_function(target)):
             raise InvalidArgumentError(
                 f"target: got {described(target)}; expected a plain function or None: a coroutine"
                 " function is called by an aioqueue.LooperTask"
             )
-        super().__init__(name=f"LooperThread-{getattr(target, '__name__', 'loop')}", daemon=True)
+        name = "loop" if target is None else function_name(target)
+        super().__init__(name=f"LooperThread-{name}", daemon=True)
         self._coord = coord
         self._interval = timer_interval_secs
         if timer_interval_secs is not None:

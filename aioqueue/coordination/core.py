@@ -14,10 +14,11 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import ContextDecorator
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final
 
 from aioqueue.checks import checked_grace
 from aioqueue.coordination.exits import stop_at_exit
+from aioqueue.coordination.methods import CoordinatorMethods
 from aioqueue.coordination.mixups import add_advice
 from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of
 from aioqueue.coordination.workers import (
@@ -28,10 +29,11 @@ from aioqueue.coordination.workers import (
     told_with_places,
     when_all_ended,
 )
+from aioqueue.docstrings import World, describe
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, StillRunningError, counted
-from aioqueue.locks import guarded, holding
-from aioqueue.waiting import Gate, apply_deferred, loaded_trio
+from aioqueue.locks import guarded, holding, is_held_here
+from aioqueue.waiting import Gate, apply_deferred, loaded_trio, running_loop
 
 __all__ = (
     "DEFAULT_GRACE",
@@ -56,8 +58,6 @@ SLOW_STOP: Final = 5.0
 
 _MANY: Final = 64
 
-FaceT = TypeVar("FaceT", bound="CoordinatorFace")
-
 _CLEANUP: Final = 10.0
 """Seconds that cancelled tasks have at least, for what they do when they are cancelled."""
 
@@ -75,7 +75,7 @@ def current_worker_name() -> str:
     trio = loaded_trio()
     if trio is not None and trio.lowlevel.in_trio_task():
         return str(trio.lowlevel.current_task().name)
-    if asyncio._get_running_loop() is not None:
+    if running_loop() is not None:
         task = asyncio.current_task()
         if task is not None:
             return task.get_name()
@@ -229,7 +229,7 @@ class CoordinatorCore:
 
     def is_entered_here(self) -> bool:
         """Whether the calling thread holds the lock already."""
-        return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]
+        return is_held_here(self._lock)
 
     def _until(self, seconds: float) -> float:
         """The seconds that are left of some that began with the stop."""
@@ -385,7 +385,7 @@ def warn_of_slow_stop(workers: list[Worker], grace: float) -> None:
         )
 
 
-class CoordinatorFace:
+class CoordinatorFace(CoordinatorMethods):
     """A coordinator as one world sees it: here, everything that never waits.
 
     Args:
@@ -397,6 +397,17 @@ class CoordinatorFace:
     Raises:
         InvalidArgumentError: any argument is not as described.
     """
+
+    _world: ClassVar[World]
+    _faces: ClassVar[dict[World, type[CoordinatorFace]]] = {}
+    """The class of each world, by which the two faces find each other."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "_world" in vars(cls):
+            describe(cls, cls._world)
+        else:
+            cls._faces.setdefault(cls._world, cls)  # ours, not users' subclasses
 
     def __init__(
         self,
@@ -420,15 +431,14 @@ class CoordinatorFace:
                 " new one"
             )
 
-    def _as(self, face_class: type[FaceT]) -> FaceT:
+    def _as(self, world: World) -> Any:
         """The other face of the same coordinator, made when first asked for."""
-        return holding(self._core._lock, self._peer_of, face_class)
+        return holding(self._core._lock, self._peer_of, self._faces[world])
 
-    def _peer_of(self, face_class: type[FaceT]) -> FaceT:
+    def _peer_of(self, face_class: type[CoordinatorFace]) -> CoordinatorFace:
         if self._peer is None:
             face = self._peer = face_class.__new__(face_class)
             face._core, face._grace, face._peer = self._core, self._grace, self
-        assert isinstance(self._peer, face_class)
         return self._peer
 
     def __repr__(self) -> str:
@@ -456,7 +466,7 @@ class CoordinatorFace:
 
         Raises:
             BaseException: the error itself, if the join that could report it is over.
-            InvalidArgumentError: it is no exception.
+            InvalidArgumentError: it is not an exception.
         """
         self._core.request_stop(error)
 
@@ -491,7 +501,7 @@ class CoordinatorFace:
 class _StopOnException(ContextDecorator):
     """See `CoordinatorFace.stop_on_exception`.
 
-    It is no `contextlib.contextmanager`, which writes to what passes by: not all take that.
+    It is not a `contextlib.contextmanager`, which writes to what passes by: not all take that.
     """
 
     def __init__(self, core: CoordinatorCore) -> None:

@@ -1,11 +1,11 @@
-"""What a raised object means to whoever has caught it: decided here, once.
+"""What a raised object means to the code that has caught it: decided here, once.
 
 Runners, `prepare` and coordinators all meet exceptions that need not be failures. What one is shows
 not in its class alone, but in who asked for it:
 
 * an **end** is one of the classes that the catcher has named: its own queue or source has ended;
 * a **stop** is what stopping makes workers raise, once a stop was requested; or the cancellation of
-  this very task, by its scope or by `asyncio.Task.cancel`, whoever did that; or `GeneratorExit` in
+  this very task, by its scope or by `asyncio.Task.cancel`, by anyone; or `GeneratorExit` in
   a task that nobody runs any more;
 * everything else is a **failure**: also a cancellation that nobody has asked of this task (what it
   awaited was cancelled), and a clean stop of somebody else's queue.
@@ -23,7 +23,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from aioqueue.errors import OutOfRangeError, QueueClosedError, add_note, said, set_cause, told
-from aioqueue.waiting import loaded_trio
+from aioqueue.waiting import loaded_trio, running_loop
 
 __all__ = (
     "Meaning",
@@ -97,7 +97,7 @@ def is_cancellation(error: BaseException) -> bool:
 
 def is_being_cancelled() -> bool:
     """Whether someone has cancelled the running task, and not just something that it awaits."""
-    if asyncio._get_running_loop() is not None:
+    if running_loop() is not None:
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
     trio = loaded_trio()
@@ -108,7 +108,7 @@ def is_being_cancelled() -> bool:
 
 def running_task() -> object:
     """The task that is running; ``None`` outside of tasks."""
-    if asyncio._get_running_loop() is not None:
+    if running_loop() is not None:
         return asyncio.current_task()
     trio = loaded_trio()
     if trio is not None and trio.lowlevel.in_trio_task():

@@ -9,7 +9,7 @@ How it ended decides what happens, and that is said here once, for tasks and thr
 * by a failure: with a coordinator it is reported and the queue closed with it at once; without one
   it is collected, and closes the queue when no worker is left;
 * because of a stop, whose consequences are `Run.cancel`'s; or because its task was cancelled by
-  somebody else, which ends that worker and is no failure.
+  somebody else, which ends that worker and is not a failure.
 
 What an exception means is decided by `outcomes`; and where several runs fill one queue, who closes
 it by `filling`.
@@ -18,7 +18,6 @@ it by `filling`.
 from __future__ import annotations
 
 import contextvars
-import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -42,30 +41,19 @@ from aioqueue.coordination.outcomes import (
 from aioqueue.coordination.unawaited import Unawaited, call_watched, refuse_awaitable
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, counted
+from aioqueue.functions import EnqueueOp, function_name, is_coroutine_function
 from aioqueue.locks import guarded
 from aioqueue.queues import QueueFace
 from aioqueue.waiting import Gate
 
 __all__ = (
     "RUNNER_ARGUMENTS",
-    "EnqueueOp",
     "Run",
     "RunnerFace",
     "WorkerPlan",
-    "is_async",
 )
 
-EnqueueOp = Callable[[], Any]
 _CLOSING: Final = "that closes the queue"  # the name of a worker, in reports
-
-
-def is_async(op: Any) -> bool:
-    """Whether a callable is a coroutine function, or an object or a partial of one."""
-    while isinstance(op, functools.partial):
-        op = op.func
-    return inspect.iscoroutinefunction(op) or inspect.iscoroutinefunction(
-        getattr(type(op), "__call__", None)  # noqa: B004  # the method itself, not whether it is there
-    )
 
 
 def _stray_of(plan: WorkerPlan, error: BaseException) -> BaseException:
@@ -73,16 +61,10 @@ def _stray_of(plan: WorkerPlan, error: BaseException) -> BaseException:
     error = without_stops(error) or error
     if not plan.is_task or isinstance(error, Exception):
         return error
-    what = f"enqueue op {_op_name(plan.op)!r} raised {type(error).__name__}"
+    what = f"enqueue op {function_name(plan.op)!r} raised {type(error).__name__}"
     if is_cancellation(error):
         what += ", but was not cancelled: something that it awaits was"
     return as_failure(error, what)
-
-
-def _op_name(op: Any) -> str:
-    while isinstance(op, functools.partial):
-        op = op.func
-    return str(getattr(op, "__name__", type(op).__name__))
 
 
 def _no_ops(given: Any) -> str:
@@ -101,9 +83,9 @@ class WorkerPlan:
 
     def __init__(self, op: EnqueueOp, queue_name: str, number: int) -> None:
         self.op = op
-        self.is_task = is_async(op)
+        self.is_task = is_coroutine_function(op)
         kind = "QueueRunnerTask" if self.is_task else "QueueRunnerThread"
-        self.name = f"{kind}-{queue_name}-{_op_name(op)}-{number}"
+        self.name = f"{kind}-{queue_name}-{function_name(op)}-{number}"
 
 
 class Run:
@@ -129,6 +111,7 @@ class Run:
         self._has_closed = False
         self._failure: BaseException | None = None  # the first one, or the one that came down to us
         self._on_stop: list[Callable[[], object]] = []
+        self._forget_calls: list[Callable[[], None]] = []  # what undoes `call_when_over`
         self._threads: list[threading.Thread] = []
         self.legacy: list[Run] = []  # that filled the same queue, have ended, and left its closing
 
@@ -165,6 +148,20 @@ class Run:
         if self.stopped.is_open:
             for call in self._taken_on_stop():
                 call()
+
+    def call_when_over(self, callback: Callable[[], object]) -> None:
+        """Call back when nobody wants more of what is run here: it is stopped, or its queue closed.
+
+        So workers hear of either in one way, whatever they wait for: a stop of the coordinator, a
+        consumer that leaves, a failure of others who fill the queue. For a worker to call when it
+        begins: from then until the run has ended, the queue keeps the callback.
+
+        Args:
+            callback: called in the thread that it comes from, or now, if it has come; more than
+                once, perhaps. It may neither wait nor raise.
+        """
+        self._forget_calls.append(self._runner.queue._core.call_when_closed(callback))
+        self.call_on_stop(callback)
 
     def thread(self, plan: WorkerPlan, *, daemon: bool) -> threading.Thread:
         """A thread for a worker that is a plain function, not started."""
@@ -209,7 +206,7 @@ class Run:
             self.worker_ended(plan, None)
 
     def _call_again_and_again(self, plan: WorkerPlan) -> None:
-        what = f"enqueue op {_op_name(plan.op)!r}"
+        what = f"enqueue op {function_name(plan.op)!r}"
         if not self.should_stop():
             call_watched(what, plan.op)
         while not self.should_stop():
@@ -217,7 +214,7 @@ class Run:
 
     async def _await_again_and_again(self, plan: WorkerPlan) -> None:
         if not self.should_stop():
-            what = f"enqueue op {_op_name(plan.op)!r}"
+            what = f"enqueue op {function_name(plan.op)!r}"
             with Unawaited(what, can_await=True) as unawaited:
                 await plan.op()
             unawaited.refuse()
@@ -253,6 +250,11 @@ class Run:
                 self._end()
         return meaning
 
+    def worker_lost(self, plan: WorkerPlan) -> None:
+        """A worker that is a task was cancelled before its first step."""
+        self._runner._lost_worker()
+        self.worker_ended(plan, None)
+
     @guarded
     def _took_the_last(self) -> bool:
         self._left -= 1
@@ -281,16 +283,19 @@ class Run:
     def _end(self) -> None:
         if self._core is not None:
             self._core.forget_on_stop(self.cancel)
+        if not self.stopped.is_open:
+            self._remember(self._runner._what_cut_it_short())
+        for forget in self._forget_calls:
+            forget()
+        self._taken_on_stop()
         heir = end_to_fill(self._runner.queue, self)
         try:
             if heir is None:
                 self._close(cancel=False)
             elif heir._has_closed:
                 self._close(cancel=True)  # it was stopped, and has taken on nothing any more
-        except (
-            BaseException
-        ) as error:  # the user's own way of closing: nobody else would hear of it
-            self.failed(_CLOSING, error)
+        except BaseException as error:
+            self.failed(_CLOSING, error)  # of the user's own way of closing nobody else would hear
         finally:
             if heir is None:
                 is_closed_now(self._runner.queue)
@@ -383,11 +388,11 @@ class RunnerFace:
         for enqueue_op in ops:
             if inspect.isgeneratorfunction(enqueue_op) or inspect.isasyncgenfunction(enqueue_op):
                 raise InvalidArgumentError(
-                    f"enqueue_ops: got the generator function {_op_name(enqueue_op)!r};"
+                    f"enqueue_ops: got the generator function {function_name(enqueue_op)!r};"
                     " expected a function that makes and enqueues one element per call"
                 )
         for what, op in (("close_op", close_op), ("cancel_op", cancel_op)):
-            if op is not None and (not callable(op) or is_async(op)):
+            if op is not None and (not callable(op) or is_coroutine_function(op)):
                 raise InvalidArgumentError(
                     f"{what}: got {op!r}; expected a plain function without arguments, or None"
                 )
@@ -433,6 +438,14 @@ class RunnerFace:
         self.exceptions_raised = []
         self._run = Run(self, core)
         return self._run
+
+    def _lost_worker(self) -> None:
+        """A worker was cancelled before it had begun, so that it will never run."""
+
+    def _what_cut_it_short(self) -> BaseException | None:
+        """All workers have ended, and no stop was requested: why not all is in the queue that they
+        were to make, if that is so and none of them has said why."""
+        return None
 
     @guarded
     def _ended(self, run: Run) -> None:

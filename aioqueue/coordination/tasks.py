@@ -1,6 +1,6 @@
 """The tasks that a block runs beside its body, and how its end waits for them.
 
-The cancellation of one of them, by whoever it is, is its own affair: neither the others nor the
+The cancellation of one of them, no matter by whom, is its own affair: neither the others nor the
 block feel it. And there is no task of our own among them that anybody could cancel.
 """
 
@@ -11,49 +11,32 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from time import monotonic
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 
+from aioqueue.coordination.loops import soon
 from aioqueue.coordination.outcomes import is_cancellation, running_task
 from aioqueue.coordination.workers import OwnTask
-from aioqueue.waiting import Gate, current_waker, in_trio, loaded_trio
+from aioqueue.waiting import Gate, current_waker, in_trio, loaded_trio, running_loop
 
-__all__ = ("Tasks", "ask_again", "cancellation", "cancellations", "new_tasks", "outlast", "soon")
+__all__ = ("Tasks", "ask_again", "cancellation", "cancellations", "new_tasks", "outlast")
 
 Body = Callable[[], Awaitable[object]]
 Report = Callable[[BaseException], object]
 
 
-def _running_loop() -> object:
+def _running_world() -> object:
     """The asyncio loop or the trio run that is going on in this thread; ``None`` if there is none.
 
     A run of trio is known by its token, which is the same for all its tasks.
     """
-    if (loop := asyncio._get_running_loop()) is not None:
+    if (loop := running_loop()) is not None:
         return loop
     token: object = loaded_trio().lowlevel.current_trio_token() if in_trio() else None
     return token
-
-
-def soon() -> Callable[[Callable[[], object]], None]:
-    """What has a call made in the event loop that is running now, from any thread.
-
-    The call is not made if the loop has ended by then.
-    """
-    if asyncio._get_running_loop() is not None:
-        ask: Callable[..., object] = asyncio.get_running_loop().call_soon_threadsafe
-    else:
-        ask = loaded_trio().lowlevel.current_trio_token().run_sync_soon
-
-    def make(call: Callable[[], object]) -> None:
-        with suppress(RuntimeError):  # the loop is closed, or trio's run has ended
-            ask(call)
-
-    return make
 
 
 def ask_again() -> None:
@@ -81,7 +64,7 @@ def cancellations() -> int:
 async def outlast(
     gate: Gate, seconds: float | None = None, cancelled: Callable[[], object] = lambda: None
 ) -> None:
-    """Wait until a gate is open, whoever is cancelled meanwhile.
+    """Wait until a gate is open, even if the caller is cancelled meanwhile.
 
     `asyncio.Task.cancel` interrupts one wait, which then begins anew. A scope of anyio would do so
     for as long as it lasts, so it is kept out by a shield once it has been felt; and in trio from
@@ -94,7 +77,7 @@ async def outlast(
         cancelled: called back when a wait was interrupted.
     """
     deadline = None if seconds is None else monotonic() + seconds
-    shield = asyncio._get_running_loop() is None
+    shield = running_loop() is None
     while not gate.is_open:
         left = None if deadline is None else deadline - monotonic()
         if left is not None and left <= 0:
@@ -121,7 +104,7 @@ class Tasks(ABC):
 
     def __init__(self, report: Report) -> None:
         self._report = report
-        self._home = _running_loop()
+        self._home = _running_world()
         self._soon = soon()
         self._scopes: dict[anyio.CancelScope, None] = {}
 
@@ -150,7 +133,7 @@ class Tasks(ABC):
         Raises:
             RuntimeError: another one is running, or none.
         """
-        if _running_loop() is not self._home:
+        if _running_world() is not self._home:
             raise RuntimeError(
                 f"{doing}: this is not the event loop in which the coordinator's block was entered."
                 " Do it there; in a test suite, give the fixture and the test one loop, such as"
@@ -177,7 +160,7 @@ class Tasks(ABC):
 
     @abstractmethod
     async def end(self) -> BaseException | None:
-        """Cancel those that are left, and wait until all have ended, whoever is cancelled.
+        """Cancel those that are left, and wait for all to end, even if the caller is cancelled.
 
         Returns:
             The cancellation that goes on from here, if a scope around the caller was cancelled.
@@ -287,6 +270,6 @@ def new_tasks(report: Report) -> Tasks:
     Args:
         report: told of what a body has raised that was no cancellation.
     """
-    if asyncio._get_running_loop() is not None:
+    if running_loop() is not None:
         return _AsyncioTasks(report)
     return _TrioTasks(report)

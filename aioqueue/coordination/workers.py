@@ -12,6 +12,7 @@ from aioqueue.coordination.mixups import described
 from aioqueue.coordination.outcomes import running_task
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.locks import guarded, holding
+from aioqueue.waiting import running_loop
 
 __all__ = ("OwnTask", "Worker", "as_worker", "threads_of", "told_with_places", "when_all_ended")
 
@@ -96,7 +97,7 @@ class _Future:
         return not self._future.done() and (self._loop is None or not self._loop.is_closed())
 
     def is_current(self) -> bool:
-        return asyncio._get_running_loop() is not None and asyncio.current_task() is self._future
+        return running_loop() is not None and asyncio.current_task() is self._future
 
     def cancel(self) -> bool:
         if self._loop is None:
@@ -113,7 +114,7 @@ class _Future:
         return error if isinstance(error, BaseException) else None
 
     def when_ended(self, callback: Callable[[], object]) -> None:
-        if self._loop is None or asyncio._get_running_loop() is self._loop:
+        if self._loop is None or running_loop() is self._loop:
             self._future.add_done_callback(lambda _: callback())
         elif not self._in_loop(self._future.add_done_callback, lambda _: callback()):
             callback()  # its loop is closed: it will never run again

@@ -1,8 +1,7 @@
-"""The four queues, in two faces: `aio` is awaited, `blocking` is for threads."""
+"""The four queues, each in two faces: one is awaited, the other is for threads."""
 
 from __future__ import annotations
 
-from aioqueue.queues import aio, blocking
 from aioqueue.queues.core import QueueCore, QueueFace
 
-__all__ = ("QueueCore", "QueueFace", "aio", "blocking")
+__all__ = ("QueueCore", "QueueFace")

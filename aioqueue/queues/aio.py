@@ -8,42 +8,24 @@ runs dry still lets other tasks run, and can be cancelled. In trio every operati
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Generic, Self, TypeVar, overload
 
 from aioqueue.attempts import GRANTED, PENDING, Attempt, Put, PutMany, QueueState, Take, UntilClosed
+from aioqueue.elements import BatchT, ElementT, Typed
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.machine import NOTHING
-from aioqueue.queues import blocking
 from aioqueue.queues.core import QueueCore, QueueFace, checked_seconds, note_rows
-from aioqueue.queues.kinds import (
-    FIFOConstructor,
-    PaddingFIFOConstructor,
-    PriorityConstructor,
-    RandomShuffleConstructor,
-)
 from aioqueue.waiting import AsyncWaker, apply_deferred, current_waker, deliver
 
-__all__ = (
-    "AsyncBatches",
-    "AsyncQueue",
-    "FIFOQueue",
-    "PaddingFIFOQueue",
-    "PriorityQueue",
-    "RandomShuffleQueue",
-)
+__all__ = ("AsyncBatches", "AsyncMethods")
+
+T = TypeVar("T")
 
 
-class AsyncQueue(QueueFace):
-    """What all queues of the async face can do.
-
-    **Cancelled means it did not happen.** A cancelled dequeue leaves every element in the queue,
-    first in line; a cancelled `enqueue` has put nothing in; a cancelled `enqueue_many` has put in a
-    prefix. That holds for cancellation at any moment, by `asyncio.timeout`, `anyio.fail_after`,
-    trio's scopes or `Task.cancel`. So there are no timeout arguments here: use those.
-
-    One queue may be used from any number of event loops and threads at the same time.
-    """
+class AsyncMethods(QueueFace[ElementT]):
+    """The methods of the async face."""
 
     _world = "aio"
 
@@ -61,28 +43,11 @@ class AsyncQueue(QueueFace):
         """
         return self
 
-    @property
-    def sync(self) -> blocking.BlockingQueue:
-        """The blocking face of the same queue, for threads."""
-        face: blocking.BlockingQueue = self._peer("sync")
-        return face
-
+    @overload
+    async def enqueue(self: AsyncMethods[Typed[Any, Any]], element: Any) -> None: ...
+    @overload
+    async def enqueue(self, element: ElementT) -> None: ...
     async def enqueue(self, element: Any) -> None:
-        """Put one element in, waiting while the queue is full.
-
-        Args:
-            element: a value for one component (shape and dtype as declared, cast under NumPy's
-                ``same_kind`` rule); a tuple of them for several; a dict for named ones; any object
-                in a queue of objects, which keeps a reference to it. Arrays of typed elements are
-                copied by the time that the call returns: leave them alone while it waits.
-
-        Raises:
-            QueueClosedError: `close` has been called.
-            InvalidArgumentError: wrong dtype, shape or components; the queue is unchanged.
-
-        Cancellation:
-            A cancelled call has put nothing in.
-        """
         self._budget -= 1
         if self._budget < 0:
             await self._breathe()
@@ -90,28 +55,13 @@ class AsyncQueue(QueueFace):
         if not self._try_enqueue(row):
             await self._complete(Put(row))
 
+    @overload
+    async def enqueue_many(
+        self: AsyncMethods[Typed[Any, Any]], batch: Any, *, copy: bool = True
+    ) -> None: ...
+    @overload
+    async def enqueue_many(self, batch: Iterable[ElementT], *, copy: bool = True) -> None: ...
     async def enqueue_many(self, batch: Any, *, copy: bool = True) -> None:
-        """Put the rows of a batch in, one after another, waiting whenever the queue is full.
-
-        The rows stay together: no other enqueue comes between them. A batch of no rows returns at
-        once, always.
-
-        Args:
-            batch: per component an array of shape ``(n, *shape)``: alone for one component, in a
-                tuple for several, in a dict for named ones; any iterable in a queue of objects.
-                The arrays are copied by the time that the call returns: leave them alone until
-                then. (A large batch is copied before the call waits for room.)
-            copy: ``False`` hands the arrays over: they are not copied on the way in, and the caller
-                promises not to touch them any more, however the call ends.
-
-        Raises:
-            QueueClosedError: `close` has been called; ``enqueued`` tells how many rows are in.
-            InvalidArgumentError: wrong dtype, shape or components; the queue is unchanged.
-
-        Cancellation:
-            A cancelled call has put in the first k rows; ``enqueued`` on the exception, and a
-            note, tell k (neither: it had put in none).
-        """
         columns, n = self._core.spec.columns(batch)
         self._budget -= n
         if self._budget < 0 or n == 0:
@@ -121,20 +71,11 @@ class AsyncQueue(QueueFace):
             if not self._machine.try_enqueue_many(columns, n):
                 await self._complete(PutMany(columns, n))
 
+    @overload
+    async def dequeue(self: AsyncMethods[Typed[T, Any]]) -> T: ...
+    @overload
+    async def dequeue(self) -> ElementT: ...
     async def dequeue(self) -> Any:
-        """Take one element out, waiting for one.
-
-        Returns:
-            The value of a single component, a tuple of several, or a dict of named ones; arrays are
-            private to the caller and writable, scalars are NumPy scalars. The object itself in a
-            queue of objects.
-
-        Raises:
-            OutOfRangeError: the queue is closed and empty.
-
-        Cancellation:
-            A cancelled call leaves every element in the queue, first in line.
-        """
         self._budget -= 1
         if self._budget < 0:
             await self._breathe()
@@ -145,29 +86,11 @@ class AsyncQueue(QueueFace):
             row = take.held.single
         return row if self._from_row is None else self._from_row(row)
 
+    @overload
+    async def dequeue_many(self: AsyncMethods[Typed[Any, T]], n: int, *, out: Any = None) -> T: ...
+    @overload
+    async def dequeue_many(self, n: int, *, out: None = None) -> list[ElementT]: ...
     async def dequeue_many(self, n: int, *, out: Any = None) -> Any:
-        """Take exactly n elements out as one batch, waiting until all of them have come.
-
-        It takes them as they come, so producers get their room back at once and n may exceed the
-        capacity (but not that of a `PriorityQueue`).
-
-        Args:
-            n: how many, >= 0; for 0 an empty batch is returned at once.
-            out: arrays to write the batch to: per component one of shape ``(n, *shape)`` and
-                exactly its dtype, given like a batch. Until the call returns, their content is
-                undefined.
-
-        Returns:
-            Per component an array of shape ``(n, *shape)``: alone, in a tuple, or in a dict;
-            ``out`` if that was given; a list of n objects in a queue of objects.
-
-        Raises:
-            OutOfRangeError: the queue is closed and fewer than n are left; they stay.
-            InvalidArgumentError: n or ``out`` is wrong, or the queue was made without shapes.
-
-        Cancellation:
-            A cancelled call leaves every element in the queue, first in line and in order.
-        """
         n, arrays = self._core.check_dequeue_many(n, out)
         if n == 0:
             await self._breathe(0)
@@ -182,26 +105,13 @@ class AsyncQueue(QueueFace):
         await self._complete(take)
         return self._core.finish_batch(take)
 
+    @overload
+    async def dequeue_up_to(
+        self: AsyncMethods[Typed[Any, T]], n: int, max_wait: float | None = None
+    ) -> T: ...
+    @overload
+    async def dequeue_up_to(self, n: int, max_wait: float | None = None) -> list[ElementT]: ...
     async def dequeue_up_to(self, n: int, max_wait: float | None = None) -> Any:
-        """Take n elements out as one batch, or fewer where waiting for more is of no use.
-
-        Args:
-            n: how many at most, >= 0; for 0 an empty batch is returned at once.
-            max_wait: seconds after which it returns what is there; if nothing is, it waits for the
-                first element. ``None`` waits for all n.
-
-        Returns:
-            A batch as from `dequeue_many`: of n elements; or of the 1 to n that are left, once the
-            queue is closed; or of the 1 to n that have come within ``max_wait``. Never an empty
-            one.
-
-        Raises:
-            OutOfRangeError: the queue is closed and empty.
-            InvalidArgumentError: n or ``max_wait`` is wrong, or the queue was made without shapes.
-
-        Cancellation:
-            A cancelled call leaves every element in the queue, first in line and in order.
-        """
         n = self._core.check_batch_size(n)
         if max_wait is not None:
             max_wait = checked_seconds(max_wait, "max_wait")
@@ -219,14 +129,6 @@ class AsyncQueue(QueueFace):
         return self._core.finish_batch(take)
 
     async def wait_closed(self) -> None:
-        """Wait until nothing more will come in.
-
-        That is: until `close` has been called, and every enqueue that began before is in or has
-        failed.
-
-        Cancellation:
-            A cancelled call has changed nothing.
-        """
         if self._machine.state is QueueState.CLOSED:
             await self._breathe(0)
         else:
@@ -236,26 +138,23 @@ class AsyncQueue(QueueFace):
         """Iterate over elements, taking each out, until the queue is closed and empty."""
         return self
 
+    @overload
+    async def __anext__(self: AsyncMethods[Typed[T, Any]]) -> T: ...
+    @overload
+    async def __anext__(self) -> ElementT: ...
     async def __anext__(self) -> Any:
         try:
             return await self.dequeue()
         except OutOfRangeError:
             raise StopAsyncIteration from None
 
-    def batches(self, n: int, *, drop_remainder: bool = False) -> AsyncBatches:
-        """Iterate over batches of n elements until the queue is closed and empty.
-
-        Args:
-            n: how many elements each has, >= 1.
-            drop_remainder: leave the last elements in the queue if they are fewer than n, instead
-                of making a smaller last batch of them.
-
-        Raises:
-            InvalidArgumentError: n is wrong, or the queue was made without shapes.
-
-        Cancellation:
-            As for `dequeue_many`; the iteration can go on afterwards.
-        """
+    @overload
+    def batches(
+        self: AsyncMethods[Typed[Any, T]], n: int, *, drop_remainder: bool = False
+    ) -> AsyncBatches[T]: ...
+    @overload
+    def batches(self, n: int, *, drop_remainder: bool = False) -> AsyncBatches[list[ElementT]]: ...
+    def batches(self, n: int, *, drop_remainder: bool = False) -> AsyncBatches[Any]:
         if self._core.check_batch_size(n) == 0:
             raise InvalidArgumentError("n: got 0; expected an int >= 1")
         return AsyncBatches(self, n, drop_remainder)
@@ -279,7 +178,7 @@ class AsyncQueue(QueueFace):
         began = perf_counter()
         is_moving = True
         try:
-            # Begun in here, as Ctrl-C outside of `asyncio.run` may strike at once: an attempt whose
+            # Begun in here, as Ctrl-C outside of `asyncio.run` may come at once: an attempt whose
             # owner is gone must not stay in line.
             wakers = machine.begin(attempt, waker)
             if wakers:
@@ -311,12 +210,12 @@ class AsyncQueue(QueueFace):
             attempt.raise_error()
 
 
-class AsyncBatches:
+class AsyncBatches(Generic[BatchT]):
     """An async iterator over batches; made by `batches`."""
 
     __slots__ = ("_drop_remainder", "_n", "_queue")
 
-    def __init__(self, queue: AsyncQueue, n: int, drop_remainder: bool) -> None:
+    def __init__(self, queue: AsyncMethods[Any], n: int, drop_remainder: bool) -> None:
         self._queue = queue
         self._n = n
         self._drop_remainder = drop_remainder
@@ -325,60 +224,16 @@ class AsyncBatches:
         kind = f"{type(self).__module__}.{type(self).__name__}"
         return f"<{kind} of {self._n} from '{self._queue.name}'>"
 
-    def __aiter__(self) -> AsyncBatches:
+    def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> BatchT:
+        batch: BatchT
         try:
             if self._drop_remainder:
-                return await self._queue.dequeue_many(self._n)
-            return await self._queue.dequeue_up_to(self._n)
+                batch = await self._queue.dequeue_many(self._n)
+            else:
+                batch = await self._queue.dequeue_up_to(self._n)
         except OutOfRangeError:
             raise StopAsyncIteration from None
-
-
-class FIFOQueue(FIFOConstructor, AsyncQueue):
-    __doc__ = FIFOConstructor.__doc__
-
-    if TYPE_CHECKING:
-
-        @property
-        def sync(self) -> blocking.FIFOQueue: ...
-
-
-class RandomShuffleQueue(RandomShuffleConstructor, AsyncQueue):
-    __doc__ = RandomShuffleConstructor.__doc__
-
-    if TYPE_CHECKING:
-
-        @property
-        def sync(self) -> blocking.RandomShuffleQueue: ...
-
-
-class PaddingFIFOQueue(PaddingFIFOConstructor, AsyncQueue):
-    __doc__ = PaddingFIFOConstructor.__doc__
-
-    if TYPE_CHECKING:
-
-        @property
-        def sync(self) -> blocking.PaddingFIFOQueue: ...
-
-
-class PriorityQueue(PriorityConstructor, AsyncQueue):
-    __doc__ = PriorityConstructor.__doc__
-
-    if TYPE_CHECKING:
-
-        @property
-        def sync(self) -> blocking.PriorityQueue: ...
-
-
-# Each face makes the other one; the blocking module comes first, so it learns of this one here.
-_PAIRS: tuple[tuple[type[QueueFace], type[QueueFace]], ...] = (
-    (FIFOQueue, blocking.FIFOQueue),
-    (RandomShuffleQueue, blocking.RandomShuffleQueue),
-    (PaddingFIFOQueue, blocking.PaddingFIFOQueue),
-    (PriorityQueue, blocking.PriorityQueue),
-)
-for _ours, _theirs in _PAIRS:
-    _ours._peer_class, _theirs._peer_class = _theirs, _ours
+        return batch

@@ -7,8 +7,9 @@ have to wake it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Generic, Self, TypeVar, overload
 
 from aioqueue.attempts import (
     GRANTED,
@@ -20,6 +21,7 @@ from aioqueue.attempts import (
     Take,
     UntilClosed,
 )
+from aioqueue.elements import BatchT, ElementT, Typed
 from aioqueue.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -28,12 +30,6 @@ from aioqueue.errors import (
 )
 from aioqueue.machine import NOTHING
 from aioqueue.queues.core import QueueFace, checked_seconds, note_rows
-from aioqueue.queues.kinds import (
-    FIFOConstructor,
-    PaddingFIFOConstructor,
-    PriorityConstructor,
-    RandomShuffleConstructor,
-)
 from aioqueue.waiting import (
     ThreadWaker,
     apply_deferred,
@@ -45,94 +41,42 @@ from aioqueue.waiting import (
     watch,
 )
 
-if TYPE_CHECKING:
-    from aioqueue.queues import aio
+__all__ = ("Batches", "BlockingMethods")
 
-__all__ = (
-    "Batches",
-    "BlockingQueue",
-    "FIFOQueue",
-    "PaddingFIFOQueue",
-    "PriorityQueue",
-    "RandomShuffleQueue",
-)
+T = TypeVar("T")
 
 
-class BlockingQueue(QueueFace):
-    """What all queues of the thread face can do.
-
-    **Interrupted means it did not happen.** A dequeue that times out, that a `CancelScope` cancels,
-    or that Ctrl-C ends while it waits, leaves every element in the queue, first in line; such an
-    `enqueue` has put nothing in; such an `enqueue_many` has put in a prefix, which the exception
-    tells.
-
-    One queue may be used from any number of threads and event loops at the same time. A call that
-    would have to wait on a thread whose event loop is running raises `RuntimeError` at once.
-    """
+class BlockingMethods(QueueFace[ElementT]):
+    """The methods of the thread face."""
 
     _world = "sync"
 
-    @property
-    def sync(self) -> Self:
-        """The blocking face of the same queue, for threads.
-
-        That is this face itself, so code can be given either face and ask for the one it needs.
-        """
-        return self
-
-    @property
-    def aio(self) -> aio.AsyncQueue:
-        """The async face of the same queue, for coroutines."""
-        face: aio.AsyncQueue = self._peer("aio")
-        return face
-
+    @overload
+    def enqueue(
+        self: BlockingMethods[Typed[Any, Any]], element: Any, *, timeout: float | None = None
+    ) -> None: ...
+    @overload
+    def enqueue(self, element: ElementT, *, timeout: float | None = None) -> None: ...
     def enqueue(self, element: Any, *, timeout: float | None = None) -> None:
-        """Put one element in, waiting while the queue is full.
-
-        Args:
-            element: a value for one component (shape and dtype as declared, cast under NumPy's
-                ``same_kind`` rule); a tuple of them for several; a dict for named ones; any object
-                in a queue of objects, which keeps a reference to it. Arrays of typed elements are
-                copied by the time that the call returns: leave them alone while it waits.
-            timeout: seconds to wait at most; ``None`` waits for ever.
-
-        Raises:
-            DeadlineExceededError: (a `TimeoutError`) the timeout has run out, or the time of a
-                `CancelScope` around the call; nothing was put in.
-            CancelledError: such a scope was cancelled; nothing was put in.
-            QueueClosedError: `close` has been called.
-            InvalidArgumentError: wrong dtype, shape or components; the queue is unchanged.
-            RuntimeError: it would have to wait on a thread whose event loop is running.
-        """
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
         row = element if self._to_row is None else self._to_row(element)
         if not self._try_enqueue(row):
             self._complete(Put(row), "enqueue", timeout)
 
+    @overload
+    def enqueue_many(
+        self: BlockingMethods[Typed[Any, Any]],
+        batch: Any,
+        *,
+        copy: bool = True,
+        timeout: float | None = None,
+    ) -> None: ...
+    @overload
+    def enqueue_many(
+        self, batch: Iterable[ElementT], *, copy: bool = True, timeout: float | None = None
+    ) -> None: ...
     def enqueue_many(self, batch: Any, *, copy: bool = True, timeout: float | None = None) -> None:
-        """Put the rows of a batch in, one after another, waiting whenever the queue is full.
-
-        The rows stay together: no other enqueue comes between them. A batch of no rows returns at
-        once, always.
-
-        Args:
-            batch: per component an array of shape ``(n, *shape)``: alone for one component, in a
-                tuple for several, in a dict for named ones; any iterable in a queue of objects.
-                The arrays are copied by the time that the call returns: leave them alone until
-                then. (A large batch is copied before the call waits for room.)
-            copy: ``False`` hands the arrays over: they are not copied on the way in, and the caller
-                promises not to touch them any more, however the call ends.
-            timeout: seconds to wait at most, over all rows; ``None`` waits for ever.
-
-        Raises:
-            DeadlineExceededError: (a `TimeoutError`) the timeout has run out, or the time of a
-                `CancelScope` around the call; ``enqueued`` tells how many rows are in.
-            CancelledError: such a scope was cancelled; ``enqueued`` tells how many rows are in.
-            QueueClosedError: `close` has been called; ``enqueued`` tells how many rows are in.
-            InvalidArgumentError: wrong dtype, shape or components; the queue is unchanged.
-            RuntimeError: it would have to wait on a thread whose event loop is running.
-        """
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
         columns, n = self._core.spec.columns(batch)
@@ -141,24 +85,11 @@ class BlockingQueue(QueueFace):
             if not self._machine.try_enqueue_many(columns, n):
                 self._complete(PutMany(columns, n), "enqueue_many", timeout)
 
+    @overload
+    def dequeue(self: BlockingMethods[Typed[T, Any]], *, timeout: float | None = None) -> T: ...
+    @overload
+    def dequeue(self, *, timeout: float | None = None) -> ElementT: ...
     def dequeue(self, *, timeout: float | None = None) -> Any:
-        """Take one element out, waiting for one.
-
-        Args:
-            timeout: seconds to wait at most; ``None`` waits for ever.
-
-        Returns:
-            The value of a single component, a tuple of several, or a dict of named ones; arrays are
-            private to the caller and writable, scalars are NumPy scalars. The object itself in a
-            queue of objects.
-
-        Raises:
-            DeadlineExceededError: (a `TimeoutError`) the timeout has run out, or the time of a
-                `CancelScope` around the call; nothing was taken.
-            CancelledError: such a scope was cancelled; nothing was taken.
-            OutOfRangeError: the queue is closed and empty.
-            RuntimeError: it would have to wait on a thread whose event loop is running.
-        """
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
         row = self._try_dequeue()
@@ -168,31 +99,19 @@ class BlockingQueue(QueueFace):
             row = take.held.single
         return row if self._from_row is None else self._from_row(row)
 
+    @overload
+    def dequeue_many(
+        self: BlockingMethods[Typed[Any, T]],
+        n: int,
+        *,
+        out: Any = None,
+        timeout: float | None = None,
+    ) -> T: ...
+    @overload
+    def dequeue_many(
+        self, n: int, *, out: None = None, timeout: float | None = None
+    ) -> list[ElementT]: ...
     def dequeue_many(self, n: int, *, out: Any = None, timeout: float | None = None) -> Any:
-        """Take exactly n elements out as one batch, waiting until all of them have come.
-
-        It takes them as they come, so producers get their room back at once and n may exceed the
-        capacity (but not that of a `PriorityQueue`).
-
-        Args:
-            n: how many, >= 0; for 0 an empty batch is returned at once.
-            out: arrays to write the batch to: per component one of shape ``(n, *shape)`` and
-                exactly its dtype, given like a batch. Until the call returns, their content is
-                undefined.
-            timeout: seconds to wait at most; ``None`` waits for ever.
-
-        Returns:
-            Per component an array of shape ``(n, *shape)``: alone, in a tuple, or in a dict;
-            ``out`` if that was given; a list of n objects in a queue of objects.
-
-        Raises:
-            DeadlineExceededError: (a `TimeoutError`) the timeout has run out, or the time of a
-                `CancelScope` around the call; nothing was taken.
-            CancelledError: such a scope was cancelled; nothing was taken.
-            OutOfRangeError: the queue is closed and fewer than n are left; they stay.
-            InvalidArgumentError: n or ``out`` is wrong, or the queue was made without shapes.
-            RuntimeError: it would have to wait on a thread whose event loop is running.
-        """
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
         n, arrays = self._core.check_dequeue_many(n, out)
@@ -205,30 +124,21 @@ class BlockingQueue(QueueFace):
         self._complete(take, "dequeue_many", timeout)
         return self._core.finish_batch(take)
 
+    @overload
+    def dequeue_up_to(
+        self: BlockingMethods[Typed[Any, T]],
+        n: int,
+        max_wait: float | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> T: ...
+    @overload
+    def dequeue_up_to(
+        self, n: int, max_wait: float | None = None, *, timeout: float | None = None
+    ) -> list[ElementT]: ...
     def dequeue_up_to(
         self, n: int, max_wait: float | None = None, *, timeout: float | None = None
     ) -> Any:
-        """Take n elements out as one batch, or fewer where waiting for more is of no use.
-
-        Args:
-            n: how many at most, >= 0; for 0 an empty batch is returned at once.
-            max_wait: seconds after which it returns what is there; if nothing is, it waits for the
-                first element. ``None`` waits for all n.
-            timeout: seconds to wait at most, for the first element too; ``None`` waits for ever.
-
-        Returns:
-            A batch as from `dequeue_many`: of n elements; or of the 1 to n that are left, once the
-            queue is closed; or of the 1 to n that have come within ``max_wait``. Never an empty
-            one.
-
-        Raises:
-            DeadlineExceededError: (a `TimeoutError`) the timeout has run out, or the time of a
-                `CancelScope` around the call; nothing was taken.
-            CancelledError: such a scope was cancelled; nothing was taken.
-            OutOfRangeError: the queue is closed and empty.
-            InvalidArgumentError: n or ``max_wait`` is wrong, or the queue was made without shapes.
-            RuntimeError: it would have to wait on a thread whose event loop is running.
-        """
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
         n = self._core.check_batch_size(n)
@@ -244,20 +154,6 @@ class BlockingQueue(QueueFace):
         return self._core.finish_batch(take)
 
     def wait_closed(self, *, timeout: float | None = None) -> None:
-        """Wait until nothing more will come in.
-
-        That is: until `close` has been called, and every enqueue that began before is in or has
-        failed.
-
-        Args:
-            timeout: seconds to wait at most; ``None`` waits for ever.
-
-        Raises:
-            DeadlineExceededError: (a `TimeoutError`) the timeout has run out, or the time of a
-                `CancelScope` around the call.
-            CancelledError: such a scope was cancelled.
-            RuntimeError: it would have to wait on a thread whose event loop is running.
-        """
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
         if self._machine.state is not QueueState.CLOSED:
@@ -267,23 +163,23 @@ class BlockingQueue(QueueFace):
         """Iterate over elements, taking each out, until the queue is closed and empty."""
         return self
 
+    @overload
+    def __next__(self: BlockingMethods[Typed[T, Any]]) -> T: ...
+    @overload
+    def __next__(self) -> ElementT: ...
     def __next__(self) -> Any:
         try:
             return self.dequeue()
         except OutOfRangeError:
             raise StopIteration from None
 
-    def batches(self, n: int, *, drop_remainder: bool = False) -> Batches:
-        """Iterate over batches of n elements until the queue is closed and empty.
-
-        Args:
-            n: how many elements each has, >= 1.
-            drop_remainder: leave the last elements in the queue if they are fewer than n, instead
-                of making a smaller last batch of them.
-
-        Raises:
-            InvalidArgumentError: n is wrong, or the queue was made without shapes.
-        """
+    @overload
+    def batches(
+        self: BlockingMethods[Typed[Any, T]], n: int, *, drop_remainder: bool = False
+    ) -> Batches[T]: ...
+    @overload
+    def batches(self, n: int, *, drop_remainder: bool = False) -> Batches[list[ElementT]]: ...
+    def batches(self, n: int, *, drop_remainder: bool = False) -> Batches[Any]:
         if self._core.check_batch_size(n) == 0:
             raise InvalidArgumentError("n: got 0; expected an int >= 1")
         return Batches(self, n, drop_remainder)
@@ -398,12 +294,12 @@ class BlockingQueue(QueueFace):
         )
 
 
-class Batches:
+class Batches(Generic[BatchT]):
     """An iterator over batches; made by `batches`."""
 
     __slots__ = ("_drop_remainder", "_n", "_queue")
 
-    def __init__(self, queue: BlockingQueue, n: int, drop_remainder: bool) -> None:
+    def __init__(self, queue: BlockingMethods[Any], n: int, drop_remainder: bool) -> None:
         self._queue = queue
         self._n = n
         self._drop_remainder = drop_remainder
@@ -412,49 +308,16 @@ class Batches:
         kind = f"{type(self).__module__}.{type(self).__name__}"
         return f"<{kind} of {self._n} from '{self._queue.name}'>"
 
-    def __iter__(self) -> Batches:
+    def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> BatchT:
+        batch: BatchT
         try:
             if self._drop_remainder:
-                return self._queue.dequeue_many(self._n)
-            return self._queue.dequeue_up_to(self._n)
+                batch = self._queue.dequeue_many(self._n)
+            else:
+                batch = self._queue.dequeue_up_to(self._n)
         except OutOfRangeError:
             raise StopIteration from None
-
-
-class FIFOQueue(FIFOConstructor, BlockingQueue):
-    __doc__ = FIFOConstructor.__doc__
-
-    if TYPE_CHECKING:
-
-        @property
-        def aio(self) -> aio.FIFOQueue: ...
-
-
-class RandomShuffleQueue(RandomShuffleConstructor, BlockingQueue):
-    __doc__ = RandomShuffleConstructor.__doc__
-
-    if TYPE_CHECKING:
-
-        @property
-        def aio(self) -> aio.RandomShuffleQueue: ...
-
-
-class PaddingFIFOQueue(PaddingFIFOConstructor, BlockingQueue):
-    __doc__ = PaddingFIFOConstructor.__doc__
-
-    if TYPE_CHECKING:
-
-        @property
-        def aio(self) -> aio.PaddingFIFOQueue: ...
-
-
-class PriorityQueue(PriorityConstructor, BlockingQueue):
-    __doc__ = PriorityConstructor.__doc__
-
-    if TYPE_CHECKING:
-
-        @property
-        def aio(self) -> aio.PriorityQueue: ...
+        return batch

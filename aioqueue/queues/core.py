@@ -11,8 +11,11 @@ import itertools
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, ClassVar, NoReturn, cast
+from functools import partial
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast, overload
 
 import numpy as np
 
@@ -24,16 +27,27 @@ from aioqueue.attempts import (
     QueueState,
     Statistics,
     Take,
+    UntilClosed,
+    Waker,
 )
 from aioqueue.checks import checked_count, checked_flag, checked_seconds, is_int
 from aioqueue.copying import Copier
-from aioqueue.elements import Columns, Component, Spec
+from aioqueue.docstrings import World, describe
+from aioqueue.elements import Columns, Component, ElementT, Spec, Typed
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
 from aioqueue.locks import OwnedLock, holding
 from aioqueue.machine import NOTHING, Machine
 from aioqueue.queues.forks import refuse_in_forks
+from aioqueue.queues.methods import QueueMethods
 from aioqueue.storage import Storage
-from aioqueue.waiting import AsyncWaker, ThreadWaker, apply_deferred, deliver, enter, withdraw_all
+from aioqueue.waiting import (
+    AsyncWaker,
+    CallbackWaker,
+    apply_deferred,
+    deliver,
+    enter,
+    withdraw_all,
+)
 
 __all__ = (
     "QueueCore",
@@ -43,6 +57,8 @@ __all__ = (
     "checked_seconds",
     "note_rows",
 )
+
+T = TypeVar("T")
 
 _numbers = itertools.count(1)
 
@@ -93,8 +109,9 @@ class QueueCore:
         # is to be gone at once, with all that is in it, and not when the collector comes.
         self.faces: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self.wakers: dict[AsyncWaker, None] = {}  # of the event loops whose tasks have waited here
-        # Of the threads that wait now. Only ever set, popped and listed, each of which is atomic.
-        self.sleepers: dict[ThreadWaker, None] = {}
+        # Of the threads that wait now, and of those who are called back instead. Only ever set,
+        # popped and listed, each of which is atomic.
+        self.sleepers: dict[Waker, None] = {}
         refuse_in_forks(self)
 
     def remember(self, waker: AsyncWaker) -> None:
@@ -104,7 +121,7 @@ class QueueCore:
     def wake_all(self) -> None:
         """Wake everybody: those who need not wake go back to sleep.
 
-        Ctrl-C may have struck between a move of the machine and the wakes that it had named.
+        Ctrl-C may have come between a move of the machine and the wakes that it had named.
         """
         wakers = holding(self.lock, list, self.wakers)
         deliver([*wakers, *list(self.sleepers)], from_anywhere=True)
@@ -112,7 +129,7 @@ class QueueCore:
     def drop_dead_loops(self) -> None:
         """Withdraw the attempts of tasks whose event loop was closed: they will never run again.
 
-        Whoever is about to wait does this first, so that nobody waits for what they have.
+        A caller that is about to wait does this first, so that nobody waits for what they have.
         """
         for waker in holding(self.lock, self._forget_dead_wakers):
             withdraw_all(self.machine.attempts_in(waker))
@@ -123,11 +140,33 @@ class QueueCore:
             self.wakers.pop(waker, None)  # a handler may have done so in the middle of this
         return dead
 
+    def call_when_closed(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call back when nothing more comes in, as `wait_closed` would return; now, if that is so.
+
+        Args:
+            callback: called in the thread that closes the queue, with no lock of ours held. It may
+                be called more than once, and may neither wait nor raise. The queue keeps it.
+
+        Returns:
+            What has it forgotten, which may be called more than once.
+        """
+        attempt = UntilClosed()
+        waker = CallbackWaker(attempt, callback)
+        self.sleepers[waker] = None
+        deliver(self.machine.begin(attempt, waker))
+        waker.wake()  # it may have been closed before
+        return partial(self._forget_call, attempt, waker)
+
+    def _forget_call(self, attempt: UntilClosed, waker: CallbackWaker) -> None:
+        self.sleepers.pop(waker, None)
+        if attempt.is_pending:
+            apply_deferred(self.machine.withdraw, attempt, if_pending=True)
+
     def check_batch_size(self, n: Any) -> int:
         """Check how many rows a batch is to have.
 
         Raises:
-            InvalidArgumentError: it is no int >= 0, or the queue can never have so many at once.
+            InvalidArgumentError: it is not an int >= 0, or the queue can never have so many.
         """
         if not self.spec.batchable:
             raise InvalidArgumentError(
@@ -182,17 +221,27 @@ class QueueCore:
             raise
 
 
-class QueueFace:
+class QueueFace(QueueMethods[ElementT]):
     """A queue as one world sees it: here, everything that never waits."""
 
-    _world: ClassVar[str]
+    _world: ClassVar[World]
     _kind: ClassVar[str]
-    _peer_class: ClassVar[type[QueueFace]]
+    _faces: ClassVar[dict[tuple[str, World], type[QueueFace[Any]]]] = {}
+    """The class of each kind of queue in each world, by which the two faces find each other."""
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         if "_kind" in vars(cls):
             # Python's messages about arguments name the class that the user has called.
             cls.__init__.__qualname__ = f"{cls._kind}.__init__"
+        if "_world" in vars(cls):
+            describe(cls, cls._world)
+        if hasattr(cls, "_kind") and hasattr(cls, "_world"):
+            cls._faces.setdefault((cls._kind, cls._world), cls)  # ours, not users' subclasses
+
+    if not TYPE_CHECKING:
+        # `Generic` would count the parameters, and those that have a default are new in 3.13.
+        __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(self, core: QueueCore) -> None:
         self._bind(core)
@@ -303,7 +352,7 @@ class QueueFace:
                 `QueueClosedError` from now on has it as its ``__cause__``. The first one counts.
 
         Raises:
-            InvalidArgumentError: ``cause`` is no exception.
+            InvalidArgumentError: ``cause`` is not an exception.
         """
         if cause is not None and not isinstance(cause, BaseException):
             raise InvalidArgumentError(f"cause: got {cause!r}; expected an exception or None")
@@ -315,9 +364,13 @@ class QueueFace:
                 self._machine.close, cancel_pending_enqueues=cancel_pending_enqueues, cause=cause
             )
         except BaseException:
-            self._core.wake_all()  # whoever the close has woken, and was not told
+            self._core.wake_all()  # callers that the close has woken, and that were not told
             raise
 
+    @overload
+    def enqueue_nowait(self: QueueFace[Typed[Any, Any]], element: Any) -> None: ...
+    @overload
+    def enqueue_nowait(self, element: ElementT) -> None: ...
     def enqueue_nowait(self, element: Any) -> None:
         """Put one element in if that is possible without waiting.
 
@@ -336,6 +389,10 @@ class QueueFace:
         if not self._try_enqueue(row) and not self._at_once(Put(row)):
             raise QueueFull(f"{self._core.kind} '{self.name}' is full, or others wait for room")
 
+    @overload
+    def dequeue_nowait(self: QueueFace[Typed[T, Any]]) -> T: ...
+    @overload
+    def dequeue_nowait(self) -> ElementT: ...
     def dequeue_nowait(self) -> Any:
         """Take one element out if that is possible without waiting.
 
@@ -372,15 +429,16 @@ class QueueFace:
             attempt.raise_error()
         return attempt.state is not AttemptState.WITHDRAWN
 
-    def _peer(self, world: str) -> Any:
+    def _peer(self, world: World) -> Any:
         """The face of the same queue in another world, made when first asked for."""
         return holding(self._core.lock, self._peer_here, world)
 
-    def _peer_here(self, world: str) -> Any:
+    def _peer_here(self, world: World) -> Any:
         core = self._core
         face: Any = core.faces.get(world)
         if face is None:
-            face = self._peer_class.__new__(self._peer_class)
+            peer = self._faces[self._kind, world]
+            face = peer.__new__(peer)
             face._bind(core)
             core.faces[world] = face
             self._made = face  # kept by who made it

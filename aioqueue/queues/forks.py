@@ -26,7 +26,7 @@ class Forkable(Protocol):
     name: str
     copier: Copier
     machine: Machine
-    lock: Any  # a `threading.RLock`, which is no class
+    lock: Any  # a `threading.RLock`, which is not a class
 
 
 _queues: weakref.WeakSet[Forkable] = weakref.WeakSet()
@@ -63,7 +63,7 @@ class _RefusingLock:
         """Never entered, so never left."""
 
     def release(self) -> None:
-        """Never taken, so there is nothing to let go of."""
+        """Never taken, so there is nothing to release."""
 
     def _is_owned(self) -> bool:
         return False

@@ -8,7 +8,7 @@ A storage knows layout and order and nothing else: no capacity to respect, nobod
 * ``hold`` moves the next rows into a caller's *hands* (a `Held`), from where ``restore`` can bring
   them back: the way out of a caller that may yet be cancelled. Nothing is copied: the rows stay
   where they are, in memory of the storage, out of line. Their owner copies them (``columns``),
-  and then they are let go of for good (``free``);
+  and then they are released for good (``free``);
 * ``claim`` settles *which* rows leave next without moving them, for storages that decide by lot at
   the moment a row arrives;
 * ``expect`` tells it of a batch that waits, so that its rows can be written where they are given
@@ -54,7 +54,7 @@ _BY_TICKET: Final = itemgetter(0)
 
 
 class Held:
-    """Rows in a caller's hands: out of the storage's line, not yet copied or let go of.
+    """Rows in a caller's hands: out of the storage's line, not yet copied or released.
 
     Attributes:
         parts: the rows, as the storage knows them; ``single`` rows too.

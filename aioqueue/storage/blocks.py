@@ -275,7 +275,7 @@ class BlockStorage(Storage):
 
     def free(self, held: Held) -> None:
         parts = held.parts
-        held.clear()  # first: should Ctrl-C strike, nothing may come back of what is used again
+        held.clear()  # first: if Ctrl-C comes here, nothing may come back of what is used again
         for part in parts:
             self._forget(part.block, part.start, part.stop)
             self._drop(part.block)

@@ -18,7 +18,7 @@ class PaddedStorage(ObjectStorage):
     """A FIFO of rows whose batches are padded, per component, to the largest size in the batch.
 
     Padding goes at the high end of each varying dimension: zeros, ``False`` or empty strings. It is
-    done by whoever takes the batch, without the machine's lock.
+    done by the caller that takes the batch, without the machine's lock.
 
     Args:
         components: the components of a row.

@@ -316,7 +316,7 @@ class ShelvedStorage(Storage):
 
     def free(self, held: Held) -> None:
         entries = held.parts
-        held.clear()  # first: should Ctrl-C strike, nothing may come back of what is used again
+        held.clear()  # first: if Ctrl-C comes here, nothing may come back of what is used again
         self._shelf.forget(entries)
 
     def empty(self) -> Columns:

@@ -6,15 +6,14 @@ For scripts in the classic threading style. Methods have the names of the async 
 
 from __future__ import annotations
 
-from aioqueue.coordination.blocking import Coordinator, LooperThread, QueueRunner
-from aioqueue.queues.blocking import (
-    Batches,
-    BlockingQueue,
-    FIFOQueue,
-    PaddingFIFOQueue,
-    PriorityQueue,
-    RandomShuffleQueue,
-)
+from aioqueue.coordination.blocking import LooperThread, QueueRunner
+from aioqueue.coordination.faces import BlockingCoordinator as Coordinator
+from aioqueue.queues.blocking import Batches
+from aioqueue.queues.faces import BlockingQueue
+from aioqueue.queues.fifo import BlockingFIFOQueue as FIFOQueue
+from aioqueue.queues.padding import BlockingPaddingFIFOQueue as PaddingFIFOQueue
+from aioqueue.queues.priority import BlockingPriorityQueue as PriorityQueue
+from aioqueue.queues.shuffle import BlockingRandomShuffleQueue as RandomShuffleQueue
 from aioqueue.waiting import CancelScope
 
 __all__ = (
@@ -33,4 +32,5 @@ __all__ = (
 for _name in __all__:
     # Tracebacks and reprs show the public path.
     globals()[_name].__module__ = __name__
+    globals()[_name].__name__ = globals()[_name].__qualname__ = _name
 del _name

@@ -20,6 +20,7 @@ from typing import Final
 
 from aioqueue.attempts import Attempt
 from aioqueue.locks import guarded
+from aioqueue.waiting.running import running_loop
 
 __all__ = ("AsyncioWaker", "current_asyncio_waker")
 
@@ -44,7 +45,7 @@ class AsyncioWaker:
         self.notify: Callable[[Attempt], None] = self._notified.append
 
     def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
-        if asyncio._get_running_loop() is self._loop:
+        if running_loop() is self._loop:
             self._resume()
             if not from_anywhere:
                 return ()  # else the loop may be asleep, and must be told by what comes now
@@ -52,8 +53,8 @@ class AsyncioWaker:
             if not self._set_scheduled(True):
                 self._loop.call_soon_threadsafe(self._resume_scheduled)
         except BaseException as error:
-            # First of all, and without the lock: a handler may have struck before the call. Should
-            # a wake be on its way all the same, the next one comes for nothing.
+            # First of all, and without the lock: a signal handler may have run before the call. If
+            # a wake is on its way all the same, the next one is superfluous.
             self._is_scheduled = False
             if isinstance(error, RuntimeError) and self._loop.is_closed():
                 return self._abandon()
@@ -64,7 +65,7 @@ class AsyncioWaker:
         return self._loop.is_closed()
 
     def is_current(self) -> bool:
-        return asyncio._get_running_loop() is self._loop
+        return running_loop() is self._loop
 
     def wait(self, attempt: Attempt) -> Awaitable[None]:
         if attempt.waiter is _WOKEN:

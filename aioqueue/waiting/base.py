@@ -60,14 +60,14 @@ def enter(lock: OwnedLock) -> None:
     """Take the lock of a machine, which another thread was found to have.
 
     That thread was interrupted in the middle of its move, which takes a microsecond, so it is given
-    way, unless this one runs an event loop. To wait for the lock itself would be worse: whoever
-    waits is handed it, and then waits for the interpreter; meanwhile the one that has the
-    interpreter finds the lock taken, and waits in turn. From then on every move would cost a switch
-    of threads.
+    way, unless this one runs an event loop. To wait for the lock itself would be worse: a
+    thread that waits is given it, and then waits for the interpreter; meanwhile the one that has
+    the interpreter finds the lock taken, and waits in turn. From then on every move would
+    cost a switch of threads.
 
     Nothing waits by sleeping on an event loop. What keeps its tasks is then the rest of that move,
-    and no time of ours. It is no convoy as long as the threads beside it give way. Where there is
-    no interpreter to wait for, since there is no global lock, nobody has to.
+    and no time of ours. No convoy forms as long as the threads beside it give way. Where there
+    is no interpreter to wait for, since there is no global lock, no thread has to.
     """
     if not (in_event_loop() or _runs_free()):
         for _ in range(_PATIENCE):

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from aioqueue.attempts import DONE, NEITHER, PENDING, WITHDRAWN, Attempt, Side, Waker
 from aioqueue.errors import CancelledError, DeadlineExceededError
-from aioqueue.locks import guarded
+from aioqueue.locks import guarded, is_held_here
 from aioqueue.waiting.base import AsyncWaker, apply_deferred
 from aioqueue.waiting.scopes import CancelScope, current_scopes, least_left, unwatch, watch
 from aioqueue.waiting.threads import ThreadWaker
@@ -102,13 +102,13 @@ class Gate:
     ) -> Collection[Waker]:
         """End the wait of a caller that was cancelled."""
         if attempt.state is PENDING:
-            self._waiting.pop(attempt, None)  # a handler may have struck in the middle of this
+            self._waiting.pop(attempt, None)  # a signal handler may have interrupted this
             attempt.state = WITHDRAWN
         return ()
 
     def is_entered_here(self) -> bool:
         """Whether the calling thread holds the lock already."""
-        return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]
+        return is_held_here(self._lock)
 
     @guarded
     def _begin(self, passage: Attempt, waker: Waker) -> bool:

@@ -6,12 +6,20 @@ import asyncio
 import sys
 from typing import Any
 
-__all__ = ("in_event_loop", "in_trio", "loaded_trio")
+__all__ = ("in_event_loop", "in_trio", "loaded_trio", "running_loop")
+
+running_loop = asyncio._get_running_loop
+"""The event loop of asyncio that runs in the calling thread, or ``None``.
+
+`asyncio.get_running_loop` would have to raise and be caught where there is none, which in threads
+is for every call. This one has an underscore because it is meant for those who write event loops,
+but it is exported by ``asyncio.__all__`` and documented in its source.
+"""
 
 
 def in_event_loop() -> bool:
     """Whether blocking this thread would block a running event loop."""
-    return asyncio._get_running_loop() is not None or in_trio()
+    return running_loop() is not None or in_trio()
 
 
 def loaded_trio() -> Any:

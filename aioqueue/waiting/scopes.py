@@ -81,7 +81,7 @@ class CancelScope:
             them together; ``None`` for no limit.
 
     Raises:
-        InvalidArgumentError: the timeout is no number of seconds.
+        InvalidArgumentError: the timeout is not a number of seconds.
     """
 
     def __init__(self, timeout: float | None = None) -> None:

@@ -25,7 +25,8 @@ def _note_main_thread() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_main_thread)  # whoever forks is the main thread there
+    # The thread that forks is the main thread of the child.
+    os.register_at_fork(after_in_child=_note_main_thread)
 
 
 class ThreadWaker:

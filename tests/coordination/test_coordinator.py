@@ -70,7 +70,7 @@ class AwaitedCoordinator:
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> bool:
+    ) -> bool | None:
         return self.face.__exit__(kind, error, traceback)
 
 

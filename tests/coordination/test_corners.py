@@ -16,7 +16,8 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.coordination import aio, core
-from aioqueue.coordination.tasks import new_tasks, outlast, soon
+from aioqueue.coordination.loops import soon
+from aioqueue.coordination.tasks import new_tasks, outlast
 from aioqueue.coordination.workers import as_worker
 from aioqueue.errors import OutOfRangeError
 from aioqueue.waiting import Gate, current_waker

@@ -32,7 +32,7 @@ def negative_too(number: int) -> Iterator[int]:
     yield -number
 
 
-def noise(number: int, rng: np.random.Generator) -> tuple[int, float]:
+def noise(number: Any, rng: np.random.Generator) -> tuple[Any, float]:
     return number, float(rng.random())
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import aioqueue
 from aioqueue.attempts import QueueState
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
-from aioqueue.queues import aio
 
 __all__ = ("Books", "Entry")
 
@@ -63,7 +63,7 @@ class Books:
     """
 
     def __init__(self, capacity: int, inside: int = 0) -> None:
-        self.queue = aio.FIFOQueue(capacity)
+        self.queue = aioqueue.FIFOQueue(capacity)
         self.capacity = capacity
         self.entries: list[Entry] = []
         for row in range(inside):

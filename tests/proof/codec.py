@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from aioqueue.queues import aio
+import aioqueue
 from tests.worlds import LARGE, STRUCTURED
 
 __all__ = ("KINDS", "Codec", "priority_of")
@@ -39,22 +39,22 @@ class Codec:
 
     def queue(self, capacity: int | None, keep: int) -> Any:
         if self.kind == "fifo":
-            return aio.FIFOQueue(capacity, "int64", (2,))
+            return aioqueue.FIFOQueue(capacity, "int64", (2,))
         if self.kind == "large":
-            return aio.FIFOQueue(capacity, "int64", (LARGE,))
+            return aioqueue.FIFOQueue(capacity, "int64", (LARGE,))
         if self.kind == "objects":
-            return aio.FIFOQueue(capacity)
+            return aioqueue.FIFOQueue(capacity)
         if self.kind == "structured":
-            return aio.FIFOQueue(capacity, STRUCTURED, ())
+            return aioqueue.FIFOQueue(capacity, STRUCTURED, ())
         if self.kind == "large-shuffle":
-            return aio.RandomShuffleQueue(capacity, keep, "int64", (LARGE,), seed=1)
+            return aioqueue.RandomShuffleQueue(capacity, keep, "int64", (LARGE,), seed=1)
         if self.kind == "large-priority":
-            return aio.PriorityQueue(capacity, "int64", [(LARGE,)])
+            return aioqueue.PriorityQueue(capacity, "int64", [(LARGE,)])
         if self.kind == "shuffle":
-            return aio.RandomShuffleQueue(capacity, keep, "int64", (), seed=1)
+            return aioqueue.RandomShuffleQueue(capacity, keep, "int64", (), seed=1)
         if self.kind == "padding":
-            return aio.PaddingFIFOQueue(capacity, "int64", [(None,)])
-        return aio.PriorityQueue(capacity, "int64", [()])
+            return aioqueue.PaddingFIFOQueue(capacity, "int64", [(None,)])
+        return aioqueue.PriorityQueue(capacity, "int64", [()])
 
     def element(self, row: int) -> Any:
         if self.kind == "fifo":

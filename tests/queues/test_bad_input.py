@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import aioqueue
+from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.queues import aio, blocking
 from tests.worlds import AnyQueue, World
 
-FACES = pytest.mark.parametrize("face", [aio, blocking], ids=["aio", "sync"])
+FACES = pytest.mark.parametrize("face", [aioqueue, sync], ids=["aio", "sync"])
 KIND_NAMES = ("FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue")
 HUGE = 2**63
 
@@ -201,7 +202,7 @@ class TestCounts:
     def test_timeout(self, timeout: Any) -> None:
         """Checked also where there is no need to wait: a wrong argument is wrong at once."""
         for inside in (0, 1, 2):
-            queue = blocking.FIFOQueue(2)
+            queue = sync.FIFOQueue(2)
             queue.enqueue_many(range(inside))
             before = queue.statistics()
             calls: list[Callable[[], object]] = [
@@ -489,13 +490,13 @@ async def test_an_iterable_that_fails(world: World) -> None:
 
 
 def test_async_methods_take_no_timeout() -> None:
-    queue: Any = aio.FIFOQueue(1)
+    queue: Any = aioqueue.FIFOQueue(1)
     with pytest.raises(TypeError, match="timeout"):
         queue.dequeue(timeout=1)
 
 
 def test_async_methods_need_an_event_loop() -> None:
-    queue = aio.FIFOQueue(1)
+    queue = aioqueue.FIFOQueue(1)
     operation = queue.dequeue()
     with pytest.raises(RuntimeError, match="no running event loop"):
         operation.send(None)
@@ -503,6 +504,6 @@ def test_async_methods_need_an_event_loop() -> None:
     assert asyncio.run(take_one(queue)) == 7
 
 
-async def take_one(queue: aio.FIFOQueue) -> Any:
+async def take_one(queue: aioqueue.FIFOQueue) -> Any:
     await queue.enqueue(7)
     return await queue.dequeue()

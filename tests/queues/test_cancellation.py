@@ -26,13 +26,14 @@ import pytest
 import trio
 import uvloop
 
+import aioqueue
+from aioqueue import sync
 from aioqueue.errors import (
     DeadlineExceededError,
     OutOfRangeError,
     QueueClosedError,
     QueueFull,
 )
-from aioqueue.queues import aio, blocking
 from aioqueue.testing import wait_until_waiting
 from aioqueue.waiting.aio import current_asyncio_waker
 from aioqueue.waiting.threads import ThreadWaker
@@ -625,7 +626,7 @@ class TestThreads:
             assert failures == []
 
     def test_max_wait_and_timeout(self) -> None:
-        queue = blocking.FIFOQueue(9)
+        queue = sync.FIFOQueue(9)
         with pytest.raises(DeadlineExceededError):
             queue.dequeue_up_to(3, max_wait=0, timeout=0.002)  # nothing is there
         queue.enqueue(0)
@@ -848,7 +849,7 @@ class TestDeadLoops:
         assert got == [0]
 
     def test_thousands(self, new_loop: NewLoop) -> None:
-        queue = aio.FIFOQueue(None)
+        queue = aioqueue.FIFOQueue(None)
         dead = DeadLoop(new_loop)
         dead.begin(*(queue.dequeue() for _ in range(2000)))
         assert queue.statistics().waiting_dequeues == 2000
@@ -858,7 +859,7 @@ class TestDeadLoops:
         assert waiting(queue) == 0
 
     def test_thousands_that_were_granted(self, new_loop: NewLoop) -> None:
-        queue = aio.FIFOQueue(None)
+        queue = aioqueue.FIFOQueue(None)
         dead = DeadLoop(new_loop)
         dead.begin(*(queue.dequeue() for _ in range(2000)))
         queue.sync.enqueue_many(range(2000))
@@ -867,7 +868,7 @@ class TestDeadLoops:
 
     def test_granted_behind_one_that_lives(self, new_loop: NewLoop) -> None:
         """The oldest grant is a task's that is about to run; the next one's never will."""
-        queue = aio.FIFOQueue(9)
+        queue = aioqueue.FIFOQueue(9)
         alive, dead = DeadLoop(new_loop), DeadLoop(new_loop)
         task = alive.begin(queue.dequeue())
         dead.begin(queue.dequeue())
@@ -881,7 +882,7 @@ class TestDeadLoops:
 
     def test_pending_batch_at_the_head(self, new_loop: NewLoop) -> None:
         """Nobody will ever have use for what a batch has collected whose loop is closed."""
-        queue = aio.FIFOQueue(9)
+        queue = aioqueue.FIFOQueue(9)
         dead = DeadLoop(new_loop)
         dead.begin(queue.dequeue_many(3))
         queue.enqueue_nowait(0)
@@ -889,7 +890,7 @@ class TestDeadLoops:
         assert queue.sync.dequeue(timeout=PATIENCE) == 0
 
     def test_who_does_not_wait_finds_what_the_dead_had(self, new_loop: NewLoop) -> None:
-        queue = aio.FIFOQueue(9)
+        queue = aioqueue.FIFOQueue(9)
         dead = DeadLoop(new_loop)
         dead.begin(queue.dequeue_many(5))
         dead.die()
@@ -897,7 +898,7 @@ class TestDeadLoops:
         assert queue.dequeue_nowait() == 0
 
     def test_wait_closed(self, new_loop: NewLoop) -> None:
-        queue = aio.FIFOQueue(9)
+        queue = aioqueue.FIFOQueue(9)
         dead = DeadLoop(new_loop)
         dead.begin(queue.wait_closed())
         dead.die()

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import aioqueue
+from aioqueue import sync
 from aioqueue.attempts import QueueState
+from aioqueue.elements import ArrayElements
 from aioqueue.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
@@ -20,7 +22,6 @@ from aioqueue.errors import (
     QueueEmpty,
     QueueFull,
 )
-from aioqueue.queues import aio, blocking
 from tests.worlds import AsyncioWorld, Kind, World, drive
 
 
@@ -98,8 +99,8 @@ def test_both_faces_are_of_one_queue(kind: Kind) -> None:
     assert queue.sync is face
     assert face.aio is queue
     assert face.aio.sync is face
-    assert isinstance(queue, aio.AsyncQueue)
-    assert isinstance(face, blocking.BlockingQueue)
+    assert isinstance(queue, aioqueue.AsyncQueue)
+    assert isinstance(face, sync.BlockingQueue)
     assert type(face).__name__ == type(queue).__name__
     face.enqueue(kind.element(1))
     assert queue.size() == 1
@@ -112,30 +113,31 @@ def test_both_faces_are_of_one_queue(kind: Kind) -> None:
 def test_types_tell_the_kind_and_the_face() -> None:
     """mypy, which reads the tests too, refuses each line of these that does not hold."""
 
-    def any_async(queue: aio.AsyncQueue) -> aio.AsyncQueue:
-        assert_type(queue.sync, blocking.BlockingQueue)
+    def any_async(queue: aioqueue.AsyncQueue) -> aioqueue.AsyncQueue:
+        assert_type(queue.sync, sync.BlockingQueue)
         return queue.sync.aio
 
-    def any_blocking(queue: blocking.BlockingQueue) -> blocking.BlockingQueue:
-        assert_type(queue.aio, aio.AsyncQueue)
+    def any_blocking(queue: sync.BlockingQueue) -> sync.BlockingQueue:
+        assert_type(queue.aio, aioqueue.AsyncQueue)
         return queue.aio.sync
 
-    fifo, shuffle = aio.FIFOQueue(3), aio.RandomShuffleQueue(3, 1)
-    padding, priority = aio.PaddingFIFOQueue(3, "int32", (None,)), aio.PriorityQueue(3)
-    assert assert_type(fifo.aio, aio.FIFOQueue) is fifo
-    assert assert_type(fifo.sync.sync, blocking.FIFOQueue) is fifo.sync
-    assert assert_type(fifo.sync.aio, aio.FIFOQueue) is fifo
-    assert assert_type(shuffle.sync, blocking.RandomShuffleQueue) is shuffle.sync
-    assert assert_type(shuffle.sync.aio, aio.RandomShuffleQueue) is shuffle
-    assert assert_type(padding.sync, blocking.PaddingFIFOQueue) is padding.sync
-    assert assert_type(padding.sync.aio, aio.PaddingFIFOQueue) is padding
-    assert assert_type(priority.sync, blocking.PriorityQueue) is priority.sync
-    assert assert_type(priority.sync.aio, aio.PriorityQueue) is priority
+    fifo, shuffle = aioqueue.FIFOQueue(3), aioqueue.RandomShuffleQueue(3, 1)
+    padding, priority = aioqueue.PaddingFIFOQueue(3, "int32", (None,)), aioqueue.PriorityQueue(3)
+    assert_type(padding, aioqueue.PaddingFIFOQueue[ArrayElements])
+    assert assert_type(fifo.aio, aioqueue.FIFOQueue) is fifo
+    assert assert_type(fifo.sync.sync, sync.FIFOQueue) is fifo.sync
+    assert assert_type(fifo.sync.aio, aioqueue.FIFOQueue) is fifo
+    assert assert_type(shuffle.sync, sync.RandomShuffleQueue) is shuffle.sync
+    assert assert_type(shuffle.sync.aio, aioqueue.RandomShuffleQueue) is shuffle
+    assert assert_type(padding.sync, sync.PaddingFIFOQueue[ArrayElements]) is padding.sync
+    assert assert_type(padding.sync.aio, aioqueue.PaddingFIFOQueue[ArrayElements]) is padding
+    assert assert_type(priority.sync, sync.PriorityQueue) is priority.sync
+    assert assert_type(priority.sync.aio, aioqueue.PriorityQueue) is priority
     assert any_async(fifo) is fifo
     assert any_blocking(fifo.sync) is fifo.sync
 
 
-@pytest.mark.parametrize("face", [aio, blocking], ids=["aio", "sync"])
+@pytest.mark.parametrize("face", [aioqueue, sync], ids=["aio", "sync"])
 @pytest.mark.parametrize(
     "name", ["FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue"]
 )
@@ -156,7 +158,7 @@ def test_a_missing_argument_is_missed_by_the_class_that_was_called(name: str, fa
 def test_a_call_that_ends_in_time_tells_whose_time_it_was(
     timeout: float | None, time: float | None, what: str
 ) -> None:
-    queue = blocking.FIFOQueue(2, name="numbers")
+    queue = sync.FIFOQueue(2, name="numbers")
     calls: dict[str, Callable[[], object]] = {
         "dequeue": lambda: queue.dequeue(timeout=timeout),
         "enqueue_many": lambda: queue.enqueue_many([1, 2, 3], timeout=timeout),
@@ -177,10 +179,10 @@ def test_iterators_over_batches_describe_themselves() -> None:
 
 
 def test_a_blocking_queue_has_an_async_face() -> None:
-    queue = blocking.RandomShuffleQueue(9, 3, "int32", name="examples")
+    queue = sync.RandomShuffleQueue(9, 3, "int32", name="examples")
     assert queue.aio is queue.aio
     assert queue.aio.sync is queue
-    assert isinstance(queue.aio, aio.RandomShuffleQueue)
+    assert isinstance(queue.aio, aioqueue.RandomShuffleQueue)
     assert queue.aio.min_after_dequeue == 3
     assert queue.aio.name == "examples"
 
@@ -1132,7 +1134,7 @@ def test_drive_refuses_what_suspends() -> None:
     """The world of threads notices a face that suspends where it should block."""
 
     async def suspends() -> None:
-        await aio.FIFOQueue(1)._breathe()
+        await aioqueue.FIFOQueue(1)._breathe()
 
     with pytest.raises(RuntimeError, match="no running event loop"):
         drive(suspends())

@@ -20,8 +20,10 @@ import pytest
 import trio
 import uvloop
 
+import aioqueue
+from aioqueue import sync
 from aioqueue.errors import OutOfRangeError, QueueClosedError
-from aioqueue.queues import aio, blocking, core
+from aioqueue.queues import core
 from aioqueue.testing import wait_until_waiting
 from aioqueue.waiting import base
 from tests.worlds import (
@@ -280,7 +282,7 @@ class TestOneQueue:
 
 class TestClose:
     def test_wakes_all_consumers(self) -> None:
-        queue = aio.FIFOQueue(1)
+        queue = aioqueue.FIFOQueue(1)
         crowd = Crowd()
         ended: list[int] = []
 
@@ -305,7 +307,7 @@ class TestClose:
         assert len(ended) == 43
 
     def test_wakes_all_producers(self) -> None:
-        queue = aio.FIFOQueue(1)
+        queue = aioqueue.FIFOQueue(1)
         queue.enqueue_nowait(0)
         crowd = Crowd()
         enqueued: list[int] = []
@@ -334,7 +336,7 @@ class TestClose:
         assert queue.dequeue_nowait() == 0
 
     def test_from_many_threads(self) -> None:
-        queue = blocking.FIFOQueue(1)
+        queue = sync.FIFOQueue(1)
         crowd = Crowd()
         for number in range(10):
             crowd.add(lambda number=number: queue.close(cause=OSError(number)))
@@ -434,7 +436,7 @@ class TestInTheMiddleOfAMove:
         """A thread wakes the tasks of a loop, and closes the queue in the middle of that."""
 
         def test(line: int) -> bool:
-            queue = aio.FIFOQueue(9)
+            queue = aioqueue.FIFOQueue(9)
             got: list[int] = []
             happened: list[bool] = []
 
@@ -507,7 +509,7 @@ class TestSignals:
 
     @pytest.mark.parametrize("run", LOOPS, ids=["asyncio", "uvloop", "trio"])
     def test_close_from_a_handler_wakes_an_idle_loop(self, run: Runner) -> None:
-        queue = aio.FIFOQueue(9)
+        queue = aioqueue.FIFOQueue(9)
         signal.signal(signal.SIGUSR1, lambda *_: queue.close())
         main_thread = threading.main_thread().ident
         assert main_thread is not None
@@ -536,7 +538,7 @@ class TestSignals:
         assert run(main)
 
     def test_close_from_a_handler_wakes_the_main_thread(self) -> None:
-        queue = blocking.FIFOQueue(9)
+        queue = sync.FIFOQueue(9)
         signal.signal(signal.SIGUSR1, lambda *_: queue.close(cause=OSError("signal")))
         main_thread = threading.main_thread().ident
         assert main_thread is not None
@@ -556,7 +558,7 @@ class TestSignals:
 
 def test_a_move_in_the_middle_of_another_is_left_to_a_thread() -> None:
     """`apply_deferred` notices that its own thread holds the lock."""
-    queue = blocking.FIFOQueue(9)
+    queue = sync.FIFOQueue(9)
     lock = queue._machine._lock
     with lock:
         base.apply_deferred(queue._machine.close)

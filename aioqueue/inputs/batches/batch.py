@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 import aioqueue
 from aioqueue import FIFOQueue, InvalidArgumentError, PaddingFIFOQueue, RandomShuffleQueue, sync
@@ -20,6 +20,7 @@ from aioqueue.inputs.batches.pump import (
     pump,
     start,
 )
+from aioqueue.inputs.prepare.options import PrepareOptions, UnseededOptions
 from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStream, Preparing
 from aioqueue.inputs.statistics import BatchStatistics
 from aioqueue.locks import guarded
@@ -152,7 +153,7 @@ def batch(
     allow_smaller_final_batch: bool = True,
     max_wait: float | None = None,
     name: str = "batch",
-    **options: Any,
+    **options: Unpack[PrepareOptions],
 ) -> AsyncBatchStream[BatchStatistics]: ...
 
 
@@ -171,7 +172,7 @@ def batch(
     allow_smaller_final_batch: bool = True,
     max_wait: float | None = None,
     name: str = "batch",
-    **options: Any,
+    **options: Unpack[PrepareOptions],
 ) -> BatchStream[BatchStatistics]: ...
 
 
@@ -189,7 +190,7 @@ def batch(
     allow_smaller_final_batch: bool = True,
     max_wait: float | None = None,
     name: str = "batch",
-    **options: Any,
+    **options: Unpack[PrepareOptions],
 ) -> AsyncBatchStream[BatchStatistics] | BatchStream[BatchStatistics]:
     """Batches of examples, in the order in which they come.
 
@@ -274,7 +275,7 @@ def shuffle_batch(
     names: Any = None,
     allow_smaller_final_batch: bool = True,
     name: str = "shuffle_batch",
-    **options: Any,
+    **options: Unpack[UnseededOptions],
 ) -> AsyncBatchStream[BatchStatistics]: ...
 
 
@@ -293,7 +294,7 @@ def shuffle_batch(
     names: Any = None,
     allow_smaller_final_batch: bool = True,
     name: str = "shuffle_batch",
-    **options: Any,
+    **options: Unpack[UnseededOptions],
 ) -> BatchStream[BatchStatistics]: ...
 
 
@@ -311,7 +312,7 @@ def shuffle_batch(
     names: Any = None,
     allow_smaller_final_batch: bool = True,
     name: str = "shuffle_batch",
-    **options: Any,
+    **options: Unpack[UnseededOptions],
 ) -> AsyncBatchStream[BatchStatistics] | BatchStream[BatchStatistics]:
     """Batches of examples in random order.
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Literal, overload
+from typing import Any, Final, Literal, Unpack, overload
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from aioqueue.inputs.batches.pump import (
     pump,
     start,
 )
+from aioqueue.inputs.prepare.options import PrepareOptions
 from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStream, Preparing
 from aioqueue.inputs.statistics import BucketStatistics
 
@@ -286,7 +287,7 @@ def bucket_by_sequence_length(
     allow_smaller_final_batch: bool = True,
     capacity: int = 4,
     name: str = "buckets",
-    **options: Any,
+    **options: Unpack[PrepareOptions],
 ) -> AsyncBatchStream[BucketStatistics]: ...
 
 
@@ -306,7 +307,7 @@ def bucket_by_sequence_length(
     allow_smaller_final_batch: bool = True,
     capacity: int = 4,
     name: str = "buckets",
-    **options: Any,
+    **options: Unpack[PrepareOptions],
 ) -> BatchStream[BucketStatistics]: ...
 
 
@@ -325,7 +326,7 @@ def bucket_by_sequence_length(
     allow_smaller_final_batch: bool = True,
     capacity: int = 4,
     name: str = "buckets",
-    **options: Any,
+    **options: Unpack[PrepareOptions],
 ) -> AsyncBatchStream[BucketStatistics] | BatchStream[BucketStatistics]:
     """Batches of examples of like length, padded to the longest in the batch.
 

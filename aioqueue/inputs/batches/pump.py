@@ -15,6 +15,7 @@ import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
 from aioqueue.coordination.outcomes import Meaning, as_failure, cause_of, meaning_of, told
 from aioqueue.inputs.prepare.feed import aclose, close, failure_of_clean_up, next_of
+from aioqueue.inputs.prepare.options import UnseededOptions
 from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStream, Preparing
 
@@ -85,7 +86,7 @@ def fill(
     source: Any,
     coord: AnyCoordinator,
     function: Callable[..., Any] | None,
-    options: dict[str, Any],
+    options: UnseededOptions,
 ) -> Preparing | None:
     """Start the workers that put the examples of a source into a queue.
 

@@ -10,10 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from aioqueue.coordination.outcomes import add_note, as_failure, told
+from aioqueue.functions import function_name
 from aioqueue.inputs.sources.base import rng
 from aioqueue.inputs.sources.item import Item
 
-__all__ = ("Call", "failure_of", "function_name", "is_async", "takes_rng")
+__all__ = ("Call", "failure_of", "takes_rng")
 
 _PLAIN: Final = frozenset({tuple, list, dict, np.ndarray, int, float, str, bytes})
 """What needs no second look: a look at an object's interfaces costs more than all of its way."""
@@ -95,16 +96,6 @@ class Call:
         return ()
 
 
-def is_async(function: Any) -> bool:
-    """Whether a function has to run in an event loop: it, its partials, or its ``__call__``."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    kinds = (function, getattr(type(function), "__call__", None))  # noqa: B004  # the method
-    return any(map(inspect.iscoroutinefunction, kinds)) or any(
-        map(inspect.isasyncgenfunction, kinds)
-    )
-
-
 def takes_rng(function: Any) -> bool:
     """Whether a function has a parameter named ``rng``, which no partial has bound."""
     if isinstance(function, functools.partial) and "rng" in function.keywords:
@@ -128,9 +119,3 @@ def failure_of(item: Item, error: BaseException) -> Exception:
         failure.__cause__ = error
     add_note(failure, f"while preparing {item.describe()}")
     return failure
-
-
-def function_name(function: Any) -> str:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return str(getattr(function, "__name__", type(function).__name__))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -13,9 +13,20 @@ from aioqueue.checks import checked_flag, is_int
 from aioqueue.inputs.sources.base import Entry, Shard, Source
 from aioqueue.inputs.sources.shuffling import indices
 
-__all__ = ("Sequential", "arrays", "items", "numbers")
+__all__ = ("Indexed", "Sequential", "arrays", "items", "numbers")
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Indexed(Protocol[T_co]):
+    """What `items` goes through: a list, a range, an array, a dataset of PyTorch."""
+
+    def __len__(self) -> int:
+        """How many items there are."""
+
+    def __getitem__(self, index: int, /) -> T_co:
+        """One of them, by its number."""
 
 
 class Sequential(Source[T]):
@@ -23,7 +34,7 @@ class Sequential(Source[T]):
 
     def __init__(
         self,
-        sequence: Sequence[T],
+        sequence: Indexed[T],
         name: str,
         *,
         epochs: int | None,
@@ -96,7 +107,7 @@ class Sequential(Source[T]):
 
 
 def items(
-    sequence: Sequence[T],
+    sequence: Indexed[T],
     epochs: int | None = None,
     shuffle: bool = False,
     seed: int | None = None,
@@ -135,11 +146,12 @@ def items(
     Raises:
         InvalidArgumentError: an argument is wrong.
     """
-    if isinstance(sequence, Mapping | Set | str | bytes) or not (
-        hasattr(sequence, "__len__") and hasattr(sequence, "__getitem__")
+    given: object = sequence
+    if isinstance(given, Mapping | Set | str | bytes) or not (
+        hasattr(given, "__len__") and hasattr(given, "__getitem__")
     ):
         what = "something with len() and [index], like a list: list(...) makes one of any iterable"
-        if isinstance(sequence, str | bytes):
+        if isinstance(given, str | bytes):
             what = "a sequence of items, which a string is not meant to be: [string], if it is"
         raise InvalidArgumentError(f"sequence: got {_shortened(sequence)}; expected {what}")
     return Sequential(

@@ -1,0 +1,150 @@
+"""The FIFOQueue, in both faces: first in, first out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from aioqueue.elements import ArrayElements, DType, ElementT, NamedElements, TupleElements
+from aioqueue.queues.core import QueueCore, QueueFace, checked_capacity
+from aioqueue.queues.faces import AsyncQueue, BlockingQueue
+from aioqueue.queues.specs import spec_for
+from aioqueue.storage import fifo_storage
+
+__all__ = ("BlockingFIFOQueue", "FIFOConstructor", "FIFOQueue")
+
+
+class FIFOConstructor(QueueFace[ElementT]):
+    """First in, first out.
+
+    Args:
+        capacity: how many elements fit: an int >= 1, or ``None`` for no bound.
+        dtypes: one dtype, or a list of them with one per component: anything `numpy.dtype`
+            accepts, where ``str`` and ``bytes`` stand for strings of any length and ``object`` for
+            any Python value. ``None`` makes a queue of plain Python objects, whose batches are
+            lists.
+        shapes: one shape per dtype, or one bare shape where there is one dtype. Without shapes,
+            elements may have any shape, and batches cannot be taken.
+        names: one per component: elements and batches are then dicts with these keys.
+        name: what error messages and worker names call the queue.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+    """
+
+    _kind = "FIFOQueue"
+
+    def __init__(
+        self,
+        capacity: int | None,
+        dtypes: Any = None,
+        shapes: Any = None,
+        names: Any = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        capacity = checked_capacity(capacity)
+        spec = spec_for(dtypes, shapes, names)
+        super().__init__(
+            QueueCore(self._kind, spec, fifo_storage(spec, capacity), capacity=capacity, name=name)
+        )
+
+
+class FIFOQueue(FIFOConstructor[ElementT], AsyncQueue[ElementT]):
+    __doc__ = FIFOConstructor.__doc__
+
+    if TYPE_CHECKING:
+
+        @property
+        def sync(self) -> BlockingFIFOQueue[ElementT]: ...
+        @overload
+        def __init__(
+            self,
+            capacity: int | None,
+            dtypes: None = None,
+            shapes: None = None,
+            names: None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: FIFOQueue[ArrayElements],
+            capacity: int | None,
+            dtypes: DType | tuple[DType],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: FIFOQueue[TupleElements],
+            capacity: int | None,
+            dtypes: Sequence[Any],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: FIFOQueue[NamedElements],
+            capacity: int | None,
+            dtypes: DType | Sequence[Any],
+            shapes: Any = None,
+            names: str | Sequence[str] | None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+
+class BlockingFIFOQueue(FIFOConstructor[ElementT], BlockingQueue[ElementT]):
+    __doc__ = FIFOConstructor.__doc__
+
+    if TYPE_CHECKING:
+
+        @property
+        def aio(self) -> FIFOQueue[ElementT]: ...
+        @overload
+        def __init__(
+            self,
+            capacity: int | None,
+            dtypes: None = None,
+            shapes: None = None,
+            names: None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingFIFOQueue[ArrayElements],
+            capacity: int | None,
+            dtypes: DType | tuple[DType],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingFIFOQueue[TupleElements],
+            capacity: int | None,
+            dtypes: Sequence[Any],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingFIFOQueue[NamedElements],
+            capacity: int | None,
+            dtypes: DType | Sequence[Any],
+            shapes: Any = None,
+            names: str | Sequence[str] | None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...

@@ -1,0 +1,141 @@
+"""The PaddingFIFOQueue, in both faces: first in, first out, for components whose shapes vary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from aioqueue.elements import (
+    ArrayElements,
+    DType,
+    ElementSpec,
+    ElementT,
+    NamedElements,
+    TupleElements,
+)
+from aioqueue.errors import InvalidArgumentError
+from aioqueue.queues.core import QueueCore, QueueFace, checked_capacity
+from aioqueue.queues.faces import AsyncQueue, BlockingQueue
+from aioqueue.storage import fifo_storage
+
+__all__ = ("BlockingPaddingFIFOQueue", "PaddingFIFOConstructor", "PaddingFIFOQueue")
+
+
+class PaddingFIFOConstructor(QueueFace[ElementT]):
+    """First in, first out, for components whose shapes vary: batches are padded.
+
+    A batch is padded per component to the largest size in *this* batch, at the high end, with
+    zeros, ``False`` or empty strings. Single dequeues are not padded.
+
+    Args:
+        capacity: how many elements fit: an int >= 1, or ``None`` for no bound.
+        dtypes: as for `FIFOQueue`; not ``None``.
+        shapes: one shape per dtype, in which ``None`` stands for a dimension that varies.
+        names: as for `FIFOQueue`.
+        name: as for `FIFOQueue`.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+    """
+
+    _kind = "PaddingFIFOQueue"
+
+    def __init__(
+        self,
+        capacity: int | None,
+        dtypes: Any,
+        shapes: Any,
+        names: Any = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        capacity = checked_capacity(capacity)
+        if dtypes is None or shapes is None:
+            raise InvalidArgumentError(
+                f"{'dtypes' if dtypes is None else 'shapes'}: got None; a PaddingFIFOQueue needs"
+                " a dtype and a shape per component, to know what to pad"
+            )
+        spec = ElementSpec(dtypes, shapes, names, ragged=True)
+        super().__init__(
+            QueueCore(self._kind, spec, fifo_storage(spec, capacity), capacity=capacity, name=name)
+        )
+
+
+class PaddingFIFOQueue(PaddingFIFOConstructor[ElementT], AsyncQueue[ElementT]):
+    __doc__ = PaddingFIFOConstructor.__doc__
+
+    if TYPE_CHECKING:
+
+        @property
+        def sync(self) -> BlockingPaddingFIFOQueue[ElementT]: ...
+        @overload
+        def __init__(
+            self: PaddingFIFOQueue[ArrayElements],
+            capacity: int | None,
+            dtypes: DType | tuple[DType],
+            shapes: Any,
+            names: None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: PaddingFIFOQueue[TupleElements],
+            capacity: int | None,
+            dtypes: Sequence[Any],
+            shapes: Any,
+            names: None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: PaddingFIFOQueue[NamedElements],
+            capacity: int | None,
+            dtypes: DType | Sequence[Any],
+            shapes: Any,
+            names: str | Sequence[str] | None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+
+class BlockingPaddingFIFOQueue(PaddingFIFOConstructor[ElementT], BlockingQueue[ElementT]):
+    __doc__ = PaddingFIFOConstructor.__doc__
+
+    if TYPE_CHECKING:
+
+        @property
+        def aio(self) -> PaddingFIFOQueue[ElementT]: ...
+        @overload
+        def __init__(
+            self: BlockingPaddingFIFOQueue[ArrayElements],
+            capacity: int | None,
+            dtypes: DType | tuple[DType],
+            shapes: Any,
+            names: None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingPaddingFIFOQueue[TupleElements],
+            capacity: int | None,
+            dtypes: Sequence[Any],
+            shapes: Any,
+            names: None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingPaddingFIFOQueue[NamedElements],
+            capacity: int | None,
+            dtypes: DType | Sequence[Any],
+            shapes: Any,
+            names: str | Sequence[str] | None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...

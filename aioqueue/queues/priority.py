@@ -1,0 +1,128 @@
+"""The PriorityQueue, in both faces: the smallest priority first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from aioqueue.elements import DType, ElementT, NamedElements, TupleElements
+from aioqueue.queues.core import QueueCore, QueueFace, checked_capacity
+from aioqueue.queues.faces import AsyncQueue, BlockingQueue
+from aioqueue.queues.specs import is_typed, priority_spec_for
+from aioqueue.storage import HeapStorage, shelf_for
+
+__all__ = ("BlockingPriorityQueue", "PriorityConstructor", "PriorityQueue")
+
+
+class PriorityConstructor(QueueFace[ElementT]):
+    """The element with the smallest priority leaves first; equal ones leave as they came.
+
+    Component 0 of every element is its priority, an int64 scalar that is not listed in ``dtypes``:
+    elements are ``(priority, *components)``, and ``(priority, object)`` in a queue of objects.
+
+    Args:
+        capacity: how many elements fit: an int >= 1, or ``None`` for no bound.
+        dtypes: as for `FIFOQueue`, without the priority's.
+        shapes: as for `FIFOQueue`, without the priority's.
+        names: one per component, the priority's first.
+        name: as for `FIFOQueue`.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+    """
+
+    _kind = "PriorityQueue"
+
+    def __init__(
+        self,
+        capacity: int | None,
+        dtypes: Any = None,
+        shapes: Any = None,
+        names: Any = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        capacity = checked_capacity(capacity)
+        spec = priority_spec_for(dtypes, shapes, names)
+        storage = HeapStorage(shelf_for(spec, capacity), typed=is_typed(spec))
+        super().__init__(QueueCore(self._kind, spec, storage, capacity=capacity, name=name))
+
+
+class PriorityQueue(PriorityConstructor[ElementT], AsyncQueue[ElementT]):
+    __doc__ = PriorityConstructor.__doc__
+
+    if TYPE_CHECKING:
+
+        @property
+        def sync(self) -> BlockingPriorityQueue[ElementT]: ...
+        @overload
+        def __init__(
+            self,
+            capacity: int | None,
+            dtypes: None = None,
+            shapes: None = None,
+            names: None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: PriorityQueue[TupleElements],
+            capacity: int | None,
+            dtypes: DType | Sequence[Any],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: PriorityQueue[NamedElements],
+            capacity: int | None,
+            dtypes: DType | Sequence[Any],
+            shapes: Any = None,
+            names: str | Sequence[str] | None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+
+class BlockingPriorityQueue(PriorityConstructor[ElementT], BlockingQueue[ElementT]):
+    __doc__ = PriorityConstructor.__doc__
+
+    if TYPE_CHECKING:
+
+        @property
+        def aio(self) -> PriorityQueue[ElementT]: ...
+        @overload
+        def __init__(
+            self,
+            capacity: int | None,
+            dtypes: None = None,
+            shapes: None = None,
+            names: None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingPriorityQueue[TupleElements],
+            capacity: int | None,
+            dtypes: DType | Sequence[Any],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingPriorityQueue[NamedElements],
+            capacity: int | None,
+            dtypes: DType | Sequence[Any],
+            shapes: Any = None,
+            names: str | Sequence[str] | None = None,
+            *,
+            name: str | None = None,
+        ) -> None: ...
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...

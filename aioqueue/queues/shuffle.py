@@ -1,0 +1,188 @@
+"""The RandomShuffleQueue, in both faces: in random order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from aioqueue.elements import ArrayElements, DType, ElementT, NamedElements, TupleElements
+from aioqueue.errors import InvalidArgumentError
+from aioqueue.queues.core import QueueCore, QueueFace, checked_capacity, checked_count
+from aioqueue.queues.faces import AsyncQueue, BlockingQueue
+from aioqueue.queues.specs import spec_for
+from aioqueue.storage import Seed, ShuffleStorage, shelf_for
+
+__all__ = ("BlockingRandomShuffleQueue", "RandomShuffleConstructor", "RandomShuffleQueue")
+
+
+class RandomShuffleConstructor(QueueFace[ElementT]):
+    """Elements leave in random order, each drawn uniformly from what is inside.
+
+    Args:
+        capacity: how many elements fit: an int >= 1, or ``None`` for no bound.
+        min_after_dequeue: how many elements a dequeue leaves inside until the queue is closed, so
+            that there is always something to draw from: ``0 <= min_after_dequeue < capacity``.
+        dtypes: as for `FIFOQueue`.
+        shapes: as for `FIFOQueue`.
+        names: as for `FIFOQueue`.
+        seed: ``None`` for fresh entropy, an int, or a pair of ints (the graph seed and the op seed
+            of TensorFlow 1). The same seed and the same operations give the same order, on every
+            platform and version, and it is the order that TensorFlow 1 gave.
+        name: as for `FIFOQueue`.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described.
+    """
+
+    _kind = "RandomShuffleQueue"
+    _draws_again = True  # what a batch had drawn that did not get all; as in TensorFlow
+
+    def __init__(
+        self,
+        capacity: int | None,
+        min_after_dequeue: int,
+        dtypes: Any = None,
+        shapes: Any = None,
+        names: Any = None,
+        *,
+        seed: Seed = None,
+        name: str | None = None,
+    ) -> None:
+        capacity = checked_capacity(capacity)
+        keep = checked_count(min_after_dequeue, "min_after_dequeue")
+        if capacity is not None and keep >= capacity:
+            raise InvalidArgumentError(
+                f"min_after_dequeue: got {keep}; expected less than the capacity, {capacity}"
+            )
+        spec = spec_for(dtypes, shapes, names)
+        super().__init__(
+            QueueCore(
+                self._kind,
+                spec,
+                ShuffleStorage(shelf_for(spec, capacity), seed, draws_again=self._draws_again),
+                capacity=capacity,
+                keep=keep,
+                name=name,
+            )
+        )
+
+    @property
+    def min_after_dequeue(self) -> int:
+        """How many elements a dequeue leaves inside until the queue is closed."""
+        return self._core.keep
+
+
+class RandomShuffleQueue(RandomShuffleConstructor[ElementT], AsyncQueue[ElementT]):
+    __doc__ = RandomShuffleConstructor.__doc__
+
+    if TYPE_CHECKING:
+
+        @property
+        def sync(self) -> BlockingRandomShuffleQueue[ElementT]: ...
+        @overload
+        def __init__(
+            self,
+            capacity: int | None,
+            min_after_dequeue: int,
+            dtypes: None = None,
+            shapes: None = None,
+            names: None = None,
+            *,
+            seed: Seed = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: RandomShuffleQueue[ArrayElements],
+            capacity: int | None,
+            min_after_dequeue: int,
+            dtypes: DType | tuple[DType],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            seed: Seed = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: RandomShuffleQueue[TupleElements],
+            capacity: int | None,
+            min_after_dequeue: int,
+            dtypes: Sequence[Any],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            seed: Seed = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: RandomShuffleQueue[NamedElements],
+            capacity: int | None,
+            min_after_dequeue: int,
+            dtypes: DType | Sequence[Any],
+            shapes: Any = None,
+            names: str | Sequence[str] | None = None,
+            *,
+            seed: Seed = None,
+            name: str | None = None,
+        ) -> None: ...
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+
+class BlockingRandomShuffleQueue(RandomShuffleConstructor[ElementT], BlockingQueue[ElementT]):
+    __doc__ = RandomShuffleConstructor.__doc__
+
+    if TYPE_CHECKING:
+
+        @property
+        def aio(self) -> RandomShuffleQueue[ElementT]: ...
+        @overload
+        def __init__(
+            self,
+            capacity: int | None,
+            min_after_dequeue: int,
+            dtypes: None = None,
+            shapes: None = None,
+            names: None = None,
+            *,
+            seed: Seed = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingRandomShuffleQueue[ArrayElements],
+            capacity: int | None,
+            min_after_dequeue: int,
+            dtypes: DType | tuple[DType],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            seed: Seed = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingRandomShuffleQueue[TupleElements],
+            capacity: int | None,
+            min_after_dequeue: int,
+            dtypes: Sequence[Any],
+            shapes: Any = None,
+            names: None = None,
+            *,
+            seed: Seed = None,
+            name: str | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: BlockingRandomShuffleQueue[NamedElements],
+            capacity: int | None,
+            min_after_dequeue: int,
+            dtypes: DType | Sequence[Any],
+            shapes: Any = None,
+            names: str | Sequence[str] | None = None,
+            *,
+            seed: Seed = None,
+            name: str | None = None,
+        ) -> None: ...
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...

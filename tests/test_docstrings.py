@@ -1,0 +1,125 @@
+"""One docstring, rendered for each face of a method."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+
+import pytest
+
+import aioqueue
+from aioqueue import sync
+from aioqueue.docstrings import describe, text_for, with_sections
+
+BOTH = """
+    Wait for it.
+
+    In any case it waits: for long.
+
+    Args:
+        n: how many.
+        timeout: in threads, seconds to wait
+            at most.
+
+    Raises:
+        TimeoutError: in threads, it has
+            run out.
+
+    Cancellation:
+        Nothing has happened.
+    """
+
+
+def test_the_async_face_has_no_timeouts() -> None:
+    assert text_for(BOTH, "aio") == textwrap.dedent(
+        """\
+        Wait for it.
+
+        In any case it waits: for long.
+
+        Args:
+            n: how many.
+
+        Cancellation:
+            Nothing has happened."""
+    )
+
+
+def test_the_thread_face_has_no_cancellation() -> None:
+    assert text_for(BOTH, "sync") == textwrap.dedent(
+        """\
+        Wait for it.
+
+        In any case it waits: for long.
+
+        Args:
+            n: how many.
+            timeout: seconds to wait
+                at most.
+
+        Raises:
+            TimeoutError: it has
+                run out."""
+    )
+
+
+def test_what_has_a_docstring_keeps_it() -> None:
+    class Words:
+        def both(self) -> None:
+            """Cancellation:
+            None.
+            """
+
+        def own(self) -> None:
+            """Not this."""
+
+    class Face(Words):
+        def both(self) -> None:
+            pass
+
+        def own(self) -> None:
+            """But this."""
+
+        def without_words(self) -> None:
+            pass
+
+    describe(Face, "aio")
+    assert Face.own.__doc__ == "But this."
+    assert str(Face.both.__doc__).startswith("Cancellation:")
+    assert Face.without_words.__doc__ is None
+
+
+def test_a_class_has_prose_of_its_own_and_sections_of_its_base() -> None:
+    prose = """It is this.
+
+        And that."""
+    base = """It is a base.
+
+        Args:
+            n: how many.
+        """
+    assert with_sections(prose, base) == "It is this.\n\nAnd that.\n\nArgs:\n    n: how many."
+    assert with_sections(None, base) is None, "where Python leaves docstrings out"
+
+
+@pytest.mark.parametrize("name", ["FIFOQueue", "RandomShuffleQueue", "Coordinator"])
+def test_no_face_shows_what_is_for_the_other(name: str) -> None:
+    ours, theirs = getattr(aioqueue, name), getattr(sync, name)
+    for face, forbidden in ((ours, "timeout:"), (theirs, "\nCancellation:")):
+        for member, function in inspect.getmembers(face, inspect.isfunction):
+            if not member.startswith("_"):
+                assert "in threads, " not in str(function.__doc__), member
+                assert forbidden not in str(function.__doc__), member
+
+
+@pytest.mark.parametrize("face", [aioqueue, sync])
+@pytest.mark.parametrize(
+    "name", ["FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue"]
+)
+def test_a_queue_of_a_type_is_that_queue(face: object, name: str) -> None:
+    kind = getattr(face, name)
+    arguments = {"RandomShuffleQueue": (2, 1), "PaddingFIFOQueue": (2, "int64", (None,))}
+    queue = kind[int](*arguments.get(name, (2,)))
+    assert type(queue) is kind
+    assert isinstance(queue, kind)
+    assert repr(kind[int]) == f"{kind.__module__}.{name}[int]"

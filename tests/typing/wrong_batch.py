@@ -1,0 +1,26 @@
+"""Takes the batches of queues with dtypes for what they are not."""
+
+from __future__ import annotations
+
+import aioqueue
+from aioqueue import sync
+
+
+async def step() -> None:
+    one = aioqueue.FIFOQueue(8, "float32", (2,))
+    batch = await one.dequeue_many(4)
+    print(batch.mean())
+    batch.append(1)  # WRONG
+
+    two = aioqueue.FIFOQueue(8, ["float32", "int64"], [(2,), ()])
+    images, labels = await two.dequeue_many(4)
+    print(images.shape, labels.shape)
+    print((await two.dequeue_many(4)).shape)  # WRONG
+
+
+def step_in_thread() -> None:
+    named = sync.FIFOQueue(8, ["float32", "int64"], [(2,), ()], names=["x", "y"])
+    print(named.dequeue_many(4)["x"].shape)
+    print(named.dequeue_many(4)[0])  # WRONG
+    objects = sync.FIFOQueue[str](8)
+    print(objects.dequeue_many(4).mean())  # WRONG
