@@ -298,7 +298,7 @@ class Job:
             add_note(error, "in the source of a prepare")
             self.end_source(error)
             return error
-        self._is_exhausted |= meaning is Meaning.END
+        self._is_exhausted |= meaning is Meaning.END and not self.is_halted  # else we end it
         self.end_source(cause_of(error) if meaning is Meaning.END else None)
         return error if _must_go_on(error, owner) else self.nothing_more()
 

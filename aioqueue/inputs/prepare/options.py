@@ -10,7 +10,7 @@ import numpy as np
 
 from aioqueue.inputs.prepare.policy import OnError
 
-__all__ = ("Items", "PrepareFunction", "PrepareOptions", "Where")
+__all__ = ("FunctionWithRng", "Items", "PrepareFunction", "PrepareOptions", "Where")
 
 T = TypeVar("T")
 ItemT = TypeVar("ItemT", contravariant=True)
