@@ -86,6 +86,7 @@ class Made:
         )
         self.executor = Executor(self.job)
         self.job.run_by(self.executor)
+        self.job.is_room_awaited = True
         self.run = Run(in_time=in_time)
         self.job.begin(self.run)
 
@@ -374,6 +375,22 @@ class TestAnItemThatLeaves:
         assert progress.in_flight == 0
         assert made.executor.rooms == 1
         assert not made.job.lock._is_owned()  # type: ignore[attr-defined]
+
+    @pytest.mark.parametrize(
+        ("is_awaited", "has_ended", "told"),
+        [(True, False, 1), (False, False, 0), (False, True, 1), (True, True, 1)],
+    )
+    def test_makes_room_for_who_waits_and_may_be_the_last(
+        self, is_awaited: bool, has_ended: bool, told: int
+    ) -> None:
+        made = Made()
+        prepared = Prepared(made.taken(), (1,))
+        if has_ended:
+            made.exhausted()
+            made.executor.rooms = 0
+        made.job.is_room_awaited = is_awaited
+        made.job.left(prepared)
+        assert made.executor.rooms == told
 
     def test_gives_its_memory_back(self) -> None:
         made, released = Made(limit_bytes=100), []

@@ -88,14 +88,16 @@ class TestPlaces:
             asked.append(value)
 
         limit, one = KeyLimit(key_of, 1), pending("a", 0)
-        assert not one.has_key
+        noted = [one.has_key]
         limit.note_key(one)
         limit.note_key(one)
-        assert one.has_key  # which is None
+        noted.append(one.has_key)
+        assert noted == [False, True], "the key is None"
         assert asked == [("a", 0)]
 
     def test_a_key_that_cannot_be_hashed_is_not_noted(self) -> None:
-        limit, one = KeyLimit(list, 1), pending("a", 0)
+        key_of: Any = list
+        limit, one = KeyLimit(key_of, 1), pending("a", 0)
         with pytest.raises(TypeError, match="unhashable type: 'list'"):
             limit.note_key(one)
         assert not one.has_key
@@ -134,6 +136,11 @@ def fitting(function: Callable[..., Any], where: str) -> Callable[..., Any]:
     return call
 
 
+def face(world: World, queue: sync.FIFOQueue) -> Any:
+    """The face of a queue that fits the world."""
+    return queue if isinstance(world, ThreadWorld) else queue.aio
+
+
 class Began:
     """Which items have begun, as `functions.waits_for_go` tells."""
 
@@ -150,7 +157,7 @@ class Began:
 class TestEverywhere:
     @pytest.mark.parametrize("ordered", [False, True], ids=["as they come", "ordered"])
     async def test_others_go_first(
-        self, world: World, where: str, ordered: bool, tmp_path: Path
+        self, world: World, where: Any, ordered: bool, tmp_path: Path
     ) -> None:
         """Though all that came before are of one key, and there are workers for them."""
         # One of the others is first, so that a size is known: else nothing comes in that nobody
@@ -161,8 +168,8 @@ class TestEverywhere:
         runner: Any = prepare(
             source,
             fitting(function, where),
-            into=queue if isinstance(world, ThreadWorld) else queue.aio,
-            where=where,  # type: ignore[arg-type]
+            into=face(world, queue),
+            where=where,
             workers=4,
             ordered=ordered,
             limit_per=first,
@@ -176,13 +183,13 @@ class TestEverywhere:
                 await world.until(lambda: queue.size() == 3)
             assert began.counts()["a"] == 2
             began.go()
-            got = await rest(queue if isinstance(world, ThreadWorld) else queue.aio)
+            got = await rest(face(world, queue))
         assert (got if ordered else sorted(got)) == (source if ordered else sorted(source))
         assert runner.statistics().prepared == 12
 
     @pytest.mark.parametrize("function", [functions.alone, functions.alone_at_last])
     def test_never_more_than_that(
-        self, where: str, function: Callable[..., int], tmp_path: Path
+        self, where: Any, function: Callable[..., int], tmp_path: Path
     ) -> None:
         """Each that finds another one of its key fails."""
         source = random.Random(3).sample(range(200), 200)
@@ -191,7 +198,7 @@ class TestEverywhere:
             source,
             fitting(functools.partial(function, str(tmp_path)), where),
             into=queue,
-            where=where,  # type: ignore[arg-type]
+            where=where,
             workers=4,
             ordered=True,
             limit=23,
@@ -205,7 +212,7 @@ class TestEverywhere:
         assert runner.statistics().retried == (200 if function is functions.alone_at_last else 0)
 
     async def test_a_stop_while_some_are_put_aside(
-        self, world: World, where: str, tmp_path: Path
+        self, world: World, where: Any, tmp_path: Path
     ) -> None:
         queue, began = sync.FIFOQueue(50), Began(tmp_path)
         function = functools.partial(functions.waits_for_go, str(tmp_path))
@@ -213,8 +220,8 @@ class TestEverywhere:
         runner: Any = prepare(
             source,
             fitting(function, where),
-            into=queue if isinstance(world, ThreadWorld) else queue.aio,
-            where=where,  # type: ignore[arg-type]
+            into=face(world, queue),
+            where=where,
             workers=3,
             limit_per=first,
             at_most=1,
@@ -229,7 +236,7 @@ class TestEverywhere:
         assert repr(runner).endswith("ended>")
         assert began.counts()["a"] == 1
 
-    async def test_skipped_items_give_their_places_back(self, world: World, where: str) -> None:
+    async def test_skipped_items_give_their_places_back(self, world: World, where: Any) -> None:
         runners: list[Runner] = []
         got = await prepared(
             world,
@@ -250,7 +257,7 @@ class TestKeysThatFail:
     """They are the failure of their item, and the policy says what becomes of it."""
 
     @pytest.mark.parametrize("key_of", [list, lambda item: 1 // 0], ids=["unhashable", "raises"])
-    async def test_stop(self, world: World, where: str, key_of: Callable[[Any], Any]) -> None:
+    async def test_stop(self, world: World, where: Any, key_of: Callable[[Any], Any]) -> None:
         with pytest.raises(ExceptionGroup) as caught:
             await prepared(
                 world,
@@ -266,7 +273,7 @@ class TestKeysThatFail:
         assert "| while getting its key for limit_per" in failure
         assert "while preparing item 'one' (epoch 0, index 0)" in failure
 
-    async def test_skip(self, world: World, where: str) -> None:
+    async def test_skip(self, world: World, where: Any) -> None:
         runners: list[Runner] = []
         got = await prepared(
             world,
@@ -283,7 +290,7 @@ class TestKeysThatFail:
         assert sorted(record.item for record in runners[0].quarantine) == [0, 3, 6, 9]
         assert "while getting its key" in runners[0].quarantine[0].traceback
 
-    async def test_retry(self, world: World, where: str) -> None:
+    async def test_retry(self, world: World, where: Any) -> None:
         asked: Counter[int] = Counter()
 
         def key_of(number: int) -> int:
@@ -396,7 +403,7 @@ class TestOnThreads:
         got = await prepared(world, source(), abs, limit_per=functions.remainder, at_most=1)
         assert sorted(got) == list(range(20))
 
-    async def test_a_source_that_fails(self, world: World, where: str) -> None:
+    async def test_a_source_that_fails(self, world: World, where: Any) -> None:
         def source() -> Iterator[int]:
             yield from range(9)
             raise OSError("the disk is gone")
@@ -467,8 +474,10 @@ def test_wrong_arguments(message: str, options: dict[str, Any]) -> None:
 
 
 def test_a_coroutine_function_gives_no_keys() -> None:
-    async def key_of(number: int) -> int:
+    async def coroutine(number: int) -> int:
         return number
 
+    source: list[int] = []
+    key_of: Any = coroutine
     with pytest.raises(InvalidArgumentError, match=r"limit_per: got .*expected a plain function"):
-        prepare([], abs, into=sync.FIFOQueue(3), limit_per=key_of, at_most=1)
+        prepare(source, abs, into=sync.FIFOQueue(3), limit_per=key_of, at_most=1)
