@@ -21,6 +21,7 @@ from __future__ import annotations
 from aioqueue.inputs.batches.batch import batch, shuffle_batch
 from aioqueue.inputs.batches.broadcast import broadcast
 from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
+from aioqueue.inputs.prepare.options import PrepareOptions
 from aioqueue.inputs.prepare.policy import Retry
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from aioqueue.inputs.readers.base import Reader, read_records, read_whole_files
@@ -47,6 +48,7 @@ __all__ = (
     "BucketStatistics",
     "ConsumerStatistics",
     "Entry",
+    "PrepareOptions",
     "PrepareRunner",
     "PrepareStatistics",
     "Quarantined",

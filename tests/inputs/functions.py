@@ -230,3 +230,30 @@ def _never() -> None:
 
 def cannot_come_back(number: int) -> Any:
     return number or OneWay()
+
+
+def waits_for_go(path: str, item: tuple[str, int]) -> tuple[str, int]:
+    """Tells that it has begun; those of key "a" end when they may."""
+    key, number = item
+    Path(path, f"begun-{key}-{number}").touch()
+    while key == "a" and not Path(path, "go").exists():
+        time.sleep(0.001)
+    return item
+
+
+def alone(path: str, number: int) -> int:
+    """Fails if another one with the same remainder is being prepared, in whatever process."""
+    with open(Path(path, f"inside-{number % 5}"), "x"):
+        delayed(number)
+    os.unlink(Path(path, f"inside-{number % 5}"))
+    return number
+
+
+def alone_at_last(path: str, number: int) -> int:
+    """The same, but fails at first, each number once; then nobody else fails because of it."""
+    alone(path, number)
+    return fails_at_first(path, number)
+
+
+def remainder(number: int) -> int:
+    return number % 5

@@ -45,7 +45,8 @@ machine.py machine_state.py lines.py copying.py locks.py philox.py
 storage/*.py waiting/*.py queues/*.py coordination/*.py
 inputs/prepare/call.py inputs/prepare/feed.py inputs/prepare/window.py
 inputs/prepare/ordering.py inputs/prepare/policy.py inputs/prepare/progress.py
-inputs/prepare/job.py inputs/prepare/threads.py inputs/prepare/tasks.py
+inputs/prepare/job.py inputs/prepare/limits.py inputs/prepare/inbox.py
+inputs/prepare/blocking.py inputs/prepare/threads.py inputs/prepare/tasks.py
 inputs/prepare/processes/arena.py inputs/prepare/processes/channels.py
 inputs/prepare/processes/parent.py inputs/prepare/processes/start.py
 """
@@ -61,9 +62,12 @@ queues/test_cancellation.py queues/test_adversary.py queues/test_corners.py
 queues/test_bad_input.py inputs
 """
 """Quick and sharp ones. The model, the linearizability checker and the explorer are left out."""
-IN_PROCESSES = "call arena channels parent start job policy window"
+IN_PROCESSES = "call arena channels parent start job policy window blocking inbox limits"
 """Files of `inputs` that worker processes run too, where nothing is noted."""
-PROCESS_TESTS = ("tests/inputs/test_prepare_processes.py", "tests/inputs/test_process_life.py")
+PROCESS_TESTS = (
+    "tests/inputs/prepare/test_processes.py",
+    "tests/inputs/prepare/test_process_life.py",
+)
 TEST_SECONDS = 20
 PYTEST = (
     *("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "--assert=plain"),

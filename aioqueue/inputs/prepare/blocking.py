@@ -35,10 +35,10 @@ class ThreadSource:
     def __init__(self, job: Job, *, waits_till_low: bool = False) -> None:
         self._job = job
         self._lock = job.lock
+        self._window = job.window
         self._waits_till_low = waits_till_low
         self._turn = threading.Lock()
         self._room = threading.Condition(job.lock)
-        self._is_awaited = False  # whether someone waits for room: one at most, since it is a turn
         self._reader = job.feed.async_reader(job.count) if job.feed.is_async_only else None
         self._items = (self._reader or job.feed).items()
 
@@ -56,10 +56,11 @@ class ThreadSource:
         job = self._job
         with self._turn:
             with self._lock:
-                self._wait_for_room()
+                if not self._window.has_room():
+                    self._wait_for_room()
                 if job.source_ended:
                     raise job.nothing_more()
-                job.window.enter()
+                self._window.enter()
             try:
                 return next(self._items)
             except BaseException as error:
@@ -67,17 +68,15 @@ class ThreadSource:
 
     def _wait_for_room(self) -> None:
         """Wait until one more item may come in, or none will. Called under the lock."""
-        job = self._job
-        while not (job.source_ended or job.window.has_room()):
-            self._is_awaited = True
+        job, window = self._job, self._window
+        while not (job.source_ended or window.has_room()):
+            job.is_room_awaited = True  # by one at most, since it is a turn
             self._room.wait()
-        self._is_awaited = False
+        job.is_room_awaited = False
 
     def room_came(self) -> None:
         """See `Executor.room_came`."""
-        if not self._is_awaited:
-            return
-        if not self._waits_till_low or self._job.window.is_low or self._job.source_ended:
+        if not self._waits_till_low or self._window.is_low or self._job.source_ended:
             self._room.notify()
 
     def stop(self) -> None:
@@ -112,7 +111,9 @@ class ThreadDelivery:
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        # Bound once: they are on the way of every item.
         self._enqueue = job.into.sync.enqueue
+        self._notes_made, self._is_ordered = job.notes_made, job.is_ordered
 
     def deliver(self, prepared: Prepared) -> None:
         """Enqueue the examples of an item; in order, if that is kept: then perhaps later, or
@@ -121,13 +122,12 @@ class ThreadDelivery:
         Raises:
             BaseException: what ends the worker.
         """
-        job = self._job
-        if job.notes_made and not job.made(prepared):
+        if self._notes_made and not self._job.made(prepared):
             return
-        if not job.is_ordered:
+        if not self._is_ordered:
             self._put(prepared)
             return
-        while (turn := job.next_in_order()) is not None:
+        while (turn := self._job.next_in_order()) is not None:
             self._put(turn)
 
     def _put(self, prepared: Prepared) -> None:
@@ -139,10 +139,10 @@ class ThreadDelivery:
         self._job.left(prepared)
 
     def _put_each(self, prepared: Prepared) -> None:
-        examples = prepared.examples
+        examples, enqueue = prepared.examples, self._enqueue
         for example in examples if type(examples) is tuple else self._as_made(prepared):
             try:
-                self._enqueue(example)
+                enqueue(example)
             except BaseException as error:
                 self._job.not_enqueued(prepared, error)
                 return

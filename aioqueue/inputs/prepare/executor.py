@@ -59,8 +59,9 @@ class Executor(Protocol):
         and more than once; does not wait, and does not raise."""
 
     def room_came(self) -> None:
-        """One more item may come in, or none will any more; an item has left. Called by a worker,
-        under the lock of the job: does not wait."""
+        """One more item may come in, if ``job.is_room_awaited`` says that this is waited for; or
+        none will any more; or an item has left after the source has ended, perhaps the last one.
+        Called by a worker, under the lock of the job: does not wait."""
 
     def end(self) -> BaseException | None:
         """The last worker is leaving: let go of everything. Returns what has failed in that."""

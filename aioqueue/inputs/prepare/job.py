@@ -118,6 +118,7 @@ class Job:
         self.lock = self._lock = threading.RLock()  # guards the window, and all below
         self.source_ended = False  # nothing more is taken from it
         self.is_halted = False
+        self.is_room_awaited = False  # the executor says so, and is told when it comes
         self._executor: Executor | None = None
         self._run: RunOfJob | None = None
         self._order: Reordering[Prepared] = Reordering()
@@ -298,7 +299,7 @@ class Job:
             add_note(error, "in the source of a prepare")
             self.end_source(error)
             return error
-        self._is_exhausted |= meaning is Meaning.END
+        self._is_exhausted |= meaning is Meaning.END and not self.is_halted  # else we end it
         self.end_source(cause_of(error) if meaning is Meaning.END else None)
         return error if _must_go_on(error, owner) else self.nothing_more()
 
@@ -389,7 +390,8 @@ class Job:
                 self.progress.entered(prepared.entered)
             else:
                 self.progress.ended(prepared.entered)
-            self._room_came()
+            if self.is_room_awaited or self.source_ended:
+                self._room_came()
             lock.release()
         except BaseException:
             let_go(lock)

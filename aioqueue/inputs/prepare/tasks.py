@@ -188,7 +188,9 @@ class _TaskSource:
         job = self._job
         while not (job.source_ended or job.window.has_room()):
             self._room = anyio.Event()
+            job.is_room_awaited = True  # by one at most, since it is a turn
             await self._room.wait()
+        job.is_room_awaited = False
 
     def room_came(self) -> None:
         if self._room is not None:

@@ -40,6 +40,7 @@ class ThreadExecutor:
 
     def __init__(self, job: Job, examples: Callable[[Item], Iterable[Any]] | None = None) -> None:
         self._job = job
+        self._streams = job.streams
         self._examples = job.call.examples if examples is None else examples
         self._source = ThreadSource(job)
         self._delivery = ThreadDelivery(job)
@@ -75,24 +76,23 @@ class ThreadExecutor:
 
     def _work(self) -> None:
         """The work of one worker, until there is none."""
-        take, prepare, deliver = self._source.take, self._prepare, self._delivery.deliver
         while True:
-            deliver(prepare(take()))
+            self._delivery.deliver(self._prepare(self._source.take()))
 
     def _prepare(self, item: Item) -> Prepared:
         """Prepare an item, as often as it may be tried."""
-        job = self._job
+        make = self._examples
         failures = 0
         while True:
             try:
-                examples = self._examples(item)
-                if not job.streams:
+                examples = make(item)
+                if not self._streams:
                     examples = tuple(examples)
                 return Prepared(item, examples, failures=failures)
             except BaseException as raised:
-                error = job.failure_of_item(raised)
+                error = self._job.failure_of_item(raised)
             failures += 1
-            delay = job.progress.failed(item, error, failures)
+            delay = self._job.progress.failed(item, error, failures)
             if delay is None:
                 return Prepared(item, is_skipped=True)
             self._threads.pause(delay)
@@ -106,14 +106,13 @@ class ThreadExecutor:
 
     def _try(self, pending: Pending, inbox: ThreadInbox) -> None:
         """Prepare an item that has its place, which it keeps for as long as that takes."""
-        job = self._job
         try:
             examples = self._examples(pending.item)
-            if not job.streams:
+            if not self._streams:
                 examples = tuple(examples)
         except BaseException as raised:
             inbox.give_back(pending)
-            inbox.failed(pending, job.failure_of_item(raised))
+            inbox.failed(pending, self._job.failure_of_item(raised))
             return
         if type(examples) is tuple:
             inbox.give_back(pending)

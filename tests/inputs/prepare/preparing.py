@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 from collections.abc import Callable
 from typing import Any
 
 import anyio
 import anyio.lowlevel
+import pytest
 
 import aioqueue
 from aioqueue import sync
@@ -71,3 +73,12 @@ def in_loop(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(item)
 
     return call
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have threads in the place of interpreters, so that what is around them runs on any Python."""
+    monkeypatch.setattr(
+        "concurrent.futures.InterpreterPoolExecutor",
+        concurrent.futures.ThreadPoolExecutor,
+        raising=False,
+    )

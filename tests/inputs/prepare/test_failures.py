@@ -370,7 +370,7 @@ class TestFile:
     def test_a_replay_is_what_it_was(self, tmp_path: Path) -> None:
         """The items come with their epochs, indices and seed, so their `rng` is the same."""
         path = tmp_path / "bad.jsonl"
-        source = items(["a", "b", "c"], 2, shuffle=True, seed=5)
+        source: Any = items(["a", "b", "c"], 2, shuffle=True, seed=5)
         self.run(source, path)
         again = read_quarantine(path)
         assert isinstance(again, Source)

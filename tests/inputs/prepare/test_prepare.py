@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import functools
 import logging
 import random
@@ -24,7 +23,7 @@ from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, pr
 from aioqueue.inputs.sources.base import rng
 from aioqueue.inputs.sources.sequences import items, numbers
 from tests.inputs.functions import double, negative_too, noise
-from tests.inputs.prepare.preparing import Runner, drained, failures_of, in_loop, prepared
+from tests.inputs.prepare.preparing import Runner, drained, failures_of, in_loop, prepared, stand_in
 from tests.worlds import (
     PATIENCE,
     AsyncioWorld,
@@ -616,11 +615,3 @@ class TestInterpreters:
         queue = sync.FIFOQueue(8)
         runner = prepare(range(N), double, into=queue, where="interpreter", ordered=True)
         assert drained(queue, runner) == [2 * number for number in range(N)]
-
-
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "concurrent.futures.InterpreterPoolExecutor",
-        concurrent.futures.ThreadPoolExecutor,
-        raising=False,
-    )

@@ -1,0 +1,106 @@
+"""Being called back at the end of a queue, for those who have nobody to wait for it."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import pytest
+
+from aioqueue import sync
+from tests.worlds import spin_until, waiting
+
+
+class Calls:
+    """Counts calls, and notes the thread of the last one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.thread: threading.Thread | None = None
+
+    def __call__(self) -> None:
+        self.count += 1
+        self.thread = threading.current_thread()
+
+
+def test_in_the_thread_that_closes_it() -> None:
+    queue, calls = sync.FIFOQueue(3), Calls()
+    queue._core.call_when_closed(calls)
+    assert calls.count == 0
+    closer = threading.Thread(target=queue.close)
+    closer.start()
+    closer.join()
+    assert calls.count == 1
+    assert calls.thread is closer
+
+
+def test_now_if_it_is_closed() -> None:
+    queue, calls = sync.FIFOQueue(3), Calls()
+    queue.close()
+    queue._core.call_when_closed(calls)
+    assert calls.count == 1
+
+
+def test_not_while_something_may_still_come_in() -> None:
+    queue, calls = sync.FIFOQueue(1), Calls()
+    queue.enqueue(1)
+    queue._core.call_when_closed(calls)
+    thread = threading.Thread(target=queue.enqueue, args=(2,))
+    thread.start()
+    spin_until(lambda: waiting(queue) == 1)
+    queue.close()
+    assert calls.count == 0
+    assert queue.dequeue() == 1
+    thread.join()
+    assert calls.count == 1
+    assert queue.dequeue() == 2
+
+
+def test_without_a_lock_held() -> None:
+    """So it may use the queue, and close another one."""
+    queue, other = sync.FIFOQueue(3), sync.FIFOQueue(3)
+    sizes: list[int] = []
+    queue.enqueue(1)
+    queue._core.call_when_closed(lambda: sizes.append(queue.size()))
+    queue._core.call_when_closed(other.close)
+    queue.close()
+    assert sizes == [1]
+    assert other.is_closed()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_forgotten(times: int) -> None:
+    queue, calls = sync.FIFOQueue(3), Calls()
+    forget = queue._core.call_when_closed(calls)
+    kept = weakref.ref(calls)
+    for _ in range(times):
+        forget()
+    assert not queue._core.sleepers
+    assert not queue._machine._lines.until_closed
+    queue.close()
+    assert calls.count == 0
+    del calls, forget
+    gc.collect()
+    assert kept() is None
+
+
+def test_forgotten_after_the_end() -> None:
+    queue, calls = sync.FIFOQueue(3), Calls()
+    forget = queue._core.call_when_closed(calls)
+    queue.close()
+    forget()
+    assert calls.count == 1
+    assert not queue._core.sleepers
+
+
+def test_again_when_all_are_woken() -> None:
+    """As is done when Ctrl-C has struck between the close and its wakes."""
+    queue, calls = sync.FIFOQueue(3), Calls()
+    queue._core.call_when_closed(calls)
+    queue._core.wake_all()
+    assert calls.count == 0
+    queue._machine.close()  # whose wakes are lost
+    assert calls.count == 0
+    queue._core.wake_all()
+    assert calls.count == 1
