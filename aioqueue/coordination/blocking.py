@@ -130,7 +130,7 @@ class Coordinator(CoordinatorFace):
             RuntimeError: it would have to wait on a thread whose event loop is running.
         """
         grace = checked_grace(stop_grace_period, "stop_grace_period")
-        with closing(self._core.joining(workers, grace, ignore_live)) as waits:
+        with closing(self._core.joining(workers, grace, ignore_live, blocking=True)) as waits:
             for gate, seconds in waits:
                 _wait(gate, seconds, "join")
 

@@ -41,7 +41,7 @@ from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, counted
 from aioqueue.locks import guarded
 from aioqueue.queues import QueueFace
-from aioqueue.waiting import Gate
+from aioqueue.waiting import Gate, current_waker
 
 __all__ = (
     "RUNNER_ARGUMENTS",
@@ -171,6 +171,8 @@ class Run:
     async def loop_async(self, plan: WorkerPlan) -> None:
         """The life of a worker that is a task."""
         owner = running_task()
+        queue, waker = self._runner.queue._core, current_waker()
+        queue.note_filler(waker, +1)
         try:
             await self._await_again_and_again(plan)
         except BaseException as error:
@@ -180,6 +182,8 @@ class Run:
                 raise
         else:
             self.worker_ended(plan, None)
+        finally:
+            queue.note_filler(waker, -1)
 
     def _call_again_and_again(self, plan: WorkerPlan) -> None:
         while not self.should_stop():
