@@ -5,12 +5,14 @@ tell the plain code of a cell from a coroutine. Blocking stops that loop in both
 plain cell has chosen that: the kernel itself waits for the cell's end before it does anything else,
 `time.sleep` there would do the same, and an interrupt reaches the cell as a `KeyboardInterrupt`. A
 coroutine, which shares the loop with others, may not do it. Nor may a cell with an ``await`` of its
-own, which is one: there an interrupt only asks to cancel the cell's task, which cannot happen while
-its loop stands still.
+own, in any of its lines: it runs as a task, and all that an interrupt does is ask the loop to
+cancel that task, which cannot happen while the loop stands still.
 
-What tells them apart is who has called us, from the inside outwards: first of all a coroutine or
-what the loop makes callbacks with; or first of all the function by which a notebook executes a
-cell. This sees through functions, generators, magics, and loops that were made to nest.
+What tells them apart is who has called us, from the inside outwards: there is a coroutine, or what
+the loop makes callbacks with; or there is first what a notebook runs plain cells with, and it alone
+(notebooks are written as coroutines themselves). This sees through functions, generators, magics,
+and loops that were made to nest. Where a notebook is built otherwise, nothing is found, and a call
+is refused as in any coroutine.
 """
 
 from __future__ import annotations
@@ -27,15 +29,19 @@ _ASYNC: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_I
 """Marks of the code that a loop runs step by step."""
 
 _CALLBACKS: Final = {"_run": "asyncio.events", "unrolled_run": "trio._core._run"}
-"""By what a loop makes its callbacks: the function, and its module."""
+"""What a loop makes its callbacks with: a function, and its module."""
 
-_CELLS: Final = {
-    "run_code": "IPython.core.interactiveshell",  # Jupyter, JupyterLab, VS Code, Colab, terminals
-    "execute_cell": "marimo._runtime",
-    "execute_cell_async": "marimo._runtime",
+_PLAIN_CELLS: Final = {
+    # Jupyter, JupyterLab, VS Code, Colab, nbconvert; and IPython in a terminal. What has an
+    # ``await`` is run by another runner, or as a task by the kernel.
+    "_pseudo_sync_runner": "IPython.core.async_helpers",
+    # The cells that are coroutines are tasks, which do not run within it.
+    "evaluate_interruptible": "marimo._runtime.runner.cell_runner",
 }
-"""By what a notebook executes a cell, whose own code it calls next: the function, and the module or
-the package of it."""
+"""What a notebook runs its plain cells with: a function, and its module."""
+
+_NOTEBOOKS: Final = ("IPython", "marimo")
+"""The packages of notebooks, whose own coroutines are between a cell and what runs it."""
 
 
 def in_event_loop() -> bool:
@@ -49,12 +55,13 @@ def in_event_loop() -> bool:
 
 
 def _in_plain_cell(frame: FrameType | None) -> bool:
-    """Whether a call comes from the code of a cell, with no coroutine or callback in between."""
+    """Whether a call comes from a plain cell, with no coroutine or callback in between."""
     while frame is not None:
-        # A cell is executed by what is a coroutine itself, so that is asked first.
-        if _is_one_of(_CELLS, frame):
+        if _is_one_of(_PLAIN_CELLS, frame):
             return True
-        if frame.f_code.co_flags & _ASYNC or _is_one_of(_CALLBACKS, frame):
+        if _is_one_of(_CALLBACKS, frame):
+            return False
+        if frame.f_code.co_flags & _ASYNC and _module(frame).split(".")[0] not in _NOTEBOOKS:
             return False
         frame = frame.f_back
     return False
@@ -62,10 +69,11 @@ def _in_plain_cell(frame: FrameType | None) -> bool:
 
 def _is_one_of(functions: dict[str, str], frame: FrameType) -> bool:
     module = functions.get(frame.f_code.co_name)
-    if module is None:
-        return False
-    name = frame.f_globals.get("__name__")
-    return isinstance(name, str) and (name == module or name.startswith(f"{module}."))
+    return module is not None and module == _module(frame)
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))
 
 
 def loaded_trio() -> Any:

@@ -11,6 +11,7 @@ import sys
 import threading
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,30 +21,45 @@ from aioqueue import sync
 from aioqueue.waiting import in_event_loop
 from tests.worlds import PATIENCE, spin_until
 
-IPYTHON = ("IPython.core.interactiveshell", "run_code")
-NOTEBOOKS = [
-    IPYTHON,
-    ("marimo._runtime.executor", "execute_cell_async"),
-    ("marimo._runtime.executor.executor", "execute_cell_async"),
-]
-
 Cell = Callable[[], Any]
-Notebook = Callable[[Cell], Awaitable[Any]]
+Notebook = Callable[[Cell], Any]
 
 
-def notebook(module: str = IPYTHON[0], function: str = IPYTHON[1]) -> Notebook:
-    """What executes a cell, called so, in a module called so: in a coroutine, as notebooks do."""
+def made_up(module: str, source: str) -> dict[str, Any]:
+    """A module that is called so, of some source."""
     names: dict[str, Any] = {"__name__": module}
-    exec(f"async def {function}(cell):\n    return cell()\n", names)
-    execute: Notebook = names[function]
-    return execute
+    exec(source, names)
+    return names
+
+
+def ipython(
+    module: str = "IPython.core.async_helpers", runner: str = "_pseudo_sync_runner"
+) -> Notebook:
+    """What runs the plain code of a cell: a coroutine that is stepped once, as it never waits."""
+    shell = made_up(
+        "IPython.core.interactiveshell", "async def run_code(cell):\n    return cell()\n"
+    )
+    helpers = made_up(module, f"def {runner}(step, coroutine):\n    return step(coroutine)\n")
+    return lambda cell: helpers[runner](step, shell["run_code"](cell))
+
+
+def step(coroutine: Any) -> Any:
+    """What a coroutine returns in its first step."""
+    try:
+        coroutine.send(None)
+    except StopIteration as ended:
+        return ended.value
+    raise AssertionError("it has waited for something")
+
+
+notebook = ipython()
 
 
 def run_in_cell(cell: Cell) -> Any:
     """Call a function in the plain code of a cell, within a loop of asyncio."""
 
     async def kernel() -> Any:
-        return await notebook()(cell)
+        return notebook(cell)
 
     return asyncio.run(kernel())
 
@@ -51,22 +67,39 @@ def run_in_cell(cell: Cell) -> Any:
 # Who may block.
 
 
-@pytest.mark.parametrize(("module", "function"), NOTEBOOKS)
-def test_the_plain_code_of_a_cell_may_block(module: str, function: str) -> None:
+def test_the_plain_code_of_a_cell_may_block() -> None:
     async def kernel() -> Any:
         assert in_event_loop()
-        return await notebook(module, function)(in_event_loop)
+        return notebook(in_event_loop)
 
     assert asyncio.run(kernel()) is False
 
 
+def test_the_plain_code_of_a_cell_of_marimo_may_block_and_its_tasks_may_not() -> None:
+    execute = made_up(
+        "marimo._runtime.executor.executor",
+        "async def execute_cell_async(cell):\n    return cell()\n",
+    )["execute_cell_async"]
+    evaluate = made_up(
+        "marimo._runtime.runner.cell_runner",
+        "async def evaluate_interruptible(coroutine):\n    return await coroutine\n",
+    )["evaluate_interruptible"]
+
+    async def kernel() -> None:
+        assert await evaluate(execute(in_event_loop)) is False
+        assert await evaluate(execute(lambda: step(asked()))) is True
+        assert await evaluate(asyncio.create_task(execute(in_event_loop))) is True
+
+    asyncio.run(kernel())
+
+
 @pytest.mark.parametrize(
     ("module", "function"),
-    [("service", "run_code"), ("marimo._runtimes", "execute_cell_async"), (IPYTHON[0], "run")],
+    [("service", "_pseudo_sync_runner"), ("IPython.core.async_helpers", "runner")],
 )
 def test_whoever_is_only_called_alike_may_not(module: str, function: str) -> None:
     async def kernel() -> Any:
-        return await notebook(module, function)(in_event_loop)
+        return ipython(module, function)(in_event_loop)
 
     assert asyncio.run(kernel()) is True
 
@@ -83,15 +116,6 @@ def test_functions_generators_and_code_made_in_a_cell_are_its_plain_code() -> No
         return [*seen, *steps(), *(in_event_loop() for _ in range(1))]
 
     assert run_in_cell(cell) == [False, False, False]
-
-
-def step(coroutine: Any) -> Any:
-    """What a coroutine returns in its first step."""
-    try:
-        coroutine.send(None)
-    except StopIteration as ended:
-        return ended.value
-    raise AssertionError("it has waited for something")
 
 
 async def asked() -> bool:
@@ -127,7 +151,7 @@ def test_an_eager_task_may_not() -> None:
     async def kernel() -> bool:
         loop = asyncio.get_running_loop()
         loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined,unused-ignore]
-        task = await notebook()(lambda: loop.create_task(asked()))
+        task = notebook(lambda: loop.create_task(asked()))
         return bool(await task)
 
     assert asyncio.run(kernel()) is True
@@ -145,13 +169,16 @@ def test_a_callback_of_the_loop_may_not_though_it_runs_within_a_cell() -> None:
     assert seen == [True]
 
 
-def test_a_cell_with_an_await_of_its_own_may_not() -> None:
+def test_a_cell_with_an_await_of_its_own_may_not_even_in_its_plain_lines() -> None:
     """An interrupt could not end its wait: it asks the loop to cancel the task."""
+    run_code = made_up(
+        "IPython.core.interactiveshell",
+        "async def run_code(cell):\n    await sleep()\n    return cell()\n",
+    )
 
     async def kernel() -> Any:
-        names: dict[str, Any] = {"__name__": IPYTHON[0]}
-        exec("async def run_code(cell):\n    return await cell()\n", names)
-        return await names["run_code"](asked)
+        run_code["sleep"] = partial(asyncio.sleep, 0)
+        return await asyncio.create_task(run_code["run_code"](in_event_loop))
 
     assert asyncio.run(kernel()) is True
 
@@ -161,19 +188,14 @@ def test_a_cell_in_a_trio_run_may_block_and_its_tasks_may_not() -> None:
 
     async def kernel() -> None:
         assert in_event_loop()
-        assert await notebook()(in_event_loop) is False
-        assert await notebook()(lambda: step(asked())) is True
+        assert notebook(in_event_loop) is False
+        assert notebook(lambda: step(asked())) is True
 
     trio.run(kernel)
 
 
-def test_a_thread_without_a_loop_is_not_asked_where_it_comes_from() -> None:
-    assert notebook_without_a_loop() is False
-
-
-def notebook_without_a_loop() -> bool:
-    seen: bool = step(notebook()(in_event_loop))
-    return seen
+def test_a_cell_without_a_loop_may_block() -> None:
+    assert notebook(in_event_loop) is False
 
 
 # Blocking.
@@ -231,10 +253,10 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
-async def refused(cell: Cell, words: str) -> None:
+def refused(cell: Cell, words: str) -> None:
     """A cell is told at once that it would wait for ever."""
     with pytest.raises(RuntimeError, match=words):
-        await notebook()(cell)
+        notebook(cell)
 
 
 BEYOND = "would have to wait for tasks of the event loop that this cell runs in"
@@ -249,8 +271,8 @@ class TestWaitingForTasksOfItsOwnLoop:
             await queue.enqueue(0)
             task = asyncio.create_task(queue.enqueue(1))
             await until(lambda: queue.statistics().waiting_enqueues == 1)
-            assert await notebook()(queue.sync.dequeue) == 0
-            await refused(queue.sync.dequeue, rf"^dequeue on FIFOQueue '.*' {BEYOND}")
+            assert notebook(queue.sync.dequeue) == 0
+            refused(queue.sync.dequeue, rf"^dequeue on FIFOQueue '.*' {BEYOND}")
             assert await queue.sync.aio.dequeue() == 1
             await task
 
@@ -262,7 +284,7 @@ class TestWaitingForTasksOfItsOwnLoop:
             await queue.enqueue(0)
             task = asyncio.create_task(queue.enqueue(1))
             await until(lambda: queue.statistics().waiting_enqueues == 1)
-            await refused(lambda: queue.sync.enqueue(2), rf"^enqueue on .* {BEYOND}")
+            refused(lambda: queue.sync.enqueue(2), rf"^enqueue on .* {BEYOND}")
             assert [await queue.dequeue(), await queue.dequeue()] == [0, 1]
             await task
             assert queue.size() == 0
@@ -279,7 +301,7 @@ class TestWaitingForTasksOfItsOwnLoop:
                 for number in range(3):
                     queue.sync.enqueue(number)
 
-            await refused(cell, BEYOND)
+            refused(cell, BEYOND)
             assert await task == 0
             assert [await queue.dequeue(), queue.size()] == [1, 0]
 
@@ -297,12 +319,12 @@ class TestWaitingForTasksOfItsOwnLoop:
             async with aioqueue.Coordinator() as coord:
                 coord.start(aioqueue.QueueRunner(queue, fill))
                 await began.wait()
-                await refused(queue.sync.dequeue, BEYOND)
-                await refused(queue.sync.wait_closed, rf"^wait_closed on .* {BEYOND}")
-                await notebook()(lambda: queue.sync.enqueue(5))  # there is room
+                refused(queue.sync.dequeue, BEYOND)
+                refused(queue.sync.wait_closed, rf"^wait_closed on .* {BEYOND}")
+                notebook(lambda: queue.sync.enqueue(5))  # there is room
                 thread = threading.Thread(target=self.take_when_two_wait, args=(queue,))
                 thread.start()
-                await notebook()(lambda: queue.sync.enqueue(6))  # a thread makes room
+                notebook(lambda: queue.sync.enqueue(6))  # a thread makes room
                 thread.join(PATIENCE)
                 coord.request_stop()
             assert not queue._core.fillers
@@ -342,7 +364,7 @@ class TestWaitingForTasksOfItsOwnLoop:
 
             thread = threading.Thread(target=end)
             thread.start()
-            assert await notebook()(lambda: list(queue.sync)) == []
+            assert notebook(lambda: list(queue.sync)) == []
             thread.join(PATIENCE)
             await task
 
@@ -354,7 +376,7 @@ class TestWaitingForTasksOfItsOwnLoop:
             task = asyncio.create_task(queue.dequeue())
             await until(lambda: queue.statistics().waiting_dequeues == 1)
             with pytest.raises(TimeoutError):
-                await notebook()(lambda: queue.sync.dequeue(timeout=0))
+                notebook(lambda: queue.sync.dequeue(timeout=0))
             await queue.enqueue(1)
             assert await task == 1
 
@@ -365,7 +387,7 @@ class TestWaitingForTasksOfItsOwnLoop:
             coord = aioqueue.Coordinator()
             task = asyncio.create_task(asyncio.sleep(0), name="Seven")
             coord.register(task)
-            await refused(coord.sync.join, r"^join would have to wait for 1 task .*\(Seven\)")
+            refused(coord.sync.join, r"^join would have to wait for 1 task .*\(Seven\)")
             await coord.join()
             assert coord.joined
 
@@ -376,7 +398,7 @@ class TestWaitingForTasksOfItsOwnLoop:
             queue = aioqueue.FIFOQueue(1)
             async with aioqueue.Coordinator() as coord:
                 coord.start(aioqueue.QueueRunner(queue, asyncio.Event().wait))
-                await refused(coord.sync.join, "^join would have to wait for 1 task .*wait-0")
+                refused(coord.sync.join, "^join would have to wait for 1 task .*wait-0")
                 coord.request_stop()
 
         asyncio.run(kernel())
@@ -390,7 +412,7 @@ class TestWaitingForTasksOfItsOwnLoop:
                 with coord:
                     coord.register(task)
 
-            await refused(cell, "^join would have to wait for 1 task")
+            refused(cell, "^join would have to wait for 1 task")
             await coord.aio.join()
 
         asyncio.run(kernel())
@@ -401,7 +423,7 @@ class TestWaitingForTasksOfItsOwnLoop:
             task = asyncio.create_task(asyncio.sleep(0))
             await task
             coord.register(task)
-            await notebook()(coord.join)
+            notebook(coord.join)
 
         asyncio.run(kernel())
 
