@@ -5,6 +5,7 @@ One kernel runs all scenarios, each a small notebook of its own, since a start t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -375,6 +376,30 @@ with sync.Coordinator() as coord:
     assert caller.run("print(coord.joined, [t.is_alive() for t in threads])") == ["True", "[False]"]
     again = "numbers = iter(range(5, 10))" + block.format(then="pass")
     assert caller.run(again) == ["sum", "35"]
+
+
+# The example.
+
+
+def test_the_example_draws_and_trains(kernel: Any) -> None:
+    pytest.importorskip("matplotlib", reason="the extra `notebook` (matplotlib) is not installed")
+    pytest.importorskip("sklearn", reason="the extra `notebook` (scikit-learn) is not installed")
+    pytest.importorskip("tqdm", reason="the extra `notebook` (tqdm) is not installed")
+    kernel.nb = nbformat.read(ROOT / "examples" / "notebook.ipynb", as_version=4)
+    assert all(not cell.get("outputs") for cell in kernel.nb.cells), "commit it without outputs"
+    kernel.reset_execution_trackers()
+    for index, cell in enumerate(kernel.nb.cells):
+        kernel.execute_cell(cell, index)
+    outputs = [output for cell in kernel.nb.cells for output in cell.get("outputs", ())]
+    assert [output for output in outputs if output.output_type == "error"] == []
+    pictures = [output for output in outputs if "image/png" in output.get("data", ())]
+    assert len(pictures) == 2
+    shown = "".join(texts(cell) for cell in kernel.nb.cells if cell.cell_type == "code")
+    right = re.search(r"right in the last 20 batches: (\d+)%", shown)
+    assert right is not None
+    assert int(right[1]) > 70
+    assert "17970/17970" in shown
+    assert shown.endswith("<aioqueue.sync.Coordinator joined, 0 failures>")
 
 
 # Loops that were made to nest. The last test: this cannot be undone in a kernel.
