@@ -28,19 +28,19 @@ __all__ = ("in_event_loop", "in_trio", "loaded_trio")
 _ASYNC: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 """Marks of the code that a loop runs step by step."""
 
-_CALLBACKS: Final = {"_run": "asyncio.events", "unrolled_run": "trio._core._run"}
-"""What a loop makes its callbacks with: a function, and its module."""
-
-_PLAIN_CELLS: Final = {
+_RUNNERS: Final = {
     # Jupyter, JupyterLab, VS Code, Colab, nbconvert; and IPython in a terminal. What has an
     # ``await`` is run by another runner, or as a task by the kernel.
-    "_pseudo_sync_runner": "IPython.core.async_helpers",
+    "_pseudo_sync_runner": ("IPython.core.async_helpers", True),
     # The cells that are coroutines are tasks, which do not run within it.
-    "evaluate_interruptible": "marimo._runtime.runner.cell_runner",
+    "evaluate_interruptible": ("marimo._runtime.runner.cell_runner", True),
+    # What loops make their callbacks with.
+    "_run": ("asyncio.events", False),
+    "unrolled_run": ("trio._core._run", False),
 }
-"""What a notebook runs its plain cells with: a function, and its module."""
+"""A function that runs code of the user: its module, and whether what it runs is a plain cell."""
 
-_NOTEBOOKS: Final = ("IPython", "marimo")
+_NOTEBOOKS: Final = frozenset(("IPython", "marimo"))
 """The packages of notebooks, whose own coroutines are between a cell and what runs it."""
 
 
@@ -51,25 +51,22 @@ def in_event_loop() -> bool:
     """
     if asyncio._get_running_loop() is None and not in_trio():
         return False
+    if sys.modules.keys().isdisjoint(_NOTEBOOKS):
+        return True
     return not _in_plain_cell(sys._getframe(1))
 
 
 def _in_plain_cell(frame: FrameType | None) -> bool:
     """Whether a call comes from a plain cell, with no coroutine or callback in between."""
     while frame is not None:
-        if _is_one_of(_PLAIN_CELLS, frame):
-            return True
-        if _is_one_of(_CALLBACKS, frame):
-            return False
-        if frame.f_code.co_flags & _ASYNC and _module(frame).split(".")[0] not in _NOTEBOOKS:
+        code = frame.f_code
+        module, runs_cells = _RUNNERS.get(code.co_name, (None, False))
+        if module is not None and module == _module(frame):
+            return runs_cells
+        if code.co_flags & _ASYNC and _module(frame).split(".")[0] not in _NOTEBOOKS:
             return False
         frame = frame.f_back
     return False
-
-
-def _is_one_of(functions: dict[str, str], frame: FrameType) -> bool:
-    module = functions.get(frame.f_code.co_name)
-    return module is not None and module == _module(frame)
 
 
 def _module(frame: FrameType) -> str:

@@ -55,6 +55,13 @@ def step(coroutine: Any) -> Any:
 notebook = ipython()
 
 
+@pytest.fixture(autouse=True)
+def _a_notebook_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where none has been imported, nobody looks for one."""
+    for name in ("IPython", "marimo"):
+        monkeypatch.setitem(sys.modules, name, sys.modules.get(name, types.ModuleType(name)))
+
+
 def run_in_cell(cell: Cell) -> Any:
     """Call a function in the plain code of a cell, within a loop of asyncio."""
 
@@ -102,6 +109,16 @@ def test_whoever_is_only_called_alike_may_not(module: str, function: str) -> Non
         return ipython(module, function)(in_event_loop)
 
     assert asyncio.run(kernel()) is True
+
+
+def test_nobody_may_where_no_notebook_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("IPython", "marimo"):
+        monkeypatch.delitem(sys.modules, name)
+
+    async def service() -> Any:
+        return notebook(in_event_loop)
+
+    assert asyncio.run(service()) is True
 
 
 def test_functions_generators_and_code_made_in_a_cell_are_its_plain_code() -> None:
@@ -223,8 +240,13 @@ def test_a_cell_waits_for_a_thread() -> None:
 def test_a_cell_joins_threads() -> None:
     def cell() -> list[int]:
         seen: list[int] = []
+
+        def work() -> None:
+            seen.append(1)
+            coord.request_stop()
+
         with sync.Coordinator() as coord:
-            sync.LooperThread.loop(coord, None, lambda: (seen.append(1), coord.request_stop()))
+            sync.LooperThread.loop(coord, None, work)
             coord.wait_for_stop()
         return seen
 
@@ -346,9 +368,11 @@ class TestWaitingForTasksOfItsOwnLoop:
             raise aioqueue.OutOfRangeError("no more")
 
         def cell() -> list[Any]:
+            taken: list[Any] = []
             with sync.Coordinator() as coord:
                 coord.start(sync.QueueRunner(queue, fill))
-                return list(queue)
+                taken += queue
+            return taken
 
         assert run_in_cell(cell) == [0, 1, 2]
 
