@@ -211,6 +211,32 @@ async with aioqueue.Coordinator() as coord:
     assert gone == "True"
 
 
+def test_an_async_block_entered_in_one_cell_and_left_in_another(run: Cells) -> None:
+    outputs = run(
+        FILLING
+        + """
+queue = aioqueue.FIFOQueue(4, "int64", ())
+numbers = iter(range(5))
+
+async def put():
+    try:
+        await queue.enqueue(next(numbers))
+    except StopIteration:
+        raise ValueError("no more") from None
+""",
+        "coord = aioqueue.Coordinator()\nopened = await coord.__aenter__()",
+        "coord.start(aioqueue.QueueRunner(queue, put))",
+        "(await queue.dequeue_many(4)).tolist()",
+        "await coord.wait_for_stop()",
+        "try:\n    await coord.__aexit__(None, None, None)\n"
+        "except* ValueError as group:\n    print(group.exceptions)",
+        "coord, int(queue.sync.dequeue()), len(queue)",
+    )
+    assert outputs[3] == "[0, 1, 2, 3]"
+    assert outputs[4:6] == ["True", "(ValueError('no more'),)"]
+    assert outputs[6] == "(<aioqueue.Coordinator joined, 1 failure>, 4, 0)"
+
+
 # What is refused.
 
 
