@@ -69,7 +69,7 @@ class ThreadCoordinator(CoordinatorFace):
         ignore_live: bool = False,
     ) -> None:
         grace = checked_grace(stop_grace_period, "stop_grace_period")
-        with closing(self._core.joining(workers, grace, ignore_live)) as waits:
+        with closing(self._core.joining(workers, grace, ignore_live, blocking=True)) as waits:
             for gate, seconds in waits:
                 _wait(gate, seconds, "join")
 

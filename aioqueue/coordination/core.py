@@ -33,7 +33,7 @@ from aioqueue.docstrings import World, describe
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, StillRunningError, counted
 from aioqueue.locks import guarded, holding, is_held_here
-from aioqueue.waiting import Gate, apply_deferred, loaded_trio, running_loop
+from aioqueue.waiting import Gate, apply_deferred, in_event_loop, loaded_trio, running_loop
 
 __all__ = (
     "DEFAULT_GRACE",
@@ -75,7 +75,7 @@ def current_worker_name() -> str:
     trio = loaded_trio()
     if trio is not None and trio.lowlevel.in_trio_task():
         return str(trio.lowlevel.current_task().name)
-    if running_loop() is not None:
+    if running_loop() is not None and in_event_loop():
         task = asyncio.current_task()
         if task is not None:
             return task.get_name()
@@ -179,9 +179,21 @@ class CoordinatorCore:
             raise failure_group(failures)
 
     def joining(
-        self, workers: Iterable[Any] | None, grace: float, ignore_live: bool
+        self,
+        workers: Iterable[Any] | None,
+        grace: float,
+        ignore_live: bool,
+        *,
+        blocking: bool = False,
     ) -> Generator[tuple[Gate, float | None], None, None]:
-        """Decide what a join waits for: yields gates, and seconds to wait at most."""
+        """Decide what a join waits for: yields gates, and seconds to wait at most.
+
+        Args:
+            workers: to join, besides those that are known.
+            grace: seconds that they have after a stop.
+            ignore_live: whether those that do not end in time are no failure.
+            blocking: whether this thread does nothing else while the join waits.
+        """
         workers = () if workers is None else workers
         if not is_iterable(workers):
             raise InvalidArgumentError(f"workers: got {workers!r}; expected an iterable of workers")
@@ -191,6 +203,8 @@ class CoordinatorCore:
             # Those that have failed already are reported as well: nobody else would hear of them.
             self._watch_all(fresh)
             alive = _alive(wanted)
+            if blocking:
+                _refuse_to_stop(alive)
             ended, changed = Gate(), Gate()
 
             def all_have_ended() -> None:
@@ -366,6 +380,23 @@ def still_running(workers: list[Worker]) -> StillRunningError:
 def _alive(workers: list[Worker]) -> list[Worker]:
     """Those that can be waited for."""
     return [worker for worker in workers if worker.is_alive() and not worker.is_current()]
+
+
+def _refuse_to_stop(workers: list[Worker]) -> None:
+    """Refuse to wait for tasks of the event loop that would stand still meanwhile.
+
+    Only the cell of a notebook gets as far: elsewhere, nothing blocks a running loop.
+
+    Raises:
+        RuntimeError: there are such tasks among the workers.
+    """
+    names = [worker.name for worker in workers if worker.stands_still()]
+    if names and not in_event_loop():
+        raise RuntimeError(
+            f"join would have to wait for {counted(len(names), 'task')} of the event loop that this"
+            f" cell runs in ({' '.join(names)}), and none goes on before the cell has ended: use"
+            " `await coord.aio.join(...)` here, or run them on threads"
+        )
 
 
 def _cancelled(workers: list[Worker]) -> list[Worker]:

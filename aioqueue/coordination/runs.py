@@ -44,7 +44,7 @@ from aioqueue.errors import InvalidArgumentError, OutOfRangeError, counted
 from aioqueue.functions import EnqueueOp, function_name, is_coroutine_function
 from aioqueue.locks import guarded
 from aioqueue.queues import QueueFace
-from aioqueue.waiting import Gate
+from aioqueue.waiting import Gate, current_waker
 
 __all__ = (
     "RUNNER_ARGUMENTS",
@@ -195,6 +195,8 @@ class Run:
     async def loop_async(self, plan: WorkerPlan) -> None:
         """The life of a worker that is a task."""
         owner = running_task()
+        queue, waker = self._runner.queue._core, current_waker()
+        queue.note_filler(waker, +1)
         try:
             await self._await_again_and_again(plan)
         except BaseException as error:
@@ -204,6 +206,8 @@ class Run:
                 raise
         else:
             self.worker_ended(plan, None)
+        finally:
+            queue.note_filler(waker, -1)
 
     def _call_again_and_again(self, plan: WorkerPlan) -> None:
         what = f"enqueue op {function_name(plan.op)!r}"

@@ -33,6 +33,9 @@ class Worker(Protocol):
     def is_current(self) -> bool:
         """Whether it is the caller, who cannot wait for itself."""
 
+    def stands_still(self) -> bool:
+        """Whether it cannot go on while the calling thread waits, whose event loop runs it."""
+
     def cancel(self) -> bool:
         """Cancel it, if it can be; tell whether."""
 
@@ -63,6 +66,9 @@ class _Thread:
 
     def is_current(self) -> bool:
         return self.thread is threading.current_thread()
+
+    def stands_still(self) -> bool:
+        return False
 
     def cancel(self) -> bool:
         return False
@@ -98,6 +104,9 @@ class _Future:
 
     def is_current(self) -> bool:
         return running_loop() is not None and asyncio.current_task() is self._future
+
+    def stands_still(self) -> bool:
+        return _is_running_here(self._loop)
 
     def cancel(self) -> bool:
         if self._loop is None:
@@ -145,6 +154,7 @@ class OwnTask:
     def __init__(self, name: str, cancel: Callable[[], object]) -> None:
         self.name = name
         self.task: object = None  # set by the task when it runs
+        self._loop = asyncio._get_running_loop()  # that starts it; None in trio
         self._cancel = cancel
         self._lock = threading.RLock()  # guards all below
         self._ended = False
@@ -155,6 +165,9 @@ class OwnTask:
 
     def is_current(self) -> bool:
         return self.task is not None and self.task is running_task()
+
+    def stands_still(self) -> bool:
+        return _is_running_here(self._loop)
 
     def cancel(self) -> bool:
         self._cancel()
@@ -186,6 +199,10 @@ class OwnTask:
         self._ended = True
         callbacks, self._callbacks = self._callbacks, []
         return callbacks
+
+
+def _is_running_here(loop: asyncio.AbstractEventLoop | None) -> bool:
+    return loop is not None and asyncio._get_running_loop() is loop
 
 
 def as_worker(worker: Any) -> Worker:

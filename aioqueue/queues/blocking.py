@@ -2,7 +2,8 @@
 
 Methods have the names of the async face and take ``timeout=`` seconds besides. A call that would
 have to wait on a thread whose event loop is running is refused, for it would stop the loop that may
-have to wake it.
+have to wake it. A notebook's cell may stop its loop (`aioqueue.waiting.running`); there, it is
+refused only where tasks of that loop would have to wake it.
 """
 
 from __future__ import annotations
@@ -213,6 +214,8 @@ class BlockingMethods(QueueFace[ElementT]):
             if attempt.state is PENDING or attempt.state is GRANTED:
                 if self._core.wakers:
                     self._core.drop_dead_loops()
+                    if timeout != 0 and attempt.is_pending and self._core.stands_still_for(attempt):
+                        raise self._stands_still(method)
                 limit = timeout
                 if scopes:
                     limit = least_left(scopes, timeout)
@@ -268,6 +271,13 @@ class BlockingMethods(QueueFace[ElementT]):
                 assert isinstance(attempt, Take)
                 deliver(self._machine.expire(attempt))
         return True
+
+    def _stands_still(self, method: str) -> RuntimeError:
+        return RuntimeError(
+            f"{method} on {self._core.kind} '{self.name}' would have to wait for tasks of the event"
+            " loop that this cell runs in, and none of them goes on before the cell has ended: use"
+            f" `await queue.aio.{method}(...)` here, or run them on threads"
+        )
 
     def _was_cancelled(self, attempt: Attempt, method: str) -> CancelledError:
         done = attempt.done if isinstance(attempt, PutMany) else 0

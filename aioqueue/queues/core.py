@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast, overlo
 import numpy as np
 
 from aioqueue.attempts import (
+    ENQUEUE,
+    NEITHER,
     Attempt,
     AttemptState,
     Put,
@@ -109,6 +111,8 @@ class QueueCore:
         # is to be gone at once, with all that is in it, and not when the collector comes.
         self.faces: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self.wakers: dict[AsyncWaker, None] = {}  # of the event loops whose tasks have waited here
+        # How many tasks of an event loop are workers that fill it; see `stands_still_for`.
+        self.fillers: dict[AsyncWaker, int] = {}
         # Of the threads that wait now, and of those who are called back instead. Only ever set,
         # popped and listed, each of which is atomic.
         self.sleepers: dict[Waker, None] = {}
@@ -117,6 +121,34 @@ class QueueCore:
     def remember(self, waker: AsyncWaker) -> None:
         """Note an event loop whose tasks wait here."""
         holding(self.lock, self.wakers.__setitem__, waker, None)
+
+    def note_filler(self, waker: AsyncWaker, change: int) -> None:
+        """Note that a worker begins (+1) or ends (-1) which fills the queue as a task of a loop."""
+
+        def note() -> None:
+            count = self.fillers.pop(waker, 0) + change
+            if count:
+                self.fillers[waker] = count
+                self.wakers[waker] = None
+
+        holding(self.lock, note)
+
+    def stands_still_for(self, attempt: Attempt) -> bool:
+        """Whether an attempt of this thread waits for tasks that cannot run while the thread waits.
+
+        They can only be there in the cell of a notebook, which blocks the loop that it runs in:
+        tasks of that loop that wait here too (what they were given nobody else can have, and who
+        stands behind them is not served), or workers that fill what the attempt takes out.
+        """
+        for waker in holding(self.lock, list, self.wakers):
+            if not waker.is_current():
+                continue
+            if attempt.side is not ENQUEUE and self.fillers.get(waker):
+                return True
+            others = self.machine.attempts_in(waker)
+            if any(other.side is not NEITHER for other in others):
+                return True
+        return False
 
     def wake_all(self) -> None:
         """Wake everybody: those who need not wake go back to sleep.
@@ -138,6 +170,7 @@ class QueueCore:
         dead = [waker for waker in self.wakers if waker.is_dead()]
         for waker in dead:
             self.wakers.pop(waker, None)  # a handler may have done so in the middle of this
+            self.fillers.pop(waker, None)
         return dead
 
     def call_when_closed(self, callback: Callable[[], object]) -> Callable[[], None]:

@@ -52,7 +52,9 @@ class BlockingQueue(BlockingMethods[ElementT]):
     tells.
 
     One queue may be used from any number of threads and event loops at the same time. A call that
-    would have to wait on a thread whose event loop is running raises `RuntimeError` at once.
+    would have to wait on a thread whose event loop is running raises `RuntimeError` at once. In the
+    plain code of a notebook's cell it waits all the same, unless what it waits for is up to tasks
+    of that very loop.
 
     Type checkers know what is inside: ``BlockingQueue[Request]`` is a queue of objects of that
     class.

@@ -1012,7 +1012,7 @@ class TestGrace:
         seen: list[float] = []
 
         def joining(
-            core: CoordinatorCore, workers: Any, grace: float, ignore: bool
+            core: CoordinatorCore, workers: Any, grace: float, ignore: bool, **_: object
         ) -> Iterator[Any]:
             seen.append(grace)
             yield from ()

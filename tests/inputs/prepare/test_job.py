@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from aioqueue import OutOfRangeError, QueueClosedError, sync
+from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.call import Call
-from aioqueue.inputs.prepare.executor import EnqueueOp
 from aioqueue.inputs.prepare.feed import Feed
 from aioqueue.inputs.prepare.job import Job, NothingMore, Prepared
 from aioqueue.inputs.prepare.policy import FailurePolicy, OnError
