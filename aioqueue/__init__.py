@@ -12,6 +12,8 @@ import typing
 
 from aioqueue import sync
 from aioqueue.attempts import QueueState, Statistics
+from aioqueue.batching.aio import Batcher
+from aioqueue.batching.statistics import BatcherStatistics
 from aioqueue.coordination.aio import Coordinator, LooperTask, QueueRunner
 from aioqueue.errors import (
     AioQueueError,
@@ -39,6 +41,8 @@ __all__ = (
     "AioQueueError",
     "AsyncBatches",
     "AsyncQueue",
+    "Batcher",
+    "BatcherStatistics",
     "CancelledError",
     "Coordinator",
     "DataLossError",

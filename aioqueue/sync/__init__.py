@@ -6,6 +6,7 @@ For scripts in the classic threading style. Methods have the names of the async 
 
 from __future__ import annotations
 
+from aioqueue.batching.blocking import Batcher
 from aioqueue.coordination.blocking import Coordinator, LooperThread, QueueRunner
 from aioqueue.queues.blocking import (
     Batches,
@@ -18,6 +19,7 @@ from aioqueue.queues.blocking import (
 from aioqueue.waiting import CancelScope
 
 __all__ = (
+    "Batcher",
     "Batches",
     "BlockingQueue",
     "CancelScope",

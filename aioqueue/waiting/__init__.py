@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from aioqueue.waiting.aio import current_asyncio_waker
 from aioqueue.waiting.base import AsyncWaker, apply_deferred, deliver, enter, withdraw_all
-from aioqueue.waiting.gate import Gate
+from aioqueue.waiting.gate import Gate, sleep_while_pending
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 from aioqueue.waiting.scopes import CancelScope, current_scopes, least_left, unwatch, watch
 from aioqueue.waiting.threads import ThreadWaker
@@ -25,6 +25,7 @@ __all__ = (
     "in_event_loop",
     "least_left",
     "loaded_trio",
+    "sleep_while_pending",
     "unwatch",
     "watch",
     "withdraw_all",

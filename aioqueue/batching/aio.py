@@ -1,0 +1,197 @@
+"""The async face of batching: `aioqueue.Batcher`, in asyncio and trio."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from aioqueue.attempts import PENDING
+from aioqueue.batching import blocking
+from aioqueue.batching.core import BatcherCore, OnFull, Request, Where
+from aioqueue.batching.face import BATCHER_ARGUMENTS, BatcherFace, warn_of_stragglers
+from aioqueue.batching.workers import all_gone, start_tasks, start_threads
+from aioqueue.coordination.core import DEFAULT_GRACE
+from aioqueue.coordination.outcomes import is_cancellation
+from aioqueue.coordination.tasks import Tasks, cancellations, new_tasks, outlast
+from aioqueue.errors import QueueClosedError, QueueFull
+from aioqueue.queues.aio import AsyncQueue
+from aioqueue.queues.blocking import BlockingQueue
+from aioqueue.waiting import apply_deferred, current_waker
+
+__all__ = ("Batcher",)
+
+ValueT = TypeVar("ValueT")
+ResultT = TypeVar("ResultT")
+
+
+class Batcher(BatcherFace, Generic[ValueT, ResultT]):
+    """Answers single calls by calling a function with batches of them.
+
+    Within ``async with Batcher(function) as batcher:``, any number of tasks await
+    ``batcher(value)``, and each gets the result for its value. Leaving the block answers all calls
+    that have begun and then ends the workers; later calls raise `QueueClosedError`. Left by a
+    cancellation, also one that comes while it waits for the answers, it refuses the calls whose
+    batch has not begun, cancels tasks that run the function, and waits for threads that do.
+
+    If a worker itself dies, by `SystemExit` in the function or because somebody has cancelled its
+    task, all callers that wait for a batch and all that come later get a `WorkerDiedError`, and
+    leaving the block raises it.
+
+    Tasks of other event loops may call it too, and threads may by its other face, ``batcher.sync``.
+    """
+
+    __doc__ = f"{inspect.cleandoc(__doc__)}\n\n{BATCHER_ARGUMENTS}"
+
+    _tasks: Tasks
+
+    def __init__(
+        self,
+        function: Callable[
+            [list[ValueT]],
+            Iterable[ResultT | Exception] | Awaitable[Iterable[ResultT | Exception]],
+        ],
+        max_batch: int = 32,
+        max_wait: float = 0.005,
+        *,
+        queue: AsyncQueue | BlockingQueue | None = None,
+        workers: int = 1,
+        where: Where = "auto",
+        on_full: OnFull = "wait",
+        name: str | None = None,
+    ) -> None:
+        self._core = BatcherCore(
+            function,
+            max_batch=max_batch,
+            max_wait=max_wait,
+            queue=queue,
+            workers=workers,
+            where=where,
+            on_full=on_full,
+            name=name,
+        )
+
+    @property
+    def aio(self) -> Self:
+        """The async face of the same batcher, for coroutines.
+
+        That is this face itself, so code can be given either face and ask for the one it needs.
+        """
+        return self
+
+    @property
+    def sync(self) -> blocking.Batcher[ValueT, ResultT]:
+        """The blocking face of the same batcher, for threads."""
+        return self._as(blocking.Batcher)
+
+    async def __call__(self, value: ValueT, *, priority: int | None = None) -> ResultT:
+        """Ask for the result of one value, waiting for it.
+
+        Args:
+            value: what the function gets in its list.
+            priority: where the queue is a `PriorityQueue`: the smallest goes first, and ``None``
+                stands for 0.
+
+        Returns:
+            What the function has returned for it.
+
+        Raises:
+            Exception: what the function has raised, or returned for it.
+            QueueFull: there is no room, and the batcher refuses such calls.
+            QueueClosedError: the block has been left; or it was left by a cancellation before a
+                batch began with this request.
+            WorkerDiedError: a worker has died.
+            InvalidArgumentError: a wrong priority, or one where there are none.
+            RuntimeError: the block has not been entered.
+
+        Cancellation:
+            The request of a cancelled call is left out of batches that have not begun. If one has,
+            it goes on undisturbed, and the result for this request is dropped.
+        """
+        core = self._core
+        waker = current_waker()
+        request = Request(value, core, waker)
+        element = core.element(request, priority)
+        try:
+            if core.refuses:
+                core.aio.enqueue_nowait(element)
+            else:
+                await core.aio.enqueue(element)
+            request.is_accepted = True
+            if request.state is PENDING:
+                await waker.wait(request)
+        except QueueFull:
+            raise core.full() from None
+        except QueueClosedError:
+            raise core.refusal() from None
+        except BaseException:
+            apply_deferred(core.withdraw, request)
+            raise
+        result: ResultT = request.outcome()
+        return result
+
+    async def __aenter__(self) -> Self:
+        core = self._core
+        core.enter()
+        self._threads: list[threading.Thread] = []
+        self._tasks = new_tasks(lambda error: None)  # workers tell the core themselves
+        await self._tasks.begin()
+        try:
+            if core.where == "thread":
+                self._threads = start_threads(core)
+            else:
+                start_tasks(core, self._tasks)
+        except BaseException:
+            await self._tasks.end()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        core = self._core
+        asked = cancellations()
+        core.close()
+        if error is not None and not isinstance(error, Exception):
+            self._stop()
+        going_on = await self._wait_for_the_end()
+        ended_by = await self._tasks.end()
+        if error is not None:
+            return  # it goes on, a cancellation or not
+        going_on = going_on or ended_by
+        if going_on is None and cancellations() > asked:
+            going_on = asyncio.CancelledError()
+        if going_on is not None and not is_cancellation(going_on):
+            raise going_on
+        if core.failure is not None:
+            raise core.failure
+        if going_on is not None:
+            raise going_on
+
+    def _stop(self) -> None:
+        self._core.stop()
+        self._tasks.cancel()
+
+    async def _wait_for_the_end(self) -> BaseException | None:
+        """Wait until all workers have ended; returns what has cancelled that, if something has."""
+        core = self._core
+        gone = all_gone(self._threads) if self._threads else core.ended
+        going_on = None
+        if not core.is_stopped:
+            try:
+                await gone.wait(current_waker())
+            except GeneratorExit:
+                self._stop()
+                raise  # nobody runs us any more
+            except BaseException as error:
+                self._stop()
+                going_on = error
+        await outlast(gone, DEFAULT_GRACE)
+        warn_of_stragglers(core, self._threads)
+        return going_on

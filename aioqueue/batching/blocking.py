@@ -1,0 +1,236 @@
+"""The thread face of batching: `aioqueue.sync.Batcher`."""
+
+from __future__ import annotations
+
+import contextvars
+import importlib.util
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from time import perf_counter
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+import anyio
+
+from aioqueue.batching.core import BatcherCore, OnFull, Request, Where
+from aioqueue.batching.face import BATCHER_ARGUMENTS, BatcherFace, warn_of_stragglers
+from aioqueue.batching.workers import all_gone, start_tasks, start_threads
+from aioqueue.checks import checked_seconds
+from aioqueue.coordination.core import DEFAULT_GRACE
+from aioqueue.coordination.tasks import new_tasks, outlast
+from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedError, QueueFull
+from aioqueue.queues.aio import AsyncQueue
+from aioqueue.queues.blocking import BlockingQueue
+from aioqueue.waiting import (
+    ThreadWaker,
+    apply_deferred,
+    current_scopes,
+    in_event_loop,
+    sleep_while_pending,
+    unwatch,
+    watch,
+)
+
+if TYPE_CHECKING:
+    from aioqueue.batching import aio
+
+__all__ = ("Batcher",)
+
+ValueT = TypeVar("ValueT")
+ResultT = TypeVar("ResultT")
+
+
+class Batcher(BatcherFace, Generic[ValueT, ResultT]):
+    """Answers single calls by calling a function with batches of them.
+
+    Within ``with Batcher(function) as batcher:``, any number of threads call ``batcher(value)``,
+    and each gets the result for its value. Leaving the block answers all calls that have begun and
+    then ends the workers; later calls raise `QueueClosedError`. Left by what is no `Exception`,
+    such as Ctrl-C, it refuses the calls whose batch has not begun.
+
+    If a worker itself dies, by `SystemExit` in the function say, all callers that wait for a batch
+    and all that come later get a `WorkerDiedError`, and leaving the block raises it.
+
+    A coroutine function runs in tasks of one event loop, in one more thread.
+    """
+
+    __doc__ = f"{inspect.cleandoc(__doc__)}\n\n{BATCHER_ARGUMENTS}"
+
+    def __init__(
+        self,
+        function: Callable[
+            [list[ValueT]],
+            Iterable[ResultT | Exception] | Awaitable[Iterable[ResultT | Exception]],
+        ],
+        max_batch: int = 32,
+        max_wait: float = 0.005,
+        *,
+        queue: AsyncQueue | BlockingQueue | None = None,
+        workers: int = 1,
+        where: Where = "auto",
+        on_full: OnFull = "wait",
+        name: str | None = None,
+    ) -> None:
+        self._core = BatcherCore(
+            function,
+            max_batch=max_batch,
+            max_wait=max_wait,
+            queue=queue,
+            workers=workers,
+            where=where,
+            on_full=on_full,
+            name=name,
+        )
+
+    @property
+    def sync(self) -> Self:
+        """The blocking face of the same batcher, for threads.
+
+        That is this face itself, so code can be given either face and ask for the one it needs.
+        """
+        return self
+
+    @property
+    def aio(self) -> aio.Batcher[ValueT, ResultT]:
+        """The async face of the same batcher, for coroutines."""
+        from aioqueue.batching import aio
+
+        return self._as(aio.Batcher)
+
+    def __call__(
+        self, value: ValueT, *, priority: int | None = None, timeout: float | None = None
+    ) -> ResultT:
+        """Ask for the result of one value, waiting for it.
+
+        Args:
+            value: what the function gets in its list.
+            priority: where the queue is a `PriorityQueue`: the smallest goes first, and ``None``
+                stands for 0.
+            timeout: seconds to wait at most, for room and for the answer; ``None`` waits for ever.
+
+        Returns:
+            What the function has returned for it.
+
+        Raises:
+            Exception: what the function has raised, or returned for it.
+            QueueFull: there is no room, and the batcher refuses such calls.
+            DeadlineExceededError: (a `TimeoutError`) the timeout has run out, or the time of a
+                `CancelScope` around the call. The request is left out of later batches.
+            CancelledError: such a scope was cancelled; the same.
+            QueueClosedError: the block has been left; or it was left by Ctrl-C or a cancellation
+                before a batch began with this request.
+            WorkerDiedError: a worker has died.
+            InvalidArgumentError: a wrong priority, or one where there are none.
+            RuntimeError: the block has not been entered; or the call was made on a thread whose
+                event loop is running.
+        """
+        if in_event_loop():
+            raise RuntimeError(
+                "a batcher's call waits, and this thread's event loop is running:"
+                " use `await batcher.aio(...)` here"
+            )
+        if timeout is not None:
+            timeout = checked_seconds(timeout, "timeout")
+        core, waker = self._core, ThreadWaker()
+        request = Request(value, core, waker)
+        element = core.element(request, priority)
+        try:
+            if core.refuses:
+                core.sync.enqueue_nowait(element)
+            else:
+                core.sync.enqueue(element, timeout=timeout)
+            request.is_accepted = True
+            self._wait(request, waker, timeout)
+        except QueueFull:
+            raise core.full() from None
+        except QueueClosedError:
+            raise core.refusal() from None
+        except BaseException:
+            apply_deferred(core.withdraw, request)
+            raise
+        result: ResultT = request.outcome()
+        return result
+
+    def _wait(self, request: Request, waker: ThreadWaker, timeout: float | None) -> None:
+        """Wait until a request is answered."""
+        deadline = None if timeout is None else request.began + timeout
+        scopes = current_scopes()
+        try:
+            watch(scopes, request, request.began)
+            sleep_while_pending(request, waker, scopes, deadline)
+        finally:
+            apply_deferred(self._core.withdraw, request)
+            unwatch(scopes, request)
+        if request.is_withdrawn:
+            raise self._why_withdrawn(timeout, deadline)
+
+    def _why_withdrawn(self, timeout: float | None, deadline: float | None) -> Exception:
+        if any(scope.cancelled for scope in current_scopes()):
+            return CancelledError(f"a call of {self._core} was cancelled by its CancelScope")
+        if deadline is not None and perf_counter() >= deadline:
+            limit = f"waited its timeout of {timeout:.4g} s"
+        else:
+            limit = "reached the deadline of its CancelScope"
+        return DeadlineExceededError(f"a call of {self._core} has {limit}")
+
+    def __enter__(self) -> Self:
+        if in_event_loop():
+            raise RuntimeError(
+                "leaving the block of a batcher waits, and this thread's event loop is running:"
+                " use `async with batcher.aio` here, or an aioqueue.Batcher"
+            )
+        core = self._core
+        core.enter()
+        if core.where == "thread":
+            self._threads = start_threads(core)
+        else:
+            self._threads = [_start_loop(core)]
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        core = self._core
+        core.close()
+        if error is not None and not isinstance(error, Exception):
+            core.stop()
+        try:
+            all_gone(self._threads).wait_blocking(DEFAULT_GRACE if core.is_stopped else None)
+        except BaseException:
+            core.stop()  # Ctrl-C, or a CancelScope
+            raise
+        warn_of_stragglers(core, self._threads)
+        if core.failure is not None and error is None:
+            raise core.failure
+
+
+def _start_loop(core: BatcherCore) -> threading.Thread:
+    """Start the thread whose event loop runs the workers that are tasks."""
+    has_uvloop = importlib.util.find_spec("uvloop") is not None
+    run = partial(anyio.run, _run_tasks, core, backend_options={"use_uvloop": has_uvloop})
+    thread = threading.Thread(
+        target=contextvars.copy_context().run,
+        args=(run,),
+        name=f"BatcherThread-{core.name}-event-loop",
+        daemon=True,
+    )
+    try:
+        thread.start()
+    except BaseException:
+        core.stop()
+        raise
+    return thread
+
+
+async def _run_tasks(core: BatcherCore) -> None:
+    tasks = new_tasks(lambda error: None)  # workers tell the core themselves
+    await tasks.begin()
+    start_tasks(core, tasks)
+    core.call_on_stop(partial(tasks.soon, tasks.cancel))
+    await outlast(core.ended)  # the function may cancel all tasks of its loop
+    await tasks.end()
