@@ -145,8 +145,9 @@ class Batcher(BatcherFace, Generic[ValueT, ResultT]):
             self._wait(request, waker, timeout)
         except QueueFull:
             raise core.full() from None
-        except QueueClosedError:
-            raise core.refusal() from None
+        except QueueClosedError as closed:
+            refusal = core.refusal()
+            raise refusal from refusal.__cause__ or closed.__cause__
         except BaseException:
             apply_deferred(core.withdraw, request)
             raise

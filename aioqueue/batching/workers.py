@@ -10,6 +10,7 @@ whatever ends the worker, the core is told of it.
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
@@ -148,6 +149,8 @@ async def _work_async(core: BatcherCore, turn: anyio.Lock, name: str) -> None:
         pass  # closed, and nothing is left
     except BaseException as raised:
         error = raised
+        if is_cancellation(error) and not isinstance(error, asyncio.CancelledError):
+            core.stop()  # in trio nobody can cancel us but together with the block around us
     core.worker_ended(name, error, batch)
     if error is not None and (is_cancellation(error) or isinstance(error, GeneratorExit)):
         raise error
