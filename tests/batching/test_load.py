@@ -21,11 +21,11 @@ CLIENTS, REQUESTS = 32, 40
 CAPACITY, MAX_BATCH = 12, 8
 
 
-class UnluckyBatch(Exception):
+class UnluckyBatchError(Exception):
     """What the model raises for the batches that have an unlucky request."""
 
 
-class UnluckyRequest(Exception):
+class UnluckyRequestError(Exception):
     """What the model returns for an unlucky request alone."""
 
 
@@ -40,8 +40,8 @@ class BookedModel:
         self.seen.update(numbers)
         if any(number % 53 == 0 for number in numbers):
             self.failed.update(numbers)
-            raise UnluckyBatch
-        return [2 * n if n % 17 else UnluckyRequest(n) for n in numbers]
+            raise UnluckyBatchError
+        return [2 * n if n % 17 else UnluckyRequestError(n) for n in numbers]
 
     async def coroutine(self, numbers: list[int]) -> list[Any]:
         return self.plain(numbers)
@@ -67,9 +67,9 @@ class Clients:
             return "given up"
         except aioqueue.QueueFull:
             return "refused"
-        except UnluckyBatch:
+        except UnluckyBatchError:
             return "failed with its batch"
-        except UnluckyRequest as failure:
+        except UnluckyRequestError as failure:
             return "failed" if failure.args == (number,) else "the failure of another"
         return "answered" if answer == 2 * number else "the answer of another"
 
@@ -124,4 +124,4 @@ async def test_every_request_is_answered_once(
     assert counts.requests + counts.refused <= len(ends)
     assert sum(size * count for size, count in counts.batch_sizes.items()) == len(model.seen)
     assert (counts.waiting, counts.waiting_for_room, counts.in_flight) == (0, 0, 0)
-    assert (on_full == "refuse") or not counts.refused
+    assert bool(counts.refused) == (on_full == "refuse")
