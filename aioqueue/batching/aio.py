@@ -20,7 +20,7 @@ from aioqueue.coordination.tasks import Tasks, cancellations, new_tasks, outlast
 from aioqueue.errors import QueueClosedError, QueueFull
 from aioqueue.queues.aio import AsyncQueue
 from aioqueue.queues.blocking import BlockingQueue
-from aioqueue.waiting import apply_deferred, current_waker
+from aioqueue.waiting import Gate, apply_deferred, current_waker
 
 __all__ = ("Batcher",)
 
@@ -161,7 +161,11 @@ class Batcher(BatcherFace, Generic[ValueT, ResultT]):
         core.close()
         if error is not None and not isinstance(error, Exception):
             self._stop()
-        going_on = await self._wait_for_the_end()
+            going_on = None
+        else:
+            going_on = await self._wait_for_answers()
+        await outlast(self._gone(), DEFAULT_GRACE)
+        warn_of_stragglers(core, self._threads)
         ended_by = await self._tasks.end()
         if error is not None:
             return  # it goes on, a cancellation or not
@@ -179,20 +183,17 @@ class Batcher(BatcherFace, Generic[ValueT, ResultT]):
         self._core.stop()
         self._tasks.cancel()
 
-    async def _wait_for_the_end(self) -> BaseException | None:
+    def _gone(self) -> Gate:
+        return all_gone(self._threads) if self._threads else self._core.ended
+
+    async def _wait_for_answers(self) -> BaseException | None:
         """Wait until all workers have ended; returns what has cancelled that, if something has."""
-        core = self._core
-        gone = all_gone(self._threads) if self._threads else core.ended
-        going_on = None
-        if not core.is_stopped:
-            try:
-                await gone.wait(current_waker())
-            except GeneratorExit:
-                self._stop()
-                raise  # nobody runs us any more
-            except BaseException as error:
-                self._stop()
-                going_on = error
-        await outlast(gone, DEFAULT_GRACE)
-        warn_of_stragglers(core, self._threads)
-        return going_on
+        try:
+            await self._gone().wait(current_waker())
+        except GeneratorExit:
+            self._stop()
+            raise  # nobody runs us any more
+        except BaseException as error:
+            self._stop()
+            return error
+        return None

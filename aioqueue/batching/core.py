@@ -299,7 +299,12 @@ class BatcherCore:
         return self._is_stopped
 
     def stop(self, failure: BaseException | None = None) -> None:
-        """Refuse what is not in a batch yet, and end the workers that can be ended."""
+        """Refuse what is not in a batch yet, and end the workers.
+
+        Args:
+            failure: what has ended one of them; the others finish their batches. ``None``: they are
+                ended at once, where that is possible.
+        """
         for callback in self._note_stop(failure):
             callback()
         self.aio.close(cancel_pending_enqueues=True, cause=self.failure)
@@ -314,6 +319,8 @@ class BatcherCore:
             self.failure.__cause__ = failure
         elif self.state is BatcherState.RUNNING:
             self.state = BatcherState.CLOSING
+        if failure is not None:
+            return []  # the other workers finish the batches that they have
         callbacks, self._on_stop = self._on_stop, []
         return callbacks
 
@@ -324,9 +331,10 @@ class BatcherCore:
 
     @guarded
     def _is_kept(self, callback: Callable[[], object]) -> bool:
-        if not self._is_stopped:
+        is_kept = not self._is_stopped or self.failure is not None
+        if is_kept:
             self._on_stop.append(callback)
-        return not self._is_stopped
+        return is_kept
 
     def _refuse_the_rest(self) -> None:
         while True:

@@ -22,7 +22,7 @@ class Model:
     """A function for a batcher: it notes its batches, and may be held up, or fail.
 
     The result for a value is its double. The word "boom" fails the batch that it is in, and an
-    exception is the result for itself.
+    exception is the result for itself. "exit" is a `SystemExit`; "exit at once" does not even wait.
 
     Args:
         where: as which kind of function.
@@ -39,14 +39,19 @@ class Model:
         return self._coroutine if self.where == "task" else self._plain
 
     def _plain(self, values: list[Any]) -> list[Any]:
-        self.batches.append(list(values))
+        self._note(values)
         assert self.gate.wait_blocking(6 * PATIENCE)
         return self._results(values)
 
     async def _coroutine(self, values: list[Any]) -> list[Any]:
-        self.batches.append(list(values))
+        self._note(values)
         await self.gate.wait(current_waker())
         return self._results(values)
+
+    def _note(self, values: list[Any]) -> None:
+        self.batches.append(list(values))
+        if "exit at once" in values:
+            raise SystemExit("the model has had enough")
 
     def _results(self, values: list[Any]) -> list[Any]:
         if "boom" in values:

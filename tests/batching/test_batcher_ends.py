@@ -6,11 +6,15 @@ import asyncio
 import dataclasses
 import logging
 import math
+import os
 import pickle
+import signal
+import sys
 import threading
 from typing import Any
 
 import anyio
+import anyio.to_process
 import pytest
 
 import aioqueue
@@ -62,11 +66,11 @@ class TestDyingWorkers:
             ) as batcher:
                 calls = Calls(world, batcher)
                 operations = await calls.begin_running(model, 1)
-                operations += await calls.begin("exit")
-                await world.until(lambda: len(model.batches) == 2)
+                operations += await calls.begin("exit at once")
+                assert isinstance(await raised_by(operations[1]), aioqueue.WorkerDiedError)
+                assert not operations[0].done
                 model.gate.open()
                 assert await operations[0].result() == 2
-                assert isinstance(await raised_by(operations[1]), aioqueue.WorkerDiedError)
 
     async def test_do_not_hide_what_the_block_raises(self, world: World, model: Model) -> None:
         with pytest.raises(KeyError):
@@ -165,6 +169,30 @@ class TestDyingWorkers:
             "Batcher 'scores' stopped with workers still running: BatcherThread-scores-0"
         ]
         spin_until(lambda: not workers_alive("scores"))
+
+
+def doubled(values: list[Any]) -> list[Any]:
+    """What is called in a process of its own."""
+    if "kill" in values:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [2 * value for value in values]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_a_pool_of_processes_may_be_behind_it() -> None:
+    """A process that is killed fails the batch that it has, and no other."""
+
+    async def in_processes(values: list[Any]) -> list[Any]:
+        return await anyio.to_process.run_sync(doubled, values)
+
+    async def main() -> None:
+        async with aioqueue.Batcher(in_processes, 2) as batcher:
+            assert [await batcher(1), await batcher(2)] == [2, 4]
+            ends = await asyncio.gather(batcher("kill"), batcher(3), return_exceptions=True)
+            assert {type(end) for end in ends} == {anyio.BrokenWorkerProcess}
+            assert [await batcher(4), await batcher(5)] == [8, 10]
+
+    asyncio.run(main())
 
 
 class TestTheOtherFace:

@@ -15,7 +15,7 @@ import pytest
 
 import aioqueue
 from tests.batching.models import WHERES, batcher_of
-from tests.worlds import CancelledError, TaskWorld, World
+from tests.worlds import CancelledError, TaskWorld, World, spin_until
 
 CLIENTS, REQUESTS = 32, 40
 CAPACITY, MAX_BATCH = 12, 8
@@ -30,21 +30,42 @@ class UnluckyRequestError(Exception):
 
 
 class BookedModel:
-    """Doubles numbers, and keeps book of them."""
+    """Doubles numbers, and keeps book of them. It is held up until the batcher is overloaded.
 
-    def __init__(self) -> None:
+    Args:
+        world: where the callers are.
+    """
+
+    batcher: aioqueue.Batcher[int, int]
+
+    def __init__(self, world: World) -> None:
         self.seen: Counter[int] = Counter()
         self.failed: set[int] = set()
+        self._world = world
+
+    def _is_overloaded(self) -> bool:
+        counts = self.batcher.statistics()
+        return counts.cancelled > 0 and counts.refused + counts.waiting_for_room > 0
 
     def plain(self, numbers: list[int]) -> list[Any]:
+        if self._is_first(numbers):
+            spin_until(self._is_overloaded)
+        return self._results(numbers)
+
+    async def coroutine(self, numbers: list[int]) -> list[Any]:
+        if self._is_first(numbers):
+            await self._world.until(self._is_overloaded)
+        return self._results(numbers)
+
+    def _is_first(self, numbers: list[int]) -> bool:
         self.seen.update(numbers)
+        return self.seen.total() <= 2 * MAX_BATCH  # of one of the workers
+
+    def _results(self, numbers: list[int]) -> list[Any]:
         if any(number % 53 == 0 for number in numbers):
             self.failed.update(numbers)
             raise UnluckyBatchError
         return [2 * n if n % 17 else UnluckyRequestError(n) for n in numbers]
-
-    async def coroutine(self, numbers: list[int]) -> list[Any]:
-        return self.plain(numbers)
 
 
 class Clients:
@@ -88,7 +109,7 @@ class Clients:
 async def test_every_request_is_answered_once(
     world: World, where: str, on_full: Any, kind: type[aioqueue.FIFOQueue]
 ) -> None:
-    model = BookedModel()
+    model = BookedModel(world)
     async with batcher_of(
         world,
         model.plain if where == "thread" else model.coroutine,
@@ -98,6 +119,7 @@ async def test_every_request_is_answered_once(
         workers=2,
         on_full=on_full,
     ) as batcher:
+        model.batcher = batcher
         clients = Clients(world, batcher)
         running = [world.spawn(clients.run, client) for client in range(CLIENTS)]
         for operation in running:
@@ -108,6 +130,7 @@ async def test_every_request_is_answered_once(
     assert set(of_kind) <= {"answered", "failed", "failed with its batch", "given up", "refused"}
     assert of_kind["answered"] > 0
     assert of_kind["failed with its batch"] > 0
+    assert of_kind["given up"] > 0
 
     assert set(model.seen.values()) == {1}, "a request came into two batches"
     for number, end in ends.items():
