@@ -16,7 +16,7 @@ from aioqueue.batching.face import BATCHER_ARGUMENTS, BatcherFace, warn_of_strag
 from aioqueue.batching.workers import all_gone, start_tasks, start_threads
 from aioqueue.coordination.core import DEFAULT_GRACE
 from aioqueue.coordination.outcomes import is_cancellation
-from aioqueue.coordination.tasks import Tasks, cancellations, new_tasks, outlast
+from aioqueue.coordination.tasks import Tasks, ask_again, cancellations, new_tasks, outlast
 from aioqueue.errors import QueueClosedError, QueueFull
 from aioqueue.queues.aio import AsyncQueue
 from aioqueue.queues.blocking import BlockingQueue
@@ -167,13 +167,15 @@ class Batcher(BatcherFace, Generic[ValueT, ResultT]):
         await outlast(self._gone(), DEFAULT_GRACE)
         warn_of_stragglers(core, self._threads)
         ended_by = await self._tasks.end()
-        if error is not None:
-            return  # it goes on, a cancellation or not
         going_on = going_on or ended_by
         if going_on is None and cancellations() > asked:
             going_on = asyncio.CancelledError()
         if going_on is not None and not is_cancellation(going_on):
             raise going_on
+        if going_on is not None and (isinstance(error, Exception) or core.failure is not None):
+            ask_again()  # a failure goes first
+        if error is not None:
+            return  # it goes on, a cancellation or not
         if core.failure is not None:
             raise core.failure
         if going_on is not None:
@@ -184,7 +186,7 @@ class Batcher(BatcherFace, Generic[ValueT, ResultT]):
         self._tasks.cancel()
 
     def _gone(self) -> Gate:
-        return all_gone(self._threads) if self._threads else self._core.ended
+        return all_gone(self._core, self._threads)
 
     async def _wait_for_answers(self) -> BaseException | None:
         """Wait until all workers have ended; returns what has cancelled that, if something has."""

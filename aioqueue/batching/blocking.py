@@ -201,7 +201,7 @@ class Batcher(BatcherFace, Generic[ValueT, ResultT]):
         if error is not None and not isinstance(error, Exception):
             core.stop()
         try:
-            all_gone(self._threads).wait_blocking(DEFAULT_GRACE if core.is_stopped else None)
+            all_gone(core, self._threads).wait_blocking(DEFAULT_GRACE if core.is_stopped else None)
         except BaseException:
             core.stop()  # Ctrl-C, or a CancelScope
             raise

@@ -254,6 +254,7 @@ class BatcherCore:
         wakers: dict[Waker, None] = {}
         for request, outcome in zip(requests, outcomes, strict=True):
             counts.in_flight -= request.is_in_flight
+            request.is_in_flight = False
             if request.state is not PENDING:
                 continue  # its caller has gone
             if isinstance(outcome, BaseException):

@@ -73,11 +73,14 @@ def _start(core: BatcherCore, start: Callable[[], object], left: int) -> None:
         raise
 
 
-def all_gone(threads: list[threading.Thread]) -> Gate:
-    """A gate that opens when all threads have ended."""
+def all_gone(core: BatcherCore, threads: list[threading.Thread]) -> Gate:
+    """A gate that opens when all workers have ended, and so have the threads that they run on."""
     gone = Gate()
-    when_all_ended(map(as_worker, threads), gone.open)
-    return gone
+    try:
+        when_all_ended(map(as_worker, threads), gone.open)
+    except RuntimeError:  # no thread is left that could wait for them
+        return core.ended
+    return gone if threads else core.ended
 
 
 def _work(core: BatcherCore, turn: threading.Lock, name: str) -> None:

@@ -512,7 +512,6 @@ class TestLeaving:
     async def test_by_a_cancellation_refuses_what_has_not_begun(
         self, task_world: TaskWorld, model: Model
     ) -> None:
-        batchers: list[aioqueue.Batcher[Any, Any]] = []
         operations: list[TaskOperation] = []
 
         async def serve() -> None:
@@ -525,7 +524,11 @@ class TestLeaving:
                 operations.extend(await calls.begin(2, 3, 4))
                 await task_world.until(lambda: False)
 
+        batchers: list[aioqueue.Batcher[Any, Any]] = []
         await self._cancel_and_check(task_world, model, serve, operations, lambda: True)
+        counts = batchers[0].statistics()
+        assert (counts.in_flight, counts.waiting) == (0, 0)
+        assert counts.answered + counts.failed == 5
 
     async def test_while_it_waits_for_the_answers_the_same(
         self, task_world: TaskWorld, model: Model
