@@ -222,6 +222,14 @@ class TestFailures:
             operations = await Calls(world, batcher).begin(5)
         assert await operations[0].result() == 5  # it goes on
 
+    async def test_of_one_request_never_ends_its_caller(self, world: World) -> None:
+        """As `KeyboardInterrupt` would, if it were raised as it is."""
+        interrupt = KeyboardInterrupt()
+        async with batcher_of(world, lambda values: [interrupt for _ in values]) as batcher:
+            with pytest.raises(RuntimeError, match="raised KeyboardInterrupt") as raised:
+                await batcher(1)
+        assert raised.value.__cause__ is interrupt
+
     async def test_a_plain_function_that_returns_a_coroutine_is_told_so(
         self, world: World, model: Model
     ) -> None:
@@ -570,6 +578,60 @@ class TestLeaving:
                 assert isinstance(await raised_by(operation), aioqueue.QueueClosedError)
         assert await serving.was_cancelled()
         assert len(model.batches) == 1
+
+    async def test_by_an_exception_goes_before_a_cancellation_that_comes_then(
+        self, task_world: TaskWorld, model: Model
+    ) -> None:
+        queue = aioqueue.FIFOQueue(10)
+        operations: list[TaskOperation] = []
+
+        async def serve() -> None:
+            async with batcher_of(task_world, model.function, queue=queue, max_batch=1) as batcher:
+                calls = Calls(task_world, batcher)
+                operations.extend(await calls.begin_running(model, 0))
+                operations.extend(await calls.begin(1))
+                raise KeyError("the rest of the program")
+
+        serving = task_world.spawn(serve)
+        await task_world.until(queue.is_closed)
+        serving.cancel()
+        assert isinstance(await raised_by(operations[1]), aioqueue.QueueClosedError)
+        model.gate.open()
+        assert isinstance(await raised_by(serving), KeyError)
+
+    def test_by_a_cancel_scope_in_a_thread(self, model: Model) -> None:
+        queue, scope = aioqueue.FIFOQueue(10), sync.CancelScope()
+        failures: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                batcher(1)
+            except Exception as error:
+                failures.append(error)
+
+        def cancel_when_closed() -> None:
+            spin_until(queue.is_closed)
+            scope.cancel()
+
+        model.gate.shut()
+        caller, canceller = (threading.Thread(target=run) for run in (ask, cancel_when_closed))
+        canceller.start()
+        with (
+            pytest.raises(aioqueue.CancelledError),
+            scope,
+            sync.Batcher(model.function, queue=queue, max_batch=1, max_wait=0) as batcher,
+        ):
+            first = threading.Thread(target=ask)
+            first.start()
+            spin_until(lambda: len(model.batches) == 1)
+            caller.start()
+            spin_until(lambda: batcher.statistics().waiting == 1)
+        spin_until(lambda: len(failures) >= 1)
+        model.gate.open()
+        for thread in (first, caller, canceller):
+            thread.join()
+        kinds = [type(failure) for failure in failures]
+        assert kinds == [aioqueue.QueueClosedError] * (1 if model.where == "thread" else 2)
 
     def test_by_ctrl_c_in_a_thread(self, model: Model) -> None:
         failures: list[BaseException] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import logging
 import math
 import os
@@ -365,7 +366,7 @@ class TestWhatThereIsToSee:
         def score(values: list[int]) -> list[int]:
             return values
 
-        batcher = aioqueue.Batcher(score)
+        batcher = aioqueue.Batcher(functools.partial(score))
         assert batcher.name.startswith("score-")
         assert batcher.sync.name == batcher.name
         assert begun(batcher) == 0
