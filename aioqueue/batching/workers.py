@@ -116,6 +116,9 @@ def _collect(core: BatcherCore, batch: Batch) -> None:
         OutOfRangeError: the queue is closed, and nothing is left.
     """
     batch += core.requests_of(core.sync.dequeue_up_to(core.max_batch, max_wait=0))
+    if not core.max_wait:
+        _take_what_is_there(core, batch)  # in place of those who have gone
+        return
     deadline = perf_counter() + core.max_wait
     while batch and len(batch) < core.max_batch:
         missing, left = core.max_batch - len(batch), deadline - perf_counter()
@@ -169,6 +172,9 @@ async def _answer_async(core: BatcherCore, batch: Batch) -> None:
 async def _collect_async(core: BatcherCore, batch: Batch) -> None:
     """As `_collect`, in a task."""
     batch += core.requests_of(await core.aio.dequeue_up_to(core.max_batch, max_wait=0))
+    if not core.max_wait:
+        _take_what_is_there(core, batch)
+        return
     with anyio.move_on_after(core.max_wait) as scope:
         while batch and len(batch) < core.max_batch:
             missing = core.max_batch - len(batch)

@@ -317,6 +317,23 @@ class TestCallersThatGo:
         counts = batcher.statistics()
         assert (counts.answered, counts.cancelled, counts.in_flight) == (2, 1, 0)
 
+    @pytest.mark.parametrize("max_wait", [0, 0.001])
+    async def test_are_made_up_for_by_those_who_wait_behind_them(
+        self, task_world: TaskWorld, model: Model, max_wait: float
+    ) -> None:
+        async with batcher_of(
+            task_world, model.function, max_batch=2, max_wait=max_wait
+        ) as batcher:
+            calls = Calls(task_world, batcher)
+            operations = await calls.begin_running(model, 0)
+            operations += await calls.begin(1, 2, 3, 4)
+            gone = operations.pop(1)
+            gone.cancel()
+            assert await gone.was_cancelled()
+            model.gate.open()
+            assert [await operation.result() for operation in operations] == [0, 4, 6, 8]
+        assert model.batches == [[0], [2, 3], [4]]
+
     async def test_if_all_have_gone_there_is_no_batch(
         self, task_world: TaskWorld, model: Model
     ) -> None:

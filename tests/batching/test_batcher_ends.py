@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import inspect
 import logging
 import math
 import os
@@ -316,6 +317,14 @@ class TestArguments:
         with sync.Batcher(Callable()) as batcher:
             assert batcher(1) == 1
             assert "1 task" in repr(batcher)
+
+
+def test_both_faces_take_the_same_arguments() -> None:
+    assert inspect.signature(aioqueue.Batcher) == inspect.signature(sync.Batcher)
+    ours = inspect.signature(aioqueue.Batcher.__call__).parameters
+    theirs = dict(inspect.signature(sync.Batcher.__call__).parameters)
+    assert theirs.pop("timeout").default is None
+    assert list(theirs.values()) == list(ours.values())
 
 
 class TestWhatThereIsToSee:
