@@ -292,7 +292,7 @@ class BatcherCore:
     @guarded
     def _note_closing(self) -> None:
         if self.state is BatcherState.RUNNING:
-            self.state = BatcherState.CLOSING
+            self.state = BatcherState.CLOSING if self._left else BatcherState.CLOSED
 
     @property
     def is_stopped(self) -> bool:
@@ -370,7 +370,8 @@ class BatcherCore:
 
     @guarded
     def _note_end(self) -> None:
-        if self.failure is None:
+        # Else somebody has closed the queue, and the block has not been left yet.
+        if self.state is BatcherState.CLOSING:
             self.state = BatcherState.CLOSED
 
     # What there is to see.

@@ -529,10 +529,13 @@ class TestLeaving:
         async with batcher_of(world, model.function, queue=queue) as batcher:
             failure = OSError("the disk")
             queue.close(cause=failure)
+            if model.where == "thread":
+                await world.until(lambda: not workers_alive(batcher.name))
             message = "somebody has closed its queue"
             with pytest.raises(aioqueue.QueueClosedError, match=message) as raised:
                 await batcher(1)
             assert raised.value.__cause__ is failure
+        assert "closed" in repr(batcher)
 
     async def test_by_a_cancellation_refuses_what_has_not_begun(
         self, task_world: TaskWorld, model: Model
@@ -614,6 +617,10 @@ class TestLeaving:
         serving.cancel()
         assert isinstance(await raised_by(operations[1]), aioqueue.QueueClosedError)
         model.gate.open()
+        if model.where == "thread":
+            assert await operations[0].result() == 0
+        else:
+            assert isinstance(await raised_by(operations[0]), aioqueue.QueueClosedError)
         assert isinstance(await raised_by(serving), KeyError)
 
     def test_by_a_cancel_scope_in_a_thread(self, model: Model) -> None:
