@@ -12,6 +12,8 @@ import typing
 
 from aioqueue import sync
 from aioqueue.attempts import QueueState, Statistics
+from aioqueue.batching.faces import Batcher
+from aioqueue.batching.statistics import BatcherStatistics
 from aioqueue.coordination.aio import LooperTask, QueueRunner
 from aioqueue.coordination.faces import Coordinator
 from aioqueue.errors import (
@@ -38,6 +40,8 @@ __all__ = (
     "AioQueueError",
     "AsyncBatches",
     "AsyncQueue",
+    "Batcher",
+    "BatcherStatistics",
     "CancelledError",
     "Coordinator",
     "DataLossError",

@@ -12,7 +12,7 @@ so that the ``except`` clause which a program already has keeps working::
     ├── OutOfRangeError        closed, and not enough is left   anyio.EndOfStream, *ShutDown
     ├── QueueClosedError       closed, nothing can be put in   anyio.ClosedResourceError, *ShutDown
     ├── StillRunningError      workers outlived their grace     RuntimeError
-    ├── WorkerDiedError        a worker process was killed      RuntimeError
+    ├── WorkerDiedError        a worker was killed              RuntimeError
     └── DataLossError          a file is damaged, or cut off    ValueError
 
 ``*ShutDown`` stands for ``asyncio.QueueShutDown`` and ``queue.ShutDown``, which exist from
@@ -207,10 +207,11 @@ class StillRunningError(AioQueueError, RuntimeError):
 
 
 class WorkerDiedError(AioQueueError, RuntimeError):
-    """A worker process has died: it was killed, ran out of memory, or crashed.
+    """A worker has died: a process that was killed, ran out of memory or crashed, or a worker of a
+    `Batcher`, by `SystemExit` or a cancellation that nobody has asked of it.
 
     Attributes:
-        exitcode: minus the number of the signal that ended it, or else its exit code.
+        exitcode: of a process: minus the number of the signal that ended it, or its exit code.
     """
 
     def __init__(self, message: str = "", *, exitcode: int = 0) -> None:

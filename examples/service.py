@@ -2,17 +2,18 @@
 
 How a request flows::
 
-    client ──socket──► connection ─┐                                    ┌─► model, on a thread
-    client ──socket──► connection ─┼─► FIFOQueue of (features, future) ─┤   (one call per batch)
-    ...                            ─┘   up to 32, or what has come       └─► futures ──► answers
-                                        5 ms after the batch was asked for
+    client ──socket──► connection ─┐             ┌─► model, on a thread of its own
+    client ──socket──► connection ─┼─► Batcher ──┤   (one call per batch: up to 32 requests, or
+    ...                            ─┘      ▲      │   what has come 5 ms after the first of them)
+                                          └──────┴── a row of scores each
 
-* A model takes hardly longer for 32 requests than for one. So the service asks its queue for
-  ``dequeue_up_to(32, max_wait=0.005)``: a full batch at once when many requests are waiting, a
-  smaller one after 5 ms when few come, and nothing at all while none does.
-* While the model computes, on a thread, the event loop goes on reading requests: under load the
+* A model takes hardly longer for 32 requests than for one. So every connection asks a ``Batcher``
+  for the scores of its row, and the model is called with the rows that have come together: a full
+  batch at once when many requests are waiting, a smaller one after 5 ms when few come.
+* While the model computes, on its thread, the event loop goes on reading requests: under load the
   next batch is there when the model is free.
-* The queue is bounded. When it is full, connections wait, and so, by way of TCP, do the clients.
+* The batcher's queue is bounded. When it is full, connections wait, and so, by way of TCP, do the
+  clients. A failure of the model would reach the connections of that batch.
 
 The load test opens connections that send a request, wait for the answer, think for a while and go
 on. Every answer is compared with what the model says of that request alone::
@@ -43,7 +44,6 @@ from numpy.typing import NDArray
 import aioqueue
 
 Floats = NDArray[np.float32]
-Request = tuple[Floats, "asyncio.Future[Floats]"]
 
 FEATURES, HIDDEN, CLASSES = 256, 512, 10
 CAPACITY = 256
@@ -64,8 +64,9 @@ class Model:
             for before, after in pairwise(sizes)
         ]
 
-    def scores(self, features: Floats) -> Floats:
+    def scores(self, rows: Sequence[Floats] | Floats) -> Floats:
         """A score per class for each row."""
+        features = np.asarray(rows)
         *hidden, last = self.layers
         for layer in hidden:
             features = np.maximum(features @ layer, 0)
@@ -76,35 +77,12 @@ class Service:
     """Answers requests that come over sockets: rows of float32, for rows of float32.
 
     Args:
-        model: what answers them.
-        max_batch: requests per batch, at most.
-        max_wait: seconds that a batch waits for more of them.
+        scores: asked with one row, gives the row of its scores.
     """
 
-    def __init__(self, model: Model, max_batch: int, max_wait: float) -> None:
-        self.batches: Counter[int] = Counter()
-        self.requests = aioqueue.FIFOQueue(CAPACITY, name="requests")
-        self._model = model
-        self._max_batch = max_batch
-        self._max_wait = max_wait
+    def __init__(self, scores: aioqueue.Batcher[Floats, Floats]) -> None:
+        self._scores = scores
         self._connections: set[asyncio.Task[None]] = set()
-
-    async def answer_batch(self) -> None:
-        """Answer the next requests together; `OutOfRangeError` when no more will come."""
-        batch: list[Request] = await self.requests.dequeue_up_to(
-            self._max_batch, max_wait=self._max_wait
-        )
-        features = np.stack([features for features, _ in batch])
-        try:
-            scores = await asyncio.to_thread(self._model.scores, features)
-        except BaseException:
-            for _, future in batch:
-                future.cancel()  # nobody waits for an answer that will not come
-            raise
-        for (_, future), row in zip(batch, scores, strict=True):
-            if not future.done():  # its connection may have gone
-                future.set_result(row)
-        self.batches[len(batch)] += 1
 
     async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until its client closes it."""
@@ -114,14 +92,13 @@ class Service:
         try:
             while True:
                 data = await reader.readexactly(4 * FEATURES)
-                future: asyncio.Future[Floats] = task.get_loop().create_future()
-                await self.requests.enqueue((np.frombuffer(data, "<f4"), future))
-                writer.write((await future).astype("<f4").tobytes())
+                answer = await self._scores(np.frombuffer(data, "<f4"))
+                writer.write(answer.astype("<f4").tobytes())
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # the client has gone
         except asyncio.CancelledError:
-            pass  # the service is about to go, or has no answer
+            pass  # the service is about to go
         finally:
             writer.close()
             self._connections.discard(task)
@@ -180,10 +157,10 @@ class LoadTest:
             await writer.wait_closed()
 
 
-async def serve(service: Service, test: LoadTest, seconds: float) -> None:
+async def serve(scores: aioqueue.Batcher[Floats, Floats], test: LoadTest, seconds: float) -> None:
     """Run the service for as long as the load test takes."""
-    async with aioqueue.Coordinator() as coord:
-        coord.start(aioqueue.LooperTask(None, service.answer_batch))
+    async with scores:
+        service = Service(scores)
         server = await asyncio.start_server(service.connect, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         print(f"serving on 127.0.0.1:{port}", flush=True)
@@ -193,25 +170,24 @@ async def serve(service: Service, test: LoadTest, seconds: float) -> None:
             server.close()
             await service.disconnect()
             await server.wait_closed()
-            service.requests.close()  # now `answer_batch` ends
 
 
 # What is shown.
 
 
-def summary(service: Service, test: LoadTest) -> str:
+def summary(batches: Counter[int], test: LoadTest) -> str:
     if not test.latencies:
         return "no request was answered"
     p50, p90, p99 = np.percentile(test.latencies, [50, 90, 99]) * 1000
     answered = len(test.latencies)
-    calls = service.batches.total()
+    calls = batches.total()
     return "\n".join(
         [
             f"answered         {answered:,} requests, {answered / test.seconds:,.0f} per second",
             f"latency          {p50:.1f} ms (half), {p90:.1f} ms (90 %), {p99:.1f} ms (99 %),"
             f" {max(test.latencies) * 1000:.1f} ms (the slowest)",
             f"model calls      {calls:,}, for {answered / max(calls, 1):.1f} requests on average",
-            *histogram(service.batches),
+            *histogram(batches),
             f"answers          {'all right' if not test.wrong else f'{test.wrong} WRONG'}",
         ]
     )
@@ -274,18 +250,24 @@ def seconds(text: str) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     model = Model(options.seed)
-    service = Service(model, options.max_batch, options.max_wait_ms / 1000)
+    scores = aioqueue.Batcher(
+        model.scores,
+        options.max_batch,
+        options.max_wait_ms / 1000,
+        queue=aioqueue.FIFOQueue(CAPACITY),
+        name="scores",
+    )
     test = LoadTest(model, options.clients, options.think_ms / 1000, options.seed)
     status = 0
     try:
-        asyncio.run(serve(service, test, options.seconds))
+        asyncio.run(serve(scores, test, options.seconds))
     except* KeyboardInterrupt:
         status = INTERRUPTED
         print("interrupted")
     except* Exception as failures:
         status = 1
         traceback.print_exception(failures)
-    print(summary(service, test), flush=True)
+    print(summary(Counter(scores.statistics().batch_sizes), test), flush=True)
     return status or int(test.wrong > 0)
 
 

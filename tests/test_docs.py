@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MAX_FRAGMENTS = 3
 COLUMNS = 80
-NEED = {"docs/howto/records.md": "google_crc32c"}
+NEED = {"docs/howto/records.md": "google_crc32c", "docs/howto/requests.md": "uvicorn"}
 """Pages whose programs need a package that comes with an extra."""
 
 

@@ -121,6 +121,8 @@ class TestNames:
             "AioQueueError",
             "AsyncBatches",
             "AsyncQueue",
+            "Batcher",
+            "BatcherStatistics",
             "CancelledError",
             "Coordinator",
             "DataLossError",
@@ -146,6 +148,7 @@ class TestNames:
 
     def test_the_thread_face(self) -> None:
         assert sync.__all__ == (
+            "Batcher",
             "Batches",
             "BlockingQueue",
             "CancelScope",
@@ -216,7 +219,7 @@ class TestDocumentation:
             return
         if "Batches" in kind.__name__ or kind in (aioqueue.AsyncQueue, sync.BlockingQueue):
             return  # made by us only
-        if kind is aioqueue.Statistics:
+        if kind in (aioqueue.Statistics, aioqueue.BatcherStatistics):
             return
         parameters = [name for name in inspect.signature(kind).parameters if name != "self"]
         assert entries(found["Args"]) == parameters
@@ -275,6 +278,10 @@ DIFFERENCES = {
         {"__enter__", "__exit__"},
     ),
     "QueueRunner": ({"run"}, {"create_threads"}),
+    "Batcher": (
+        {"__aenter__", "__aexit__"},
+        {"__enter__", "__exit__"},
+    ),
 }
 """What the async face has and the thread face has not, and the other way round."""
 
@@ -294,7 +301,7 @@ def surface(kind: type) -> set[str]:
 
 
 class TestBothFaces:
-    @pytest.mark.parametrize("name", [*QUEUES, "Coordinator", "QueueRunner"])
+    @pytest.mark.parametrize("name", [*QUEUES, "Coordinator", "QueueRunner", "Batcher"])
     def test_have_the_same_methods(self, name: str) -> None:
         ours, theirs = surface(getattr(aioqueue, name)), surface(getattr(sync, name))
         only_ours, only_theirs = DIFFERENCES["queue" if name in QUEUES else name]

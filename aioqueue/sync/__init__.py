@@ -6,6 +6,7 @@ For scripts in the classic threading style. Methods have the names of the async 
 
 from __future__ import annotations
 
+from aioqueue.batching.faces import BlockingBatcher as Batcher
 from aioqueue.coordination.blocking import LooperThread, QueueRunner
 from aioqueue.coordination.faces import BlockingCoordinator as Coordinator
 from aioqueue.queues.blocking import Batches
@@ -17,6 +18,7 @@ from aioqueue.queues.shuffle import BlockingRandomShuffleQueue as RandomShuffleQ
 from aioqueue.waiting import CancelScope
 
 __all__ = (
+    "Batcher",
     "Batches",
     "BlockingQueue",
     "CancelScope",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from aioqueue.waiting.aio import current_asyncio_waker
 from aioqueue.waiting.base import AsyncWaker, apply_deferred, deliver, enter, withdraw_all
 from aioqueue.waiting.calls import CallbackWaker
-from aioqueue.waiting.gate import Gate
+from aioqueue.waiting.gate import Gate, sleep_while_pending
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio, running_loop
 from aioqueue.waiting.scopes import CancelScope, current_scopes, least_left, unwatch, watch
 from aioqueue.waiting.threads import ThreadWaker
@@ -29,6 +29,7 @@ __all__ = (
     "least_left",
     "loaded_trio",
     "running_loop",
+    "sleep_while_pending",
     "unwatch",
     "watch",
     "withdraw_all",

@@ -18,7 +18,7 @@ from aioqueue.waiting.base import AsyncWaker, apply_deferred
 from aioqueue.waiting.scopes import CancelScope, current_scopes, least_left, unwatch, watch
 from aioqueue.waiting.threads import ThreadWaker
 
-__all__ = ("Gate",)
+__all__ = ("Gate", "sleep_while_pending")
 
 
 class _Passage(Attempt):
@@ -84,7 +84,7 @@ class Gate:
         scopes = current_scopes()
         try:
             watch(scopes, passage, began)
-            _sleep(passage, waker, scopes, deadline)
+            sleep_while_pending(passage, waker, scopes, deadline)
             if passage.state is WITHDRAWN:
                 raise CancelledError("the wait was cancelled by its CancelScope")
         finally:
@@ -132,14 +132,14 @@ class Gate:
         return wakers
 
 
-def _sleep(
-    passage: Attempt,
+def sleep_while_pending(
+    attempt: Attempt,
     waker: ThreadWaker,
     scopes: Collection[CancelScope],
     deadline: float | None,
 ) -> None:
-    """Wait in a thread until a passage is no longer pending, or a deadline has come."""
-    while passage.state is PENDING:
+    """Wait in a thread until an attempt is no longer pending, or a deadline has come."""
+    while attempt.state is PENDING:
         left = None if deadline is None else deadline - perf_counter()
         least = least_left(scopes, left) if scopes else left
         if least is not None and least <= 0:

@@ -1,0 +1,139 @@
+"""The async face of batching: `aioqueue.Batcher`, in asyncio and trio."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import TracebackType
+from typing import Self
+
+from aioqueue.attempts import PENDING
+from aioqueue.batching.core import Request
+from aioqueue.batching.face import BatcherFace, ResultT, ValueT, warn_of_stragglers
+from aioqueue.batching.workers import all_gone, start_tasks, start_threads
+from aioqueue.coordination.core import DEFAULT_GRACE
+from aioqueue.coordination.outcomes import is_cancellation
+from aioqueue.coordination.tasks import Tasks, ask_again, cancellations, new_tasks, outlast
+from aioqueue.errors import QueueClosedError, QueueFull
+from aioqueue.waiting import Gate, apply_deferred, current_waker
+
+__all__ = ("AsyncBatcher",)
+
+
+class AsyncBatcher(BatcherFace[ValueT, ResultT]):
+    """The methods of the async face."""
+
+    _tasks: Tasks
+
+    async def __call__(self, value: ValueT, *, priority: int | None = None) -> ResultT:
+        """Ask for the result of one value, waiting for it.
+
+        Args:
+            value: what the function gets in its list.
+            priority: where the queue is a `PriorityQueue`: the smallest goes first, and ``None``
+                stands for 0.
+
+        Returns:
+            What the function has returned for it.
+
+        Raises:
+            Exception: what the function has raised, or returned for it.
+            QueueFull: there is no room, and the batcher refuses such calls.
+            QueueClosedError: the block has been left; or it was left by a cancellation before a
+                batch began with this request.
+            WorkerDiedError: a worker has died.
+            InvalidArgumentError: a wrong priority, or one where there are none.
+            RuntimeError: the block has not been entered.
+
+        Cancellation:
+            The request of a cancelled call is left out of batches that have not begun. If one has,
+            it goes on undisturbed, and the result for this request is dropped.
+        """
+        core = self._core
+        waker = current_waker()
+        request = Request(value, core, waker)
+        element = core.element(request, priority)
+        try:
+            if core.refuses:
+                core.aio.enqueue_nowait(element)
+            else:
+                await core.aio.enqueue(element)
+            request.is_accepted = True
+            if request.state is PENDING:
+                await waker.wait(request)
+        except QueueFull:
+            raise core.full() from None
+        except QueueClosedError as closed:
+            refusal = core.refusal()
+            raise refusal from refusal.__cause__ or closed.__cause__
+        except BaseException:
+            apply_deferred(core.withdraw, request)
+            raise
+        result: ResultT = request.outcome()
+        return result
+
+    async def __aenter__(self) -> Self:
+        core = self._core
+        core.enter()
+        self._threads: list[threading.Thread] = []
+        self._tasks = new_tasks(lambda error: None)  # workers tell the core themselves
+        await self._tasks.begin()
+        try:
+            if core.where == "thread":
+                self._threads = start_threads(core)
+            else:
+                start_tasks(core, self._tasks)
+        except BaseException:
+            await self._tasks.end()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        core = self._core
+        asked = cancellations()
+        core.close()
+        if error is not None and not isinstance(error, Exception):
+            self._stop()
+            going_on = None
+        else:
+            going_on = await self._wait_for_answers()
+        await outlast(self._gone(), DEFAULT_GRACE)
+        warn_of_stragglers(core, self._threads)
+        ended_by = await self._tasks.end()
+        going_on = going_on or ended_by
+        if going_on is None and cancellations() > asked:
+            going_on = asyncio.CancelledError()
+        if going_on is not None and not is_cancellation(going_on):
+            raise going_on
+        if going_on is not None and (isinstance(error, Exception) or core.failure is not None):
+            ask_again()  # a failure goes first
+        if error is not None:
+            return  # it goes on, a cancellation or not
+        if core.failure is not None:
+            raise core.failure
+        if going_on is not None:
+            raise going_on
+
+    def _stop(self) -> None:
+        self._core.stop()
+        self._tasks.cancel()
+
+    def _gone(self) -> Gate:
+        return all_gone(self._core, self._threads)
+
+    async def _wait_for_answers(self) -> BaseException | None:
+        """Wait until all workers have ended; returns what has cancelled that, if something has."""
+        try:
+            await self._gone().wait(current_waker())
+        except GeneratorExit:
+            self._stop()
+            raise  # nobody runs us any more
+        except BaseException as error:
+            self._stop()
+            return error
+        return None

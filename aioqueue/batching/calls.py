@@ -1,0 +1,102 @@
+"""How the function of a batcher is called, and what its results and failures mean.
+
+A batch ends with one outcome per request: a result, or an exception for that caller. What the
+function raises is the outcome of all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Set
+from typing import Any
+
+from aioqueue.coordination.outcomes import (
+    Meaning,
+    as_failure,
+    meaning_of,
+    running_task,
+    takes_all,
+    told,
+)
+from aioqueue.elements import is_iterable
+
+__all__ = ("call", "call_async", "function_name")
+
+
+def call(function: Callable[..., Any], batch: list[Any]) -> list[Any]:
+    """Call a plain function with a batch.
+
+    Returns:
+        One outcome per value; those that are exceptions are failures.
+
+    Raises:
+        BaseException: `SystemExit` and the like, which end more than a batch.
+    """
+    try:
+        return _outcomes(function, function(batch), len(batch))
+    except BaseException as error:
+        if takes_all(error):
+            raise
+        return [_failure(function, error)] * len(batch)
+
+
+async def call_async(function: Callable[..., Any], batch: list[Any]) -> list[Any]:
+    """Call a coroutine function with a batch, and await it.
+
+    Returns:
+        As `call`.
+
+    Raises:
+        BaseException: `SystemExit` and the like, and the cancellation of the task that calls.
+    """
+    owner = running_task()
+    try:
+        return _outcomes(function, await function(batch), len(batch))
+    except BaseException as error:
+        if takes_all(error) or meaning_of(error, owner=owner) is Meaning.STOP:
+            raise
+        return [_failure(function, error)] * len(batch)
+
+
+def _outcomes(function: Any, returned: Any, n: int) -> list[Any]:
+    name = function_name(function)
+    if inspect.isawaitable(returned):
+        if inspect.iscoroutine(returned):
+            returned.close()
+        raise TypeError(
+            f"{name} is a plain function but returned a {type(returned).__name__}: make it a"
+            " coroutine function (`async def`)"
+        )
+    if isinstance(returned, str | bytes | Mapping | Set) or not is_iterable(returned):
+        raise TypeError(
+            f"{name} returned a {type(returned).__name__}; expected a list or an array of"
+            f" {n} results, one per request in the order of the batch"
+        )
+    results = list(returned)
+    if len(results) != n:
+        raise ValueError(
+            f"{name} returned {len(results)} results for a batch of {n}; expected one per request"
+            " in the order of the batch"
+        )
+    return [
+        _failure(function, result) if isinstance(result, BaseException) else result
+        for result in results
+    ]
+
+
+def _failure(function: Any, error: BaseException) -> Exception:
+    """A failure as callers get it: nothing that they could take for an end or a stop of theirs."""
+    message = f"{function_name(function)} raised {told(error)}"
+    failure = as_failure(error, message)
+    if not isinstance(failure, Exception):
+        failure = RuntimeError(message)
+        failure.__cause__ = error
+    return failure
+
+
+def function_name(function: Any) -> str:
+    """What messages call a function; a partial is called by what it calls."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return str(getattr(function, "__name__", type(function).__name__))

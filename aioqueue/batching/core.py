@@ -1,0 +1,468 @@
+"""What the two faces of a batcher share: its requests, what becomes of each, and its end.
+
+A call is a `Request`: an element of the queue, and an attempt that its caller waits for with the
+waker of its world, as for a queue. So tasks of several event loops and threads can call one
+batcher, and the answers of a batch cost one wake per event loop, however many callers it has.
+
+Whoever takes a request out of the queue owes it an answer. There are three who do: a worker that
+has a batch (`begin`, `finish`), a worker that ends with one in its hands (`worker_ended`), and
+whoever stops the batcher before it has come to all (`_refuse_the_rest`). The lock is held for
+microseconds, never while the function runs, and wakes are delivered after it is released.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from time import perf_counter
+from typing import Any, ClassVar, Final, Literal
+
+from aioqueue.attempts import DONE, NEITHER, PENDING, WITHDRAWN, Attempt, Side, Waker
+from aioqueue.batching.calls import function_name
+from aioqueue.batching.statistics import BatcherStatistics, Counts
+from aioqueue.checks import checked_count, checked_seconds, counted
+from aioqueue.errors import (
+    InvalidArgumentError,
+    OutOfRangeError,
+    QueueClosedError,
+    QueueEmpty,
+    QueueFull,
+    WorkerDiedError,
+    told,
+)
+from aioqueue.functions import is_coroutine_function
+from aioqueue.locks import guarded
+from aioqueue.queues import QueueFace
+from aioqueue.queues.faces import AsyncQueue, BlockingQueue
+from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
+from aioqueue.queues.priority import PriorityConstructor
+from aioqueue.waiting import Gate, apply_deferred
+
+__all__ = ("BatcherCore", "BatcherState", "OnFull", "Request", "Where")
+
+Where = Literal["auto", "task", "thread"]
+OnFull = Literal["wait", "refuse"]
+
+_CAPACITY: Final = 1024
+_numbers = itertools.count(1)
+
+
+class BatcherState(enum.Enum):
+    """How far a batcher is."""
+
+    NEW = "not entered"
+    RUNNING = "running"
+    CLOSING = "closing"
+    CLOSED = "closed"
+    FAILED = "failed"
+
+
+class Request(Attempt):
+    """One call: its value, and later its result or, as ``error``, its failure."""
+
+    __slots__ = ("began", "is_accepted", "is_in_flight", "result", "traceback", "value")
+    side: ClassVar[Side] = NEITHER
+
+    def __init__(self, value: Any, host: BatcherCore, waker: Waker) -> None:
+        super().__init__()
+        self.value = value
+        self.host = host
+        self.waker = waker
+        self.is_accepted = False  # whether it is in the queue, or was
+        self.is_in_flight = False
+        self.result: Any = None
+        self.traceback: Any = None
+        self.began = perf_counter()
+
+    def outcome(self) -> Any:
+        """The result, or the failure raised.
+
+        A failure may be that of several callers. Each gets it with the traceback that it had when
+        it came out of the function, and not with that of another caller.
+        """
+        if self.error is not None:
+            self.error.__traceback__ = self.traceback
+            self.raise_error()
+        return self.result
+
+
+class BatcherCore:
+    """The batcher itself, whichever face it is seen by. The arguments are those of the faces."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        max_batch: int,
+        max_wait: float,
+        queue: AsyncQueue | BlockingQueue | None,
+        workers: int,
+        where: Where,
+        on_full: OnFull,
+        name: str | None,
+    ) -> None:
+        self.function = _checked_function(function)
+        self.max_batch = checked_count(max_batch, "max_batch", least=1)
+        self.max_wait = checked_seconds(max_wait, "max_wait")
+        self.workers = checked_count(workers, "workers", least=1)
+        self.where = _checked_where(where, function)
+        if on_full not in ("wait", "refuse"):
+            raise InvalidArgumentError(f"on_full: got {on_full!r}; expected 'wait' or 'refuse'")
+        if name is not None and not isinstance(name, str):
+            raise InvalidArgumentError(f"name: got {name!r}; expected a string or None")
+        self.refuses = on_full == "refuse"
+        self.name = name or f"{function_name(function)}-{next(_numbers)}"
+        if queue is None:
+            queue = FIFOQueue(_CAPACITY, name=self.name)
+        self.has_priorities = _checked_queue(queue, self.max_batch)
+        # Both faces are kept, since each face of a queue is dropped when nobody holds it.
+        self.aio, self.sync = queue.aio, queue.sync
+        self.state = BatcherState.NEW
+        self.failure: WorkerDiedError | None = None
+        self.ended = Gate()
+        self._lock = threading.RLock()  # guards all below, and the state of every request
+        self._left = 0
+        self._is_stopped = False
+        self._on_stop: list[Callable[[], object]] = []
+        self._counts = Counts()
+
+    # For callers.
+
+    def element(self, request: Request, priority: int | None) -> Any:
+        """What goes into the queue for a request.
+
+        Raises:
+            InvalidArgumentError: a priority was given where there are none.
+            RuntimeError: the batcher's block has not been entered.
+            QueueClosedError: it has been left.
+            WorkerDiedError: the batcher has failed.
+        """
+        if self.state is not BatcherState.RUNNING:
+            raise self.refusal()
+        if self.has_priorities:
+            return (0 if priority is None else priority, request)
+        if priority is not None:
+            raise InvalidArgumentError(
+                f"priority: got {priority!r}, but {self} has a {self.aio._core.kind}; make it with"
+                " `queue=PriorityQueue(capacity)`"
+            )
+        return request
+
+    def refusal(self) -> Exception:
+        """What a caller is told that comes when nothing is accepted."""
+        if self.state is BatcherState.NEW:
+            return RuntimeError(
+                f"{self} does not run yet: call it within its block,"
+                " `async with aioqueue.Batcher(...) as batcher` (`with` for aioqueue.sync)"
+            )
+        if self.failure is not None:
+            return _again(self.failure)
+        is_left = self.state is not BatcherState.RUNNING
+        why = "its block has been left" if is_left else "somebody has closed its queue"
+        return QueueClosedError(f"{self} is closed: {why}", queue=self.aio.name)
+
+    @guarded
+    def full(self) -> QueueFull:
+        """A caller was refused because there is no room; what it is told."""
+        self._counts.refused += 1
+        return QueueFull(
+            f"{self} has {self.aio.capacity} requests waiting already; try again later"
+        )
+
+    def __str__(self) -> str:
+        return f"Batcher '{self.name}'"
+
+    def is_entered_here(self) -> bool:
+        """Whether the calling thread holds the lock already."""
+        return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]
+
+    @guarded
+    def withdraw(
+        self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
+    ) -> tuple[()]:
+        """The caller of a request has gone: nobody waits for its answer."""
+        assert isinstance(attempt, Request)
+        if attempt.state is PENDING:
+            attempt.state = WITHDRAWN
+            self._counts.cancelled += attempt.is_accepted
+        return ()
+
+    # For workers.
+
+    def requests_of(self, elements: Iterable[Any]) -> Iterator[Request]:
+        """The requests in elements of the queue, without those whose callers have gone."""
+        for element in elements:
+            request = element[1] if self.has_priorities else element
+            if request.state is PENDING:
+                yield request
+
+    @guarded
+    def begin(self, batch: Iterable[Request]) -> list[Request]:
+        """The function is about to be called with a batch.
+
+        Returns:
+            The batch without those whose callers have gone meanwhile; perhaps nothing.
+        """
+        requests = [request for request in batch if request.state is PENDING]
+        if requests:
+            now, counts = perf_counter(), self._counts
+            counts.in_flight += len(requests)
+            counts.batch_sizes[len(requests)] += 1
+            for request in requests:
+                request.is_in_flight = True
+                counts.queue_seconds += now - request.began
+        return requests
+
+    def finish(self, batch: list[Request], outcomes: list[Any], seconds: float) -> None:
+        """The function has ended: give every caller its outcome.
+
+        Args:
+            batch: what `begin` has returned.
+            outcomes: one per request; those that are exceptions are failures.
+            seconds: how long the function took.
+        """
+        apply_deferred(self._finish, batch, outcomes, seconds)
+
+    @guarded
+    def _finish(
+        self, batch: list[Request], outcomes: list[Any], seconds: float
+    ) -> Collection[Waker]:
+        self._counts.function_seconds += seconds
+        return self._settle(batch, outcomes)
+
+    def refuse(self, requests: list[Request]) -> None:
+        """Tell callers whose requests come into no batch why."""
+        if requests:
+            apply_deferred(self._refuse, requests)
+
+    @guarded
+    def _refuse(self, requests: list[Request]) -> Collection[Waker]:
+        return self._settle(requests, [self._stop_error() for _ in requests])
+
+    def _stop_error(self) -> Exception:
+        if self.failure is not None:
+            return _again(self.failure)
+        return QueueClosedError(
+            f"{self} was stopped before it came to this request", queue=self.aio.name
+        )
+
+    def _settle(self, requests: list[Request], outcomes: list[Any]) -> Collection[Waker]:
+        """Give callers their outcomes; returns whom to wake. Called under the lock."""
+        now, counts = perf_counter(), self._counts
+        wakers: dict[Waker, None] = {}
+        for request, outcome in zip(requests, outcomes, strict=True):
+            counts.in_flight -= request.is_in_flight
+            request.is_in_flight = False
+            if request.state is not PENDING:
+                continue  # its caller has gone
+            if isinstance(outcome, BaseException):
+                request.error, request.traceback = outcome, outcome.__traceback__
+                counts.failed += 1
+            else:
+                request.result = outcome
+                counts.answered += 1
+            counts.took(now - request.began)
+            request.state = DONE
+            assert request.waker is not None
+            request.waker.notify(request)
+            wakers[request.waker] = None
+        return wakers
+
+    # Beginning and end.
+
+    @guarded
+    def enter(self) -> None:
+        """The block is entered.
+
+        Raises:
+            RuntimeError: it was before, by whichever face.
+        """
+        if self.state is not BatcherState.NEW:
+            raise RuntimeError(f"the block of {self} has been entered already; make a new one")
+        self.state = BatcherState.RUNNING
+        self._left = self.workers
+
+    def close(self) -> None:
+        """Accept no more calls. Those that wait, for room too, are going to be answered."""
+        self._note_closing()
+        self.aio.close()
+
+    @guarded
+    def _note_closing(self) -> None:
+        if self.state is BatcherState.RUNNING:
+            self.state = BatcherState.CLOSING if self._left else BatcherState.CLOSED
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether workers are to take no more requests, and begin no more batches."""
+        return self._is_stopped
+
+    def stop(self, failure: BaseException | None = None) -> None:
+        """Refuse what is not in a batch yet, and end the workers.
+
+        Args:
+            failure: what has ended one of them; the others finish their batches. ``None``: they are
+                ended at once, where that is possible.
+        """
+        for callback in self._note_stop(failure):
+            callback()
+        self.aio.close(cancel_pending_enqueues=True, cause=self.failure)
+        self._refuse_the_rest()
+
+    @guarded
+    def _note_stop(self, failure: BaseException | None) -> list[Callable[[], object]]:
+        self._is_stopped = True
+        if failure is not None and self.failure is None:
+            self.state = BatcherState.FAILED
+            self.failure = WorkerDiedError(f"a worker of {self} has died: {told(failure)}")
+            self.failure.__cause__ = failure
+        elif self.state is BatcherState.RUNNING:
+            self.state = BatcherState.CLOSING
+        if failure is not None:
+            return []  # the other workers finish the batches that they have
+        callbacks, self._on_stop = self._on_stop, []
+        return callbacks
+
+    def call_on_stop(self, callback: Callable[[], object]) -> None:
+        """Call back at the stop, in any thread; now, if it has come."""
+        if not self._is_kept(callback):
+            callback()
+
+    @guarded
+    def _is_kept(self, callback: Callable[[], object]) -> bool:
+        is_kept = not self._is_stopped or self.failure is not None
+        if is_kept:
+            self._on_stop.append(callback)
+        return is_kept
+
+    def _refuse_the_rest(self) -> None:
+        while True:
+            try:
+                element = self.aio.dequeue_nowait()
+            except (QueueEmpty, OutOfRangeError):
+                return
+            self.refuse(list(self.requests_of([element])))
+
+    def worker_ended(
+        self, name: str, error: BaseException | None = None, batch: Iterable[Request] = ()
+    ) -> None:
+        """A worker has ended.
+
+        Args:
+            name: of the worker.
+            error: what has ended it; ``None`` and whatever comes after a stop are no failure.
+            batch: what it had taken out of the queue, and has not answered.
+        """
+        if error is not None and not self._is_stopped:
+            self.stop(error)
+        self.refuse(list(batch))
+        if self._took_the_last():
+            self._refuse_the_rest()  # what a worker gave back when it was cancelled
+            self._note_end()
+            self.ended.open()
+
+    @guarded
+    def _took_the_last(self) -> bool:
+        self._left -= 1
+        return self._left == 0
+
+    @guarded
+    def _note_end(self) -> None:
+        # Else somebody has closed the queue, and the block has not been left yet.
+        if self.state is BatcherState.CLOSING:
+            self.state = BatcherState.CLOSED
+
+    # What there is to see.
+
+    def statistics(self) -> BatcherStatistics:
+        """See `BatcherFace.statistics`."""
+        queue = self.aio.statistics()
+        return self._statistics(
+            requests=queue.enqueued,
+            waiting=queue.size,
+            waiting_for_room=queue.waiting_enqueues,
+            capacity=queue.capacity,
+        )
+
+    @guarded
+    def _statistics(self, **of_the_queue: Any) -> BatcherStatistics:
+        counts = self._counts
+        return BatcherStatistics(
+            **of_the_queue,
+            answered=counts.answered,
+            failed=counts.failed,
+            cancelled=counts.cancelled,
+            refused=counts.refused,
+            in_flight=counts.in_flight,
+            batches=counts.batch_sizes.total(),
+            batch_sizes=counts.sizes(),
+            queue_seconds=counts.queue_seconds,
+            function_seconds=counts.function_seconds,
+            latency_seconds=counts.latency_seconds,
+            latencies=counts.latencies(),
+        )
+
+    def describe(self) -> str:
+        """What the repr of a face says after the name."""
+        workers = counted(self.workers, self.where)
+        state = self.state.value
+        if self.state in (BatcherState.RUNNING, BatcherState.CLOSING):
+            state += f", {self.aio.size()} waiting, {self._counts.in_flight} in flight"
+        return f"batches of up to {self.max_batch} on {workers}, {state}"
+
+
+def _again(failure: WorkerDiedError) -> WorkerDiedError:
+    """The failure for one more caller."""
+    error = WorkerDiedError(str(failure), exitcode=failure.exitcode)
+    error.__cause__ = failure.__cause__
+    return error
+
+
+def _checked_function(function: Any) -> Callable[..., Any]:
+    if not callable(function):
+        raise InvalidArgumentError(
+            f"function: got {function!r}; expected a function that is given a list of requests and"
+            " returns one result each"
+        )
+    return function  # type: ignore[no-any-return]
+
+
+def _checked_where(where: Any, function: Any) -> Where:
+    if where not in ("auto", "task", "thread"):
+        raise InvalidArgumentError(f"where: got {where!r}; expected 'auto', 'task' or 'thread'")
+    fitting: Where = "task" if is_coroutine_function(function) else "thread"
+    if where not in ("auto", fitting):
+        what = "a coroutine function" if where == "task" else "a plain function"
+        raise InvalidArgumentError(
+            f"function: got {function_name(function)!r} with where={where!r}; expected {what}, or"
+            " where='auto'"
+        )
+    return fitting
+
+
+def _checked_queue(queue: Any, max_batch: int) -> bool:
+    """Check a queue that is to hold requests; tell whether it orders them by priority."""
+    is_object_queue = (
+        isinstance(queue, QueueFace)
+        and isinstance(queue, FIFOConstructor | PriorityConstructor)
+        and queue.dtypes is None
+    )
+    if not is_object_queue:
+        raise InvalidArgumentError(
+            f"queue: got {queue!r}; expected a FIFOQueue or PriorityQueue of plain objects (made"
+            " without dtypes), or None"
+        )
+    if queue.is_closed() or queue.statistics().enqueued:
+        raise InvalidArgumentError(
+            f"queue: got {queue!r}, which is or was in use; expected a new one, for this batcher"
+            " alone"
+        )
+    has_priorities = isinstance(queue, PriorityConstructor)
+    if has_priorities and queue.capacity is not None and queue.capacity < max_batch:
+        raise InvalidArgumentError(
+            f"queue: got a PriorityQueue with a capacity of {queue.capacity}; expected at least"
+            f" max_batch, {max_batch}, which it gives out at once"
+        )
+    return has_priorities

@@ -1,0 +1,110 @@
+"""A batcher as one world sees it: here, everything that never waits."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+from aioqueue.batching.core import BatcherCore, OnFull, Where
+from aioqueue.batching.statistics import BatcherStatistics
+from aioqueue.locks import holding
+from aioqueue.queues.faces import AsyncQueue, BlockingQueue
+
+__all__ = ("BATCHER_ARGUMENTS", "BatcherFace", "ResultT", "ValueT", "warn_of_stragglers")
+
+FaceT = TypeVar("FaceT", bound="BatcherFace[Any, Any]")
+ValueT = TypeVar("ValueT")
+ResultT = TypeVar("ResultT")
+
+_log = logging.getLogger("aioqueue")
+
+BATCHER_ARGUMENTS = """\
+Args:
+    function: is given a list of the values that callers have asked with, 1 to ``max_batch`` of
+        them, and returns a list or an array of as many results, in the same order. A result that is
+        an exception is raised to its caller. What the function raises is raised to every caller of
+        that batch, and the batcher goes on. A coroutine function runs as a task, a plain function
+        on a thread of its own.
+    max_batch: how many requests a batch has at most, >= 1.
+    max_wait: seconds that a batch which has begun waits for more requests, while a worker is free
+        for it. A full batch waits for nothing; with 0, no batch does.
+    queue: where requests wait: a new `FIFOQueue` or `PriorityQueue` of plain objects, by either of
+        its faces, for this batcher alone. Its capacity is the longest line that you allow. ``None``
+        makes a `FIFOQueue` for 1024 requests.
+    workers: how many batches may be worked on at the same time.
+    where: ``"task"`` (a coroutine function, in as many tasks), ``"thread"`` (a plain function, on
+        as many threads), or ``"auto"`` for what fits the function.
+    on_full: what becomes of a call when the queue is full: ``"wait"`` for room, or ``"refuse"`` it
+        at once with `QueueFull`.
+    name: what error messages and workers are named after; made up from the function's if ``None``.
+
+Raises:
+    InvalidArgumentError: any argument is not as described.
+"""
+
+
+class BatcherFace(Generic[ValueT, ResultT]):
+    """See `aioqueue.Batcher`."""
+
+    _core: BatcherCore
+    _peer: BatcherFace[ValueT, ResultT] | None = None
+
+    def __init__(
+        self,
+        function: Callable[
+            [list[ValueT]],
+            Iterable[ResultT | Exception] | Awaitable[Iterable[ResultT | Exception]],
+        ],
+        max_batch: int = 32,
+        max_wait: float = 0.005,
+        *,
+        queue: AsyncQueue | BlockingQueue | None = None,
+        workers: int = 1,
+        where: Where = "auto",
+        on_full: OnFull = "wait",
+        name: str | None = None,
+    ) -> None:
+        self._core = BatcherCore(
+            function,
+            max_batch=max_batch,
+            max_wait=max_wait,
+            queue=queue,
+            workers=workers,
+            where=where,
+            on_full=on_full,
+            name=name,
+        )
+
+    def __repr__(self) -> str:
+        kind = f"{type(self).__module__}.{type(self).__name__}"
+        return f"<{kind} '{self.name}' {self._core.describe()}>"
+
+    @property
+    def name(self) -> str:
+        """What error messages and workers are named after."""
+        return self._core.name
+
+    def statistics(self) -> BatcherStatistics:
+        """Counts, sizes and times, all of one moment."""
+        return self._core.statistics()
+
+    def _as(self, face_class: type[FaceT]) -> FaceT:
+        """The other face of the same batcher, made when first asked for."""
+        return holding(self._core._lock, self._peer_of, face_class)
+
+    def _peer_of(self, face_class: type[FaceT]) -> FaceT:
+        peer: Any = self._peer
+        if peer is None:
+            self._peer = peer = face_class.__new__(face_class)
+            peer._core, peer._peer = self._core, self
+        assert isinstance(peer, face_class)
+        return peer
+
+
+def warn_of_stragglers(core: BatcherCore, threads: Iterable[threading.Thread]) -> None:
+    """Say which workers are still in a call of the function, since their block is left now."""
+    names = [thread.name for thread in threads if thread.is_alive()]
+    if names:
+        _log.warning("%s stopped with workers still running: %s", core, " ".join(names))

@@ -1,0 +1,155 @@
+"""What batchers do, for Prometheus: a collector for the registry of `prometheus_client`.
+
+That package comes with the extra: ``pip install 'aioqueue[prometheus]'``. Nothing is counted twice
+and nothing is kept here: a scrape reads the statistics of the batchers at that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import Any, Final
+
+import aioqueue
+from aioqueue import sync
+
+__all__ = ("BatcherCollector",)
+
+_OUTCOMES: Final = ("answered", "failed", "cancelled", "refused")
+
+
+class BatcherCollector:
+    """Metrics of batchers, each with the label ``batcher``, its name.
+
+    ======================================== ========= =============================================
+    metric                                   kind      meaning
+    ======================================== ========= =============================================
+    aioqueue_batcher_requests_total          counter   calls that have ended, by ``outcome``:
+                                                       answered, failed, cancelled or refused
+    aioqueue_batcher_waiting                 gauge     requests that wait for a batch
+    aioqueue_batcher_waiting_for_room        gauge     callers that wait for room in the queue
+    aioqueue_batcher_capacity                gauge     requests that may wait; +Inf: no bound
+    aioqueue_batcher_in_flight               gauge     requests that the function works on
+    aioqueue_batcher_batch_size              histogram requests per batch
+    aioqueue_batcher_latency_seconds         histogram from call to answer
+    aioqueue_batcher_queue_seconds_total     counter   from call to batch, over all requests
+    aioqueue_batcher_function_seconds_total  counter   in the function, over all batches
+    ======================================== ========= =============================================
+
+    Args:
+        batchers: of either face; their names must differ.
+
+    Raises:
+        ImportError: `prometheus_client` is not installed.
+        InvalidArgumentError: one is no batcher, or two have one name.
+    """
+
+    def __init__(self, *batchers: aioqueue.Batcher[Any, Any] | sync.Batcher[Any, Any]) -> None:
+        _families()
+        for batcher in batchers:
+            if not isinstance(batcher, aioqueue.Batcher | sync.Batcher):
+                raise aioqueue.InvalidArgumentError(
+                    f"batchers: got {batcher!r}; expected an aioqueue.Batcher"
+                )
+        names = [batcher.name for batcher in batchers]
+        if len(set(names)) < len(names):
+            raise aioqueue.InvalidArgumentError(
+                f"batchers: got the names {names}; expected different ones (`name=`)"
+            )
+        self._batchers = batchers
+
+    def collect(self) -> Iterator[Any]:
+        """The metric families; called by the registry, at every scrape."""
+        records = [(batcher.name, batcher.statistics()) for batcher in self._batchers]
+        yield from _counters(records)
+        yield from _gauges(records)
+        yield from _histograms(records)
+
+
+Records = list[tuple[str, aioqueue.BatcherStatistics]]
+
+
+def _counters(records: Records) -> Iterator[Any]:
+    counter = _families().CounterMetricFamily
+    requests = counter(
+        "aioqueue_batcher_requests", "Calls that have ended.", labels=["batcher", "outcome"]
+    )
+    queue = counter("aioqueue_batcher_queue_seconds", "From call to batch.", labels=["batcher"])
+    function = counter("aioqueue_batcher_function_seconds", "In the function.", labels=["batcher"])
+    for name, record in records:
+        for outcome in _OUTCOMES:
+            requests.add_metric([name, outcome], getattr(record, outcome))
+        queue.add_metric([name], record.queue_seconds)
+        function.add_metric([name], record.function_seconds)
+    yield from (requests, queue, function)
+
+
+def _gauges(records: Records) -> Iterator[Any]:
+    meanings = {
+        "waiting": "Requests that wait for a batch.",
+        "waiting_for_room": "Callers that wait for room in the queue.",
+        "capacity": "Requests that may wait.",
+        "in_flight": "Requests that the function works on.",
+    }
+    for field, meaning in meanings.items():
+        gauge = _families().GaugeMetricFamily(
+            f"aioqueue_batcher_{field}", meaning, labels=["batcher"]
+        )
+        for name, record in records:
+            value = getattr(record, field)
+            gauge.add_metric([name], float("inf") if value is None else value)
+        yield gauge
+
+
+def _histograms(records: Records) -> Iterator[Any]:
+    histogram = _families().HistogramMetricFamily
+    sizes = histogram("aioqueue_batcher_batch_size", "Requests per batch.", labels=["batcher"])
+    latency = histogram(
+        "aioqueue_batcher_latency_seconds", "From call to answer.", labels=["batcher"]
+    )
+    for name, record in records:
+        total = sum(size * count for size, count in record.batch_sizes.items())
+        sizes.add_metric([name], _buckets(_by_powers_of_two(record.batch_sizes)), total)
+        latency.add_metric([name], _buckets(record.latencies), record.latency_seconds)
+    yield from (sizes, latency)
+
+
+def _by_powers_of_two(sizes: Mapping[int, int]) -> dict[float, int]:
+    """Batches by size, in buckets of 1, 2, 4 and so on to 1024: always the same, as is required."""
+    bounds: Iterable[float] = (*(2.0**power for power in range(11)), float("inf"))
+    counts: dict[float, int] = {}
+    lower = 0.0
+    for bound in bounds:
+        counts[bound] = sum(count for size, count in sizes.items() if lower < size <= bound)
+        lower = bound
+    return counts
+
+
+def _buckets(counts: Mapping[float, int]) -> list[tuple[str, float]]:
+    """Buckets as Prometheus counts them, each with what is in the smaller ones."""
+    floats = _floats()
+    return [
+        (floats(bound), float(count))
+        for bound, count in zip(counts, accumulate(counts.values()), strict=True)
+    ]
+
+
+def _families() -> Any:
+    """`prometheus_client`, where the families are.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    try:
+        from prometheus_client import core
+    except ImportError as error:
+        raise ImportError(
+            "BatcherCollector needs prometheus_client: pip install 'aioqueue[prometheus]'"
+        ) from error
+    return core
+
+
+def _floats() -> Any:
+    from prometheus_client.utils import floatToGoString
+
+    return floatToGoString

@@ -1,0 +1,689 @@
+"""Batchers in every world: who gets which result, what fails, and how a block ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import traceback
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aioqueue
+from aioqueue import sync
+from tests.batching.models import NEVER, WHERES, Model, batcher_of, begun
+from tests.worlds import (
+    CancelledError,
+    Operation,
+    TaskOperation,
+    TaskWorld,
+    ThreadWorld,
+    World,
+    ctrl_c,
+    spin_until,
+)
+
+
+@pytest.fixture(params=WHERES)
+def model(request: pytest.FixtureRequest) -> Model:
+    """A model that is a coroutine function, and one that is a plain one."""
+    return Model(request.param)
+
+
+def workers_alive(name: str) -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith(f"BatcherThread-{name}-")]
+
+
+class Calls:
+    """Calls of a batcher that are made beside the test, one after the other."""
+
+    def __init__(self, world: World, batcher: aioqueue.Batcher[Any, Any]) -> None:
+        self.world = world
+        self.batcher = batcher
+
+    async def begin(self, *values: Any, **options: Any) -> list[Any]:
+        """Begin calls; returns when all have been accepted or wait for room."""
+        operations: list[Operation] = []
+        for value in values:
+            before = begun(self.batcher)
+            operations.append(self.world.spawn(self.batcher.__call__, value, **options))
+            await self.world.until(lambda before=before: begun(self.batcher) > before)  # type: ignore[misc]
+        return operations
+
+    async def begin_running(self, model: Model, *values: Any) -> list[Any]:
+        """Begin calls, and return when the model has a batch of them, and is held up in it."""
+        model.gate.shut()
+        before = len(model.batches)
+        operations = await self.begin(*values)
+        await self.world.until(lambda: len(model.batches) > before)
+        return operations
+
+
+async def raised_by(operation: Operation) -> BaseException:
+    try:
+        result = await operation.result()
+    except Exception as error:
+        return error
+    pytest.fail(f"it was answered with {result!r}")
+
+
+class TestResults:
+    async def test_every_caller_gets_its_own(self, world: World, model: Model) -> None:
+        async with batcher_of(world, model.function, max_batch=7, workers=2) as batcher:
+            operations = [world.spawn(batcher.__call__, number) for number in range(50)]
+            results = [await operation.result() for operation in operations]
+        assert results == [2 * number for number in range(50)]
+        seen = [number for batch in model.batches for number in batch]
+        assert sorted(seen) == list(range(50))
+        assert max(map(len, model.batches)) <= 7
+
+    async def test_a_full_batch_waits_for_nothing(self, world: World, model: Model) -> None:
+        async with batcher_of(world, model.function, max_batch=4, max_wait=NEVER) as batcher:
+            operations = await Calls(world, batcher).begin(0, 1, 2, 3)
+            assert [await operation.result() for operation in operations] == [0, 2, 4, 6]
+        assert model.batches == [[0, 1, 2, 3]]
+
+    async def test_idle_workers_do_not_divide_what_comes_together(
+        self, world: World, model: Model
+    ) -> None:
+        function = model.function
+        async with batcher_of(world, function, max_batch=4, max_wait=NEVER, workers=4) as batcher:
+            operations = await Calls(world, batcher).begin(0, 1, 2, 3)
+            assert [await operation.result() for operation in operations] == [0, 2, 4, 6]
+        assert model.batches == [[0, 1, 2, 3]]
+
+    @pytest.mark.parametrize("max_wait", [0, 0.001])
+    async def test_what_has_come_is_a_batch_after_a_while(
+        self, world: World, model: Model, max_wait: float
+    ) -> None:
+        async with batcher_of(world, model.function, max_batch=100, max_wait=max_wait) as batcher:
+            assert await batcher(21) == 42
+        assert model.batches == [[21]]
+
+    async def test_what_waited_for_a_worker_is_one_batch(self, world: World, model: Model) -> None:
+        async with batcher_of(world, model.function, max_wait=0) as batcher:
+            calls = Calls(world, batcher)
+            operations = await calls.begin_running(model, 0)
+            operations += await calls.begin(1, 2, 3)
+            model.gate.open()
+            assert [await operation.result() for operation in operations] == [0, 2, 4, 6]
+        assert model.batches == [[0], [1, 2, 3]]
+
+    async def test_several_workers_work_at_the_same_time(self, world: World, model: Model) -> None:
+        async with batcher_of(world, model.function, max_batch=1, workers=3) as batcher:
+            calls = Calls(world, batcher)
+            operations = await calls.begin_running(model, 0)
+            operations += await calls.begin(1, 2, 3)
+            await world.until(lambda: len(model.batches) == 3)
+            assert batcher.statistics().in_flight == 3
+            model.gate.open()
+            assert [await operation.result() for operation in operations] == [0, 2, 4, 6]
+
+    async def test_an_array_of_results_is_one_row_each(self, world: World) -> None:
+        def totals(rows: list[Any]) -> Any:
+            return np.stack(rows).sum(axis=1)
+
+        async with batcher_of(world, totals) as batcher:
+            assert await batcher(np.full(3, 2.0)) == 6.0
+
+    async def test_any_iterable_of_results_will_do(self, world: World) -> None:
+        async with batcher_of(world, lambda values: (value + 1 for value in values)) as batcher:
+            assert await batcher(1) == 2
+
+    async def test_the_function_sees_the_context_of_who_entered(
+        self, world: World, model: Model
+    ) -> None:
+        variable = contextvars.ContextVar("variable", default="none")
+        variable.set("ours")
+
+        async def ask(values: list[Any]) -> list[str]:
+            return [variable.get() for _ in values]
+
+        function = ask if model.where == "task" else lambda values: [variable.get()]
+        async with batcher_of(world, function) as batcher:
+            assert await batcher(0) == "ours"
+
+    async def test_nothing_is_kept_of_what_is_answered(self, world: World, model: Model) -> None:
+        class Value:
+            def __rmul__(self, factor: int) -> int:
+                return factor
+
+        value = Value()
+        gone = weakref.ref(value)
+        async with batcher_of(world, model.function, max_wait=0) as batcher:
+            assert await batcher(value) == 2
+            del value
+            model.batches.clear()
+            await world.until(lambda: gone() is None)
+
+
+class TestFailures:
+    async def test_of_the_function_reach_the_callers_of_that_batch(
+        self, world: World, model: Model
+    ) -> None:
+        async with batcher_of(world, model.function, max_batch=2, max_wait=NEVER) as batcher:
+            calls = Calls(world, batcher)
+            good = await calls.begin(1, 2)
+            bad = await calls.begin(3, "boom")
+            better = await calls.begin(4, 5)
+            failures = [await raised_by(operation) for operation in bad]
+            assert [await operation.result() for operation in good + better] == [2, 4, 8, 10]
+        assert [(type(f), str(f)) for f in failures] == [(FloatingPointError, "boom")] * 2
+        counts = batcher.statistics()
+        assert (counts.requests, counts.answered, counts.failed) == (6, 4, 2)
+
+    async def test_come_with_the_traceback_of_the_function_alone(
+        self, world: World, model: Model
+    ) -> None:
+        """And not with that of other callers, though they share the exception."""
+        async with batcher_of(world, model.function, max_batch=3, max_wait=NEVER) as batcher:
+            operations = await Calls(world, batcher).begin(1, 2, "boom")
+            for operation in operations:
+                failure = await raised_by(operation)
+                names = [frame.name for frame in traceback.extract_tb(failure.__traceback__)]
+                assert names.count("_results") == 1
+                assert names.count("__call__") <= 2  # ours, and the test's own
+
+    async def test_of_one_request_reach_its_caller(self, world: World, model: Model) -> None:
+        failure = KeyError("who")
+        async with batcher_of(world, model.function, max_batch=3, max_wait=NEVER) as batcher:
+            first, bad, last = await Calls(world, batcher).begin(1, failure, 3)
+            assert await raised_by(bad) is failure
+            assert (await first.result(), await last.result()) == (2, 6)
+
+    @pytest.mark.parametrize(
+        ("returned", "kind", "message"),
+        [
+            ([1], ValueError, "returned 1 results for a batch of 2; expected one per request"),
+            ([1, 2, 3], ValueError, "returned 3 results for a batch of 2"),
+            ([], ValueError, "returned 0 results for a batch of 2"),
+            (None, TypeError, "returned a NoneType; expected a list or an array of 2 results"),
+            ("ab", TypeError, "returned a str; expected a list or an array of 2 results"),
+            ({1: 2, 3: 4}, TypeError, "returned a dict"),
+            ({1, 2}, TypeError, "returned a set"),
+            (np.array(3), TypeError, "returned a ndarray"),
+        ],
+    )
+    async def test_a_wrong_number_of_results_is_one(
+        self, world: World, returned: Any, kind: type[Exception], message: str
+    ) -> None:
+        def odd(values: list[Any]) -> Any:
+            return values if len(values) == 1 else returned
+
+        async with batcher_of(world, odd, max_batch=2, max_wait=NEVER) as batcher:
+            for operation in await Calls(world, batcher).begin(1, 2):
+                failure = await raised_by(operation)
+                assert type(failure) is kind
+                assert str(failure).startswith(f"odd {message}")
+            operations = await Calls(world, batcher).begin(5)
+        assert await operations[0].result() == 5  # it goes on
+
+    async def test_of_one_request_never_ends_its_caller(self, world: World) -> None:
+        """As `KeyboardInterrupt` would, if it were raised as it is."""
+        interrupt = KeyboardInterrupt()
+        async with batcher_of(world, lambda values: [interrupt for _ in values]) as batcher:
+            with pytest.raises(RuntimeError, match="raised KeyboardInterrupt") as raised:
+                await batcher(1)
+        assert raised.value.__cause__ is interrupt
+
+    async def test_a_plain_function_that_returns_a_coroutine_is_told_so(
+        self, world: World, model: Model
+    ) -> None:
+        other = Model("task")
+        async with batcher_of(world, lambda values: other.function(values)) as batcher:
+            with pytest.raises(TypeError, match="returned a coroutine: make it a coroutine funct"):
+                await batcher(1)
+
+    @pytest.mark.parametrize(
+        "failure",
+        [
+            aioqueue.OutOfRangeError("other queue"),
+            aioqueue.QueueClosedError("other queue"),
+            aioqueue.CancelledError("other scope"),
+            StopIteration(),
+            asyncio.CancelledError(),
+            GeneratorExit(),
+        ],
+        ids=lambda failure: type(failure).__name__,
+    )
+    @pytest.mark.parametrize("how", ["raised", "returned"])
+    async def test_cannot_be_taken_for_the_end_of_something(
+        self, world: World, model: Model, failure: BaseException, how: str
+    ) -> None:
+        def plain(values: list[Any]) -> list[Any]:
+            if how == "raised":
+                raise failure
+            return [failure for _ in values]
+
+        async def coroutine(values: list[Any]) -> list[Any]:
+            return plain(values)
+
+        function: Callable[..., Any] = coroutine if model.where == "task" else plain
+        async with batcher_of(world, function) as batcher:
+            with pytest.raises(RuntimeError, match=f"raised {type(failure).__name__}") as raised:
+                await batcher(1)
+            cause = raised.value.__cause__
+            while cause is not failure:  # StopIteration comes out of a coroutine as RuntimeError
+                assert cause is not None
+                cause = cause.__cause__
+            counts = batcher.statistics()
+        assert (counts.failed, counts.in_flight) == (1, 0)
+
+
+class TestCallersThatGo:
+    async def test_are_left_out_of_later_batches(self, task_world: TaskWorld, model: Model) -> None:
+        async with batcher_of(task_world, model.function, max_wait=0) as batcher:
+            calls = Calls(task_world, batcher)
+            operations = await calls.begin_running(model, 0)
+            operations += await calls.begin(1, 2, 3)
+            gone = operations.pop(2)
+            gone.cancel()
+            assert await gone.was_cancelled()
+            model.gate.open()
+            assert [await operation.result() for operation in operations] == [0, 2, 6]
+        assert model.batches == [[0], [1, 3]]
+        counts = batcher.statistics()
+        assert (counts.requests, counts.answered, counts.cancelled) == (4, 3, 1)
+
+    async def test_leave_their_place_in_a_batch_to_others(
+        self, task_world: TaskWorld, model: Model
+    ) -> None:
+        """Who has gone makes no batch smaller, if there are others who wait."""
+        async with batcher_of(task_world, model.function, max_batch=2, max_wait=NEVER) as batcher:
+            calls = Calls(task_world, batcher)
+            (gone,) = await calls.begin(1)
+            await task_world.until(lambda: batcher.statistics().waiting == 0)  # a worker has it
+            gone.cancel()
+            assert await gone.was_cancelled()
+            operations = await calls.begin(2)
+        assert await operations[0].result() == 4
+        assert model.batches == [[2]]
+
+    async def test_disturb_nobody_in_a_batch_that_runs(
+        self, task_world: TaskWorld, model: Model
+    ) -> None:
+        async with batcher_of(task_world, model.function, max_batch=3, max_wait=NEVER) as batcher:
+            calls = Calls(task_world, batcher)
+            first, gone, last = await calls.begin_running(model, 1, 2, 3)
+            gone.cancel()
+            assert await gone.was_cancelled()
+            assert batcher.statistics().in_flight == 3
+            model.gate.open()
+            assert (await first.result(), await last.result()) == (2, 6)
+        counts = batcher.statistics()
+        assert (counts.answered, counts.cancelled, counts.in_flight) == (2, 1, 0)
+
+    @pytest.mark.parametrize("max_wait", [0, 0.001])
+    async def test_are_made_up_for_by_those_who_wait_behind_them(
+        self, task_world: TaskWorld, model: Model, max_wait: float
+    ) -> None:
+        async with batcher_of(
+            task_world, model.function, max_batch=2, max_wait=max_wait
+        ) as batcher:
+            calls = Calls(task_world, batcher)
+            operations = await calls.begin_running(model, 0)
+            operations += await calls.begin(1, 2, 3, 4)
+            gone = operations.pop(1)
+            gone.cancel()
+            assert await gone.was_cancelled()
+            model.gate.open()
+            assert [await operation.result() for operation in operations] == [0, 4, 6, 8]
+        assert model.batches == [[0], [2, 3], [4]]
+
+    async def test_if_all_have_gone_there_is_no_batch(
+        self, task_world: TaskWorld, model: Model
+    ) -> None:
+        async with batcher_of(task_world, model.function, max_wait=0) as batcher:
+            calls = Calls(task_world, batcher)
+            (first,) = await calls.begin_running(model, 0)
+            for operation in await calls.begin(1, 2, 3):
+                operation.cancel()
+                assert await operation.was_cancelled()
+            model.gate.open()
+            assert await first.result() == 0
+            assert await batcher(4) == 8
+        assert model.batches == [[0], [4]]
+
+    async def test_while_they_wait_for_room_have_asked_for_nothing(
+        self, task_world: TaskWorld, model: Model
+    ) -> None:
+        queue = aioqueue.FIFOQueue(1)
+        async with batcher_of(task_world, model.function, queue=queue, max_wait=0) as batcher:
+            calls = Calls(task_world, batcher)
+            operations = await calls.begin_running(model, 0)
+            operations += await calls.begin(1, 2)
+            gone = operations.pop()
+            gone.cancel()
+            assert await gone.was_cancelled()
+            counts = batcher.statistics()
+            assert (counts.requests, counts.cancelled, counts.waiting_for_room) == (2, 0, 0)
+            model.gate.open()
+            assert [await operation.result() for operation in operations] == [0, 2]
+        assert model.batches == [[0], [1]]
+
+    async def test_by_a_deadline_of_their_world(self, task_world: TaskWorld, model: Model) -> None:
+        async with batcher_of(task_world, model.function, max_wait=NEVER) as batcher:
+            with pytest.raises(CancelledError):
+                await task_world.within(0.001, batcher.__call__, 1)
+        assert model.batches == []
+
+    def test_by_their_timeout_in_threads(self, model: Model) -> None:
+        with sync.Batcher(model.function, max_wait=NEVER) as batcher:
+            with pytest.raises(TimeoutError, match=r"waited its timeout of 0.001 s"):
+                batcher(1, timeout=0.001)
+            message = "has reached the deadline of its CancelScope"
+            with (
+                pytest.raises(aioqueue.DeadlineExceededError, match=message),
+                sync.CancelScope(timeout=0.001),
+            ):
+                batcher(1)
+            with sync.CancelScope() as scope:
+                scope.cancel()
+                with pytest.raises(aioqueue.CancelledError, match="cancelled by its CancelScope"):
+                    batcher(1, timeout=NEVER)
+            assert batcher.statistics().cancelled == 3
+        assert model.batches == []
+
+    def test_by_ctrl_c(self, model: Model) -> None:
+        with (
+            sync.Batcher(model.function, max_wait=NEVER) as batcher,
+            pytest.raises(KeyboardInterrupt),
+            ctrl_c(lambda: batcher.statistics().requests == 1),
+        ):
+            batcher(1)
+        assert model.batches == []
+
+
+class TestOverload:
+    async def test_is_refused_at_once(self, world: World, model: Model) -> None:
+        queue = aioqueue.FIFOQueue(2)
+        async with batcher_of(
+            world, model.function, queue=queue, on_full="refuse", max_wait=0, name="scores"
+        ) as batcher:
+            calls = Calls(world, batcher)
+            operations = await calls.begin_running(model, 0)
+            operations += await calls.begin(1, 2)
+            message = r"^Batcher 'scores' has 2 requests waiting already; try again later$"
+            with pytest.raises(aioqueue.QueueFull, match=message):
+                await batcher(3)
+            counts = batcher.statistics()
+            assert (counts.refused, counts.requests, counts.capacity) == (1, 3, 2)
+            model.gate.open()
+            assert [await operation.result() for operation in operations] == [0, 2, 4]
+            assert await batcher(5) == 10
+        assert model.batches == [[0], [1, 2], [5]]
+
+    async def test_is_waited_for(self, world: World, model: Model) -> None:
+        queue = aioqueue.FIFOQueue(1)
+        async with batcher_of(world, model.function, queue=queue, max_wait=0) as batcher:
+            calls = Calls(world, batcher)
+            operations = await calls.begin_running(model, 0)
+            operations += await calls.begin(1, 2, 3)
+            counts = batcher.statistics()
+            assert (counts.waiting, counts.waiting_for_room) == (1, 2)
+            model.gate.open()
+            assert [await operation.result() for operation in operations] == [0, 2, 4, 6]
+
+
+class TestPriorities:
+    async def test_the_smallest_goes_first(self, world: World, model: Model) -> None:
+        queue = aioqueue.PriorityQueue(8)
+        async with batcher_of(
+            world, model.function, max_batch=2, max_wait=0, queue=queue
+        ) as batcher:
+            calls = Calls(world, batcher)
+            operations = await calls.begin_running(model, 0)
+            for value, priority in [(1, 5), (2, 1), (3, None), (4, -1)]:
+                operations += await calls.begin(value, priority=priority)
+            model.gate.open()
+            assert [await operation.result() for operation in operations] == [0, 2, 4, 6, 8]
+        assert model.batches == [[0], [4, 3], [2, 1]]
+
+    async def test_a_wrong_one_is_refused(self, world: World, model: Model) -> None:
+        queue = aioqueue.PriorityQueue(32)
+        async with batcher_of(world, model.function, queue=queue) as batcher:
+            with pytest.raises(aioqueue.InvalidArgumentError, match="priority 'high'"):
+                await batcher(1, priority="high")  # type: ignore[arg-type]
+            assert batcher.statistics().cancelled == 0
+
+    async def test_where_there_are_none_it_is_refused(self, world: World, model: Model) -> None:
+        async with batcher_of(world, model.function) as batcher:
+            with pytest.raises(aioqueue.InvalidArgumentError, match=r"^priority: got 3, but Batc"):
+                await batcher(1, priority=3)
+
+
+class TestLeaving:
+    async def test_answers_all_that_was_asked(self, world: World, model: Model) -> None:
+        """Those that wait for room, too."""
+        queue = aioqueue.FIFOQueue(2)
+        operations = []
+
+        async def serve() -> None:
+            async with batcher_of(
+                world, model.function, queue=queue, max_batch=2, max_wait=NEVER
+            ) as batcher:
+                calls = Calls(world, batcher)
+                operations.extend(await calls.begin_running(model, 0, 1))
+                operations.extend(await calls.begin(2, 3, 4))
+
+        serving = world.spawn(serve)
+        await world.until(queue.is_closed)
+        assert not serving.done
+        model.gate.open()
+        assert [await operation.result() for operation in operations] == [0, 2, 4, 6, 8]
+        await serving.result()
+        assert workers_alive(queue.name) == []
+
+    async def test_does_not_wait_for_a_batch_to_fill(self, world: World, model: Model) -> None:
+        async with batcher_of(world, model.function, max_wait=NEVER) as batcher:
+            operations = await Calls(world, batcher).begin(1, 2)
+        assert [await operation.result() for operation in operations] == [2, 4]
+        assert model.batches == [[1, 2]]
+
+    async def test_ends_the_workers(self, world: World, model: Model) -> None:
+        async with batcher_of(world, model.function, workers=3) as batcher:
+            assert await batcher(1) == 2
+            assert workers_alive(batcher.name) or (
+                model.where == "task" and not isinstance(world, ThreadWorld)
+            )
+        assert workers_alive(batcher.name) == []
+
+    async def test_later_calls_are_refused(self, world: World, model: Model) -> None:
+        async with batcher_of(world, model.function, name="scores") as batcher:
+            pass
+        with pytest.raises(aioqueue.QueueClosedError) as raised:
+            await batcher(1)
+        assert str(raised.value) == "Batcher 'scores' is closed: its block has been left"
+
+    async def test_calls_before_the_block_are_refused(self, world: World, model: Model) -> None:
+        batcher = batcher_of(world, model.function)
+        with pytest.raises(RuntimeError, match="does not run yet: call it within its block"):
+            await batcher(1)
+
+    async def test_a_block_can_be_entered_once(self, world: World, model: Model) -> None:
+        async with batcher_of(world, model.function) as batcher:
+            with pytest.raises(RuntimeError, match="entered already; make a new one"):
+                await batcher.__aenter__()
+            assert await batcher(1) == 2
+        with pytest.raises(RuntimeError, match="entered already; make a new one"):
+            await batcher.__aenter__()
+
+    async def test_by_an_exception_answers_too_and_wraps_nothing(
+        self, world: World, model: Model
+    ) -> None:
+        failure = KeyError("the rest of the program")
+        operations = []
+        with pytest.raises(KeyError) as raised:
+            async with batcher_of(world, model.function, max_wait=NEVER) as batcher:
+                operations += await Calls(world, batcher).begin(1, 2)
+                raise failure
+        assert raised.value is failure
+        assert [await operation.result() for operation in operations] == [2, 4]
+
+    async def test_whose_queue_somebody_has_closed(self, world: World, model: Model) -> None:
+        queue = aioqueue.FIFOQueue(5)
+        async with batcher_of(world, model.function, queue=queue) as batcher:
+            failure = OSError("the disk")
+            queue.close(cause=failure)
+            if model.where == "thread":
+                await world.until(lambda: not workers_alive(batcher.name))
+            message = "somebody has closed its queue"
+            with pytest.raises(aioqueue.QueueClosedError, match=message) as raised:
+                await batcher(1)
+            assert raised.value.__cause__ is failure
+        assert "closed" in repr(batcher)
+
+    async def test_by_a_cancellation_refuses_what_has_not_begun(
+        self, task_world: TaskWorld, model: Model
+    ) -> None:
+        operations: list[TaskOperation] = []
+
+        async def serve() -> None:
+            async with batcher_of(
+                task_world, model.function, max_batch=2, max_wait=NEVER
+            ) as batcher:
+                batchers.append(batcher)
+                calls = Calls(task_world, batcher)
+                operations.extend(await calls.begin_running(model, 0, 1))
+                operations.extend(await calls.begin(2, 3, 4))
+                await task_world.until(lambda: False)
+
+        batchers: list[aioqueue.Batcher[Any, Any]] = []
+        await self._cancel_and_check(task_world, model, serve, operations, lambda: True)
+        counts = batchers[0].statistics()
+        assert (counts.in_flight, counts.waiting) == (0, 0)
+        assert counts.answered + counts.failed == 5
+
+    async def test_while_it_waits_for_the_answers_the_same(
+        self, task_world: TaskWorld, model: Model
+    ) -> None:
+        queue = aioqueue.FIFOQueue(10)
+        operations: list[TaskOperation] = []
+
+        async def serve() -> None:
+            async with batcher_of(
+                task_world, model.function, queue=queue, max_batch=2, max_wait=NEVER
+            ) as batcher:
+                calls = Calls(task_world, batcher)
+                operations.extend(await calls.begin_running(model, 0, 1))
+                operations.extend(await calls.begin(2, 3, 4))
+
+        await self._cancel_and_check(task_world, model, serve, operations, queue.is_closed)
+
+    async def _cancel_and_check(
+        self,
+        world: TaskWorld,
+        model: Model,
+        serve: Callable[[], Any],
+        operations: list[TaskOperation],
+        when: Callable[[], object],
+    ) -> None:
+        serving = world.spawn(serve)
+        await world.until(lambda: len(operations) == 5 and when())
+        serving.cancel()
+        for operation in operations[2:]:
+            failure = await raised_by(operation)
+            assert isinstance(failure, aioqueue.QueueClosedError)
+            assert "was stopped before it came to this request" in str(failure)
+        if model.where == "thread":  # which cannot be cancelled
+            assert not serving.done
+            model.gate.open()
+            assert [await operation.result() for operation in operations[:2]] == [0, 2]
+        else:
+            for operation in operations[:2]:
+                assert isinstance(await raised_by(operation), aioqueue.QueueClosedError)
+        assert await serving.was_cancelled()
+        assert len(model.batches) == 1
+
+    async def test_by_an_exception_goes_before_a_cancellation_that_comes_then(
+        self, task_world: TaskWorld, model: Model
+    ) -> None:
+        queue = aioqueue.FIFOQueue(10)
+        operations: list[TaskOperation] = []
+
+        async def serve() -> None:
+            async with batcher_of(task_world, model.function, queue=queue, max_batch=1) as batcher:
+                calls = Calls(task_world, batcher)
+                operations.extend(await calls.begin_running(model, 0))
+                operations.extend(await calls.begin(1))
+                raise KeyError("the rest of the program")
+
+        serving = task_world.spawn(serve)
+        await task_world.until(queue.is_closed)
+        serving.cancel()
+        assert isinstance(await raised_by(operations[1]), aioqueue.QueueClosedError)
+        model.gate.open()
+        if model.where == "thread":
+            assert await operations[0].result() == 0
+        else:
+            assert isinstance(await raised_by(operations[0]), aioqueue.QueueClosedError)
+        assert isinstance(await raised_by(serving), KeyError)
+
+    def test_by_a_cancel_scope_in_a_thread(self, model: Model) -> None:
+        queue, scope = aioqueue.FIFOQueue(10), sync.CancelScope()
+        failures: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                batcher(1)
+            except Exception as error:
+                failures.append(error)
+
+        def cancel_when_closed() -> None:
+            spin_until(queue.is_closed)
+            scope.cancel()
+
+        model.gate.shut()
+        caller, canceller = (threading.Thread(target=run) for run in (ask, cancel_when_closed))
+        canceller.start()
+        with (
+            pytest.raises(aioqueue.CancelledError),
+            scope,
+            sync.Batcher(model.function, queue=queue, max_batch=1, max_wait=0) as batcher,
+        ):
+            first = threading.Thread(target=ask)
+            first.start()
+            spin_until(lambda: len(model.batches) == 1)
+            caller.start()
+            spin_until(lambda: batcher.statistics().waiting == 1)
+        spin_until(lambda: len(failures) >= 1)
+        model.gate.open()
+        for thread in (first, caller, canceller):
+            thread.join()
+        kinds = [type(failure) for failure in failures]
+        assert kinds == [aioqueue.QueueClosedError] * (1 if model.where == "thread" else 2)
+
+    def test_by_ctrl_c_in_a_thread(self, model: Model) -> None:
+        failures: list[BaseException] = []
+
+        def ask(value: int) -> None:
+            try:
+                batcher(value)
+            except Exception as error:
+                failures.append(error)
+
+        def open_when_refused() -> None:
+            spin_until(lambda: len(failures) >= 2)
+            model.gate.open()
+
+        model.gate.shut()
+        opener = threading.Thread(target=open_when_refused)
+        opener.start()
+        callers = [threading.Thread(target=ask, args=(number,)) for number in range(3)]
+        with (
+            pytest.raises(KeyboardInterrupt),
+            sync.Batcher(model.function, max_batch=1) as batcher,
+        ):
+            for caller in callers:
+                caller.start()
+            spin_until(lambda: len(model.batches) == 1 and batcher.statistics().waiting == 2)
+            with ctrl_c(lambda: batcher.statistics().waiting == 2):
+                threading.Event().wait(5)
+        for thread in (*callers, opener):
+            thread.join()
+        assert {type(failure) for failure in failures} == {aioqueue.QueueClosedError}
+        assert len(failures) == (2 if model.where == "thread" else 3)

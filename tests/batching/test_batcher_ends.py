@@ -1,0 +1,381 @@
+"""Batchers whose workers die, that are called from several worlds, and what they tell of it all."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import inspect
+import logging
+import math
+import os
+import pickle
+import signal
+import sys
+import threading
+from typing import Any
+
+import anyio
+import anyio.to_process
+import pytest
+
+import aioqueue
+from aioqueue import sync
+from tests.batching.models import NEVER, WHERES, Model, batcher_of, begun
+from tests.batching.test_batcher import Calls, raised_by, workers_alive
+from tests.worlds import AsyncioWorld, ThreadWorld, World, spin_until
+
+
+@pytest.fixture(params=WHERES)
+def model(request: pytest.FixtureRequest) -> Model:
+    """A model that is a coroutine function, and one that is a plain one."""
+    return Model(request.param)
+
+
+class TestDyingWorkers:
+    async def test_reach_all_who_wait(self, world: World, model: Model) -> None:
+        """In the batch, in the queue, for room; and all who come later."""
+        queue = aioqueue.FIFOQueue(2)
+        operations = []
+        with pytest.raises(aioqueue.WorkerDiedError) as left:
+            async with batcher_of(
+                world, model.function, queue=queue, max_batch=1, max_wait=0, name="scores"
+            ) as batcher:
+                calls = Calls(world, batcher)
+                operations += await calls.begin_running(model, "exit")
+                operations += await calls.begin(1, 2, 3)
+                model.gate.open()
+                for operation in operations:
+                    failure = await raised_by(operation)
+                    assert isinstance(failure, aioqueue.WorkerDiedError)
+                    assert isinstance(failure.__cause__, SystemExit)
+                    assert str(failure) == (
+                        "a worker of Batcher 'scores' has died:"
+                        " SystemExit: the model has had enough"
+                    )
+                with pytest.raises(aioqueue.WorkerDiedError):
+                    await batcher(4)
+                assert "failed" in repr(batcher)
+        assert isinstance(left.value.__cause__, SystemExit)
+        assert model.batches == [["exit"]]
+        assert batcher.statistics().in_flight == 0
+        assert workers_alive("scores") == []
+
+    async def test_let_others_finish_their_batches(self, world: World, model: Model) -> None:
+        with pytest.raises(aioqueue.WorkerDiedError):
+            async with batcher_of(
+                world, model.function, max_batch=1, max_wait=0, workers=2
+            ) as batcher:
+                calls = Calls(world, batcher)
+                operations = await calls.begin_running(model, 1)
+                operations += await calls.begin("exit at once")
+                assert isinstance(await raised_by(operations[1]), aioqueue.WorkerDiedError)
+                assert not operations[0].done
+                model.gate.open()
+                assert await operations[0].result() == 2
+
+    async def test_do_not_hide_what_the_block_raises(self, world: World, model: Model) -> None:
+        with pytest.raises(KeyError):
+            async with batcher_of(world, model.function) as batcher:
+                with pytest.raises(aioqueue.WorkerDiedError):
+                    await batcher("exit")
+                raise KeyError
+
+    @pytest.mark.parametrize("has_batch", [True, False])
+    def test_that_somebody_has_cancelled(self, has_batch: bool) -> None:
+        """As `asyncio.all_tasks` lets anybody do."""
+        world = AsyncioWorld()
+        model = Model("task")
+
+        async def body() -> None:
+            with pytest.raises(aioqueue.WorkerDiedError, match="has died: CancelledError"):
+                async with aioqueue.Batcher(
+                    model.function, 1 if has_batch else 2, NEVER, name="scores"
+                ) as batcher:
+                    model.gate.shut()
+                    operations = await Calls(world, batcher).begin(1)
+                    await world.until(lambda: batcher.statistics().waiting == 0)
+                    await world.until(lambda: len(model.batches) == has_batch)
+                    (worker,) = (
+                        task
+                        for task in asyncio.all_tasks()
+                        if task.get_name() == "BatcherTask-scores-0"
+                    )
+                    worker.cancel()
+                    assert isinstance(await raised_by(operations[0]), aioqueue.WorkerDiedError)
+
+        world.run(body)
+
+    def test_that_was_cancelled_before_it_had_begun(self) -> None:
+        world = AsyncioWorld()
+
+        async def body() -> None:
+            with pytest.raises(aioqueue.WorkerDiedError, match="cancelled before it had begun"):
+                async with aioqueue.Batcher(Model("task").function, name="scores") as batcher:
+                    for task in asyncio.all_tasks():
+                        if task.get_name().startswith("BatcherTask-scores"):
+                            task.cancel()
+                    with pytest.raises(aioqueue.WorkerDiedError):
+                        await batcher(1)
+
+        world.run(body)
+
+    @pytest.mark.parametrize("started", [0, 2])
+    async def test_or_cannot_be_started(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, started: int
+    ) -> None:
+        """As where no thread is left."""
+        left = [None] * started
+
+        class Thread(threading.Thread):
+            def start(self) -> None:
+                if not left:
+                    raise RuntimeError("can't start new thread")
+                left.pop()
+                super().start()
+
+        monkeypatch.setattr("aioqueue.batching.workers.threading.Thread", Thread)
+        batcher = batcher_of(world, Model("thread").function, workers=3, name="scores")
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            await batcher.__aenter__()
+        monkeypatch.undo()
+        await world.until(lambda: not workers_alive("scores"))
+        with pytest.raises(aioqueue.WorkerDiedError):
+            await batcher(1)
+
+    def test_the_event_loop_of_a_thread_face_neither(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def start(self: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        batcher = sync.Batcher(Model("task").function)
+        monkeypatch.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            batcher.__enter__()
+
+    def test_that_outlive_their_block_are_named(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr("aioqueue.batching.aio.DEFAULT_GRACE", 0.01)
+        world, model = AsyncioWorld(), Model("thread")
+
+        async def body() -> None:
+            with caplog.at_level(logging.WARNING, "aioqueue"), anyio.CancelScope() as scope:
+                async with aioqueue.Batcher(model.function, 1, name="scores") as batcher:
+                    await Calls(world, batcher).begin_running(model, 1)
+                    scope.cancel()
+                    await anyio.sleep_forever()
+
+        world.run(body)
+        model.gate.open()
+        assert caplog.messages == [
+            "Batcher 'scores' stopped with workers still running: BatcherThread-scores-0"
+        ]
+        spin_until(lambda: not workers_alive("scores"))
+
+
+def doubled(values: list[Any]) -> list[Any]:
+    """What is called in a process of its own."""
+    if "kill" in values:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [2 * value for value in values]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_a_pool_of_processes_may_be_behind_it() -> None:
+    """A process that is killed fails the batch that it has, and no other."""
+
+    async def in_processes(values: list[Any]) -> list[Any]:
+        return await anyio.to_process.run_sync(doubled, values)
+
+    async def main() -> None:
+        async with aioqueue.Batcher(in_processes, 2) as batcher:
+            assert [await batcher(1), await batcher(2)] == [2, 4]
+            ends = await asyncio.gather(batcher("kill"), batcher(3), return_exceptions=True)
+            assert {type(end) for end in ends} == {anyio.BrokenWorkerProcess}
+            assert [await batcher(4), await batcher(5)] == [8, 10]
+
+    asyncio.run(main())
+
+
+class TestTheOtherFace:
+    def test_threads_and_tasks_call_one_batcher(self, model: Model) -> None:
+        answers: dict[int, int] = {}
+
+        async def main() -> None:
+            async with aioqueue.Batcher(model.function, max_batch=8) as batcher:
+                assert batcher.sync.aio is batcher
+                assert batcher.sync is batcher.sync.sync
+                assert batcher.aio is batcher
+
+                def ask(number: int) -> None:
+                    answers[number] = batcher.sync(number)
+
+                threads = [threading.Thread(target=ask, args=(number,)) for number in range(20)]
+                for thread in threads:
+                    thread.start()
+                ours = await asyncio.gather(*[batcher(number) for number in range(20, 40)])
+                for thread in threads:
+                    await asyncio.to_thread(thread.join)
+                assert ours == [2 * number for number in range(20, 40)]
+
+        asyncio.run(main())
+        assert answers == {number: 2 * number for number in range(20)}
+
+    def test_tasks_of_several_event_loops_call_one_batcher(self, model: Model) -> None:
+        results: list[list[int]] = []
+
+        async def ask(batcher: aioqueue.Batcher[int, int]) -> None:
+            results.append(list(await asyncio.gather(*[batcher(number) for number in range(50)])))
+
+        with sync.Batcher(model.function, max_batch=8) as batcher:
+            threads = [
+                threading.Thread(target=asyncio.run, args=(ask(batcher.aio),)) for _ in range(4)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert results == [[2 * number for number in range(50)]] * 4
+
+    def test_callers_whose_event_loop_has_ended_disturb_nobody(self, model: Model) -> None:
+        with sync.Batcher(model.function, max_batch=2, max_wait=NEVER) as batcher:
+            loop = asyncio.new_event_loop()
+            task = loop.create_task(batcher.aio(1))
+            loop.run_until_complete(asyncio.sleep(0))
+            assert batcher.statistics().requests == 1
+            loop.close()
+            assert batcher(2) == 4
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    def test_a_blocking_call_is_refused_where_an_event_loop_runs(self, model: Model) -> None:
+        async def main() -> None:
+            async with aioqueue.Batcher(model.function) as batcher:
+                with pytest.raises(RuntimeError, match=r"use `await batcher\.aio\(\.\.\.\)` here"):
+                    batcher.sync(1)
+                with pytest.raises(RuntimeError, match=r"use `async with batcher\.aio` here"):
+                    sync.Batcher(model.function).__enter__()
+
+        asyncio.run(main())
+
+
+class TestArguments:
+    @pytest.mark.parametrize("face", [aioqueue.Batcher, sync.Batcher])
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"function": 3}, "function: got 3; expected a function that is given a list"),
+            ({"max_batch": 0}, "max_batch: got 0; expected an int >= 1"),
+            ({"max_batch": 1.5}, r"max_batch: got 1\.5; expected an int >= 1"),
+            ({"max_wait": -1}, "max_wait: got -1; expected a number of seconds >= 0"),
+            ({"max_wait": None}, "max_wait: got None; expected a number of seconds >= 0"),
+            ({"workers": 0}, "workers: got 0; expected an int >= 1"),
+            ({"where": "moon"}, "where: got 'moon'; expected 'auto', 'task' or 'thread'"),
+            ({"where": "task"}, "got 'plain' with where='task'; expected a coroutine function"),
+            ({"on_full": "cry"}, "on_full: got 'cry'; expected 'wait' or 'refuse'"),
+            ({"name": 3}, "name: got 3; expected a string or None"),
+            ({"queue": 64}, "queue: got 64; expected a FIFOQueue or PriorityQueue of plain obj"),
+            ({"queue": aioqueue.FIFOQueue(5, "int64", ())}, "queue: got .* of plain objects"),
+            ({"queue": aioqueue.RandomShuffleQueue(5, 0)}, "queue: got .* of plain objects"),
+            (
+                {"queue": aioqueue.PriorityQueue(5)},
+                "capacity of 5; expected at least max_batch",
+            ),
+        ],
+    )
+    def test_wrong_ones_are_refused(self, face: Any, options: dict[str, Any], message: str) -> None:
+        def plain(values: list[Any]) -> list[Any]:
+            return values
+
+        with pytest.raises(aioqueue.InvalidArgumentError, match=message):
+            face(**{"function": plain, **options})
+
+    def test_a_coroutine_function_runs_on_no_thread(self) -> None:
+        with pytest.raises(aioqueue.InvalidArgumentError, match="expected a plain function, or"):
+            aioqueue.Batcher(Model("task").function, where="thread")
+
+    @pytest.mark.parametrize("how", ["used", "closed"])
+    def test_a_queue_that_was_in_use_is_refused(self, how: str) -> None:
+        queue = aioqueue.FIFOQueue(3)
+        if how == "used":
+            queue.enqueue_nowait(1)
+        else:
+            queue.close()
+        with pytest.raises(aioqueue.InvalidArgumentError, match="is or was in use; expected a new"):
+            aioqueue.Batcher(Model("thread").function, queue=queue)
+
+    def test_a_queue_may_be_given_by_either_face(self) -> None:
+        queue = sync.FIFOQueue(3)
+        with sync.Batcher(Model("thread").function, queue=queue, max_wait=0) as batcher:
+            assert batcher(1) == 2
+        assert queue.statistics().enqueued == 1
+
+    def test_an_object_with_an_async_call_is_a_coroutine_function(self) -> None:
+        class Callable:
+            async def __call__(self, values: list[int]) -> list[int]:
+                return values
+
+        with sync.Batcher(Callable()) as batcher:
+            assert batcher(1) == 1
+            assert "1 task" in repr(batcher)
+
+
+def test_both_faces_take_the_same_arguments() -> None:
+    assert inspect.signature(aioqueue.Batcher) == inspect.signature(sync.Batcher)
+    ours = inspect.signature(aioqueue.Batcher.__call__).parameters
+    theirs = dict(inspect.signature(sync.Batcher.__call__).parameters)
+    assert theirs.pop("timeout").default is None
+    assert list(theirs.values()) == list(ours.values())
+
+
+class TestWhatThereIsToSee:
+    async def test_statistics(self, world: World, model: Model) -> None:
+        async with batcher_of(world, model.function, max_batch=2, max_wait=0) as batcher:
+            calls = Calls(world, batcher)
+            operations = await calls.begin_running(model, 0)
+            operations += await calls.begin(1, 2, ValueError())
+            counts = batcher.statistics()
+            assert (counts.requests, counts.waiting, counts.in_flight) == (4, 3, 1)
+            assert (counts.batches, counts.batch_sizes) == (1, {1: 1})
+            assert counts.function_seconds == counts.latency_seconds == 0
+            model.gate.open()
+            assert await operations[1].result() == 2
+            await raised_by(operations[3])
+        counts = batcher.statistics()
+        assert (counts.requests, counts.answered, counts.failed) == (4, 3, 1)
+        assert (counts.waiting, counts.waiting_for_room, counts.in_flight) == (0, 0, 0)
+        assert counts.capacity == 1024
+        assert sum(size * count for size, count in counts.batch_sizes.items()) == 4
+        assert list(counts.batch_sizes) == sorted(counts.batch_sizes)
+        assert counts.batches == sum(counts.batch_sizes.values())
+        assert 0 < counts.queue_seconds < counts.latency_seconds
+        assert 0 < counts.function_seconds < counts.latency_seconds
+        assert sum(counts.latencies.values()) == 4
+        assert max(counts.latencies) == math.inf
+
+    def test_statistics_are_plain_values(self) -> None:
+        counts = aioqueue.Batcher(Model("task").function).statistics()
+        assert pickle.loads(pickle.dumps(counts)) == counts
+        assert dataclasses.asdict(counts)["batches"] == 0
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            counts.batches = 3  # type: ignore[misc]
+
+    async def test_repr(self, world: World, model: Model) -> None:
+        face = "aioqueue.sync" if isinstance(world, ThreadWorld) else "aioqueue"
+        batcher = batcher_of(world, model.function, max_batch=2, workers=2, name="scores")
+        start = f"<{face}.Batcher 'scores' batches of up to 2 on 2 {model.where}s, "
+        assert repr(batcher) == f"{start}not entered>"
+        async with batcher:
+            calls = Calls(world, batcher)
+            await calls.begin_running(model, 1, 2)
+            assert repr(batcher) == f"{start}running, 0 waiting, 2 in flight>"
+            model.gate.open()
+        assert repr(batcher) == f"{start}closed>"
+
+    def test_the_name_is_made_up_from_the_function(self) -> None:
+        def score(values: list[int]) -> list[int]:
+            return values
+
+        batcher = aioqueue.Batcher(functools.partial(score))
+        assert batcher.name.startswith("score-")
+        assert batcher.sync.name == batcher.name
+        assert begun(batcher) == 0

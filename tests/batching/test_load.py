@@ -1,0 +1,150 @@
+"""A batching service under load: every request is answered exactly once, whatever happens.
+
+Clients ask one request after the other. Some batches fail, some requests fail alone, some callers
+give up, some are refused since there is no room. Afterwards the books of the clients, of the model
+and of the batcher are compared, request by request.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import aioqueue
+from tests.batching.models import WHERES, batcher_of
+from tests.worlds import CancelledError, TaskWorld, World, spin_until
+
+CLIENTS, REQUESTS = 32, 40
+CAPACITY, MAX_BATCH = 12, 8
+
+
+class UnluckyBatchError(Exception):
+    """What the model raises for the batches that have an unlucky request."""
+
+
+class UnluckyRequestError(Exception):
+    """What the model returns for an unlucky request alone."""
+
+
+class BookedModel:
+    """Doubles numbers, and keeps book of them. It is held up until the batcher is overloaded.
+
+    Args:
+        world: where the callers are.
+    """
+
+    batcher: aioqueue.Batcher[int, int]
+
+    def __init__(self, world: World) -> None:
+        self.seen: Counter[int] = Counter()
+        self.failed: set[int] = set()
+        self._world = world
+
+    def _is_overloaded(self) -> bool:
+        counts = self.batcher.statistics()
+        return counts.cancelled > 0 and counts.refused + counts.waiting_for_room > 0
+
+    def plain(self, numbers: list[int]) -> list[Any]:
+        if self._is_first(numbers):
+            spin_until(self._is_overloaded)
+        return self._results(numbers)
+
+    async def coroutine(self, numbers: list[int]) -> list[Any]:
+        if self._is_first(numbers):
+            await self._world.until(self._is_overloaded)
+        return self._results(numbers)
+
+    def _is_first(self, numbers: list[int]) -> bool:
+        self.seen.update(numbers)
+        return self.seen.total() <= 2 * MAX_BATCH  # of one of the workers
+
+    def _results(self, numbers: list[int]) -> list[Any]:
+        if any(number % 53 == 0 for number in numbers):
+            self.failed.update(numbers)
+            raise UnluckyBatchError
+        return [2 * n if n % 17 else UnluckyRequestError(n) for n in numbers]
+
+
+class Clients:
+    """What clients ask, and what has become of each request."""
+
+    def __init__(self, world: World, batcher: aioqueue.Batcher[int, int]) -> None:
+        self.world = world
+        self.batcher = batcher
+        self.ends: dict[int, list[str]] = {}
+
+    async def run(self, client: int) -> None:
+        chance = random.Random(client)
+        for number in range(client, CLIENTS * REQUESTS, CLIENTS):
+            self.ends.setdefault(number, []).append(await self._ask(number, chance))
+
+    async def _ask(self, number: int, chance: random.Random) -> str:
+        try:
+            answer = await self._call(number, chance.random() < 0.2)
+        except (CancelledError, TimeoutError):
+            return "given up"
+        except aioqueue.QueueFull:
+            return "refused"
+        except UnluckyBatchError:
+            return "failed with its batch"
+        except UnluckyRequestError as failure:
+            return "failed" if failure.args == (number,) else "the failure of another"
+        return "answered" if answer == 2 * number else "the answer of another"
+
+    async def _call(self, number: int, gives_up: bool) -> int:
+        if not gives_up:
+            return await self.batcher(number)
+        if isinstance(self.world, TaskWorld):
+            answer: int = await self.world.within(0.0005, self.batcher.__call__, number)
+            return answer
+        return await self.batcher(number, timeout=0.0005)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("where", WHERES)
+@pytest.mark.parametrize("on_full", ["refuse", "wait"])
+@pytest.mark.parametrize("kind", [aioqueue.FIFOQueue, aioqueue.PriorityQueue])
+async def test_every_request_is_answered_once(
+    world: World, where: str, on_full: Any, kind: type[aioqueue.FIFOQueue]
+) -> None:
+    model = BookedModel(world)
+    async with batcher_of(
+        world,
+        model.plain if where == "thread" else model.coroutine,
+        max_batch=MAX_BATCH,
+        max_wait=0.001,
+        queue=kind(CAPACITY),
+        workers=2,
+        on_full=on_full,
+    ) as batcher:
+        model.batcher = batcher
+        clients = Clients(world, batcher)
+        running = [world.spawn(clients.run, client) for client in range(CLIENTS)]
+        for operation in running:
+            await operation.result()
+    ends = {number: end for number, (end,) in clients.ends.items()}  # one each
+    of_kind = Counter(ends.values())
+    assert len(ends) == CLIENTS * REQUESTS
+    assert set(of_kind) <= {"answered", "failed", "failed with its batch", "given up", "refused"}
+    assert of_kind["answered"] > 0
+    assert of_kind["failed with its batch"] > 0
+    assert of_kind["given up"] > 0
+
+    assert set(model.seen.values()) == {1}, "a request came into two batches"
+    for number, end in ends.items():
+        if end == "refused":
+            assert number not in model.seen
+        elif end != "given up":
+            assert number in model.seen
+            assert (number in model.failed) == (end == "failed with its batch")
+
+    counts = batcher.statistics()
+    assert counts.answered >= of_kind["answered"]  # of some, the caller had just gone
+    assert counts.requests == counts.answered + counts.failed + counts.cancelled
+    assert counts.refused == of_kind["refused"]
+    assert counts.requests + counts.refused <= len(ends)
+    assert sum(size * count for size, count in counts.batch_sizes.items()) == len(model.seen)
+    assert (counts.waiting, counts.waiting_for_room, counts.in_flight) == (0, 0, 0)
+    assert bool(counts.refused) == (on_full == "refuse")
