@@ -24,8 +24,9 @@ from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
 from aioqueue.inputs.prepare.policy import Retry
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from aioqueue.inputs.readers.base import Reader, read_records, read_whole_files
+from aioqueue.inputs.readers.csv import read_csv
 from aioqueue.inputs.readers.files import files
-from aioqueue.inputs.readers.text import read_csv, read_lines
+from aioqueue.inputs.readers.lines import read_lines
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
 from aioqueue.inputs.sources.base import Entry, Source, rng
 from aioqueue.inputs.sources.mixing import mix
