@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.checks import checked_count, counted, is_int
-from aioqueue.inputs.readers.base import Paths, Reader, Records
+from aioqueue.inputs.readers.base import Mark, Paths, Reader, Records
 from aioqueue.inputs.readers.files import StorageOptions
 from aioqueue.inputs.readers.lines import AHEAD, Block, blocks_of, decoder_of
 
@@ -85,8 +85,9 @@ def read_csv(
             " the last of which says the names"
         )
 
-    def cut(stream: IO[bytes], path: str) -> Iterator[Records[Any]]:
-        return table.runs(blocks_of(stream, path, decoder), path, skip)
+    def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
+        begin, state = mark or (None, (None, None))
+        return table.runs(blocks_of(stream, path, decoder, begin), path, skip, *state)
 
     return Reader(
         "read_csv",
@@ -95,6 +96,11 @@ def read_csv(
         ahead=AHEAD,
         compression=compression,
         storage_options=storage_options,
+        options={
+            "skip_header_lines": skip,
+            "columns": table.columns,
+            "delimiter": delimiter,
+        },
     )
 
 
@@ -118,11 +124,11 @@ class _Table:
                     f"columns: got {columns!r}; expected None: the dict of dtypes says which"
                 )
             columns, dtypes = self._keys, list(dtypes.values())
-        self._columns = _checked_columns(columns)
-        self.named = self._columns is not None and isinstance(self._columns[0], str)
+        self.columns = _checked_columns(columns)
+        self.named = self.columns is not None and isinstance(self.columns[0], str)
         self._uniform = not isinstance(dtypes, list | tuple)
         if not self._uniform and (
-            not dtypes or (self._columns is not None and len(dtypes) != len(self._columns))
+            not dtypes or (self.columns is not None and len(dtypes) != len(self.columns))
         ):
             raise InvalidArgumentError(
                 f"dtypes: got {dtypes!r}; expected one dtype, or one for each column"
@@ -135,22 +141,40 @@ class _Table:
             else np.dtype([(f"f{at}", dtype) for at, dtype in enumerate(parsed)])
         )
 
-    def runs(self, blocks: Iterator[Block], path: str, skip: int) -> Iterator[Records[Any]]:
-        """The rows of a file."""
-        columns: Any = None if self.named else self._columns
-        width: int | None = None  # of the first row: others must have the same
+    def runs(
+        self,
+        blocks: Iterator[Block],
+        path: str,
+        skip: int,
+        width: int | None,
+        columns: Sequence[int] | None,
+    ) -> Iterator[Records[Any]]:
+        """The rows of a file.
+
+        Args:
+            blocks: its lines, or those from a mark on.
+            path: what errors call the file.
+            skip: how many of its lines are headers.
+            width: of the first row, if that was read before: others must have the same.
+            columns: where the columns are, if they have names and the header was read before.
+        """
+        if not self.named:
+            columns = self.columns
         for block in blocks:
+            mark = block.mark and (block.mark, (width, columns if self.named else None))
             if self.named and columns is None and skip < block.first + len(block.lines):
                 columns = self._located(block, skip, path)
             numbers, lines = _without_blanks(*block.after(skip), self._delimiter)
+            failure: DataLossError | None = None
             try:
                 rows = self._rows(lines, columns, width)
             except ValueError:
-                yield from self._one_by_one(block, numbers, lines, columns, width, path)
-                continue
+                rows, failure = self._one_by_one(block, numbers, lines, columns, width, path)
             if rows:
                 width = len(rows[0])
-                yield Records(numbers, rows)
+                yield Records(numbers[: len(rows)], rows, mark)
+            if failure is not None:
+                raise failure
 
     def _rows(self, lines: list[str], columns: Any, width: int | None) -> list[Any]:
         """Parse lines.
@@ -212,26 +236,29 @@ class _Table:
         columns: Any,
         width: int | None,
         path: str,
-    ) -> Iterator[Records[Any]]:
-        """The rows of a block before the one that does not fit; then that is reported."""
+    ) -> tuple[list[Any], DataLossError | None]:
+        """The rows of a block before the one that does not fit, and what to raise for that."""
+        rows: list[Any] = []
         for number, line in zip(numbers, lines, strict=True):
             try:
-                rows = self._rows([line], columns, width)
+                rows += self._rows([line], columns, width)
             except ValueError as error:
-                raise _damaged(path, block, number, str(error)) from error
+                failure = _damaged(path, block, number, str(error))
+                failure.__cause__ = error
+                return rows, failure
             width = len(rows[0])
-            yield Records((number,), rows)
+        return rows, None
 
     def _located(self, block: Block, number: int, path: str) -> list[int]:
         """Where the columns are, by the header line with this number."""
         line = block.lines[number - block.first]
         fields = csv.reader([line], delimiter=self._delimiter, quotechar=self._quotechar)
         names = [name.strip() for name in next(fields, [])]
-        assert self._columns is not None
-        missing = [name for name in self._columns if name not in names]
+        assert self.columns is not None
+        missing = [name for name in self.columns if name not in names]
         if missing:
             raise _damaged(path, block, number, f"no column {missing[0]!r} among {names}")
-        return [names.index(name) for name in self._columns]
+        return [names.index(name) for name in self.columns]
 
 
 def _parsed_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -8,8 +8,9 @@ from typing import IO, Any, Final, NamedTuple, overload
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.checks import checked_count
-from aioqueue.inputs.readers.base import Paths, Reader, Records
-from aioqueue.inputs.readers.files import StorageOptions
+from aioqueue.inputs.readers.base import Mark, Paths, Reader, Records
+from aioqueue.inputs.readers.files import StorageOptions, forward
+from aioqueue.inputs.sources.positions import misplaced
 
 __all__ = ("AHEAD", "Block", "Decoder", "blocks_of", "decoder_of", "read_lines")
 
@@ -71,9 +72,9 @@ def read_lines(
     decoder = decoder_of(encoding, errors)
     skip = checked_count(skip_header_lines, "skip_header_lines")
 
-    def cut(stream: IO[bytes], path: str) -> Iterator[Records[Any]]:
-        for block in blocks_of(stream, path, decoder):
-            yield Records(*block.after(skip))
+    def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
+        for block in blocks_of(stream, path, decoder, mark):
+            yield Records(*block.after(skip), block.mark)
 
     return Reader(
         "read_lines",
@@ -82,6 +83,7 @@ def read_lines(
         ahead=AHEAD,
         compression=compression,
         storage_options=storage_options,
+        options={"skip_header_lines": skip},
     )
 
 
@@ -128,6 +130,11 @@ class Block(NamedTuple):
     """The number of its first line, from 1."""
     lines: list[Any]
 
+    @property
+    def mark(self) -> tuple[int, int] | None:
+        """Where it begins: the offset, and the number of the line; ``None`` for the start."""
+        return (self.offset, self.first) if self.first > 1 else None
+
     def after(self, number: int) -> tuple[range, list[Any]]:
         """The lines whose number is greater than this one, and their numbers."""
         skipped = max(0, number + 1 - self.first)
@@ -140,9 +147,12 @@ class Block(NamedTuple):
         return self.offset + sum(map(len, before)) + len(before)
 
 
-def blocks_of(stream: IO[bytes], path: str, decoder: Decoder | None) -> Iterator[Block]:
-    first = 1
-    for offset, raw in _whole_lines(stream):
+def blocks_of(
+    stream: IO[bytes], path: str, decoder: Decoder | None, mark: tuple[int, int] | None
+) -> Iterator[Block]:
+    """The lines of a file, from the mark of a block on."""
+    begin, first = mark or (0, 1)
+    for offset, raw in _whole_lines(stream, begin, path):
         if decoder is None:
             block = Block(offset, raw, first, _split(raw, b"\n", b"\r"))
         else:
@@ -176,11 +186,14 @@ def _blocks_before(
     ) from error
 
 
-def _whole_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+def _whole_lines(stream: IO[bytes], offset: int, path: str) -> Iterator[tuple[int, bytes]]:
     """Blocks of one whole line or more, without the last one's end, and their offsets."""
+    if offset:
+        forward(stream, offset - 1, path)
+        if stream.read(1) != b"\n":
+            raise misplaced(f"offset {offset} in {path}", "that of the start of a line")
     # Of a pipe, take what is there.
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
-    offset = 0
     begun: list[bytes] = []  # of a line whose end has not been read
     while data := read(_BLOCK):
         end = data.rfind(b"\n")
