@@ -53,8 +53,8 @@ class _Damage(Exception):  # noqa: N818  # it becomes an error where the offset 
     """Something in a header cannot be."""
 
 
-def members(stream: IO[bytes], path: str, offset: int) -> Iterator[Member]:
-    """The files in an archive.
+def members(stream: IO[bytes], path: str, offset: int) -> Iterator[Member | None]:
+    """The files in an archive; ``None`` where it ends, which others behind it may do too.
 
     Args:
         stream: an open archive (decompressed), at its start.
@@ -68,8 +68,11 @@ def members(stream: IO[bytes], path: str, offset: int) -> Iterator[Member]:
     if offset:
         forward(stream, offset, path)
     archive = _Archive(stream, path, offset)
-    while (member := archive.next()) is not None:
+    while True:
+        member = archive.next()
         yield member
+        if member is None and not archive.goes_on():
+            return
 
 
 class _Archive:
@@ -81,9 +84,11 @@ class _Archive:
         self._at = offset
         self._begun = offset
         """Where the member begins that is being read."""
+        self._ahead: bytes | None = None
+        """A block that has been read, and not been looked at."""
 
     def next(self) -> Member | None:
-        """The next file; ``None`` at the end."""
+        """The next file; ``None`` at the end mark."""
         extended = _Extended()
         self._begun = self._at
         while (header := self._header()) is not None:
@@ -108,6 +113,16 @@ class _Archive:
             except _Damage as damage:
                 raise self._lost(str(damage)) from None
         return None
+
+    def goes_on(self) -> bool:
+        """Whether there is another archive behind the end mark of one, and the zeros there."""
+        while (block := read_up_to(self._stream, _BLOCK)) and not block.strip(b"\0"):
+            self._at += len(block)
+        self._begun = self._at
+        if 0 < len(block) < _BLOCK:
+            raise self._lost("truncated header")
+        self._ahead = block or None
+        return bool(block)
 
     def _member(self, header: bytes, kind: bytes, extended: _Extended) -> Member | None:
         """The file whose header this is; ``None`` if it is no file, and nothing is lost by that."""
@@ -142,29 +157,20 @@ class _Archive:
         return segments
 
     def _header(self) -> bytes | None:
-        """The next header; ``None`` at the end of the file, behind that of an archive."""
-        block: bytes | None = self._block()
+        """The next header; ``None`` at the end mark."""
+        block = self._block()
         if block == _ZEROS:
             self._begun = self._at - _BLOCK
             if self._block() != _ZEROS:
                 raise self._lost("a single block of zeros")
-            block = self._after_zeros()
-        if block is not None and not _is_header(block):
+            return None
+        if not _is_header(block):
             raise self._lost("corrupted header")
         return block
 
-    def _after_zeros(self) -> bytes | None:
-        """The first block of another archive; ``None`` if there is none."""
-        while (block := read_up_to(self._stream, _BLOCK)) and not block.strip(b"\0"):
-            self._at += len(block)
-        self._begun = self._at
-        self._at += len(block)
-        if 0 < len(block) < _BLOCK:
-            raise self._lost("truncated header")
-        return block or None
-
     def _block(self) -> bytes:
-        block = read_up_to(self._stream, _BLOCK)
+        block = self._ahead or read_up_to(self._stream, _BLOCK)
+        self._ahead = None
         if len(block) < _BLOCK:
             fault = "truncated header" if block else "truncated archive: no end mark"
             raise self._lost(fault)

@@ -92,15 +92,23 @@ class _Piece(NamedTuple):
     offset: int
 
 
-def _files(found: Iterator[Member], path: str) -> Iterator[_Piece]:
-    for name, data, offset in found:
-        yield _Piece(name, (name, data), len(data), offset)
+def _files(found: Iterator[Member | None], path: str) -> Iterator[_Piece]:
+    for member in found:
+        if member is not None:
+            name, data, offset = member
+            yield _Piece(name, (name, data), len(data), offset)
 
 
-def _samples(found: Iterator[Member], path: str) -> Iterator[_Piece]:
-    """What members make together; what is left of the last sample before damage is none."""
+def _samples(found: Iterator[Member | None], path: str) -> Iterator[_Piece]:
+    """What members make together. One that damage may have cut short is none."""
     piece: _Piece | None = None
-    for name, data, offset in found:
+    for member in found:
+        if member is None:  # the archive ends, and so does its last sample
+            if piece is not None:
+                yield piece
+            piece = None
+            continue
+        name, data, offset = member
         folder, slash, last = name.rpartition("/")
         stem, _, extension = last.partition(".")
         key = f"{folder}{slash}{stem}"
@@ -118,8 +126,6 @@ def _samples(found: Iterator[Member], path: str) -> Iterator[_Piece]:
             )
         piece.value[extension] = data
         piece = piece._replace(size=piece.size + len(data))
-    if piece is not None:
-        yield piece
 
 
 def _runs(pieces: Iterator[_Piece]) -> Iterator[Records[Any]]:
