@@ -48,7 +48,12 @@ def through_json(position: Any) -> Any:
 def comparable(value: Any) -> Any:
     """Entries that == tells apart, whatever arrays are in them."""
     if isinstance(value, np.ndarray):
-        return (value.dtype.str, value.shape, value.tolist())
+        values = value.tolist()
+        return (
+            value.dtype.str,
+            value.shape,
+            comparable(values) if value.dtype.hasobject else values,
+        )
     if isinstance(value, dict):
         return {key: comparable(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

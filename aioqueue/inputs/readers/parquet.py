@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from os import SEEK_END
 from typing import IO, Any, Final, NamedTuple
 
 from aioqueue import DataLossError, InvalidArgumentError
@@ -147,15 +148,38 @@ class _Portion(NamedTuple):
         return self.number, self.row, self.first
 
 
+class _Bounded:
+    """A file of which no more is read than there is: a damaged one may ask for any size."""
+
+    closed = False
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.size = stream.seek(0, SEEK_END)
+        self._stream = stream
+        self.seek = stream.seek
+        self.tell = stream.tell
+        self.seek(0)
+
+    def read(self, size: int | None = None) -> bytes:
+        left = max(0, self.size - self.tell())
+        return self._stream.read(left if size is None or size < 0 else min(size, left))
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+
 class _ParquetFile:
     """An open Parquet file."""
 
     def __init__(self, pa: Any, parquet: Any, stream: IO[bytes], path: str) -> None:
         self._pa = pa
         self._path = path
-        with _damage_told(pa, path, stream.seek(0, 2), "no Parquet file"):
-            stream.seek(0)
-            self._file = parquet.ParquetFile(stream, page_checksum_verification=True)
+        bounded = _Bounded(stream)
+        with _damage_told(pa, path, bounded.size, "no Parquet file"):
+            self._file = parquet.ParquetFile(bounded, page_checksum_verification=True)
             self._groups = self._file.metadata
             self.names: list[str] = list(self._file.schema_arrow.names)
 
@@ -207,11 +231,11 @@ class _ArrowFile:
         self._path = path
         self._stream = stream
         is_file = stream.read(6) == b"ARROW1"
-        self._size = stream.seek(0, 2)
-        stream.seek(0)
+        bounded = _Bounded(stream)
+        self._size = bounded.size
         with _damage_told(pa, path, self._size if is_file else 0, "no Arrow file"):
-            self._file = ipc.open_file(stream) if is_file else None
-            self._reader = self._file or ipc.open_stream(stream)
+            self._file = ipc.open_file(bounded) if is_file else None
+            self._reader = self._file or ipc.open_stream(bounded)
             self.names: list[str] = list(self._reader.schema.names)
 
     @property
@@ -414,7 +438,7 @@ def _damage_told(pa: Any, path: str, offset: int, fault: str) -> Iterator[None]:
     """What pyarrow says of damage becomes ours; failures of the system stay what they are."""
     try:
         yield
-    except (pa.ArrowInvalid, pa.ArrowSerializationError, OSError) as error:
+    except (pa.ArrowInvalid, pa.ArrowSerializationError, UnicodeDecodeError, OSError) as error:
         if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
             raise
         raise DataLossError(path=path, offset=offset, fault=f"{fault} ({error})") from error
