@@ -168,10 +168,6 @@ class Reader(Source[T]):
         reader._keyed = True
         return reader  # type: ignore[no-any-return]
 
-    def __iter__(self) -> Iterator[T]:
-        for run in self._runs(None):
-            yield from run.values
-
     def entries(self) -> Iterator[Entry[T]]:
         """One run through the files: records, with the epoch of their path.
 
@@ -217,17 +213,21 @@ class Reader(Source[T]):
         reader._paths = paths
         return reader
 
-    def _bursts(self) -> Generator[list[T], None, None]:
-        for run in self._runs(None):
+    def _values_after(self, place: Place) -> Iterator[T]:
+        for run in self._runs(place):
+            yield from run.values
+
+    def _bursts(self, place: Place) -> Generator[list[T], None, None]:
+        for run in self._runs(place):
             yield run.values
 
-    def _entry_bursts(self) -> Generator[list[Entry[T]], None, None]:
-        for run in self._runs(None):
+    def _entry_bursts(self, place: Place) -> Generator[list[Entry[T]], None, None]:
+        for run in self._runs(place):
             yield run.entries()
 
-    def _placed_bursts(self) -> Generator[list[Placed[T]], None, None]:
+    def _placed_bursts(self, place: Place) -> Generator[list[Placed[T]], None, None]:
         self._check_repeatable()
-        for run in self._runs(None):
+        for run in self._runs(place):
             yield run.placed()
 
     def _runs(self, place: Place) -> Iterator[_Run]:

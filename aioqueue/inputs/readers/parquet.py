@@ -42,19 +42,17 @@ def read_parquet(
 
     Keys are ``path:number`` of the row, from 0; of a batch, that of its first one.
 
-    ======================================  ===============================  =======================
-    column                                  in a row                         in a batch of n rows
-    ======================================  ===============================  =======================
-    ints, floats, bools                     NumPy scalar                     array, shape (n,)
-    timestamps (with a zone: in UTC)        `numpy.datetime64`               array, shape (n,)
-    dates                                   `numpy.datetime64`               array, shape (n,)
-    times of day, durations                 `numpy.timedelta64`              array, shape (n,)
-    strings, binary                         str, bytes                       array of objects
-    lists of k of the above but the last    array, shape (k,)                array, shape (n, k)
-    lists of varying length of these        array, shape (length,)           array of arrays
-    structs                                 dict                             array of dicts
-    other lists; decimals, maps and others  list; what pyarrow makes of it   array of these
-    ======================================  ===============================  =======================
+    | column | in a row | in a batch of n rows |
+    |---|---|---|
+    | ints, floats, bools | NumPy scalar | array, shape (n,) |
+    | timestamps (with a zone: in UTC), dates | `numpy.datetime64` | array, shape (n,) |
+    | times of day, durations | `numpy.timedelta64` | array, shape (n,) |
+    | lists of a fixed size k of these | array, shape (k,) | array, shape (n, k) |
+    | lists of varying length of these | array, shape (length,) | array of arrays |
+    | strings, binary | str, bytes | array of objects |
+    | structs | dict | array of dicts |
+    | other lists | list | array of lists |
+    | decimals, maps and others | what pyarrow makes of it | array of objects |
 
     Columns that are stored as a dictionary, and extension types, are what they stand for; tensors
     of a fixed shape have it. A null is ``None``, in a batch of times NaT; where an array of numbers

@@ -145,8 +145,7 @@ class Source(ABC, Generic[T]):
         """One run through the source: its items, each with its epoch and index."""
 
     def __iter__(self) -> Iterator[T]:
-        for entry in self.entries():
-            yield entry.value
+        return self._values_after(self._beginning)
 
     def __aiter__(self) -> AsyncIterator[T]:
         return _asynchronous(self, self.__iter__, self._bursts)
@@ -255,19 +254,24 @@ class Source(ABC, Generic[T]):
         """How many items come before a place."""
         return 0 if place is None else int(place[0])
 
-    def _bursts(self) -> Generator[list[T], None, None]:
+    def _values_after(self, place: Place) -> Iterator[T]:
+        """The items alone."""
+        for entry in self.entries_after(place):
+            yield entry.value
+
+    def _bursts(self, place: Place) -> Generator[list[T], None, None]:
         """The items in lists, as they come: for reading ahead."""
-        for item in self:
+        for item in self if place is None else self._values_after(place):
             yield [item]
 
-    def _entry_bursts(self) -> Generator[list[Entry[T]], None, None]:
+    def _entry_bursts(self, place: Place) -> Generator[list[Entry[T]], None, None]:
         """The entries in lists, as they come: for reading ahead."""
-        for entry in self.entries():
+        for entry in self.entries_after(place):
             yield [entry]
 
-    def _placed_bursts(self) -> Generator[list[Placed[T]], None, None]:
+    def _placed_bursts(self, place: Place) -> Generator[list[Placed[T]], None, None]:
         """The entries with their places in lists, as they come: for reading ahead."""
-        for placed in self.placed():
+        for placed in self.placed_after(place):
             yield [placed]
 
 
@@ -307,6 +311,18 @@ class Resumed(Source[T]):
     def placed_after(self, place: Place) -> Iterator[Placed[T]]:
         return self._source.placed_after(self._beginning if place is None else place)
 
+    def _values_after(self, place: Place) -> Iterator[T]:
+        return self._source._values_after(place)
+
+    def _bursts(self, place: Place) -> Generator[list[T], None, None]:
+        return self._source._bursts(place)
+
+    def _entry_bursts(self, place: Place) -> Generator[list[Entry[T]], None, None]:
+        return self._source._entry_bursts(place)
+
+    def _placed_bursts(self, place: Place) -> Generator[list[Placed[T]], None, None]:
+        return self._source._placed_bursts(place)
+
     def fingerprint(self) -> dict[str, Any]:
         return self._source.fingerprint()
 
@@ -323,10 +339,10 @@ class Resumed(Source[T]):
 def _asynchronous(
     source: Source[Any],
     iterate: Callable[[], Iterator[T]],
-    bursts: Callable[[], Generator[list[T], None, None]],
+    bursts: Callable[[Place], Generator[list[T], None, None]],
 ) -> AsyncIterator[T]:
     if source.blocking:
-        return ReadAhead(bursts(), ahead=source._ahead, name=source.name)
+        return ReadAhead(bursts(source._beginning), ahead=source._ahead, name=source.name)
     return _AtHand(iterate())
 
 
