@@ -171,6 +171,8 @@ class TestSequences:
         assert resumed.seed == source.seed
         assert list(resumed.entries()) == list(source.entries())[7:]
         assert resumed.after(position).seed == source.seed
+        other = numbers(20, 2, shuffle=True, seed=source.seed ^ 1).position(7)
+        assert "source.seed" in refused(resumed, other)
 
     def test_repr_says_where(self) -> None:
         source = numbers(5, 1, seed=1)

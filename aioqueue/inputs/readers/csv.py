@@ -86,8 +86,8 @@ def read_csv(
         )
 
     def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
-        begin, state = mark or (None, (None, None))
-        return table.runs(blocks_of(stream, path, decoder, begin), path, skip, *state)
+        begin, located = mark or (None, None)
+        return table.runs(blocks_of(stream, path, decoder, begin), path, skip, located)
 
     return Reader(
         "read_csv",
@@ -146,7 +146,6 @@ class _Table:
         blocks: Iterator[Block],
         path: str,
         skip: int,
-        width: int | None,
         columns: Sequence[int] | None,
     ) -> Iterator[Records[Any]]:
         """The rows of a file.
@@ -155,13 +154,14 @@ class _Table:
             blocks: its lines, or those from a mark on.
             path: what errors call the file.
             skip: how many of its lines are headers.
-            width: of the first row, if that was read before: others must have the same.
             columns: where the columns are, if they have names and the header was read before.
         """
         if not self.named:
             columns = self.columns
+        # Of the first row: others must have the same. Behind a mark, a sound one is there first.
+        width: int | None = None
         for block in blocks:
-            mark = block.mark and (block.mark, (width, columns if self.named else None))
+            mark = block.mark and (block.mark, columns if self.named else None)
             if self.named and columns is None and skip < block.first + len(block.lines):
                 columns = self._located(block, skip, path)
             numbers, lines = _without_blanks(*block.after(skip), self._delimiter)
