@@ -428,7 +428,10 @@ def _of_size(pa: Any, portions: Iterator[_Portion], size: int) -> Iterator[_Port
 
 
 def _joined(pa: Any, batches: list[Any]) -> Any:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    if len(batches) == 1:
+        return batches[0]
+    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
 
 
 @contextmanager
