@@ -17,6 +17,8 @@ from aioqueue import InvalidArgumentError
 __all__ = ("array_of", "values_of")
 
 _TEMPORAL: Final = "mM"
+_FLOATS: Final = {"halffloat": "float16", "float": "float32", "double": "float64"}
+"""What Arrow calls them; its ints are called as NumPy's are."""
 
 
 def array_of(pa: Any, column: Any, name: str) -> NDArray[Any]:
@@ -105,8 +107,7 @@ def _dtype_of(pa: Any, type: Any) -> np.dtype[Any] | None:
     while types.is_fixed_size_list(type):
         type = type.value_type
     if types.is_boolean(type) or types.is_integer(type) or types.is_floating(type):
-        found: np.dtype[Any] = np.dtype(type.to_pandas_dtype())
-        return found
+        return np.dtype(_FLOATS.get(str(type), str(type)))
     if types.is_date32(type):
         return np.dtype("M8[D]")
     if types.is_date64(type):
