@@ -154,9 +154,15 @@ class _Bounded:
     def __init__(self, stream: IO[bytes]) -> None:
         self.size = stream.seek(0, SEEK_END)
         self._stream = stream
-        self.seek = stream.seek
         self.tell = stream.tell
         self.seek(0)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        if offset < 0 and not whence:
+            raise OSError(
+                f"no offset: {offset}"
+            )  # without an errno: it is no failure of the system
+        return self._stream.seek(offset, whence)
 
     def read(self, size: int | None = None) -> bytes:
         left = max(0, self.size - self.tell())
