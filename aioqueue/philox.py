@@ -129,6 +129,14 @@ class PhiloxWords:
         del self._words[len(self._words) - count :]
         return taken
 
+    def skip(self, count: int) -> None:
+        """Leave out the next ``count`` words. It takes no longer for many than for few."""
+        held = min(count, len(self._words))
+        del self._words[len(self._words) - held :]
+        blocks, words = divmod(count - held, 4)
+        self._block += blocks
+        self.take(words)
+
     def _make_more(self, count: int) -> None:
         blocks = max(self._blocks, -(-count // 4))
         made: list[int] = philox_blocks(*self._seed, self._block, blocks)[::-1].tolist()

@@ -20,7 +20,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MAX_FRAGMENTS = 3
 COLUMNS = 80
-NEED = {"docs/howto/records.md": "google_crc32c", "docs/howto/requests.md": "uvicorn"}
+NEED = {
+    "docs/howto/records.md": ("google_crc32c", "pyarrow"),
+    "docs/howto/requests.md": ("uvicorn",),
+}
 """Pages whose programs need a package that comes with an extra."""
 
 
@@ -55,8 +58,7 @@ def name_of(page: Path) -> str:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if program(page).strip()], ids=name_of)
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    needed = NEED.get(name_of(page))
-    if needed is not None:
+    for needed in NEED.get(name_of(page), ()):
         pytest.importorskip(needed, reason=f"the page needs {needed}, which is not installed")
     script = tmp_path / f"{page.stem}.py"
     script.write_text(program(page), encoding="utf-8")

@@ -122,6 +122,17 @@ def test_no_seed_is_fresh_each_time() -> None:
     assert PhiloxWords(None).take(4) != PhiloxWords(None).take(4)
 
 
+@pytest.mark.parametrize("taken", [0, 1, 3, 64, 70])
+@pytest.mark.parametrize("skipped", [0, 1, 2, 63, 64, 65, 1000, 4 * 2**40 + 3])
+def test_words_that_are_left_out(taken: int, skipped: int) -> None:
+    """However many there are: nobody counts to 2**42 within a test."""
+    words = PhiloxWords(5)
+    words.take(taken)
+    words.skip(skipped)
+    block, word = divmod(taken + skipped, 4)
+    assert words.take(9) == philox_blocks(*resolve_seed(5), block, 4)[word : word + 9].tolist()
+
+
 @pytest.mark.parametrize("seed", ["7", 1.5, True, (1,), (1, 2, 3), (1, "2"), (1, None), {1: 2}])
 def test_other_seeds_are_refused(seed: Any) -> None:
     with pytest.raises(InvalidArgumentError, match=r"seed: got .*; expected None, an int"):

@@ -6,8 +6,8 @@ are the parts, which compose with plain ``for`` and ``async for``, and stop, clo
 through the coordinator as queue runners do:
 
 * **sources** of items: `items`, `numbers`, `arrays`, `files`, and mixtures of them;
-* **readers** of files: `read_lines`, `read_csv`, `read_records`, `read_tfrecords`,
-  `read_whole_files`;
+* **readers** of files: `read_lines`, `read_csv`, `read_records`, `read_tfrecords`, `read_tar`,
+  `read_parquet`, `read_arrow`, `read_whole_files`;
 * `prepare`: calls a function for each item on tasks, threads or processes, by a failure policy;
 * **batchers**: `batch`, `shuffle_batch`, `bucket_by_sequence_length`;
 * `broadcast`: the same batches to several consumers.
@@ -25,10 +25,13 @@ from aioqueue.inputs.prepare.options import PrepareOptions
 from aioqueue.inputs.prepare.policy import Retry
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from aioqueue.inputs.readers.base import Reader, read_records, read_whole_files
+from aioqueue.inputs.readers.csv import read_csv
 from aioqueue.inputs.readers.files import files
-from aioqueue.inputs.readers.text import read_csv, read_lines
+from aioqueue.inputs.readers.lines import read_lines
+from aioqueue.inputs.readers.parquet import read_arrow, read_parquet
+from aioqueue.inputs.readers.tar import read_tar
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
-from aioqueue.inputs.sources.base import Entry, Source, rng
+from aioqueue.inputs.sources.base import Entry, Placed, Source, rng
 from aioqueue.inputs.sources.mixing import mix
 from aioqueue.inputs.sources.quarantined import Quarantined, QuarantinedItems, read_quarantine
 from aioqueue.inputs.sources.sequences import arrays, items, numbers
@@ -48,6 +51,7 @@ __all__ = (
     "BucketStatistics",
     "ConsumerStatistics",
     "Entry",
+    "Placed",
     "PrepareOptions",
     "PrepareRunner",
     "PrepareStatistics",
@@ -66,10 +70,13 @@ __all__ = (
     "mix",
     "numbers",
     "prepare",
+    "read_arrow",
     "read_csv",
     "read_lines",
+    "read_parquet",
     "read_quarantine",
     "read_records",
+    "read_tar",
     "read_tfrecords",
     "read_whole_files",
     "rng",

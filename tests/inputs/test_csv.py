@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.inputs.readers.text import read_csv
+from aioqueue.inputs.readers.csv import read_csv
 
 Write = Callable[..., str]
 

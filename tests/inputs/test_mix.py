@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.readers.text import read_lines
+from aioqueue.inputs.readers.lines import read_lines
 from aioqueue.inputs.sources.base import Entry, Source
 from aioqueue.inputs.sources.mixing import mix
 from aioqueue.inputs.sources.sequences import items, numbers

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from aioqueue import DataLossError, InvalidArgumentError, sync
 from aioqueue.inputs.readers.base import Reader, Records, read_records, read_whole_files
 from aioqueue.inputs.readers.files import files
-from aioqueue.inputs.readers.text import read_lines
+from aioqueue.inputs.readers.lines import read_lines
 from aioqueue.inputs.sources.sequences import items
 from tests.worlds import TaskWorld, spin_until
 
@@ -314,7 +314,7 @@ class Endless:
         self.streams: list[IO[bytes]] = []
         self.given = 0
 
-    def __call__(self, stream: IO[bytes], path: str) -> Iterator[Records[int]]:
+    def __call__(self, stream: IO[bytes], path: str, mark: Any) -> Iterator[Records[int]]:
         self.streams.append(stream)
         while True:
             self.given += 1
@@ -465,7 +465,7 @@ class TestReadingAhead:
         paths.close()
 
     async def test_several_tasks_share_a_run(self, task_world: TaskWorld, write: Write) -> None:
-        def eights(stream: IO[bytes], path: str) -> Iterator[Records[int]]:
+        def eights(stream: IO[bytes], path: str, mark: Any) -> Iterator[Records[int]]:
             for first in range(0, 800, 8):
                 numbers = range(first, first + 8)
                 yield Records(numbers, list(numbers))

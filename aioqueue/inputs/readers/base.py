@@ -2,29 +2,38 @@
 
 A `Reader` is a `Source`: go through it with ``for``, or with ``async for``, which reads ahead on a
 thread. What a *format* knows is how to cut one file into records, a run of them at a time: those
-that one block of the file has given. All else is here.
+that one block of the file has given, and to begin at the mark of such a run. All else is here.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import IO, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import IO, Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
+
+import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.checks import checked_count
 from aioqueue.inputs.readers.compression import checked_compression
 from aioqueue.inputs.readers.files import (
     FilePath,
+    Files,
     StorageOptions,
+    forward,
     is_path,
+    listing_of,
     open_for_reading,
     path_name,
+    paths_of,
     read_up_to,
 )
-from aioqueue.inputs.sources.base import Entry, Source
+from aioqueue.inputs.sources.base import Entry, Placed, Source
+from aioqueue.inputs.sources.positions import Place, misplaced
 
 __all__ = (
+    "Mark",
     "Paths",
     "Reader",
     "Records",
@@ -38,18 +47,59 @@ Paths: TypeAlias = FilePath | Source[Any] | Iterable[Any]
 
 _BLOCK: Final = 2**16
 _RECORD_BITS: Final = 40
+_SEQUENCES: Final[Any] = (Sequence, np.ndarray)
+
+
+Mark: TypeAlias = Place
+"""Where a format can begin within a file; ``None`` is its start."""
 
 
 class Records(NamedTuple, Generic[T]):
     """Records of one file that follow each other."""
 
-    positions: Sequence[int] | None
+    positions: Sequence[int | str] | None
     """Where each was: the number of its line, say. ``None`` for a file that is one record."""
     values: list[T]
     """The records."""
+    mark: Mark = None
+    """Where the first one begins. ``None`` for the start of the file, or if the format can begin
+    nowhere else."""
+    end: Mark = None
+    """Behind the last one, if the format knows that it need not look at these records again."""
 
 
-Format: TypeAlias = Callable[[IO[bytes], str], Iterator[Records[T]]]
+Format: TypeAlias = Callable[[IO[bytes], str, Mark], Iterator[Records[T]]]
+
+
+class _Run(NamedTuple):
+    """Records of one file that follow each other, and what tells each from every other one."""
+
+    values: list[Any]
+    epoch: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    """That of the first record."""
+    before: Place
+    """Of the paths: that of the file comes next."""
+    number: int
+    """Of the first record within its file."""
+    marked: int
+    """The number of the record at the mark, which may be an earlier one."""
+    mark: Mark
+    end: Mark
+
+    def entries(self) -> list[Entry[Any]]:
+        """The records as entries."""
+        return [Entry(value, self.epoch, at) for at, value in enumerate(self.values, self.index)]
+
+    def placed(self) -> list[Placed[Any]]:
+        """The same with places: the paths before, the number of the record at the mark, the mark,
+        and how many records have been taken from there on."""
+        _, _, _, before, number, marked, mark, end = self
+        behind = zip(self.entries(), count(number - marked + 1))
+        found = [Placed(entry, (before, marked, mark, taken)) for entry, taken in behind]
+        if end is not None:
+            found[-1] = found[-1]._replace(place=(before, number + len(found), end, 0))
+        return found
 
 
 class Reader(Source[T]):
@@ -58,10 +108,12 @@ class Reader(Source[T]):
     Args:
         name: what messages and worker names call it.
         paths: one path or URL, a source of them, or any iterable of them.
-        format: cuts an open file, whose path it is told, into runs of records.
+        format: cuts an open file, whose path it is told, into runs of records, from a mark on.
         ahead: how many records async iteration may read ahead.
         compression: ``"infer"`` (from the suffix), ``None``, or what files are compressed with.
         storage_options: for fsspec.
+        options: of the format: those that decide which records there are, in plain JSON types. A
+            position of a reader with others is refused.
 
     Raises:
         InvalidArgumentError: ``paths`` cannot be iterated, or the compression is unknown.
@@ -78,23 +130,30 @@ class Reader(Source[T]):
         ahead: int,
         compression: str | None,
         storage_options: StorageOptions,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(name, paths.seed if isinstance(paths, Source) else None)
         checked_compression(compression, "")
-        self._paths: Any = [paths] if is_path(paths) else paths
-        if not isinstance(self._paths, Iterable):
+        given: Any = [paths] if is_path(paths) else paths
+        if not isinstance(given, Iterable):
             raise InvalidArgumentError(
                 f"paths: got {paths!r}; expected a path, a source of paths or an iterable of them"
                 " (of an async queue, its thread face: queue.sync)"
             )
+        self._paths: Any = Files(given, name) if isinstance(given, _SEQUENCES) else given
+        seeded = self._paths if isinstance(self._paths, Source) else None
+        super().__init__(name, None if seeded is None else seeded.seed)
+        self._seed_was_drawn = seeded is None or seeded._seed_was_drawn
+        self._given = given
         self._format = format
         self._ahead = ahead
         self._compression = compression
         self._storage_options = storage_options
         self._keyed = False
+        self._options = dict(options or {})
+        self._listing: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
-        paths = self._paths
+        paths = self._given
         if isinstance(paths, list | tuple):
             paths = f"{paths[0]!r}" if len(paths) == 1 else f"{len(paths)} paths"
         return f"<aioqueue.inputs.{self.name} from {paths}, seed={self.seed}>"
@@ -109,43 +168,108 @@ class Reader(Source[T]):
         reader._keyed = True
         return reader  # type: ignore[no-any-return]
 
-    def __iter__(self) -> Iterator[T]:
-        for _, _, values in self._runs():
-            yield from values
-
     def entries(self) -> Iterator[Entry[T]]:
         """One run through the files: records, with the epoch of their path.
 
         The index of a record is that of its path times 2**40, plus its number within the file.
         """
-        for burst in self._entry_bursts():
-            yield from burst
+        return self.entries_after(None)
 
-    def _bursts(self) -> Generator[list[T], None, None]:
-        for _, _, values in self._runs():
-            yield values
+    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
+        for run in self._runs(place):
+            yield from run.entries()
 
-    def _entry_bursts(self) -> Generator[list[Entry[T]], None, None]:
-        for epoch, first, values in self._runs():
-            yield [Entry(value, epoch, index) for index, value in enumerate(values, first)]
+    def placed_after(self, place: Place) -> Iterator[Placed[T]]:
+        """The part of a run that comes behind a place: from the last mark before it on.
 
-    def _runs(self) -> Iterator[tuple[int, int, list[Any]]]:
-        """All runs of all files: epoch, index of the first record, and the records."""
-        for path, epoch, number in self._path_entries():
+        Of a compressed file, what comes before that mark is decompressed, and not looked at.
+        """
+        self._check_repeatable()
+        for run in self._runs(place):
+            yield from run.placed()
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What a position must have in common with this reader.
+
+        Raises:
+            InvalidArgumentError: the paths cannot be gone through again.
+            OSError: the size of a file cannot be found out.
+        """
+        self._check_repeatable()
+        if self._listing is None:
+            self._listing = listing_of(paths_of(self._paths), self._storage_options)
+        return {
+            "kind": self.name,
+            "options": self._options,
+            "paths": self._paths.fingerprint(),
+            "files": self._listing,
+        }
+
+    def _with_seeds_of(self, fingerprint: Any) -> Self:
+        if not isinstance(fingerprint, Mapping) or not isinstance(self._paths, Source):
+            return self
+        paths = self._paths._with_seeds_of(fingerprint.get("paths"))
+        reader = self._with_seed(paths.seed)
+        reader._paths = paths
+        return reader
+
+    def _values_after(self, place: Place) -> Iterator[T]:
+        for run in self._runs(place):
+            yield from run.values
+
+    def _bursts(self, place: Place) -> Generator[list[T], None, None]:
+        for run in self._runs(place):
+            yield run.values
+
+    def _entry_bursts(self, place: Place) -> Generator[list[Entry[T]], None, None]:
+        for run in self._runs(place):
+            yield run.entries()
+
+    def _placed_bursts(self, place: Place) -> Generator[list[Placed[T]], None, None]:
+        self._check_repeatable()
+        for run in self._runs(place):
+            yield run.placed()
+
+    def _runs(self, place: Place) -> Iterator[_Run]:
+        """All runs of all files behind a place."""
+        before, number, mark, taken = (None, 0, None, 0) if place is None else place
+        for (path, epoch, at), behind in self._placed_paths(before):
             name = path_name(path)
-            index = number << _RECORD_BITS
+            marked, index = number, at << _RECORD_BITS
             with open_for_reading(name, self._compression, self._storage_options) as stream:
-                for positions, values in self._format(stream, name):
-                    yield epoch, index, _keyed(name, positions, values) if self._keyed else values
-                    index += len(values)
+                for positions, values, begin, end in self._format(stream, name, mark):
+                    if begin is not None:
+                        marked, mark = number, begin
+                    left_out = min(taken, len(values))
+                    if left_out:
+                        taken -= left_out
+                        number += left_out
+                        values = values[left_out:]
+                        positions = None if positions is None else positions[left_out:]
+                    if values:
+                        given = _keyed(name, positions, values) if self._keyed else values
+                        yield _Run(given, epoch, index + number, before, number, marked, mark, end)
+                        number += len(values)
+            if taken:
+                raise misplaced(f"{taken} records more than there are in {name}", "none")
+            before, number, mark = behind, 0, None
 
-    def _path_entries(self) -> Iterator[Entry[Any]]:
-        if isinstance(self._paths, Source):
-            return self._paths.entries()
-        return (Entry(path, 0, number) for number, path in enumerate(self._paths))
+    def _placed_paths(self, place: Place) -> Iterator[tuple[Entry[Any], Place]]:
+        if not isinstance(self._paths, Source):
+            return ((Entry(path, 0, number), None) for number, path in enumerate(self._paths))
+        return self._paths.placed_after(self._paths._beginning if place is None else place)
+
+    def _check_repeatable(self) -> None:
+        if not isinstance(self._paths, Source):
+            raise InvalidArgumentError(
+                f"paths: got {self._paths!r}, of which there is no position; expected a path, a"
+                " list or a source of them"
+            )
 
 
-def _keyed(path: str, positions: Sequence[int] | None, values: list[T]) -> list[tuple[str, T]]:
+def _keyed(
+    path: str, positions: Sequence[int | str] | None, values: list[T]
+) -> list[tuple[str, T]]:
     if positions is None:
         return [(path, value) for value in values]
     pairs = zip(positions, values, strict=True)
@@ -198,6 +322,7 @@ def read_records(
         ahead=max(8, min(4096, 2**22 // layout.record)),
         compression=compression,
         storage_options=storage_options,
+        options=layout._asdict(),
     )
 
 
@@ -220,8 +345,9 @@ def read_whole_files(
         InvalidArgumentError: an argument is wrong.
     """
 
-    def cut(stream: IO[bytes], path: str) -> Iterator[Records[bytes]]:
-        yield Records(None, [stream.read()])
+    def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
+        if mark is None:
+            yield Records(None, [stream.read()], end="end")
 
     return Reader(
         "read_whole_files",
@@ -241,13 +367,16 @@ class _Layout(NamedTuple):
     footer: int
     hop: int
 
-    def runs(self, stream: IO[bytes], path: str) -> Iterator[Records[bytes]]:
-        """The records of an open file."""
+    def runs(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
+        """The records of an open file, from the one whose number is the mark."""
         record, header, footer, hop = self
         if len(read_up_to(stream, header)) < header:
             raise DataLossError(path=path, offset=0, fault="truncated header")
         # Offsets are counted from the end of the header: `data` is what stands from `base` on.
-        number, base, data = 0, 0, b""
+        number = mark or 0
+        base, data = number * hop, b""
+        if number:
+            forward(stream, header + base, path)
         while more := read_up_to(stream, max(_BLOCK, record)):
             data += more
             start = number * hop - base  # beyond the data, if there is a wide gap
@@ -256,7 +385,7 @@ class _Layout(NamedTuple):
             if count:
                 starts = range(start, start + count * hop, hop)
                 values = [data[begin : begin + record] for begin in starts]
-                yield Records(range(number, number + count), values)
+                yield Records(range(number, number + count), values, number)
                 number += count
             done = min(number * hop - base, len(data))
             base, data = base + done, data[done:]

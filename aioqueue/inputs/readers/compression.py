@@ -180,7 +180,7 @@ class _Decompressed(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def apply_deferred(self) -> int:
+    def tell(self) -> int:
         return self._position
 
     def readinto(self, buffer: Any) -> int:

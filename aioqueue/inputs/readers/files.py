@@ -8,8 +8,10 @@ from __future__ import annotations
 import errno
 import glob
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import takewhile
 from typing import IO, Any, Final, TypeAlias
 
 from aioqueue import DataLossError, InvalidArgumentError
@@ -21,17 +23,23 @@ from aioqueue.inputs.readers.compression import (
     is_damage,
     required,
 )
-from aioqueue.inputs.sources.base import Shard
-from aioqueue.inputs.sources.sequences import Sequential, items
+from aioqueue.inputs.sources.base import Resumed, Shard, Source
+from aioqueue.inputs.sources.mixing import Mixture
+from aioqueue.inputs.sources.positions import digest_of, misplaced
+from aioqueue.inputs.sources.sequences import Sequential
 
 __all__ = (
     "FilePath",
+    "Files",
     "StorageOptions",
     "create",
     "files",
+    "forward",
     "is_path",
+    "listing_of",
     "open_for_reading",
     "path_name",
+    "paths_of",
     "read_up_to",
 )
 
@@ -40,6 +48,7 @@ StorageOptions: TypeAlias = Mapping[str, Any] | None
 
 _BUFFER: Final = 2**18
 _LARGEST_READ: Final = 2**24
+_MOST_SIZES: Final = 1000
 
 
 def files(
@@ -95,15 +104,101 @@ def files(
         found.update(matches)
     if not patterns and not allow_empty:
         raise InvalidArgumentError(f"pattern: got {pattern!r}; expected at least one")
-    return items(
+    return Files(
         sorted(found, key=os.fsencode),
-        epochs,
-        shuffle,
-        seed,
-        shard,
+        name or f"files({', '.join(repr(os.fspath(one)) for one in patterns)})",
+        epochs=epochs,
+        shuffle=shuffle,
+        seed=seed,
+        shard=shard,
         drop_remainder=drop_remainder,
-        name=name or f"files({', '.join(repr(os.fspath(one)) for one in patterns)})",
     )
+
+
+class Files(Sequential[Any]):
+    """A source of paths, whose positions are refused where the files have other names."""
+
+    def __init__(
+        self,
+        paths: Sequence[Any],
+        name: str,
+        *,
+        epochs: int | None = 1,
+        shuffle: bool = False,
+        seed: int | None = None,
+        shard: Shard | None = None,
+        drop_remainder: bool = False,
+    ) -> None:
+        super().__init__(
+            paths,
+            name,
+            epochs=epochs,
+            shuffle=shuffle,
+            seed=seed,
+            shard=shard,
+            drop_remainder=drop_remainder,
+        )
+        self._names: str | None = None
+
+    def fingerprint(self) -> dict[str, Any]:
+        if self._names is None:
+            self._names = digest_of(_relative(self.sequence))
+        return {**super().fingerprint(), "names": self._names}
+
+
+def paths_of(source: Source[Any]) -> list[Any]:
+    """The paths that a source is made of, as far as that can be known."""
+    if isinstance(source, Sequential):
+        return list(source.sequence)
+    if isinstance(source, Mixture):
+        return [path for part in source.sources for path in paths_of(part)]
+    return paths_of(source.source) if isinstance(source, Resumed) else []
+
+
+def listing_of(paths: Sequence[Any], storage_options: StorageOptions) -> dict[str, Any]:
+    """What tells some files from others: how many, digests of their names and of their sizes.
+
+    Names count from the folder that all files share, which may be moved. Of more than 1000 files,
+    so many are asked for their sizes, evenly spread: it has to be quick over a network too.
+
+    Args:
+        paths: of the files.
+        storage_options: for fsspec.
+
+    Returns:
+        Plain JSON types.
+
+    Raises:
+        OSError: a size cannot be found out, though the file is there.
+    """
+    asked = paths[:: max(1, -(-len(paths) // _MOST_SIZES))]
+    return {
+        "count": len(paths),
+        "names": digest_of(_relative(paths)),
+        "sizes": digest_of([_size_of(path_name(path), storage_options) for path in asked]),
+    }
+
+
+def _relative(paths: Sequence[Any]) -> list[str]:
+    names = [path_name(path).replace(os.sep, "/") for path in paths]
+    first, last = (min(names), max(names)) if names else ("", "")
+    # What these two share at their start, all share.
+    same = (one == other for one, other in zip(first, last, strict=False))
+    shared = first.rfind("/", 0, sum(takewhile(bool, same))) + 1
+    return [name[shared:] for name in names]
+
+
+def _size_of(path: str, storage_options: StorageOptions) -> int | None:
+    """How long a file is, in bytes; ``None`` if it has no length, or is not there."""
+    try:
+        if _is_url(path):
+            system, inside = _fsspec().core.url_to_fs(path, **(storage_options or {}))
+            size: int | None = system.size(inside)
+            return size
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None  # reading it will say so
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _matches(pattern: str, storage_options: StorageOptions) -> list[str]:
@@ -201,6 +296,28 @@ def read_up_to(stream: IO[bytes], size: int) -> bytes:
         parts.append(data)
         left -= len(data)
     return b"".join(parts)
+
+
+def forward(stream: IO[bytes], offset: int, path: str) -> None:
+    """Go on to an offset: by a seek, or where the stream has none, by reading what comes before.
+
+    Args:
+        stream: which stands at its start, or anywhere before the offset if it can seek.
+        offset: in bytes from the start (decompressed).
+        path: what errors call the file.
+
+    Raises:
+        InvalidArgumentError: the file is shorter.
+    """
+    if stream.seekable():
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(offset)
+    else:
+        size = stream.tell()
+        while size < offset and (data := stream.read(min(offset - size, _LARGEST_READ))):
+            size += len(data)
+    if size < offset:
+        raise misplaced(f"offset {offset} in {path}", f"{size} at most, which is its length")
 
 
 def _open(path: str, mode: str, storage_options: StorageOptions) -> Any:

@@ -20,12 +20,13 @@ from types import TracebackType
 from typing import IO, Final, Self
 
 from aioqueue import DataLossError
-from aioqueue.inputs.readers.base import Paths, Reader, Records
+from aioqueue.inputs.readers.base import Mark, Paths, Reader, Records
 from aioqueue.inputs.readers.compression import required
 from aioqueue.inputs.readers.files import (
     FilePath,
     StorageOptions,
     create,
+    forward,
     path_name,
     read_up_to,
 )
@@ -73,18 +74,21 @@ def read_tfrecords(
     )
 
 
-def _runs(stream: IO[bytes], path: str) -> Iterator[Records[bytes]]:
-    """The records of an open file, about a block of it at a time."""
-    end: int | None = 0
+def _runs(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
+    """The records of an open file from an offset on, about a block of it at a time."""
+    if mark:
+        forward(stream, mark, path)
+    end: int | None = mark or 0
     while end is not None:
+        begin = end
         offsets: list[int] = []
         records: list[bytes] = []
         try:
-            end = _read_block(stream, end, path, offsets, records)
+            end = _read_block(stream, begin, path, offsets, records)
         except Exception:
-            yield Records(offsets, records)  # what was read before the damage is sound
+            yield Records(offsets, records, begin)  # what was read before the damage is sound
             raise
-        yield Records(offsets, records)
+        yield Records(offsets, records, begin)
 
 
 def _read_block(

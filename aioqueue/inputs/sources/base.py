@@ -4,22 +4,34 @@ A `Source` can be iterated again and again, with ``for`` and with ``async for``.
 has an *index*: its place in the whole sequence, before sharding and shuffling. So (seed, epoch,
 index) names an item wherever, whenever and by whichever worker it is prepared, and `rng` makes it
 a random generator of its own.
+
+A run can also say behind which item it stands (`Source.placed`, `Source.position`), and another one
+begin there (`Source.after`). `positions` has the words.
 """
 
 from __future__ import annotations
 
+import copy
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from itertools import islice
+from typing import Any, Generic, NamedTuple, Self, TypeGuard, TypeVar
 
 import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import is_int
+from aioqueue.inputs.sources.positions import (
+    Place,
+    checked_place,
+    fingerprint_in,
+    misplaced,
+    position_of,
+)
 from aioqueue.inputs.sources.read_ahead import ReadAhead
 
-__all__ = ("Entry", "Shard", "Source", "resolved_seed", "rng")
+__all__ = ("Entry", "Placed", "Resumed", "Shard", "Source", "resolved_seed", "rng")
 
 T = TypeVar("T")
 
@@ -38,6 +50,19 @@ class Entry(NamedTuple, Generic[T]):
     value: T
     epoch: int
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody misses here
+
+
+class Placed(NamedTuple, Generic[T]):
+    """An entry, and where a run stands that has taken it.
+
+    Attributes:
+        entry: the item, with its epoch and index.
+        place: behind it, for `Source.position` and `Source.placed_after`: ints, strings, ``None``,
+            and sequences of them.
+    """
+
+    entry: Entry[T]
+    place: Place
 
 
 def rng(seed: int, epoch: int, index: int) -> np.random.Generator:
@@ -70,7 +95,9 @@ def rng(seed: int, epoch: int, index: int) -> np.random.Generator:
 class Source(ABC, Generic[T]):
     """Items to go through, again and again.
 
-    To write one, say in `entries` what it has; iteration of both kinds comes from that.
+    To write one, say in `entries` what it has; iteration of both kinds comes from that, and so do
+    positions: a run that begins behind an item takes those before it again, and leaves them out. If
+    yours can do better, override `placed_after`, `entries_after` and `fingerprint`.
 
     Args:
         name: what messages and worker names call it.
@@ -88,9 +115,13 @@ class Source(ABC, Generic[T]):
     _ahead = 64
     """How many items that thread may be ahead."""
 
+    _beginning: Place = None
+    """Where a run begins."""
+
     def __init__(self, name: str, seed: int | None = None) -> None:
         self._name = name
         self._seed = resolved_seed(seed)
+        self._seed_was_drawn = seed is None
 
     @property
     def name(self) -> str:
@@ -114,8 +145,7 @@ class Source(ABC, Generic[T]):
         """One run through the source: its items, each with its epoch and index."""
 
     def __iter__(self) -> Iterator[T]:
-        for entry in self.entries():
-            yield entry.value
+        return self._values_after(self._beginning)
 
     def __aiter__(self) -> AsyncIterator[T]:
         return _asynchronous(self, self.__iter__, self._bursts)
@@ -124,24 +154,195 @@ class Source(ABC, Generic[T]):
         """One run through the source, for ``async for``, as `entries`."""
         return _asynchronous(self, self.entries, self._entry_bursts)
 
-    def _bursts(self) -> Generator[list[T], None, None]:
+    def placed(self) -> Iterator[Placed[T]]:
+        """One run through the source: its entries, each with the place behind it.
+
+        Places cost nothing where they are not asked for, and little where they are; `position`
+        makes of one what can be kept.
+
+        Raises:
+            InvalidArgumentError: the source cannot be gone through again, as a reader of paths that
+                come from a queue; when the first item is asked for.
+        """
+        return self.placed_after(self._beginning)
+
+    def aplaced(self) -> AsyncIterator[Placed[T]]:
+        """The same for ``async for``."""
+        return _asynchronous(self, self.placed, self._placed_bursts)
+
+    def placed_after(self, place: Place) -> Iterator[Placed[T]]:
+        """The part of a run that comes behind a place.
+
+        Args:
+            place: of this source; ``None`` for its beginning.
+
+        Raises:
+            InvalidArgumentError: there is no such place; when the first item is asked for.
+        """
+        run = self.entries()
+        taken = 0
+        if place is not None:
+            taken, *last = place
+            entry = next(islice(run, taken - 1, None), None)
+            found = None if entry is None else [entry.epoch, entry.index]
+            if found != last:
+                raise misplaced(
+                    f"{last} as epoch and index of item {taken}",
+                    f"{found or 'fewer items'}, which this run through {self.name} has",
+                )
+        for number, entry in enumerate(run, taken + 1):
+            yield Placed(entry, (number, entry.epoch, entry.index))
+
+    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
+        """The same, without places."""
+        if place is None:
+            return self.entries()
+        return (placed.entry for placed in self.placed_after(place))
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What a position must have in common with this source: plain JSON types by field."""
+        return {"kind": type(self).__name__, "seed": self.seed}
+
+    def position(self, place: Place = None) -> dict[str, Any]:
+        """The position that a place is: what can be kept, and gone on from by `after`.
+
+        Args:
+            place: behind the last item that was taken, as `placed` has it; ``None`` for the
+                beginning of a run.
+
+        Returns:
+            A dict of plain JSON types, with the fingerprint of the source, a version and a
+            checksum. A source of files looks up their sizes once for it.
+        """
+        return position_of(self.fingerprint(), self._beginning if place is None else place)
+
+    def after(self, position: Mapping[str, Any]) -> Source[T]:
+        """The same source, each of whose runs begins at a position.
+
+        It gives the items that come behind it, with the epochs and indices that they have in a
+        whole run, and its own positions are those of a whole run too. Where the seed of this source
+        was drawn, the position brings its own.
+
+        Args:
+            position: what `position` gave, of this source or of one that was made alike, in this
+                process or another.
+
+        Returns:
+            A source.
+
+        Raises:
+            InvalidArgumentError: it is no position, is damaged, or belongs to another source: the
+                message names the field that differs, and both values.
+        """
+        source = self._with_seeds_of(fingerprint_in(position))
+        return Resumed(source, checked_place(position, source.fingerprint()))
+
+    def _with_seeds_of(self, fingerprint: Any) -> Self:
+        """This source, with the seed of a fingerprint wherever its own was drawn."""
+        seed = fingerprint.get("seed") if isinstance(fingerprint, Mapping) else None
+        if not self._seed_was_drawn or not _is_seed(seed):
+            return self
+        return self._with_seed(seed)
+
+    def _with_seed(self, seed: int) -> Self:
+        source = copy.copy(self)
+        source._seed = seed
+        source._seed_was_drawn = False
+        return source
+
+    def _taken_at(self, place: Place) -> int:
+        """How many items come before a place."""
+        return 0 if place is None else int(place[0])
+
+    def _values_after(self, place: Place) -> Iterator[T]:
+        """The items alone."""
+        for entry in self.entries_after(place):
+            yield entry.value
+
+    def _bursts(self, place: Place) -> Generator[list[T], None, None]:
         """The items in lists, as they come: for reading ahead."""
-        for item in self:
+        for item in self if place is None else self._values_after(place):
             yield [item]
 
-    def _entry_bursts(self) -> Generator[list[Entry[T]], None, None]:
+    def _entry_bursts(self, place: Place) -> Generator[list[Entry[T]], None, None]:
         """The entries in lists, as they come: for reading ahead."""
-        for entry in self.entries():
+        for entry in self.entries_after(place):
             yield [entry]
+
+    def _placed_bursts(self, place: Place) -> Generator[list[Placed[T]], None, None]:
+        """The entries with their places in lists, as they come: for reading ahead."""
+        for placed in self.placed_after(place):
+            yield [placed]
+
+
+class Resumed(Source[T]):
+    """A source whose runs begin at a place of another one. See `Source.after`."""
+
+    def __init__(self, source: Source[T], place: Place) -> None:
+        super().__init__(source.name, source.seed)
+        self.blocking = source.blocking
+        self._ahead = source._ahead
+        self._source = source
+        self._beginning = place
+
+    @property
+    def source(self) -> Source[T]:
+        """The whole of it."""
+        return self._source
+
+    def __repr__(self) -> str:
+        return f"<{repr(self._source).strip('<>')}, after {self._beginning}>"
+
+    def __len__(self) -> int:
+        """How many items are left in one run.
+
+        Raises:
+            TypeError: that of the whole source is not known.
+        """
+        whole: Any = self._source
+        return max(0, len(whole) - self._source._taken_at(self._beginning))
+
+    def entries(self) -> Iterator[Entry[T]]:
+        return self._source.entries_after(self._beginning)
+
+    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
+        return self._source.entries_after(self._beginning if place is None else place)
+
+    def placed_after(self, place: Place) -> Iterator[Placed[T]]:
+        return self._source.placed_after(self._beginning if place is None else place)
+
+    def _values_after(self, place: Place) -> Iterator[T]:
+        return self._source._values_after(place)
+
+    def _bursts(self, place: Place) -> Generator[list[T], None, None]:
+        return self._source._bursts(place)
+
+    def _entry_bursts(self, place: Place) -> Generator[list[Entry[T]], None, None]:
+        return self._source._entry_bursts(place)
+
+    def _placed_bursts(self, place: Place) -> Generator[list[Placed[T]], None, None]:
+        return self._source._placed_bursts(place)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return self._source.fingerprint()
+
+    def after(self, position: Mapping[str, Any]) -> Source[T]:
+        return self._source.after(position)
+
+    def _with_seeds_of(self, fingerprint: Any) -> Self:
+        return self  # it has those of its own position
+
+    def _taken_at(self, place: Place) -> int:
+        return self._source._taken_at(place)
 
 
 def _asynchronous(
     source: Source[Any],
     iterate: Callable[[], Iterator[T]],
-    bursts: Callable[[], Generator[list[T], None, None]],
+    bursts: Callable[[Place], Generator[list[T], None, None]],
 ) -> AsyncIterator[T]:
     if source.blocking:
-        return ReadAhead(bursts(), ahead=source._ahead, name=source.name)
+        return ReadAhead(bursts(source._beginning), ahead=source._ahead, name=source.name)
     return _AtHand(iterate())
 
 
@@ -171,6 +372,10 @@ def resolved_seed(seed: Any) -> int:
     """
     if seed is None:
         return secrets.randbits(53)  # as many bits as survive a way through JSON
-    if not is_int(seed) or not 0 <= seed < 2**64:
+    if not _is_seed(seed):
         raise InvalidArgumentError(f"seed: got {seed!r}; expected None, or an int >= 0 and < 2**64")
     return int(seed)
+
+
+def _is_seed(value: Any) -> TypeGuard[int]:
+    return is_int(value) and 0 <= value < 2**64

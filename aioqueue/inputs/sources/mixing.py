@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import accumulate
 from math import inf
 from numbers import Real
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import counted
-from aioqueue.inputs.sources.base import Entry, Source
+from aioqueue.inputs.sources.base import Entry, Placed, Source
+from aioqueue.inputs.sources.positions import Place, misplaced
 from aioqueue.philox import PhiloxWords
 
 __all__ = ("Mixture", "mix")
 
 T = TypeVar("T")
+TakenT = TypeVar("TakenT")
 
 _WORDS: Final = 2**32
 
@@ -59,29 +62,127 @@ class Mixture(Source[T]):
         sources: Any = self._sources
         return sum(map(len, sources))
 
+    @property
+    def sources(self) -> list[Source[T]]:
+        """What is mixed."""
+        return list(self._sources)
+
     def entries(self) -> Iterator[Entry[T]]:
         """One run through the mixture.
 
         The epoch of an item is that of its source, and its index is the one it has there times the
         number of sources, plus the number of its source: no two items share one.
         """
-        with ExitStack() as closing:
-            yield from self._mixed(_runs_of(self._sources, closing))
+        return self.entries_after(None)
 
-    def _mixed(self, runs: list[Iterator[Entry[T]]]) -> Iterator[Entry[T]]:
-        words = PhiloxWords(self.seed)
-        weights = list(self._weights)
-        bounds = _bounds(weights)
-        while any(weights):
-            chosen = bisect_right(bounds, words.take(1)[0])
-            entry = next(runs[chosen], None)
-            if entry is not None:
-                yield entry._replace(index=entry.index * len(runs) + chosen)
+    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
+        with ExitStack() as closing:
+            draws, places = self._begun(place)
+            runs = [
+                _closed_with(closing, source.entries_after(one))
+                for source, one in zip(self._sources, places, strict=True)
+            ]
+            for chosen, entry in self._mixed(runs, draws):
+                yield Entry(entry.value, entry.epoch, entry.index * len(runs) + chosen)
+
+    def placed_after(self, place: Place) -> Iterator[Placed[T]]:
+        """The part of a run that comes behind a place, which each source finds for itself.
+
+        Args:
+            place: how many words have been drawn, the place in each source, and which have ended.
+        """
+        with ExitStack() as closing:
+            draws, places = self._begun(place)
+            runs = [
+                _closed_with(closing, source.placed_after(one))
+                for source, one in zip(self._sources, places, strict=True)
+            ]
+            for chosen, (entry, behind) in self._mixed(runs, draws):
+                places[chosen] = behind
+                mixed = Entry(entry.value, entry.epoch, entry.index * len(runs) + chosen)
+                yield Placed(mixed, (draws.taken, tuple(places), draws.ended))
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {
+            "kind": "mixture",
+            "seed": self.seed,
+            "weights": self._weights,
+            "stop": self._stop,
+            "sources": [source.fingerprint() for source in self._sources],
+        }
+
+    def _with_seeds_of(self, fingerprint: Any) -> Self:
+        mixture = copy.copy(super()._with_seeds_of(fingerprint))
+        theirs = fingerprint.get("sources") if isinstance(fingerprint, Mapping) else None
+        if isinstance(theirs, Sequence) and len(theirs) == len(self._sources):
+            pairs = zip(self._sources, theirs, strict=True)
+            mixture._sources = [source._with_seeds_of(one) for source, one in pairs]
+        return mixture
+
+    def _taken_at(self, place: Place) -> int:
+        _, places = self._begun(place)
+        return sum(source._taken_at(one) for source, one in zip(self._sources, places, strict=True))
+
+    def _begun(self, place: Place) -> tuple[_Draws, list[Place]]:
+        """The draws that come behind a place, and the places of the sources there."""
+        if place is None:
+            return _Draws(self.seed, self._weights), [one._beginning for one in self._sources]
+        taken, places, ended = place
+        draws = _Draws(self.seed, self._weights)
+        draws.skip(taken)
+        for number, (source, one) in enumerate(zip(self._sources, places, strict=True)):
+            if ended[number]:
+                if next(source.entries_after(one), None) is not None:
+                    raise misplaced(
+                        f"the end of sources[{number}]", f"{source!r} to have no item there"
+                    )
+                draws.leave_out(number)
+        return draws, list(places)
+
+    def _mixed(self, runs: list[Iterator[TakenT]], draws: _Draws) -> Iterator[tuple[int, TakenT]]:
+        while not draws.are_over:
+            chosen = draws.draw()
+            taken = next(runs[chosen], None)
+            if taken is not None:
+                yield chosen, taken
             elif self._stop == "first":
                 return
             else:
-                weights[chosen] = 0
-                bounds = _bounds(weights)
+                draws.leave_out(chosen)
+
+
+class _Draws:
+    """Which source is next, again and again."""
+
+    def __init__(self, seed: int, weights: list[float]) -> None:
+        self._words = PhiloxWords(seed)
+        self._weights = list(weights)
+        self._bounds = _bounds(weights)
+        self.taken = 0
+        """How many there were."""
+        self.ended: tuple[bool, ...] = (False,) * len(weights)
+        """Which sources are drawn no more."""
+
+    @property
+    def are_over(self) -> bool:
+        """Whether there is no source left."""
+        return not self._bounds
+
+    def draw(self) -> int:
+        """The number of the next source."""
+        self.taken += 1
+        return bisect_right(self._bounds, self._words.take(1)[0])
+
+    def skip(self, count: int) -> None:
+        """Leave out so many draws, at no cost."""
+        self._words.skip(count)
+        self.taken += count
+
+    def leave_out(self, number: int) -> None:
+        """Draw one source no more."""
+        self._weights[number] = 0
+        self._bounds = _bounds(self._weights)
+        self.ended = tuple(not weight for weight in self._weights)
 
 
 def mix(
@@ -113,12 +214,10 @@ def mix(
     return Mixture(sources, weights, seed, stop, name)
 
 
-def _runs_of(sources: list[Source[T]], closing: ExitStack) -> list[Iterator[Entry[T]]]:
-    """One run through each; each is closed with the stack, if it can be."""
-    runs = [source.entries() for source in sources]
-    for run in runs:
-        closing.callback(getattr(run, "close", bool))
-    return runs
+def _closed_with(closing: ExitStack, run: Iterator[TakenT]) -> Iterator[TakenT]:
+    """A run that is closed with the stack, if it can be."""
+    closing.callback(getattr(run, "close", bool))
+    return run
 
 
 def _bounds(weights: Sequence[float]) -> list[int]:

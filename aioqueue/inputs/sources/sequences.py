@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from itertools import count
+from itertools import count, islice
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.checks import checked_flag, is_int
-from aioqueue.inputs.sources.base import Entry, Shard, Source
+from aioqueue.checks import checked_count, checked_flag, is_int
+from aioqueue.inputs.sources.base import Entry, Placed, Shard, Source
+from aioqueue.inputs.sources.positions import Place, misplaced
 from aioqueue.inputs.sources.shuffling import indices
 
 __all__ = ("Indexed", "Sequential", "arrays", "items", "numbers")
@@ -87,18 +88,62 @@ class Sequential(Source[T]):
             raise TypeError(f"{self!r} has no length: it has no end (epochs=None)")
         return self._epochs * self._items_per_epoch()
 
+    @property
+    def sequence(self) -> Indexed[T]:
+        """What it goes through."""
+        return self._sequence
+
     def entries(self) -> Iterator[Entry[T]]:
+        return self.entries_after(None)
+
+    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
+        """The part of a run that comes behind a place, which is found without going through others.
+
+        Args:
+            place: how many items have been taken, over all epochs; ``None`` for none.
+
+        Raises:
+            InvalidArgumentError: there are fewer; when the first item is asked for.
+        """
         sequence = self._sequence
         seed = self.seed if self._shuffle else None
-        for epoch in count() if self._epochs is None else range(self._epochs):
-            left = self._items_per_epoch()
-            if not left:
+        first, done = self._epoch_at(place)
+        for epoch in count(first) if self._epochs is None else range(first, self._epochs):
+            size = self._items_per_epoch()
+            if not size:
                 return  # rather than spin for ever
-            for index in indices(len(sequence), seed, epoch, self._shard):
+            places = indices(len(sequence), seed, epoch, self._shard, done)
+            for index in islice(places, size - done):
                 yield Entry(sequence[index], epoch, index)
-                left -= 1
-                if not left:
-                    break
+            done = 0
+
+    def placed_after(self, place: Place) -> Iterator[Placed[T]]:
+        return map(Placed, self.entries_after(place), count(self._taken_at(place) + 1))
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {
+            "kind": "sequence",
+            "length": len(self._sequence),
+            "seed": self.seed,
+            "shuffle": self._shuffle,
+            "shard": list(self._shard),
+            "drop_remainder": self._drop_remainder,
+        }
+
+    def _taken_at(self, place: Place) -> int:
+        return 0 if place is None else checked_count(place, "place")
+
+    def _epoch_at(self, place: Place) -> tuple[int, int]:
+        """The epoch that a place is in, and how many of its items come before."""
+        taken = self._taken_at(place)
+        if not taken:
+            return 0, 0
+        size = self._items_per_epoch()
+        if not size or (self._epochs is not None and taken > self._epochs * size):
+            raise misplaced(
+                f"{taken} items taken", f"{(self._epochs or 0) * size} at most, of {self!r}"
+            )
+        return divmod(taken, size)
 
     def _items_per_epoch(self) -> int:
         index, shards = self._shard

@@ -40,7 +40,9 @@ _MIX: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _SHIFTS: Final = (np.uint64(30), np.uint64(27), np.uint64(31))
 
 
-def indices(n: int, seed: int | None, epoch: int, shard: tuple[int, int]) -> Iterator[int]:
+def indices(
+    n: int, seed: int | None, epoch: int, shard: tuple[int, int], skip: int = 0
+) -> Iterator[int]:
     """The indices that one shard goes through in one epoch, in order.
 
     Args:
@@ -48,35 +50,36 @@ def indices(n: int, seed: int | None, epoch: int, shard: tuple[int, int]) -> Ite
         seed: what they are shuffled with; ``None`` leaves them in order.
         epoch: number of the epoch, from 0.
         shard: (index, count): every count-th place of the common order, from place index on.
+        skip: how many of them to leave out at the start. They cost nothing, but for the swaps of
+            the table, which are made in order.
     """
+    first, count = shard[0] + skip * shard[1], shard[1]
     if seed is None:
-        return iter(range(shard[0], n, shard[1]))
+        return iter(range(first, n, count))
     if n <= LONGEST_TABLE:
-        return _from_table(n, seed, epoch, shard)
-    return _computed(n, seed, epoch, shard)
+        return _from_table(n, seed, epoch, first, count)
+    return _computed(n, seed, epoch, first, count)
 
 
-def _from_table(n: int, seed: int, epoch: int, shard: tuple[int, int]) -> Iterator[int]:
-    index, count = shard
+def _from_table(n: int, seed: int, epoch: int, first: int, count: int) -> Iterator[int]:
     key, upper = resolve_seed(seed)
-    first = epoch * -(-(n - 1) // 4)  # where TensorFlow 1's generator stood after earlier epochs
+    block = epoch * -(-(n - 1) // 4)  # where TensorFlow 1's generator stood after earlier epochs
     table = array("q", np.arange(n, dtype=np.int64).tobytes())
     for start in range(0, n, _CHUNK):
         stop = min(start + _CHUNK, n)
-        words = philox_blocks(key, upper, first + start // 4, _BLOCKS)[: stop - start]
+        words = philox_blocks(key, upper, block + start // 4, _BLOCKS)[: stop - start]
         places = np.arange(start, stop)
         # What stands at a place is settled once that place has been swapped with a later one.
         swaps: list[int] = (places + words % (n - places)).tolist()
         for place, other in enumerate(swaps, start):
             table[place], table[other] = table[other], table[place]
-        yield from table[start + (index - start) % count : stop : count]
+        yield from table[max(first, start + (first - start) % count) : stop : count]
 
 
-def _computed(n: int, seed: int, epoch: int, shard: tuple[int, int]) -> Iterator[int]:
-    index, count = shard
+def _computed(n: int, seed: int, epoch: int, first: int, count: int) -> Iterator[int]:
     words = philox_blocks(*resolve_seed(seed), epoch * _KEY_BLOCKS, _KEY_BLOCKS).astype(np.uint64)
     keys = words[0::2] | words[1::2] << np.uint64(32)
-    for start in range(index, n, count * _CHUNK):
+    for start in range(first, n, count * _CHUNK):
         places = np.arange(start, min(start + count * _CHUNK, n), count, dtype=np.uint64)
         yield from feistel(places, n, keys).tolist()
 

@@ -1,94 +1,26 @@
-"""Text files: their lines, and the rows of tables such as CSV."""
+"""Tables of text, such as CSV: their rows, parsed by NumPy."""
 
 from __future__ import annotations
 
-import codecs
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import IO, Any, Final, NamedTuple, overload
+from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.checks import checked_count, counted, is_int
-from aioqueue.inputs.readers.base import Paths, Reader, Records
+from aioqueue.inputs.readers.base import Mark, Paths, Reader, Records
 from aioqueue.inputs.readers.files import StorageOptions
+from aioqueue.inputs.readers.lines import AHEAD, Block, blocks_of, decoder_of
 
-__all__ = ("read_csv", "read_lines")
+__all__ = ("read_csv",)
 
-_BLOCK: Final = 2**16
-_AHEAD: Final = 4096
 _OBJECT: Final = np.dtype(object)
 _PARSED: Final = "biufcSUOmM"
 """The kinds of dtypes that a field of text can be."""
-
-
-@overload
-def read_lines(
-    paths: Paths,
-    *,
-    encoding: str = "utf-8",
-    errors: str = "strict",
-    skip_header_lines: int = 0,
-    compression: str | None = "infer",
-    storage_options: StorageOptions = None,
-) -> Reader[str]: ...
-@overload
-def read_lines(
-    paths: Paths,
-    *,
-    encoding: None,
-    errors: str = "strict",
-    skip_header_lines: int = 0,
-    compression: str | None = "infer",
-    storage_options: StorageOptions = None,
-) -> Reader[bytes]: ...
-def read_lines(
-    paths: Paths,
-    *,
-    encoding: str | None = "utf-8",
-    errors: str = "strict",
-    skip_header_lines: int = 0,
-    compression: str | None = "infer",
-    storage_options: StorageOptions = None,
-) -> Reader[Any]:
-    r"""The lines of text files, without their ends (``\n`` or ``\r\n``).
-
-    The last line need not have an end. Keys are ``path:number``, from 1; header lines count.
-
-    Args:
-        paths: one path or URL, a source of them such as `files`, or any iterable of them.
-        encoding: of the files; one in which a newline is the one byte 10. ``None`` gives bytes.
-        errors: what to do about bytes that are no text, as for `bytes.decode`.
-        skip_header_lines: how many lines to leave out at the start of each file.
-        compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
-            ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
-        storage_options: what fsspec needs to know about a URL's file system: credentials, say.
-
-    Returns:
-        A reader of strings, or of bytes. Going through it raises `DataLossError` where bytes are no
-        text, and `OSError` for a file that cannot be read.
-
-    Raises:
-        InvalidArgumentError: an argument is wrong.
-    """
-    decoder = _decoder(encoding, errors)
-    skip = checked_count(skip_header_lines, "skip_header_lines")
-
-    def cut(stream: IO[bytes], path: str) -> Iterator[Records[Any]]:
-        for block in _blocks(stream, path, decoder):
-            yield Records(*block.after(skip))
-
-    return Reader(
-        "read_lines",
-        paths,
-        cut,
-        ahead=_AHEAD,
-        compression=compression,
-        storage_options=storage_options,
-    )
 
 
 def read_csv(
@@ -144,7 +76,7 @@ def read_csv(
         )
     if encoding is None:
         raise InvalidArgumentError("encoding: got None; expected the encoding of the files")
-    decoder = _decoder(encoding, "strict")
+    decoder = decoder_of(encoding, "strict")
     table = _Table(dtypes, columns, delimiter, quotechar, decoder.encoding if decoder else "")
     skip = checked_count(skip_header_lines, "skip_header_lines")
     if table.named and not skip:
@@ -153,138 +85,27 @@ def read_csv(
             " the last of which says the names"
         )
 
-    def cut(stream: IO[bytes], path: str) -> Iterator[Records[Any]]:
-        return table.runs(_blocks(stream, path, decoder), path, skip)
+    def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
+        begin, located = mark or (None, None)
+        return table.runs(blocks_of(stream, path, decoder, begin), path, skip, located)
 
     return Reader(
         "read_csv",
         paths,
         cut,
-        ahead=_AHEAD,
+        ahead=AHEAD,
         compression=compression,
         storage_options=storage_options,
+        options={
+            "skip_header_lines": skip,
+            "columns": table.columns,
+            "delimiter": delimiter,
+        },
     )
 
 
 def _is_character(value: Any) -> bool:
     return isinstance(value, str) and len(value) == 1 and value not in "\r\n"
-
-
-class _Decoder(NamedTuple):
-    """How the bytes of lines become text."""
-
-    encoding: str
-    errors: str
-    mark: bytes = b""
-    """What may stand at the start of a file without being part of the text."""
-
-
-def _decoder(encoding: Any, errors: Any) -> _Decoder | None:
-    if encoding is None:
-        return None
-    try:
-        name = codecs.lookup(encoding).name
-        codecs.lookup_error(errors)
-    except (LookupError, TypeError) as error:
-        raise InvalidArgumentError(
-            f"encoding, errors: got {encoding!r}, {errors!r}; expected what bytes.decode accepts"
-        ) from error
-    if name == "utf-8-sig":
-        return _Decoder("utf-8", errors, codecs.BOM_UTF8)
-    try:
-        newline = "\n".encode(name)
-    except (LookupError, UnicodeError):  # a codec that is none of text
-        newline = b""
-    if newline != b"\n":
-        raise InvalidArgumentError(
-            f"encoding: got {encoding!r}; expected one in which a newline is the one byte 10"
-            " (read others with read_whole_files, and decode them then)"
-        )
-    return _Decoder(name, errors)
-
-
-class _Block(NamedTuple):
-    """Whole lines of a file that follow each other."""
-
-    offset: int
-    """Where it begins, in bytes."""
-    raw: bytes
-    first: int
-    """The number of its first line, from 1."""
-    lines: list[Any]
-
-    def after(self, number: int) -> tuple[range, list[Any]]:
-        """The lines whose number is greater than this one, and their numbers."""
-        skipped = max(0, number + 1 - self.first)
-        numbers = range(self.first, self.first + len(self.lines))
-        return (numbers[skipped:], self.lines[skipped:]) if skipped else (numbers, self.lines)
-
-    def offset_of(self, number: int) -> int:
-        """Where the line with this number begins, in bytes."""
-        before = self.raw.split(b"\n", number - self.first)[: number - self.first]
-        return self.offset + sum(map(len, before)) + len(before)
-
-
-def _blocks(stream: IO[bytes], path: str, decoder: _Decoder | None) -> Iterator[_Block]:
-    first = 1
-    for offset, raw in _whole_lines(stream):
-        if decoder is None:
-            block = _Block(offset, raw, first, _split(raw, b"\n", b"\r"))
-        else:
-            if not offset and decoder.mark and raw.startswith(decoder.mark):
-                offset, raw = len(decoder.mark), raw[len(decoder.mark) :]
-            try:
-                text = raw.decode(decoder.encoding, decoder.errors)
-            except UnicodeDecodeError as error:
-                yield from _blocks_before(error, _Block(offset, raw, first, []), path, decoder)
-                return
-            block = _Block(offset, raw, first, _split(text, "\n", "\r"))
-        yield block
-        first += len(block.lines)
-
-
-def _blocks_before(
-    error: UnicodeDecodeError, block: _Block, path: str, decoder: _Decoder
-) -> Iterator[_Block]:
-    """The lines of a block before the one that is no text; then that is reported."""
-    end = block.raw.rfind(b"\n", 0, error.start)
-    if end >= 0:
-        lines = _split(block.raw[:end].decode(decoder.encoding, decoder.errors), "\n", "\r")
-        yield block._replace(lines=lines)
-    number = block.first + block.raw.count(b"\n", 0, error.start)
-    offset = block.offset + error.start
-    raise DataLossError(
-        f"{path}: line {number} is not {decoder.encoding} text at {offset}: {error.reason}",
-        path=path,
-        offset=offset,
-        fault=f"invalid {decoder.encoding}",
-    ) from error
-
-
-def _whole_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Blocks of one whole line or more, without the last one's end, and their offsets."""
-    # Of a pipe, take what is there.
-    read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
-    offset = 0
-    begun: list[bytes] = []  # of a line whose end has not been read
-    while data := read(_BLOCK):
-        end = data.rfind(b"\n")
-        if end < 0:
-            begun.append(data)
-            continue
-        raw = b"".join([*begun, data[:end]])
-        yield offset, raw
-        offset += len(raw) + 1
-        begun = [data[end + 1 :]]
-    if rest := b"".join(begun):
-        yield offset, rest
-
-
-def _split(data: Any, end: Any, before_end: Any) -> list[Any]:
-    lines: list[Any] = data.split(end)
-    if before_end in data:
-        return [line.removesuffix(before_end) for line in lines]
-    return lines
 
 
 class _Table:
@@ -303,11 +124,11 @@ class _Table:
                     f"columns: got {columns!r}; expected None: the dict of dtypes says which"
                 )
             columns, dtypes = self._keys, list(dtypes.values())
-        self._columns = _checked_columns(columns)
-        self.named = self._columns is not None and isinstance(self._columns[0], str)
+        self.columns = _checked_columns(columns)
+        self.named = self.columns is not None and isinstance(self.columns[0], str)
         self._uniform = not isinstance(dtypes, list | tuple)
         if not self._uniform and (
-            not dtypes or (self._columns is not None and len(dtypes) != len(self._columns))
+            not dtypes or (self.columns is not None and len(dtypes) != len(self.columns))
         ):
             raise InvalidArgumentError(
                 f"dtypes: got {dtypes!r}; expected one dtype, or one for each column"
@@ -320,22 +141,40 @@ class _Table:
             else np.dtype([(f"f{at}", dtype) for at, dtype in enumerate(parsed)])
         )
 
-    def runs(self, blocks: Iterator[_Block], path: str, skip: int) -> Iterator[Records[Any]]:
-        """The rows of a file."""
-        columns: Any = None if self.named else self._columns
-        width: int | None = None  # of the first row: others must have the same
+    def runs(
+        self,
+        blocks: Iterator[Block],
+        path: str,
+        skip: int,
+        columns: Sequence[int] | None,
+    ) -> Iterator[Records[Any]]:
+        """The rows of a file.
+
+        Args:
+            blocks: its lines, or those from a mark on.
+            path: what errors call the file.
+            skip: how many of its lines are headers.
+            columns: where the columns are, if they have names and the header was read before.
+        """
+        if not self.named:
+            columns = self.columns
+        # Of the first row: others must have the same. Behind a mark, a sound one is there first.
+        width: int | None = None
         for block in blocks:
+            mark = block.mark and (block.mark, columns if self.named else None)
             if self.named and columns is None and skip < block.first + len(block.lines):
                 columns = self._located(block, skip, path)
             numbers, lines = _without_blanks(*block.after(skip), self._delimiter)
+            failure: DataLossError | None = None
             try:
                 rows = self._rows(lines, columns, width)
             except ValueError:
-                yield from self._one_by_one(block, numbers, lines, columns, width, path)
-                continue
+                rows, failure = self._one_by_one(block, numbers, lines, columns, width, path)
             if rows:
                 width = len(rows[0])
-                yield Records(numbers, rows)
+                yield Records(numbers[: len(rows)], rows, mark)
+            if failure is not None:
+                raise failure
 
     def _rows(self, lines: list[str], columns: Any, width: int | None) -> list[Any]:
         """Parse lines.
@@ -391,32 +230,35 @@ class _Table:
 
     def _one_by_one(
         self,
-        block: _Block,
+        block: Block,
         numbers: Sequence[int],
         lines: list[str],
         columns: Any,
         width: int | None,
         path: str,
-    ) -> Iterator[Records[Any]]:
-        """The rows of a block before the one that does not fit; then that is reported."""
+    ) -> tuple[list[Any], DataLossError | None]:
+        """The rows of a block before the one that does not fit, and what to raise for that."""
+        rows: list[Any] = []
         for number, line in zip(numbers, lines, strict=True):
             try:
-                rows = self._rows([line], columns, width)
+                rows += self._rows([line], columns, width)
             except ValueError as error:
-                raise _damaged(path, block, number, str(error)) from error
+                failure = _damaged(path, block, number, str(error))
+                failure.__cause__ = error
+                return rows, failure
             width = len(rows[0])
-            yield Records((number,), rows)
+        return rows, None
 
-    def _located(self, block: _Block, number: int, path: str) -> list[int]:
+    def _located(self, block: Block, number: int, path: str) -> list[int]:
         """Where the columns are, by the header line with this number."""
         line = block.lines[number - block.first]
         fields = csv.reader([line], delimiter=self._delimiter, quotechar=self._quotechar)
         names = [name.strip() for name in next(fields, [])]
-        assert self._columns is not None
-        missing = [name for name in self._columns if name not in names]
+        assert self.columns is not None
+        missing = [name for name in self.columns if name not in names]
         if missing:
             raise _damaged(path, block, number, f"no column {missing[0]!r} among {names}")
-        return [names.index(name) for name in self._columns]
+        return [names.index(name) for name in self.columns]
 
 
 def _parsed_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -478,7 +320,7 @@ def _differs(number: int, text: str) -> bool:
         return False  # not a time
 
 
-def _damaged(path: str, block: _Block, number: int, fault: str) -> DataLossError:
+def _damaged(path: str, block: Block, number: int, fault: str) -> DataLossError:
     # NumPy counts the lines that it was given, of which there was one.
     fault = fault.replace(" at row 0,", " in").replace(" at row 1;", ";").rstrip(".")
     return DataLossError(

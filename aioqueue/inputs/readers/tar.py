@@ -1,0 +1,151 @@
+"""Tar archives as shards: files that belong together are one sample, as WebDataset has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO, Any, Final, Literal, NamedTuple, overload
+
+from aioqueue import DataLossError
+from aioqueue.checks import checked_flag
+from aioqueue.inputs.readers.archive import Member, members
+from aioqueue.inputs.readers.base import Mark, Paths, Reader, Records
+from aioqueue.inputs.readers.files import StorageOptions
+
+__all__ = ("read_tar",)
+
+_BLOCK: Final = 2**16
+_AHEAD: Final = 64
+
+
+@overload
+def read_tar(
+    paths: Paths,
+    *,
+    grouped: Literal[True] = True,
+    compression: str | None = "infer",
+    storage_options: StorageOptions = None,
+) -> Reader[dict[str, Any]]: ...
+@overload
+def read_tar(
+    paths: Paths,
+    *,
+    grouped: Literal[False],
+    compression: str | None = "infer",
+    storage_options: StorageOptions = None,
+) -> Reader[tuple[str, bytes]]: ...
+def read_tar(
+    paths: Paths,
+    *,
+    grouped: bool = True,
+    compression: str | None = "infer",
+    storage_options: StorageOptions = None,
+) -> Reader[Any]:
+    """The samples in tar archives, which are shards in the layout of WebDataset.
+
+    Files that follow each other and have one name up to the first dot of its last part are one
+    sample: ``cats/7.jpg`` and ``cats/7.seg.png`` make ``{"__key__": "cats/7", "__url__": path,
+    "jpg": bytes, "seg.png": bytes}``. A file without a dot has ``""`` for an extension; letters
+    stay as they are. Keys are ``path:cats/7``.
+
+    Long names, large and sparse files work, in archives of POSIX (ustar, pax) and GNU. Directories
+    are left out. Archives may follow each other in one file, as ``cat`` makes it.
+
+    Args:
+        paths: one path or URL, a source of them such as `files`, or any iterable of them.
+        grouped: whether files make samples. If not, each is a record: (name, data), whose key is
+            ``path:name``.
+        compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
+            ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``. Of ``.tgz``, say it.
+        storage_options: what fsspec needs to know about a URL's file system: credentials, say.
+
+    Returns:
+        A reader of dicts, or of pairs. Going through it raises `DataLossError` where an archive is
+        damaged or ends too early, where a sample has two files with one extension, and at links and
+        devices, whose data is not in the archive; and `OSError` for a file that cannot be read. Tar
+        has checksums for headers only: against damage within the files, compress the archive.
+
+    Raises:
+        InvalidArgumentError: an argument is wrong.
+    """
+    pieces = _samples if checked_flag(grouped, "grouped") else _files
+
+    def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
+        return _runs(pieces(members(stream, path, mark or 0), path))
+
+    return Reader(
+        "read_tar",
+        paths,
+        cut,
+        ahead=_AHEAD,
+        compression=compression,
+        storage_options=storage_options,
+        options={"grouped": grouped},
+    )
+
+
+class _Piece(NamedTuple):
+    """A record, and where it is."""
+
+    key: str
+    value: Any
+    size: int
+    offset: int
+
+
+def _files(found: Iterator[Member | None], path: str) -> Iterator[_Piece]:
+    for member in found:
+        if member is not None:
+            name, data, offset = member
+            yield _Piece(name, (name, data), len(data), offset)
+
+
+def _samples(found: Iterator[Member | None], path: str) -> Iterator[_Piece]:
+    """What members make together. One that damage may have cut short is none."""
+    piece: _Piece | None = None
+    for member in found:
+        if member is None:  # the archive ends, and so does its last sample
+            if piece is not None:
+                yield piece
+            piece = None
+            continue
+        name, data, offset = member
+        folder, slash, last = name.rpartition("/")
+        stem, _, extension = last.partition(".")
+        key = f"{folder}{slash}{stem}"
+        if piece is None or piece.key != key:
+            if piece is not None:
+                yield piece
+            piece = _Piece(key, {"__key__": key, "__url__": path}, 0, offset)
+        if extension in piece.value:
+            raise DataLossError(
+                f"{path}: sample {key!r} has {extension!r} twice: the second one is {name!r}, at"
+                f" {offset}",
+                path=path,
+                offset=offset,
+                fault="duplicate extension",
+            )
+        piece.value[extension] = data
+        piece = piece._replace(size=piece.size + len(data))
+
+
+def _runs(pieces: Iterator[_Piece]) -> Iterator[Records[Any]]:
+    """About a block of records at a time; what was read before damage is sound."""
+    run: list[_Piece] = []
+    size = 0
+    try:
+        for piece in pieces:
+            run.append(piece)
+            size += piece.size
+            if size >= _BLOCK:
+                yield _records(run)
+                run, size = [], 0
+    except Exception:
+        if run:
+            yield _records(run)
+        raise
+    if run:
+        yield _records(run)
+
+
+def _records(run: list[_Piece]) -> Records[Any]:
+    return Records([piece.key for piece in run], [piece.value for piece in run], run[0].offset)

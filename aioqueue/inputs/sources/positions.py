@@ -1,0 +1,123 @@
+"""Positions: where a run through a source stands, in plain JSON types.
+
+A *place* is what a source needs to go on behind an item: ints, strings and sequences of them. It is
+small and cheap, so it can travel with every item. A *position* is a place and what it belongs to:
+the fingerprint of the source, a version and a checksum. It is what is kept in a file, and what is
+refused where it does not fit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, Final, TypeAlias
+
+from aioqueue import InvalidArgumentError
+from aioqueue.checks import is_int
+
+__all__ = ("Place", "checked_place", "digest_of", "fingerprint_in", "misplaced", "position_of")
+
+Place: TypeAlias = Any
+"""Ints, strings, ``None``, and lists or tuples of them; ``None`` is the beginning."""
+
+_FORMAT: Final = "aioqueue.position"
+_VERSION: Final = 1
+_MISSING: Final = "nothing"
+
+
+def position_of(fingerprint: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    """The position that a place is in a source.
+
+    Args:
+        fingerprint: of the source.
+        place: in it.
+
+    Returns:
+        A dict of plain JSON types.
+    """
+    position = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "source": _plain(fingerprint),
+        "after": _plain(place),
+    }
+    return {**position, "checksum": digest_of(position)}
+
+
+def fingerprint_in(position: Any) -> Mapping[str, Any]:
+    """The fingerprint of the source that a position belongs to.
+
+    Raises:
+        InvalidArgumentError: it is no position, or one of a newer version.
+    """
+    if not isinstance(position, Mapping) or position.get("format") != _FORMAT:
+        raise misplaced(_bounded(position), "a dict that Source.position() has made")
+    version = position.get("version")
+    if is_int(version) and version > _VERSION:
+        raise misplaced(
+            f"version {version}, which a newer aioqueue has written", f"version {_VERSION} at most"
+        )
+    if version != _VERSION:
+        raise misplaced(f"version {version!r}", f"version {_VERSION}")
+    fingerprint = position.get("source")
+    if not isinstance(fingerprint, Mapping):
+        raise misplaced(f"source {_bounded(fingerprint)}", "a dict")
+    return fingerprint
+
+
+def checked_place(position: Any, fingerprint: Mapping[str, Any]) -> Place:
+    """The place that a position is, if it belongs to the source with this fingerprint.
+
+    Raises:
+        InvalidArgumentError: it is no position, is damaged, or belongs to another source; the
+            message names the field that differs, and both values.
+    """
+    _check_same(fingerprint_in(position), _plain(fingerprint), "source")
+    content = {key: value for key, value in position.items() if key != "checksum"}
+    try:
+        digest = digest_of(_plain(content))
+    except (TypeError, ValueError) as error:
+        raise misplaced(_bounded(position), f"plain JSON types ({error})") from error
+    if position.get("checksum") != digest or "after" not in content:
+        raise misplaced(
+            f"checksum {position.get('checksum', _MISSING)!r}",
+            f"{digest!r}, which its content has: it was changed or damaged",
+        )
+    return content["after"]
+
+
+def digest_of(content: Any) -> str:
+    """A short digest of plain JSON types: 16 hexadecimal digits."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def misplaced(given: str, expected: str) -> InvalidArgumentError:
+    """What to raise for a position that does not fit."""
+    return InvalidArgumentError(f"position: got {given}; expected {expected}")
+
+
+def _check_same(theirs: Any, ours: Any, field: str) -> None:
+    if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
+        for key in [*ours, *(key for key in theirs if key not in ours)]:
+            _check_same(theirs.get(key, _MISSING), ours.get(key, _MISSING), f"{field}.{key}")
+    elif isinstance(theirs, list | tuple) and isinstance(ours, list) and len(theirs) == len(ours):
+        for number, (one, other) in enumerate(zip(theirs, ours, strict=True)):
+            _check_same(one, other, f"{field}[{number}]")
+    elif theirs != ours or isinstance(theirs, bool) is not isinstance(ours, bool):
+        raise misplaced(f"{field} {_bounded(theirs)}", f"{_bounded(ours)}, as this source has it")
+
+
+def _plain(value: Any) -> Any:
+    """The same in plain JSON types."""
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return int(value) if is_int(value) else value
+
+
+def _bounded(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,425 @@
+"""Parquet and Arrow files: rows and batches as NumPy has them, private; damage is told."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import importlib
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue.inputs.readers.files import files
+from aioqueue.inputs.readers.parquet import read_arrow, read_parquet
+from tests.inputs.test_positions import check_every_position, comparable
+from tests.worlds import TaskWorld
+
+pa: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pq: Any = importlib.import_module("pyarrow.parquet")
+ipc: Any = importlib.import_module("pyarrow.ipc")
+
+properties = settings(derandomize=True, deadline=None, max_examples=40)
+
+
+def write_parquet(table: Any, path: Path, portion: int) -> None:
+    pq.write_table(table, path, row_group_size=portion, write_page_checksum=True)
+
+
+def write_file(table: Any, path: Path, portion: int) -> None:
+    with pa.OSFile(str(path), "wb") as sink, ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=portion)
+
+
+def write_stream(table: Any, path: Path, portion: int) -> None:
+    with pa.OSFile(str(path), "wb") as sink, ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=portion)
+
+
+Write = Callable[[Any, Path, int], None]
+Read = Callable[..., Any]
+KINDS: dict[str, tuple[Write, Read]] = {
+    "parquet": (write_parquet, read_parquet),
+    "file": (write_file, read_arrow),
+    "stream": (write_stream, read_arrow),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "table"
+
+
+def written(kind: str, columns: Any, path: Path, portion: int = 7) -> Read:
+    """Write a table; return what reads it."""
+    write, read = KINDS[kind]
+    write(columns if isinstance(columns, pa.Table) else pa.table(columns), path, portion)
+    return read
+
+
+def one(kind: str, values: Any, path: Path) -> tuple[list[Any], np.ndarray[Any, Any]]:
+    """A column as it is in rows, and in one batch."""
+    read = written(kind, {"x": values}, path)
+    rows = [row["x"] for row in read(path)]
+    ((batch),) = read(path, batch_size=1000)
+    return rows, batch["x"]
+
+
+@every_kind
+class TestTypes:
+    @pytest.mark.parametrize(
+        "dtype",
+        ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "?"],
+    )
+    def test_numbers(self, kind: str, dtype: str, path: Path) -> None:
+        values = (np.arange(10) % 3).astype(dtype)
+        rows, batch = one(kind, pa.array(values), path)
+        assert {type(value) for value in rows} == {np.dtype(dtype).type}
+        assert rows == values.tolist()
+        assert batch.dtype == np.dtype(dtype)
+        assert batch.tolist() == values.tolist()
+
+    @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+    def test_times(self, kind: str, unit: str, path: Path) -> None:
+        values = np.array([0, -5, 86_400_000_000_000], f"M8[{unit}]")
+        if unit == "s" and kind == "parquet":
+            pytest.skip("Parquet has no seconds")
+        for array in (pa.array(values), pa.array(values).cast(pa.timestamp(unit, "Asia/Tokyo"))):
+            rows, batch = one(kind, array, path)
+            assert rows == list(values)
+            assert batch.dtype == values.dtype
+            assert (batch == values).all()
+
+    def test_dates_times_of_day_and_durations(self, kind: str, path: Path) -> None:
+        day = datetime.date(2024, 2, 29)
+        rows, batch = one(kind, pa.array([day, datetime.date(1, 1, 1)]), path)
+        assert rows == [np.datetime64("2024-02-29"), np.datetime64("0001-01-01")]
+        assert batch.dtype == np.dtype("M8[D]")
+        rows, batch = one(kind, pa.array([86_400_000], pa.date64()), path)
+        assert rows == [np.datetime64("1970-01-02")]
+        for type, dtype in ((pa.time32("ms"), "m8[ms]"), (pa.time64("us"), "m8[us]")):
+            rows, batch = one(kind, pa.array([1, 2], type), path)
+            assert batch.dtype == np.dtype(dtype)
+            assert rows == list(np.array([1, 2], dtype))
+        rows, batch = one(kind, pa.array([1, -2], pa.duration("us")), path)
+        assert batch.dtype == np.dtype("m8[us]")
+        assert rows == [np.timedelta64(1, "us"), np.timedelta64(-2, "us")]
+
+    def test_text_bytes_and_what_has_no_dtype(self, kind: str, path: Path) -> None:
+        number = decimal.Decimal("1.50")
+        for values, type in (
+            (["a", "é", ""], pa.string()),
+            (["a", "é", ""], pa.large_string()),
+            ([b"a", b"\xff", b""], pa.binary()),
+            ([b"ab", b"cd"], pa.binary(2)),
+            ([number, number], pa.decimal128(5, 2)),
+            ([[("a", 1)], []], pa.map_(pa.string(), pa.int8())),
+        ):
+            rows, batch = one(kind, pa.array(values, type), path)
+            assert rows == values
+            assert batch.dtype == object
+            assert batch.tolist() == values
+
+    def test_dictionaries_are_what_they_stand_for(self, kind: str, path: Path) -> None:
+        rows, batch = one(kind, pa.array(["a", "b", "a", None]).dictionary_encode(), path)
+        assert rows == batch.tolist() == ["a", "b", "a", None]
+        rows, batch = one(kind, pa.array([5, 6, 5]).dictionary_encode(), path)
+        assert rows == batch.tolist() == [5, 6, 5]
+
+    @pytest.mark.parametrize("large", [False, True])
+    def test_lists(self, kind: str, large: bool, path: Path) -> None:
+        make = pa.large_list if large else pa.list_
+        rows, batch = one(kind, pa.array([[1, 2], [], None, [3]], make(pa.int16())), path)
+        for found in (rows, list(batch)):
+            assert comparable(found) == comparable(
+                [np.array([1, 2], "i2"), np.array([], "i2"), None, np.array([3], "i2")]
+            )
+        rows, _ = one(kind, pa.array([[1, None], [2]], make(pa.int16())), path)
+        assert rows[0] == [1, None]
+        assert comparable(rows[1]) == comparable(np.array([2], "i2"))
+        rows, _ = one(kind, pa.array([["a", None], []], make(pa.string())), path)
+        assert rows == [["a", None], []]
+        rows, _ = one(kind, pa.array([[[1.5], []], []], make(make(pa.float32()))), path)
+        assert comparable(rows) == comparable([[np.array([1.5], "f4"), np.array([], "f4")], []])
+
+    def test_lists_of_a_fixed_size(self, kind: str, path: Path) -> None:
+        values = np.arange(12, dtype="f4").reshape(2, 3, 2)
+        type = pa.list_(pa.list_(pa.float32(), 2), 3)
+        rows, batch = one(kind, pa.array(values.tolist(), type), path)
+        assert comparable(batch) == comparable(values)
+        assert comparable(rows) == comparable(list(values))
+        read = written(kind, {"x": pa.array([[1, 2], None], pa.list_(pa.int8(), 2))}, path)
+        rows = [row["x"] for row in read(path)]
+        assert comparable(rows) == comparable([np.array([1, 2], "i1"), None])
+        with pytest.raises(InvalidArgumentError, match="fill_null: got nothing for column 'x'"):
+            list(read(path, batch_size=2))
+
+    def test_tensors_have_their_shape(self, kind: str, path: Path) -> None:
+        values = np.arange(24, dtype="f4").reshape(2, 3, 4)
+        rows, batch = one(kind, pa.FixedShapeTensorArray.from_numpy_ndarray(values), path)
+        assert comparable(batch) == comparable(values)
+        assert comparable(rows) == comparable(list(values))
+        turned = values.transpose(0, 2, 1)
+        rows, batch = one(kind, pa.FixedShapeTensorArray.from_numpy_ndarray(turned), path)
+        assert comparable(batch) == comparable(turned)
+
+    def test_structs(self, kind: str, path: Path) -> None:
+        values = [{"a": 1, "b": {"c": "x"}}, None, {"a": None, "b": None}]
+        rows, batch = one(kind, pa.array(values), path)
+        assert rows == batch.tolist() == values
+        assert type(rows[0]["a"]) is np.int64
+        nanoseconds = np.array([1], "M8[ns]")
+        array = pa.StructArray.from_arrays([pa.array(nanoseconds)], ["t"])
+        assert one(kind, array, path)[0] == [{"t": nanoseconds[0]}]
+
+    def test_nulls(self, kind: str, path: Path) -> None:
+        for values, type in (
+            ([1, None, 3], pa.int64()),
+            ([True, None, False], pa.bool_()),
+            ([1.5, None, 2.5], pa.float32()),
+            ([np.datetime64(5, "us"), None], pa.timestamp("us")),
+        ):
+            read = written(kind, {"x": pa.array(values, type)}, path)
+            assert [row["x"] for row in read(path)] == values
+        (batch,) = read(path, batch_size=5)
+        assert np.isnat(batch["x"]).tolist() == [False, True]
+        rows, objects = one(kind, pa.nulls(3), path)
+        assert rows == objects.tolist() == [None] * 3
+
+    def test_nulls_that_a_batch_has_no_place_for(self, kind: str, path: Path) -> None:
+        read = written(kind, {"x": pa.array([1, None]), "y": pa.array([0.5, None])}, path)
+        with pytest.raises(InvalidArgumentError, match="fill_null: got nothing for column 'x'"):
+            list(read(path, batch_size=5))
+        (batch,) = read(path, batch_size=5, fill_null={"x": -1, "y": float("nan"), "z": 0})
+        assert batch["x"].tolist() == [1, -1]
+        assert np.isnan(batch["y"]).tolist() == [False, True]
+        assert batch["x"].dtype == "i8"
+        rows = list(read(path, fill_null={"x": 9}))
+        assert rows == [{"x": 1, "y": 0.5}, {"x": 9, "y": None}]
+        with pytest.raises(InvalidArgumentError, match="fill_null: got 'no' for column 'x'"):
+            list(read(path, fill_null={"x": "no"}))
+
+
+TABLE: dict[str, Any] = {
+    "a": np.arange(50),
+    "b": [f"row {n}" for n in range(50)],
+    "c": np.arange(100, dtype="f4").reshape(50, 2).tolist(),
+}
+
+
+@every_kind
+class TestRows:
+    def test_columns_in_the_order_that_was_asked_for(self, kind: str, path: Path) -> None:
+        read = written(kind, TABLE, path)
+        assert list(next(iter(read(path)))) == ["a", "b", "c"]
+        assert list(next(iter(read(path, ["b", "a"])))) == ["b", "a"]
+        assert list(next(iter(read(path, ("c",), batch_size=3)))) == ["c"]
+        with pytest.raises(InvalidArgumentError, match=r"columns: got 'x', which .* has 0 times"):
+            list(read(path, ["x"]))
+
+    def test_keys(self, kind: str, path: Path) -> None:
+        read = written(kind, TABLE, path)
+        keys = [key for key, _ in read(path).with_keys()]
+        assert keys == [f"{path}:{number}" for number in range(50)]
+        keys = [key for key, _ in read(path, batch_size=20).with_keys()]
+        assert keys == [f"{path}:{number}" for number in (0, 20, 40)]
+
+    @pytest.mark.parametrize("size", [1, 3, 7, 10, 14, 50, 1000])
+    def test_batches_have_so_many_rows_wherever_portions_end(
+        self, kind: str, size: int, path: Path
+    ) -> None:
+        read = written(kind, TABLE, path)
+        batches = list(read([path, path], batch_size=size))
+        rows = [row["a"] for row in read(path)]
+        sizes = [len(batch["a"]) for batch in batches[: len(batches) // 2]]
+        assert sizes == [min(size, 50 - at) for at in range(0, 50, size)]
+        assert np.concatenate([batch["a"] for batch in batches]).tolist() == rows * 2
+
+    def test_all_of_it_is_private_and_can_be_written_to(self, kind: str, path: Path) -> None:
+        read = written(kind, TABLE, path, portion=30)
+        expected = comparable(list(read(path, batch_size=20)))
+        kept = []
+        for batch in read(path, batch_size=20):
+            kept.append(comparable(batch))
+            batch["a"][:] = -1
+            for row in (*batch["c"], *[batch["a"]]):
+                row[...] = -1
+        assert tuple(kept) == expected
+        for row in read(path):
+            row["c"][:] = 0
+
+    def test_empty_files_and_files_without_columns(self, kind: str, path: Path) -> None:
+        read = written(kind, pa.table({"a": pa.array([], pa.int8())}), path)
+        assert list(read(path)) == list(read(path, batch_size=3)) == []
+        read = written(kind, TABLE, path)
+        assert len(list(read(path, ["a"]))) == 50
+
+    async def test_read_ahead(self, task_world: TaskWorld, kind: str, path: Path) -> None:
+        read = written(kind, TABLE, path)
+        rows = [row["a"] async for row in read(path)]
+        assert rows == list(range(50))
+
+    @properties
+    @given(sizes=st.lists(st.integers(0, 9), max_size=5), size=st.integers(1, 12))
+    def test_any_portions(
+        self,
+        kind: str,
+        tmp_path_factory: pytest.TempPathFactory,
+        sizes: list[int],
+        size: int,
+    ) -> None:
+        path = tmp_path_factory.getbasetemp() / f"any-{kind}"
+        parts = [pa.table({"x": pa.array(np.arange(n))}) for n in [*sizes, 1]]
+        read = written(kind, pa.concat_tables(parts), path, portion=5)
+        numbers = [row["x"] for row in read(path)]
+        assert numbers == [number for n in [*sizes, 1] for number in range(n)]
+        batches = list(read(path, batch_size=size))
+        assert [number for batch in batches for number in batch["x"]] == numbers
+        assert all(len(batch["x"]) == size for batch in batches[:-1])
+
+    @pytest.mark.parametrize("size", [None, 4, 7, 30])
+    def test_every_position(self, kind: str, size: int | None, tmp_path: Path) -> None:
+        for number in range(3):
+            columns: dict[str, Any] = {name: TABLE[name][: 19 * number] for name in TABLE}
+            if not number:
+                columns = {"a": pa.array([], pa.int64()), "b": [], "c": []}
+            written(kind, columns, tmp_path / str(number))
+        read = KINDS[kind][1]
+        pattern = f"{tmp_path}/*"
+        check_every_position(
+            lambda: read(files(pattern, 2, True, 3), batch_size=size).with_keys(), step=3
+        )
+
+    def test_positions_within_a_portion(
+        self, kind: str, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("aioqueue.inputs.readers.parquet._ROWS", 3)
+        read = written(kind, TABLE, path, portion=20)
+        check_every_position(lambda: read(path).with_keys())
+        *_, (_, place) = islice(read(path).placed(), 25)
+        assert place == (None, 23, (1, 3, 23), 2)  # row 3 of portion 1, and two taken since
+
+
+class TestArguments:
+    @pytest.mark.parametrize("read", [read_parquet, read_arrow])
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"columns": []},
+            {"columns": "a"},
+            {"columns": [1]},
+            {"columns": ["a", "a"]},
+            {"batch_size": 0},
+            {"batch_size": 1.5},
+            {"fill_null": 5},
+            {"fill_null": {1: 1}},
+            {"fill_null": {"a": None}},
+        ],
+        ids=str,
+    )
+    def test_wrong_ones_are_named(self, read: Read, options: dict[str, Any]) -> None:
+        with pytest.raises(InvalidArgumentError, match=f"^{next(iter(options))}: got"):
+            read("a", **options)
+
+    @pytest.mark.parametrize("read", [read_parquet, read_arrow])
+    def test_a_missing_extra_is_told_with_its_command(
+        self, read: Read, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def missing(name: str) -> Any:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+        monkeypatch.setattr(importlib, "import_module", missing)
+        with pytest.raises(ModuleNotFoundError, match=r"pip install 'aioqueue\[parquet\]'"):
+            read("a")
+
+
+def read_before_loss(rows: Iterator[Any]) -> tuple[list[Any], DataLossError]:
+    found = []
+    with pytest.raises(DataLossError) as caught:
+        for row in rows:
+            found.append(row["a"])  # noqa: PERF401  # what was read before the failure
+    return found, caught.value
+
+
+@every_kind
+class TestDamage:
+    def test_cut_off_anywhere(self, kind: str, path: Path) -> None:
+        read = written(kind, TABLE, path, portion=20)
+        whole = path.read_bytes()
+        for size in [*range(0, len(whole), 37), len(whole) - 1]:
+            path.write_bytes(whole[:size])
+            found, error = read_before_loss(read(path))
+            assert found == list(range(len(found)))
+            assert error.path == str(path)
+            assert 0 <= error.offset <= size
+
+    def test_what_is_no_such_file(self, kind: str, path: Path) -> None:
+        read = KINDS[kind][1]
+        path.write_bytes(b"neither Parquet nor Arrow " * 50)
+        assert "no " in read_before_loss(read(path))[1].fault
+        with pytest.raises(FileNotFoundError):
+            list(read(path.with_name("none")))
+
+    def test_any_byte(self, kind: str, path: Path) -> None:
+        """It is told, or the rows are those that were written, or values without a checksum."""
+        read = written(kind, {"a": np.arange(30)}, path, portion=20)
+        whole = path.read_bytes()
+        for place in range(0, len(whole), 3):
+            damaged = bytearray(whole)
+            damaged[place] ^= 0x55
+            path.write_bytes(damaged)
+            try:
+                rows = [row["a"] for row in read(path)]
+            except (DataLossError, KeyError, InvalidArgumentError, NotImplementedError):
+                continue
+            assert len(rows) <= 40
+
+
+def test_pages_have_checksums(path: Path) -> None:
+    """Of Parquet, what stands in a page is what was written, or is told."""
+    table = pa.table({"a": np.arange(1000)})
+    pq.write_table(
+        table,
+        path,
+        row_group_size=500,
+        write_page_checksum=True,
+        use_dictionary=False,
+        compression="none",
+    )
+    group = pq.ParquetFile(path).metadata.row_group(1).column(0)
+    whole = path.read_bytes()
+    for place in range(200, 4000, 311):
+        damaged = bytearray(whole)
+        damaged[group.data_page_offset + place] ^= 1
+        path.write_bytes(damaged)
+        found, error = read_before_loss(iter(read_parquet(path)))
+        assert found == list(range(500))
+        assert error.offset == group.data_page_offset
+        assert error.fault.startswith("damaged row group 1")
+
+
+@every_kind
+@pytest.mark.parametrize("size", [None, 1000])
+def test_one_portion_is_in_memory_at_a_time(kind: str, size: int | None, path: Path) -> None:
+    values = np.random.default_rng(1).random(2**20)  # 8 MiB, in 32 portions
+    read = written(kind, {"a": values}, path, portion=2**15)
+    before = pa.total_allocated_bytes()
+    most = max(pa.total_allocated_bytes() - before for _ in read(path, batch_size=size))
+    assert most < 2 * 2**20
+
+
+def test_of_an_url(tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    for kind, (_, read) in KINDS.items():
+        written(kind, TABLE, tmp_path / kind)
+        system = fsspec.filesystem("memory")
+        system.pipe(f"/{kind}", (tmp_path / kind).read_bytes())
+        check_every_position(lambda: read(f"memory://{kind}"), step=9)  # noqa: B023
+        system.rm(f"/{kind}")
