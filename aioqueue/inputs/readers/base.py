@@ -110,7 +110,7 @@ class Reader(Source[T]):
         return reader  # type: ignore[no-any-return]
 
     def __iter__(self) -> Iterator[T]:
-        for _, _, values in self._runs():
+        for _, _, values in self._runs(self._path_entries()):
             yield from values
 
     def entries(self) -> Iterator[Entry[T]]:
@@ -122,16 +122,27 @@ class Reader(Source[T]):
             yield from burst
 
     def _bursts(self) -> Generator[list[T], None, None]:
-        for _, _, values in self._runs():
+        for _, _, values in self._runs(self._path_entries()):
             yield values
 
     def _entry_bursts(self) -> Generator[list[Entry[T]], None, None]:
-        for epoch, first, values in self._runs():
+        for epoch, first, values in self._runs(self._path_entries()):
             yield [Entry(value, epoch, index) for index, value in enumerate(values, first)]
 
-    def _runs(self) -> Iterator[tuple[int, int, list[Any]]]:
-        """All runs of all files: epoch, index of the first record, and the records."""
-        for path, epoch, number in self._path_entries():
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        """The records of one epoch of the paths, as `entries`."""
+        paths = self._paths
+        if isinstance(paths, Source):
+            found = paths.epoch_entries(epoch)
+        else:
+            found = (Entry(path, epoch, number) for number, path in enumerate(paths))
+        for _, first, values in self._runs(found):
+            for index, value in enumerate(values, first):
+                yield Entry(value, epoch, index)
+
+    def _runs(self, paths: Iterator[Entry[Any]]) -> Iterator[tuple[int, int, list[Any]]]:
+        """All runs of files: epoch, index of the first record, and the records."""
+        for path, epoch, number in paths:
             name = path_name(path)
             index = number << _RECORD_BITS
             with open_for_reading(name, self._compression, self._storage_options) as stream:

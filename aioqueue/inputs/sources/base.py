@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.checks import is_int
+from aioqueue.checks import checked_count, is_int
 from aioqueue.inputs.sources.read_ahead import ReadAhead
 
 __all__ = ("Entry", "Shard", "Source", "resolved_seed", "rng")
@@ -113,6 +113,32 @@ class Source(ABC, Generic[T]):
     def entries(self) -> Iterator[Entry[T]]:
         """One run through the source: its items, each with its epoch and index."""
 
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        """The items of one epoch, in its order.
+
+        A source whose order or items differ from epoch to epoch says so here; else every epoch is
+        one run through `entries`.
+
+        Args:
+            epoch: which, from 0.
+        """
+        for value, _, index in self.entries():
+            yield Entry(value, epoch, index)
+
+    def epoch(self, number: int) -> Source[T]:
+        """One epoch of this source, as a source of its own.
+
+        So ``for epoch in range(3): for item in source.epoch(epoch): ...`` goes through three orders
+        and not three times through one; and a later run of a program may begin with another number.
+
+        Args:
+            number: which epoch, from 0.
+
+        Raises:
+            InvalidArgumentError: it is no int >= 0.
+        """
+        return _OneEpoch(self, checked_count(number, "number"))
+
     def __iter__(self) -> Iterator[T]:
         for entry in self.entries():
             yield entry.value
@@ -133,6 +159,26 @@ class Source(ABC, Generic[T]):
         """The entries in lists, as they come: for reading ahead."""
         for entry in self.entries():
             yield [entry]
+
+
+class _OneEpoch(Source[T]):
+    """One epoch of a source."""
+
+    def __init__(self, source: Source[T], number: int) -> None:
+        super().__init__(source.name, source.seed)
+        self.blocking = source.blocking
+        self._ahead = source._ahead
+        self._source = source
+        self._number = number
+
+    def __repr__(self) -> str:
+        return f"{self._source!r}.epoch({self._number})"
+
+    def entries(self) -> Iterator[Entry[T]]:
+        return self._source.epoch_entries(self._number)
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        return self._source.epoch_entries(self._number + epoch)
 
 
 def _asynchronous(

@@ -66,10 +66,23 @@ class Mixture(Source[T]):
         number of sources, plus the number of its source: no two items share one.
         """
         with ExitStack() as closing:
-            yield from self._mixed(_runs_of(self._sources, closing))
+            runs = [source.entries() for source in self._sources]
+            yield from self._mixed(runs, PhiloxWords(self.seed), closing)
 
-    def _mixed(self, runs: list[Iterator[Entry[T]]]) -> Iterator[Entry[T]]:
-        words = PhiloxWords(self.seed)
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        """One epoch of each source, mixed by draws of its own."""
+        with ExitStack() as closing:
+            runs = [source.epoch_entries(epoch) for source in self._sources]
+            # The seed is the key and the epoch the upper half of the counter.
+            words = PhiloxWords((self.seed, epoch + 1) if epoch else self.seed)
+            for entry in self._mixed(runs, words, closing):
+                yield entry._replace(epoch=epoch)
+
+    def _mixed(
+        self, runs: list[Iterator[Entry[T]]], words: PhiloxWords, closing: ExitStack
+    ) -> Iterator[Entry[T]]:
+        for run in runs:
+            closing.callback(getattr(run, "close", bool))
         weights = list(self._weights)
         bounds = _bounds(weights)
         while any(weights):
@@ -111,14 +124,6 @@ def mix(
         InvalidArgumentError: an argument is wrong.
     """
     return Mixture(sources, weights, seed, stop, name)
-
-
-def _runs_of(sources: list[Source[T]], closing: ExitStack) -> list[Iterator[Entry[T]]]:
-    """One run through each; each is closed with the stack, if it can be."""
-    runs = [source.entries() for source in sources]
-    for run in runs:
-        closing.callback(getattr(run, "close", bool))
-    return runs
 
 
 def _bounds(weights: Sequence[float]) -> list[int]:

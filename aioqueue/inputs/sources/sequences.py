@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from itertools import count
+from itertools import count, islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -74,22 +74,23 @@ class Sequential(Source[T]):
         """
         if self._epochs is None:
             raise TypeError(f"{self!r} has no length: it has no end (epochs=None)")
-        return self._epochs * self._items_per_epoch()
+        return self._epochs * self.items_per_epoch()
 
     def entries(self) -> Iterator[Entry[T]]:
+        for epoch in count() if self._epochs is None else range(self._epochs):
+            if not self.items_per_epoch():
+                return  # rather than spin for ever
+            yield from self.epoch_entries(epoch)
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
         sequence = self._sequence
         seed = self.seed if self._shuffle else None
-        for epoch in count() if self._epochs is None else range(self._epochs):
-            left = self._items_per_epoch()
-            if not left:
-                return  # rather than spin for ever
-            for index in indices(len(sequence), seed, epoch, self._shard):
-                yield Entry(sequence[index], epoch, index)
-                left -= 1
-                if not left:
-                    break
+        order = indices(len(sequence), seed, epoch, self._shard)
+        for index in islice(order, self.items_per_epoch()):
+            yield Entry(sequence[index], epoch, index)
 
-    def _items_per_epoch(self) -> int:
+    def items_per_epoch(self) -> int:
+        """How many items one epoch has."""
         index, shards = self._shard
         n = len(self._sequence)
         return n // shards if self._drop_remainder else len(range(index, n, shards))

@@ -1,0 +1,51 @@
+"""Questions about functions that users hand over: how one is to be called, and what it is called.
+
+A coroutine function has to be awaited in an event loop and a plain one has to run on a thread, so
+whoever takes functions asks which of the two it was given. All ask here, and get the same answer
+for a function, a method, a `functools.partial` of one, and an object with ``__call__``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ("EnqueueOp", "function_name", "is_async", "is_coroutine_function")
+
+EnqueueOp = Callable[[], Any]
+"""What a worker calls again and again: it makes an element and enqueues it. A coroutine function
+runs as a task, a plain function on a thread."""
+
+
+def is_coroutine_function(function: Any) -> bool:
+    """Whether calling it returns a coroutine, which has to be awaited."""
+    return any(map(inspect.iscoroutinefunction, _called(function)))
+
+
+def is_async(function: Any) -> bool:
+    """Whether it has to run in an event loop: a coroutine or an async generator function."""
+    return any(
+        inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
+        for one in _called(function)
+    )
+
+
+def function_name(function: Any) -> str:
+    """What messages and workers call it: its ``__name__``, or that of its class if it has none."""
+    function = _without_partials(function)
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _called(function: Any) -> tuple[Any, Any]:
+    """The function itself, and the method that runs if it is an object that can be called."""
+    function = _without_partials(function)
+    call = getattr(type(function), "__call__", None)  # noqa: B004  # the method itself
+    return function, call
+
+
+def _without_partials(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function

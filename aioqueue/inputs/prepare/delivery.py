@@ -1,0 +1,22 @@
+"""What a `prepare` delivers to a pipeline: items that have ended, each with its examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from aioqueue.inputs.sources.item import EpochEnd
+
+__all__ = ("Delivered",)
+
+
+class Delivered(NamedTuple):
+    """An item that has ended: it is in the queue once, also if it was skipped."""
+
+    epoch: int
+    number: int
+    """Its place among all items that were taken, from 0."""
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    """Its index in the source."""
+    examples: Sequence[Any] | EpochEnd
+    """What became of it; none if it was left out. An end of an epoch is handed through."""
