@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from os import PathLike
-from typing import Any, Final, Literal, overload
+from typing import Any, Final, overload
 
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
@@ -13,6 +13,7 @@ from aioqueue.inputs.prepare.call import Call, function_name, is_async
 from aioqueue.inputs.prepare.feed import Feed
 from aioqueue.inputs.prepare.interpreters import InterpreterWorkers
 from aioqueue.inputs.prepare.job import Workers
+from aioqueue.inputs.prepare.options import Where
 from aioqueue.inputs.prepare.policy import FailurePolicy, OnError
 from aioqueue.inputs.prepare.processes.parent import ProcessWorkers
 from aioqueue.inputs.prepare.progress import Progress
@@ -24,9 +25,7 @@ from aioqueue.inputs.sources.base import Source, resolved_seed
 from aioqueue.inputs.sources.quarantined import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 
-__all__ = ("AsyncPrepareRunner", "PrepareRunner", "Where", "prepare")
-
-Where = Literal["auto", "task", "thread", "process", "interpreter"]
+__all__ = ("AsyncPrepareRunner", "PrepareRunner", "prepare")
 
 _PER_WORKER: Final = {"task": 16, "thread": 16, "process": 128, "interpreter": 16}
 """Items in flight per worker, unless ``limit`` says otherwise."""
