@@ -21,7 +21,8 @@ from __future__ import annotations
 from aioqueue.inputs.batches.batch import batch, shuffle_batch
 from aioqueue.inputs.batches.broadcast import broadcast
 from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
-from aioqueue.inputs.prepare.policy import Retry
+from aioqueue.inputs.options import Retry
+from aioqueue.inputs.pipeline import Epoch, Epochs
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from aioqueue.inputs.readers.base import Reader, read_records, read_whole_files
 from aioqueue.inputs.readers.files import files
@@ -29,6 +30,7 @@ from aioqueue.inputs.readers.text import read_csv, read_lines
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
 from aioqueue.inputs.sources.base import Entry, Source, rng
 from aioqueue.inputs.sources.mixing import mix
+from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.quarantined import Quarantined, QuarantinedItems, read_quarantine
 from aioqueue.inputs.sources.sequences import arrays, items, numbers
 from aioqueue.inputs.sources.streams import AsyncBatchStream, BatchStream
@@ -47,6 +49,9 @@ __all__ = (
     "BucketStatistics",
     "ConsumerStatistics",
     "Entry",
+    "Epoch",
+    "Epochs",
+    "Pipeline",
     "PrepareRunner",
     "PrepareStatistics",
     "Quarantined",

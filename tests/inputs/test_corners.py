@@ -16,8 +16,8 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.inputs import prepare
+from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.call import is_async
-from aioqueue.inputs.prepare.policy import Retry
 from aioqueue.inputs.prepare.processes.channels import channels
 from aioqueue.inputs.prepare.processes.parent import _Inbox, _Task
 from aioqueue.inputs.sources.item import Item

@@ -25,6 +25,9 @@ from aioqueue.inputs.sources.item import EpochEnd
 
 __all__ = ("Feeding", "QueueNode", "SourceNode")
 
+_AT_ONCE: Final = 32
+"""Items that are taken out together, if as many are there and fewer are needed."""
+
 _SOON: Final = 0.005
 """Seconds that a consumer waits for more than one item, where it is not known how many come."""
 
@@ -125,12 +128,15 @@ class QueueNode(Node):
         self._source = source
         self._items = items
         self._is_one_to_one = is_one_to_one
+        self._at_once = min(_AT_ONCE, queue.capacity or _AT_ONCE)
         self._epoch = source.span.start
         self._rows: deque[Row] = deque()
         self._later: list[Delivered] = []  # of epochs to come
         self._arrived = 0  # items of this epoch, also those without examples
         self._expected: int | None = None  # how many there are, once that was told
         self._given = 0
+        self.items_of_epoch = 0
+        """How many items the epoch had that has ended last, also those without examples."""
 
     def take(self, n: int) -> Flow[Taken]:
         while not self._rows and self._arrived != self._expected:
@@ -141,6 +147,7 @@ class QueueNode(Node):
             self._given += len(rows)
             return rows
         end = EpochEnd(self._epoch, self._given)
+        self.items_of_epoch = self._arrived
         self._go_to(self._epoch + 1)
         return end
 
@@ -150,11 +157,12 @@ class QueueNode(Node):
         self._go_to(epoch)
 
     def _want(self, n: int) -> _Items:
-        left = None if self._items is None else self._items - self._arrived
-        if self._is_one_to_one and left is not None:
-            return _Items(self._queue, max(1, min(n, left)), None)
-        # Of what is there at once, not more than was asked for.
-        return _Items(self._queue, n, _SOON if self._is_one_to_one else 0.0)
+        """What to wait for: all that was asked for if it is sure to come; else what is there."""
+        if n < self._at_once or not self._is_one_to_one:
+            return _Items(self._queue, self._at_once, 0.0)
+        if self._items is None:
+            return _Items(self._queue, n, _SOON)
+        return _Items(self._queue, max(1, min(n, self._items - self._arrived)), None)
 
     def _accept(self, delivered: Delivered) -> None:
         epoch = delivered.epoch
@@ -220,7 +228,7 @@ class Feeding(Source[Any]):
         while not self._is_over():
             yield from self._entries_of(drive(self._node.take(1)))
 
-    async def aentries(self) -> AsyncGenerator[Entry[Any], None]:  # type: ignore[override]
+    async def aentries(self) -> AsyncGenerator[Entry[Any], None]:
         while not self._is_over():
             for entry in self._entries_of(await drive_async(self._node.take(1))):
                 yield entry
@@ -241,4 +249,3 @@ class Feeding(Source[Any]):
 def _index_of(origin: Origin) -> int:
     """What tells an example from all others of its epoch."""
     return origin.index if not origin.sub else origin.index | origin.sub << 96
-

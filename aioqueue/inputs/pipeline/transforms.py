@@ -269,20 +269,20 @@ class Unbatching(Transform):
 
 
 class Filling(Transform):
-    """As many rows in every epoch as there were meant to be: what was skipped is made up for.
+    """As many rows in every epoch as there were items: what was skipped is made up for.
 
     So all ranks of a data-parallel training make the same number of steps, also where an item of
     one of them was skipped: then its latest examples come again.
 
     Args:
-        upstream: where the rows come from.
-        expected: how many rows an epoch is to have.
+        upstream: where the rows come from, one of each item that was not skipped.
+        items: how many items there were, asked at the end of an epoch.
         keep: how many of the latest rows may come again.
     """
 
-    def __init__(self, upstream: Node, expected: Callable[[int], int], keep: int) -> None:
+    def __init__(self, upstream: Node, items: Callable[[], int], keep: int) -> None:
         super().__init__(upstream)
-        self._expected = expected
+        self._items = items
         self._latest: deque[Row] = deque(maxlen=keep)
         self._seen = 0
 
@@ -295,13 +295,11 @@ class Filling(Transform):
         return rows
 
     def finish(self) -> Iterable[Row]:
-        missing = self._expected(self._epoch) - self._seen
-        if missing <= 0:
-            return ()
-        if not self._latest:
+        missing = self._items() - self._seen
+        if missing and not self._latest:
             raise RuntimeError(
-                f"epoch {self._epoch} has no example at all on this rank, so there is nothing to"
-                f" make up for the {missing} that the other ranks have"
+                f"all {missing} items of epoch {self._epoch} were skipped on this rank, so nothing"
+                " can make up for them, and the other ranks would wait for ever"
             )
         latest = list(self._latest)
         return [latest[place % len(latest)] for place in range(missing)]
@@ -317,7 +315,8 @@ def rows_of(batch: Any) -> Iterable[Any]:
         InvalidArgumentError: it is none: its components differ in length, or have none.
     """
     if not isinstance(batch, tuple | Mapping):
-        return _checked_rows(batch)
+        rows: Iterable[Any] = _checked_rows(batch)
+        return rows
     labels, columns = components_of(batch)
     columns = [_checked_rows(column) for column in columns]
     if len({len(column) for column in columns}) > 1:
@@ -325,10 +324,10 @@ def rows_of(batch: Any) -> Iterable[Any]:
         raise InvalidArgumentError(
             f"batch: got components of different lengths, {lengths}; expected as many rows in each"
         )
-    rows = zip(*columns, strict=True)
+    tuples = zip(*columns, strict=True)
     if isinstance(batch, Mapping):
-        return (dict(zip(labels, row, strict=True)) for row in rows)
-    return rows
+        return (dict(zip(labels, row, strict=True)) for row in tuples)
+    return tuples
 
 
 def _checked_rows(column: Any) -> Any:
@@ -337,4 +336,3 @@ def _checked_rows(column: Any) -> Any:
             f"batch: got {type(column).__name__}; expected arrays or lists, one row per example"
         )
     return column
-

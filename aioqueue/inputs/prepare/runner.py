@@ -9,12 +9,12 @@ from typing import Any, Final, overload
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.checks import checked_count, checked_flag
+from aioqueue.inputs.options import OnError, Where
 from aioqueue.inputs.prepare.call import Call, function_name, is_async
 from aioqueue.inputs.prepare.feed import Feed
 from aioqueue.inputs.prepare.interpreters import InterpreterWorkers
 from aioqueue.inputs.prepare.job import Workers
-from aioqueue.inputs.prepare.options import Where
-from aioqueue.inputs.prepare.policy import FailurePolicy, OnError
+from aioqueue.inputs.prepare.policy import FailurePolicy
 from aioqueue.inputs.prepare.processes.parent import ProcessWorkers
 from aioqueue.inputs.prepare.progress import Progress
 from aioqueue.inputs.prepare.quarantine import QuarantineFile, QuarantineList
@@ -271,3 +271,7 @@ def _checked_where(where: Any, function: Any) -> Where:
             " where='auto'"
         )
     return where  # type: ignore[return-value]
+
+
+def prepare_items(*arguments: Any, **options: Any) -> Any:
+    raise NotImplementedError

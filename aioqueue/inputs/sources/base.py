@@ -9,7 +9,7 @@ a random generator of its own.
 from __future__ import annotations
 
 import secrets
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count, is_int
+from aioqueue.inputs.sources.pipeline import Pipeline, Stage, Stages
 from aioqueue.inputs.sources.read_ahead import ReadAhead
 
 __all__ = ("Entry", "Shard", "Source", "resolved_seed", "rng")
@@ -67,7 +68,7 @@ def rng(seed: int, epoch: int, index: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=int(seed), counter=counter))
 
 
-class Source(ABC, Generic[T]):
+class Source(Stages[T]):
     """Items to go through, again and again.
 
     To write one, say in `entries` what it has; iteration of both kinds comes from that.
@@ -108,6 +109,9 @@ class Source(ABC, Generic[T]):
     def __bool__(self) -> bool:
         """A source is always true, also an empty one."""
         return True
+
+    def _with(self, stage: Stage) -> Pipeline[Any]:
+        return Pipeline(self)._with(stage)
 
     @abstractmethod
     def entries(self) -> Iterator[Entry[T]]:

@@ -16,7 +16,7 @@ class EpochEnd(NamedTuple):
     """Stands among the items of a source after the last one of an epoch, for who has to know."""
 
     epoch: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
     """How many items the epoch had."""
 
 

@@ -15,7 +15,7 @@ from aioqueue.checks import counted
 from aioqueue.inputs.sources.base import Entry, Source
 from aioqueue.philox import PhiloxWords
 
-__all__ = ("Mixture", "mix")
+__all__ = ("Mixture", "bounds_of", "checked_weights", "mix")
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class Mixture(Source[T]):
     ) -> None:
         super().__init__(name, seed)
         self._sources = _checked_sources(sources)
-        self._weights = _checked_weights(weights, len(self._sources))
+        self._weights = checked_weights(weights, len(self._sources))
         if stop not in ("first", "all"):
             raise InvalidArgumentError(f"stop: got {stop!r}; expected 'first' or 'all'")
         self._stop = stop
@@ -84,7 +84,7 @@ class Mixture(Source[T]):
         for run in runs:
             closing.callback(getattr(run, "close", bool))
         weights = list(self._weights)
-        bounds = _bounds(weights)
+        bounds = bounds_of(weights)
         while any(weights):
             chosen = bisect_right(bounds, words.take(1)[0])
             entry = next(runs[chosen], None)
@@ -94,7 +94,7 @@ class Mixture(Source[T]):
                 return
             else:
                 weights[chosen] = 0
-                bounds = _bounds(weights)
+                bounds = bounds_of(weights)
 
 
 def mix(
@@ -126,7 +126,7 @@ def mix(
     return Mixture(sources, weights, seed, stop, name)
 
 
-def _bounds(weights: Sequence[float]) -> list[int]:
+def bounds_of(weights: Sequence[float]) -> list[int]:
     """For each source the smallest 32-bit word that is beyond its share of them."""
     total = sum(weights)
     if not total:
@@ -149,7 +149,7 @@ def _checked_sources(sources: Any) -> list[Source[Any]]:
     return found
 
 
-def _checked_weights(weights: Any, count: int) -> list[float]:
+def checked_weights(weights: Any, count: int) -> list[float]:
     if weights is None:
         return [1.0] * count
     found: list[Any] = list(weights) if isinstance(weights, Iterable) else []
