@@ -306,11 +306,13 @@ PUBLIC = {"aioqueue", "aioqueue.sync", "aioqueue.philox", "aioqueue.inputs"}
 RULES = {
     "aioqueue.checks",
     "aioqueue.components",
+    "aioqueue.coordination.loops",
     "aioqueue.coordination.outcomes",
     "aioqueue.locks",
 }
 """Rules of the whole house, without state: what an argument and a value must be, how a lock is let
-go of, what an exception means. What is built on the core would else have to say them again."""
+go of, what an exception means, how a loop is reached. What is built on the core would else have to
+say them again."""
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if part(name) in OUTER])

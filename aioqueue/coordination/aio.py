@@ -347,7 +347,7 @@ class QueueRunner(RunnerFace):
 
     def _start_worker(self, run: Run, plan: WorkerPlan, tasks: Tasks) -> None:
         if plan.is_task:
-            lost = partial(run.worker_ended, plan, None)
+            lost = partial(run.worker_lost, plan)
             tasks.start(plan.name, partial(run.loop_async, plan), lost)
         else:
             run.thread(plan, daemon=True).start()
@@ -358,7 +358,7 @@ class QueueRunner(RunnerFace):
             with run.starting([plan]):
                 if plan.is_task:
                     body = partial(run.loop_async, plan)
-                    lost = partial(run.worker_ended, plan, None)
+                    lost = partial(run.worker_lost, plan)
                     coordinator._spawn(plan.name, body, cancel_at_stop=True, lost=lost)
                 else:
                     thread = run.thread(plan, daemon=True)

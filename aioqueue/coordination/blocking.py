@@ -252,7 +252,7 @@ async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
             all_ended.open()
 
     for plan in plans:
-        lost = partial(run.worker_ended, plan, None)
+        lost = partial(run.worker_lost, plan)
         task, _ = tasks.start(plan.name, partial(run.loop_async, plan), lost)
         task.when_ended(ended)
     run.call_on_stop(partial(tasks.soon, tasks.cancel))

@@ -117,6 +117,7 @@ class Run:
         self._has_closed = False
         self._failure: BaseException | None = None  # the first one, or the one that came down to us
         self._on_stop: list[Callable[[], object]] = []
+        self._forget_calls: list[Callable[[], None]] = []  # what undoes `call_when_over`
         self.legacy: list[Run] = []  # that filled the same queue, have ended, and left its closing
 
     def should_stop(self) -> bool:
@@ -138,6 +139,20 @@ class Run:
         if self.stopped.is_open:
             for call in self._taken_on_stop():
                 call()
+
+    def call_when_over(self, callback: Callable[[], object]) -> None:
+        """Call back when nobody wants more of what is run here: it is stopped, or its queue closed.
+
+        So workers hear of either in one way, whatever they wait for: a stop of the coordinator, a
+        consumer that leaves, a failure of others who fill the queue. For a worker to call when it
+        begins: from then until the run has ended, the queue keeps the callback.
+
+        Args:
+            callback: called in the thread that it comes from, or now, if it has come; more than
+                once, perhaps. It may neither wait nor raise.
+        """
+        self._forget_calls.append(self._runner.queue._core.call_when_closed(callback))
+        self.call_on_stop(callback)
 
     def thread(self, plan: WorkerPlan, *, daemon: bool) -> threading.Thread:
         """A thread for a worker that is a plain function, not started."""
@@ -218,6 +233,11 @@ class Run:
                 self._end()
         return meaning
 
+    def worker_lost(self, plan: WorkerPlan) -> None:
+        """A worker that is a task was cancelled before its first step."""
+        self._runner._lost_worker()
+        self.worker_ended(plan, None)
+
     @guarded
     def _took_the_last(self) -> bool:
         self._left -= 1
@@ -245,6 +265,11 @@ class Run:
     def _end(self) -> None:
         if self._core is not None:
             self._core.forget_on_stop(self.cancel)
+        if not self.stopped.is_open:
+            self._remember(self._runner._what_cut_it_short())
+        for forget in self._forget_calls:
+            forget()
+        self._taken_on_stop()
         heir = end_to_fill(self._runner.queue, self)
         if heir is None:
             try:
@@ -394,6 +419,14 @@ class RunnerFace:
         self.exceptions_raised = []
         self._run = Run(self, core)
         return self._run
+
+    def _lost_worker(self) -> None:
+        """A worker was cancelled before it had begun, so that it will never run."""
+
+    def _what_cut_it_short(self) -> BaseException | None:
+        """All workers have ended, and no stop was requested: why not all is in the queue that they
+        were to make, if that is so and none of them has said why."""
+        return None
 
     @guarded
     def _ended(self, run: Run) -> None:

@@ -11,37 +11,20 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from time import monotonic
 from typing import Any
 
 import anyio
 
+from aioqueue.coordination.loops import soon
 from aioqueue.coordination.outcomes import is_cancellation, running_task
 from aioqueue.coordination.workers import OwnTask
-from aioqueue.waiting import Gate, current_waker, loaded_trio
+from aioqueue.waiting import Gate, current_waker
 
-__all__ = ("Tasks", "ask_again", "cancellations", "new_tasks", "outlast", "soon")
+__all__ = ("Tasks", "ask_again", "cancellations", "new_tasks", "outlast")
 
 Body = Callable[[], Awaitable[object]]
 Report = Callable[[BaseException], object]
-
-
-def soon() -> Callable[[Callable[[], object]], None]:
-    """What has a call made in the event loop that is running now, from any thread.
-
-    The call is not made if the loop has ended by then.
-    """
-    if asyncio._get_running_loop() is not None:
-        ask: Callable[..., object] = asyncio.get_running_loop().call_soon_threadsafe
-    else:
-        ask = loaded_trio().lowlevel.current_trio_token().run_sync_soon
-
-    def make(call: Callable[[], object]) -> None:
-        with suppress(RuntimeError):  # the loop is closed, or trio's run has ended
-            ask(call)
-
-    return make
 
 
 def ask_again() -> None:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import AsyncIterable, Callable, Hashable, Iterable
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Protocol, TypedDict, TypeVar
+
+import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count, checked_seconds
 
-__all__ = ("OnError", "PrepareOptions", "Retry", "Where")
+__all__ = ("Items", "OnError", "PrepareFunction", "PrepareOptions", "Retry", "Where")
+
+T = TypeVar("T")
+ItemT = TypeVar("ItemT", contravariant=True)
+
+Where = Literal["auto", "task", "thread", "process", "interpreter"]
+"""What runs the function: see `prepare`."""
+
+Items = Iterable[T] | AsyncIterable[T]
+"""What items are taken from: sources, queues and streams are one or the other."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +72,16 @@ class Retry:
 
 OnError = Literal["stop", "skip"] | Retry
 
-Where = Literal["auto", "task", "thread", "process", "interpreter"]
-"""What runs the function: see `prepare`."""
+
+class FunctionWithRng(Protocol[ItemT]):
+    """A function of an item that has a parameter ``rng``."""
+
+    def __call__(self, item: ItemT, /, *, rng: np.random.Generator) -> object:
+        """The example of an item."""
+
+
+PrepareFunction = Callable[[T], object] | FunctionWithRng[T]
+"""What makes an example of an item: plain or async, a generator function or not."""
 
 
 class PrepareOptions(TypedDict, total=False):

@@ -11,7 +11,9 @@ import itertools
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar, NoReturn, cast
 
 import numpy as np
@@ -24,6 +26,8 @@ from aioqueue.attempts import (
     QueueState,
     Statistics,
     Take,
+    UntilClosed,
+    Waker,
 )
 from aioqueue.checks import checked_count, checked_flag, checked_seconds, is_int
 from aioqueue.copying import Copier
@@ -33,7 +37,14 @@ from aioqueue.locks import OwnedLock, holding
 from aioqueue.machine import NOTHING, Machine
 from aioqueue.queues.forks import refuse_in_forks
 from aioqueue.storage import Storage
-from aioqueue.waiting import AsyncWaker, ThreadWaker, apply_deferred, deliver, enter, withdraw_all
+from aioqueue.waiting import (
+    AsyncWaker,
+    CallbackWaker,
+    apply_deferred,
+    deliver,
+    enter,
+    withdraw_all,
+)
 
 __all__ = (
     "QueueCore",
@@ -93,8 +104,9 @@ class QueueCore:
         # is to be gone at once, with all that is in it, and not when the collector comes.
         self.faces: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self.wakers: dict[AsyncWaker, None] = {}  # of the event loops whose tasks have waited here
-        # Of the threads that wait now. Only ever set, popped and listed, each of which is atomic.
-        self.sleepers: dict[ThreadWaker, None] = {}
+        # Of the threads that wait now, and of those who are called back instead. Only ever set,
+        # popped and listed, each of which is atomic.
+        self.sleepers: dict[Waker, None] = {}
         refuse_in_forks(self)
 
     def remember(self, waker: AsyncWaker) -> None:
@@ -122,6 +134,28 @@ class QueueCore:
         for waker in dead:
             self.wakers.pop(waker, None)  # a handler may have done so in the middle of this
         return dead
+
+    def call_when_closed(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call back when nothing more comes in, as `wait_closed` would return; now, if that is so.
+
+        Args:
+            callback: called in the thread that closes the queue, with no lock of ours held. It may
+                be called more than once, and may neither wait nor raise. The queue keeps it.
+
+        Returns:
+            What has it forgotten, which may be called more than once.
+        """
+        attempt = UntilClosed()
+        waker = CallbackWaker(attempt, callback)
+        self.sleepers[waker] = None
+        deliver(self.machine.begin(attempt, waker))
+        waker.wake()  # it may have been closed before
+        return partial(self._forget_call, attempt, waker)
+
+    def _forget_call(self, attempt: UntilClosed, waker: CallbackWaker) -> None:
+        self.sleepers.pop(waker, None)
+        if attempt.is_pending:
+            apply_deferred(self.machine.withdraw, attempt, if_pending=True)
 
     def check_batch_size(self, n: Any) -> int:
         """Check how many rows a batch is to have.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from aioqueue.waiting.aio import current_asyncio_waker
 from aioqueue.waiting.base import AsyncWaker, apply_deferred, deliver, enter, withdraw_all
+from aioqueue.waiting.calls import CallbackWaker
 from aioqueue.waiting.gate import Gate
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 from aioqueue.waiting.scopes import CancelScope, current_scopes, least_left, unwatch, watch
@@ -14,6 +15,7 @@ from aioqueue.waiting.threads import ThreadWaker
 
 __all__ = (
     "AsyncWaker",
+    "CallbackWaker",
     "CancelScope",
     "Gate",
     "ThreadWaker",

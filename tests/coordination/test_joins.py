@@ -12,7 +12,6 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import OutOfRangeError
-from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.waiting import Gate, current_waker
 from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, UvloopWorld, spin_until
 
@@ -261,17 +260,6 @@ class TestNoThreadIsLeft:
         assert error in caught.value.exceptions
         go.set()
         thread.join()
-
-    def test_for_what_watches_a_prepare(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """All its workers end, also those that wait for a source which others fill."""
-        self.refuse(monkeypatch, "aioqueue-prepare-watch")
-        source, queue = sync.FIFOQueue(10), sync.FIFOQueue(4)
-        source.enqueue_many(range(3))
-        with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
-            coord.start(prepare(source, abs, into=queue, workers=3))
-            coord.wait_for_stop()
-        assert [str(error) for error in caught.value.exceptions] == ["can't start new thread"]
-        assert queue.is_closed()
 
     def refuse(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         start = threading.Thread.start

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.inputs.processing import open_files, shared_memory, start_the_forkserver
+from tests.inputs.prepare.processing import open_files, shared_memory, start_the_forkserver
 from tests.worlds import spin_until
 
 

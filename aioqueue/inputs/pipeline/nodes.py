@@ -170,13 +170,13 @@ class QueueNode(Node):
             if epoch > self._epoch:
                 self._later.append(delivered)
             return
-        if isinstance(delivered.examples, EpochEnd):
-            self._expected = delivered.examples.count
-            return
-        self._arrived += 1
         number, index = delivered.number, delivered.index
         for sub, value in enumerate(delivered.examples):
+            if isinstance(value, EpochEnd):
+                self._expected = value.count
+                return
             self._rows.append((value, Origin(number, index, sub)))
+        self._arrived += 1
 
     def _go_to(self, epoch: int) -> None:
         self._epoch, self._given = epoch, 0

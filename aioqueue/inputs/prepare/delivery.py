@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from aioqueue.inputs.sources.item import EpochEnd
-
 __all__ = ("Delivered",)
 
 
@@ -18,5 +16,5 @@ class Delivered(NamedTuple):
     """Its place among all items that were taken, from 0."""
     index: int  # type: ignore[assignment]  # hides tuple.index
     """Its index in the source."""
-    examples: Sequence[Any] | EpochEnd
-    """What became of it; none if it was left out. An end of an epoch is handed through."""
+    examples: Sequence[Any]
+    """What became of it; none if it was left out. The end of an epoch is its own example."""

@@ -141,11 +141,17 @@ class AsyncReader:
             meaning = meaning_of(last, (OutOfRangeError,), owner=owner)
             if meaning is Meaning.FAILURE:
                 add_note(last, "in the source of a prepare")
-            causes = (cause_of(last), None, last)
+            causes = (cause_of(last), self._cut_short(), last)
             self._queue.close(cause=causes[meaning])
             raise last
         finally:
             del ended, closing  # which have this frame in their tracebacks
+
+    def _cut_short(self) -> BaseException | None:
+        """The task is cancelled: why items are missing, unless nobody wants any more."""
+        if self._queue.is_closed():
+            return None
+        return RuntimeError("what reads the source of a prepare was cancelled before it had ended")
 
     async def _read(self, items: AsyncIterator[Item]) -> None:
         while True:

@@ -13,22 +13,27 @@ from collections.abc import Iterable
 from typing import Any
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.prepare.call import Call, function_name, takes_rng
-from aioqueue.inputs.prepare.threads import ThreadWorkers
+from aioqueue.inputs.prepare.call import function_name, takes_rng
+from aioqueue.inputs.prepare.executor import EnqueueOp
+from aioqueue.inputs.prepare.job import Job
+from aioqueue.inputs.prepare.threads import ThreadExecutor
 from aioqueue.inputs.sources.item import Item
 
-__all__ = ("InterpreterWorkers",)
+__all__ = ("InterpreterExecutor",)
 
 
-class InterpreterWorkers(ThreadWorkers):
-    """Workers that are threads, each of which has its calls made in a subinterpreter.
+class InterpreterExecutor:
+    """Has the function called in subinterpreters, by threads that wait for what it returns.
+
+    Args:
+        job: what is to be done.
 
     Raises:
         InvalidArgumentError: this Python has none, or the function cannot run there.
     """
 
-    def __init__(self, *arguments: Any, call: Call, **options: Any) -> None:
-        super().__init__(*arguments, call=call, **options)
+    def __init__(self, job: Job) -> None:
+        function = job.call.function
         pool_class = getattr(concurrent.futures, "InterpreterPoolExecutor", None)
         if pool_class is None:
             raise InvalidArgumentError(
@@ -36,18 +41,29 @@ class InterpreterWorkers(ThreadWorkers):
                 f" {sys.version_info.major}.{sys.version_info.minor}; expected 'process' for"
                 " functions that hold the GIL"
             )
-        if inspect.isgeneratorfunction(call.function) or takes_rng(call.function):
+        if inspect.isgeneratorfunction(function) or takes_rng(function):
             raise InvalidArgumentError(
-                f"function: got {function_name(call.function)!r}, which is a generator function or"
+                f"function: got {function_name(function)!r}, which is a generator function or"
                 " takes `rng`; expected a function that returns one example, since neither"
                 " generators nor NumPy get into a subinterpreter; or use where='process'"
             )
-        self._pool: concurrent.futures.Executor = pool_class(max_workers=self._count)
+        self._call = job.call
+        self._pool: concurrent.futures.Executor = pool_class(max_workers=job.count)
+        self._threads = ThreadExecutor(job, self._examples)
+
+    def enqueue_ops(self) -> list[EnqueueOp]:
+        return self._threads.enqueue_ops()
+
+    def stop(self) -> None:
+        self._threads.stop()
+
+    def room_came(self) -> None:
+        self._threads.room_came()
+
+    def end(self) -> BaseException | None:
+        self._pool.shutdown(wait=False)
+        return self._threads.end()
 
     def _examples(self, item: Item) -> Iterable[Any]:
         made = self._pool.submit(self._call.function, item.value).result()
         return self._call.examples_of(made)
-
-    def _ended(self) -> BaseException | None:
-        self._pool.shutdown(wait=False)
-        return super()._ended()

@@ -1,16 +1,16 @@
-"""What the workers of a `prepare` share, be they tasks or threads.
+"""One job: to make examples of the items of a source and put them into a queue.
 
-What is in flight is counted by a `Window`. Where the order of the source is kept, a worker lays
-down what it has made and goes on; whoever lays down what everybody waits for enqueues that, and
-all that can follow it, while the others prepare.
+The rules that hold wherever the function runs; who runs it is an `Executor`. What is in flight is
+counted by a `Window`. Where the order of the source is kept, a worker lays down what it has made
+and goes on; whoever lays down what everybody waits for enqueues that, and all that can follow it,
+while the others prepare.
 """
 
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from aioqueue import AsyncQueue, OutOfRangeError, QueueClosedError, sync
 from aioqueue.coordination.outcomes import (
@@ -23,16 +23,18 @@ from aioqueue.coordination.outcomes import (
     takes_all,
     told,
 )
+from aioqueue.inputs.prepare.call import Call
+from aioqueue.inputs.prepare.delivery import Delivered
+from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.feed import Feed, worst_of
+from aioqueue.inputs.prepare.limits import KeyLimit
 from aioqueue.inputs.prepare.ordering import Reordering
 from aioqueue.inputs.prepare.progress import Progress
 from aioqueue.inputs.prepare.window import Window, size_of
-from aioqueue.inputs.sources.item import Item
+from aioqueue.inputs.sources.item import EpochEnd, Item
 from aioqueue.locks import guarded, let_go
 
-__all__ = ("EnqueueOp", "NothingMore", "Prepared", "Workers")
-
-EnqueueOp = Callable[[], Any]
+__all__ = ("Job", "NothingMore", "Prepared", "RunOfJob")
 
 
 class NothingMore(OutOfRangeError):  # noqa: N818  # it is no error
@@ -40,10 +42,29 @@ class NothingMore(OutOfRangeError):  # noqa: N818  # it is no error
     what of the user's we call on the way may raise an `OutOfRangeError` too, which is a failure."""
 
 
+class RunOfJob(Protocol):
+    """The run of a queue runner, as far as it concerns the job that it runs."""
+
+    comes_in_time: bool
+    """Whether it has begun before its queue was closed."""
+
+    def call_when_over(self, callback: Callable[[], object]) -> None:
+        """Call back when it is stopped, or its queue closed."""
+
+
 class Prepared:
     """An item that has ended: its examples, of which there are none if it was skipped."""
 
-    __slots__ = ("entered", "examples", "failures", "is_skipped", "item", "release", "size")
+    __slots__ = (
+        "count",
+        "entered",
+        "examples",
+        "failures",
+        "is_skipped",
+        "item",
+        "release",
+        "size",
+    )
 
     def __init__(
         self,
@@ -60,108 +81,136 @@ class Prepared:
         self.is_skipped = is_skipped
         self.release = release  # called when the examples are in the queue
         self.size = 0
-        self.entered = 0  # how many examples are in the queue
+        self.entered = 0  # how much of it is in the queue
+        self.count: int | None = None  # of examples, if they are delivered together
+
+    def pack(self) -> None:
+        """Deliver the item as a whole, with whatever examples it has."""
+        item, examples = self.item, self.examples
+        self.count = 0 if isinstance(item.value, EpochEnd) else len(examples)
+        self.examples = (Delivered(item.epoch, item.number, item.index, examples),)
 
 
-class Workers(ABC):
-    """What workers of one run share, be they tasks or threads.
+class Job:
+    """What all workers of a `prepare` share, and the rules by which they work. Thread-safe.
 
     Args:
         feed: where items come from.
         into: where examples go.
+        call: how the function is called.
         progress: counts, and what failures mean.
         window: what may be in flight.
         ordered: whether examples are enqueued in the order of the source.
         count: how many workers there are.
+        key_limit: how many items of one key may be in preparation; ``None`` for any number.
+        by_item: whether items are delivered as a whole (`Delivered`), also those without examples.
     """
 
     def __init__(
         self,
         feed: Feed,
         into: AsyncQueue | sync.BlockingQueue,
+        call: Call,
         progress: Progress,
         window: Window,
         *,
         ordered: bool,
         count: int,
+        key_limit: KeyLimit | None = None,
+        by_item: bool = False,
     ) -> None:
-        self._feed = feed
-        self._into = into
-        self._progress = progress
-        self._window = window
-        self._order: Reordering[Prepared] | None = Reordering() if ordered else None
+        self.feed = feed
+        self.into = into
+        self.call = call
+        self.progress = progress
+        self.window = window
+        self.count = count
+        self.key_limit = key_limit
         is_counted = window.limit_bytes is not None
+        self.is_ordered = ordered
+        self._by_item = by_item
         # Whether what is made has to be noted before it is enqueued.
-        self._notes_made = ordered or is_counted
+        self.notes_made = ordered or is_counted or by_item
         # Whether the examples of a generator may be enqueued before the last one is made. Not if
         # the item may be tried again, for then there would be some twice; and not if their size
         # has to be known first.
-        self._streams = not (ordered or progress.policy.may_fail_twice or is_counted)
-        self._count = count
-        self._lock = threading.RLock()  # guards the window, the order, and all below
-        self._was_closed = False  # the queue, before the run began
+        self.streams = not (ordered or progress.policy.may_fail_twice or is_counted or by_item)
+        self.lock = self._lock = threading.RLock()  # guards the window, and all below
+        self.source_ended = False  # nothing more is taken from it
+        self.is_halted = False
+        self._executor: Executor | None = None
+        self._run: RunOfJob | None = None
+        self._order: Reordering[Prepared] = Reordering()
         self._is_flushing = False
         self._inside = 0
         self._begun = 0
         self._has_begun = False
-        self._source_ended = False
-        self._end_cause: BaseException | None = None
         self._has_ended = False
+        self._is_exhausted = False  # the source, which has told so
+        self._end_cause: BaseException | None = None
 
-    @abstractmethod
-    def enqueue_ops(self) -> list[EnqueueOp]:
-        """The workers, as a `QueueRunner` wants them."""
+    # Beginning and ending.
+
+    def run_by(self, executor: Executor) -> None:
+        """Say who runs it, before it begins."""
+        self._executor = executor
+
+    def begin(self, run: RunOfJob) -> None:
+        """It is going to begin as part of a run."""
+        self._run = run
 
     @property
     def state(self) -> str:
-        """Where the run is, in one word."""
+        """Where it is, in one word."""
         if self._has_ended:
             return "ended"
         return "running" if self._has_begun else "idle"
 
-    @abstractmethod
-    def halt(self) -> None:
-        """End all workers, whatever they wait for."""
+    @property
+    def is_last_inside(self) -> bool:
+        """Whether the worker that asks is the only one left."""
+        return self._inside == 1
 
-    def begins(self, *, in_time: bool) -> None:
-        """The run is going to begin, before the queue was closed or not."""
-        self._was_closed = not in_time
-
-    def _enter(self) -> None:
+    def enter(self) -> None:
         """A worker begins.
 
         Raises:
             RuntimeError: what it would make can get nowhere.
-            OutOfRangeError: there is nothing to be done any more.
+            NothingMore: there is nothing to be done any more.
         """
         try:
-            self._count_in()
+            run = self._count_in()
         except RuntimeError:
-            self._end_source(None)
+            self.end_source(None)
             raise
+        if run is not None:
+            run.call_when_over(self.stop)
 
     @guarded
-    def _count_in(self) -> None:
+    def _count_in(self) -> RunOfJob | None:
+        """Returns the run, to the first worker of it."""
         self._begun += 1
-        name = self._into.name
-        if self._begun > self._count:
+        name = self.into.name
+        if self._begun > self.count:
             raise RuntimeError(
                 f"what prepares into '{name}' has run already, and its queue is"
                 " closed: make another with prepare(...), and another queue"
             )
         if self._has_ended:
-            raise self._nothing_more()
+            raise self.nothing_more()
         self._has_begun = True
-        if self._was_closed:
+        run, self._run = self._run, None
+        if run is not None and not run.comes_in_time:
             self._has_ended = True
             raise RuntimeError(
                 f"'{name}' was closed before what prepares into it was started: nothing of it would"
                 " arrive; start all that fill a queue before the first of them has ended"
             )
         self._inside += 1
+        return run
 
-    def _leave(self, *raised: BaseException | None) -> BaseException:
-        """A worker ends; the last one to leave ends the run.
+    def leave(self, *raised: BaseException | None) -> BaseException:
+        """A worker ends; the last one to leave ends the job.
 
         Args:
             raised: by what it ends: an end or a stop, failures, or several.
@@ -171,85 +220,129 @@ class Workers(ABC):
         """
         errors = [_own_end(error) for error in raised if error is not None]
         came_to_the_end = all(isinstance(error, NothingMore) for error in errors)
-        came_to_the_end &= not self._into.is_closed()
-        if not all(isinstance(error, NothingMore) for error in errors):
-            self.halt()
+        if not came_to_the_end:
+            self.stop()
         if self._count_out():
-            last = (self._ended(), self._check_share() if came_to_the_end else None)
-            errors += [error for error in last if error is not None]
+            errors += self._end(came_to_the_end and not self.into.is_closed())
         return worst_of(errors)
 
     @guarded
     def _count_out(self) -> bool:
-        """Whether this is the last one of the run."""
+        """Whether this is the last one of the job."""
         self._inside -= 1
         # Others may not have begun, and after a stop never will; but then there is nothing more to
         # be done.
-        is_over = self._inside == 0 and (self._source_ended or self._into.is_closed())
+        is_over = self._inside == 0 and (self.source_ended or self.into.is_closed())
         self._has_ended = is_over
         return is_over
 
-    def _ended(self) -> BaseException | None:
-        """The last worker has gone; returns what has failed in that."""
-        self._progress.log(self._into.name)
-        return None
+    def _end(self, came_to_the_end: bool) -> list[BaseException]:
+        """The last worker has gone; returns what fails in that."""
+        executor, self._executor = self._executor, None  # which keeps us
+        failures = [None if executor is None else executor.end()]
+        self.progress.log(self.into.name)
+        if came_to_the_end:
+            failures.append(self._too_many_skipped())
+        return [error for error in failures if error is not None]
 
-    def _check_share(self) -> BaseException | None:
+    def _too_many_skipped(self) -> BaseException | None:
         try:
-            self._progress.check_share()
+            self.progress.check_share()
         except RuntimeError as error:
             return error
         return None
 
+    def stop(self) -> None:
+        """Let all workers end, whatever they wait for.
+
+        Called back by the run when it is over, and by a worker that ends before the others may.
+        Each part can be made again, since Ctrl-C may strike in the middle of the first time.
+        """
+        self._halt()
+        executor = self._executor
+        if executor is not None:
+            executor.stop()
+
     @guarded
-    def _end_source(self, cause: BaseException | None) -> None:
-        if not self._source_ended:
-            self._source_ended, self._end_cause = True, cause
+    def _halt(self) -> None:
+        self.is_halted = self.source_ended = True
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether nobody wants any more examples."""
+        return self.is_halted or self.into.is_closed()
+
+    def what_cut_it_short(self) -> BaseException | None:
+        """All workers are gone, and nobody has failed nor asked for a stop: why something is
+        missing, if it is. Then workers were cancelled one by one."""
+        if self.into.is_closed() or (self._is_exhausted and self.window.items == 0):
+            return None
+        return RuntimeError(
+            f"a worker of what prepares into '{self.into.name}' was cancelled before all examples"
+            " were there"
+        )
+
+    # The source.
+
+    @guarded
+    def end_source(self, cause: BaseException | None) -> None:
+        """Take nothing more from the source, which may have ended by a failure."""
+        if not self.source_ended:
+            self.source_ended, self._end_cause = True, cause
         self._room_came()
 
-    def _nothing_more(self) -> NothingMore:
+    def nothing_more(self) -> NothingMore:
+        """By what a worker ends that has nothing more to do."""
         error = NothingMore("the source has ended")
         error.__cause__ = self._end_cause
         return error
 
-    def _is_stopping(self) -> bool:
-        """Whether nobody wants any more examples."""
-        return self._into.is_closed()
-
-    @guarded
-    def _abort(self) -> None:
-        self._window.abort()
-
-    def _source_raised(self, error: BaseException, owner: object = None) -> BaseException:
+    def source_raised(self, error: BaseException, owner: object = None) -> BaseException:
         """The source has raised: no other worker is to ask it again.
+
+        Args:
+            error: what it has raised.
+            owner: the task that has asked it; ``None`` in a thread.
 
         Returns:
             What the worker is to raise: an end, a stop, or the failure of the source.
         """
         self._abort()  # the item that did not come
         if isinstance(error, StopIteration | StopAsyncIteration):
-            self._end_source(None)
-            return self._nothing_more()
-        meaning = meaning_of(error, (OutOfRangeError,), stopping=self._is_stopping(), owner=owner)
+            self._is_exhausted = True
+            self.end_source(None)
+            return self.nothing_more()
+        meaning = meaning_of(error, (OutOfRangeError,), stopping=self.is_stopping, owner=owner)
         if meaning is Meaning.FAILURE:
             error = as_failure(error, f"the source raised {told(error)}")
             add_note(error, "in the source of a prepare")
-            self._end_source(error)
+            self.end_source(error)
             return error
-        self._end_source(cause_of(error) if meaning is Meaning.END else None)
-        return error if self._must_go_on(error, owner) else self._nothing_more()
+        self._is_exhausted |= meaning is Meaning.END
+        self.end_source(cause_of(error) if meaning is Meaning.END else None)
+        return error if _must_go_on(error, owner) else self.nothing_more()
 
-    def _failure_of_item(self, error: BaseException, owner: object = None) -> BaseException:
+    @guarded
+    def _abort(self) -> None:
+        self.window.abort()
+
+    def _room_came(self) -> None:
+        if self._executor is not None:
+            self._executor.room_came()
+
+    # What becomes of an item.
+
+    def failure_of_item(self, error: BaseException, owner: object = None) -> BaseException:
         """An exception that has ended the preparation of an item, if it is the item's failure.
 
         Raises:
             BaseException: what ends the worker instead.
         """
-        meaning = meaning_of(error, stopping=self._is_stopping(), owner=owner)
+        meaning = meaning_of(error, stopping=self.is_stopping, owner=owner)
         if meaning is Meaning.STOP:
-            if self._must_go_on(error, owner):
+            if _must_go_on(error, owner):
                 raise error
-            raise self._nothing_more() from error
+            raise self.nothing_more() from error
         if takes_all(error):
             raise error
         if owner is not None and is_cancellation(error):
@@ -258,32 +351,39 @@ class Workers(ABC):
             return failure
         return error
 
-    @staticmethod
-    def _must_go_on(error: BaseException, owner: object) -> bool:
-        """Whether a stop is the cancellation of a task, which has to end by nothing else."""
-        return owner is not None and not isinstance(error, Exception)
+    def not_enqueued(self, prepared: Prepared, error: BaseException, owner: object = None) -> None:
+        """An example was not enqueued: nobody wants it, or its item has failed, retried or not.
 
-    def _not_enqueued(self, prepared: Prepared, error: BaseException, owner: object = None) -> None:
-        """An example was not enqueued: nobody wants it, or its item has failed, retried or not."""
-        if isinstance(error, QueueClosedError) and self._into.is_closed():
-            raise self._nothing_more() from None
-        self._refused(prepared, self._failure_of_item(error, owner))
+        Raises:
+            BaseException: what ends the worker, if it is not the item that has failed, or all is to
+                end with it.
+        """
+        if isinstance(error, QueueClosedError) and self.into.is_closed():
+            raise self.nothing_more() from None
+        self.refused(prepared, self.failure_of_item(error, owner))
 
-    @abstractmethod
-    def _room_came(self) -> None:
-        """Wake who waits for room in the window. Called under the lock."""
+    def refused(self, prepared: Prepared, error: BaseException) -> None:
+        """An item has failed when some of its examples may be in the queue: it is not tried again.
 
-    def _made(self, prepared: Prepared) -> bool:
+        Raises:
+            Exception: the failure, since it ends the pipeline.
+        """
+        self.progress.give_up(prepared.item, error, prepared.failures + 1)
+        prepared.is_skipped = True
+
+    def made(self, prepared: Prepared) -> bool:
         """Count what was made; tell whether the caller has to enqueue (and all that follows)."""
-        if self._window.limit_bytes is not None and not prepared.size:
+        if self.window.limit_bytes is not None and not prepared.size:
             prepared.size = size_of(prepared.examples)
+        if self._by_item:
+            prepared.pack()
         return self._note_made(prepared)
 
     @guarded
     def _note_made(self, prepared: Prepared) -> bool:
-        if self._window.mark_ready(prepared.size):
+        if self.window.mark_ready(prepared.size):
             self._room_came()
-        if self._order is None:
+        if not self.is_ordered:
             return True
         self._order.put(prepared.item.number, prepared)
         if self._is_flushing:
@@ -292,35 +392,36 @@ class Workers(ABC):
         return True
 
     @guarded
-    def _next_in_order(self) -> Prepared | None:
-        assert self._order is not None
+    def next_in_order(self) -> Prepared | None:
+        """What is to be enqueued next; if that has not come, who brings it goes on from there."""
         prepared = self._order.pop()
         if prepared is None:
             self._is_flushing = False
         return prepared
 
-    def _left(self, prepared: Prepared) -> None:
-        """The examples of an item are in the queue."""
+    def left(self, prepared: Prepared) -> None:
+        """The examples of an item are in the queue, as many as there are to be."""
         if prepared.release is not None:
             prepared.release()
-        lock = self._lock
+        lock = self.lock
         try:  # as `guarded`, on the way of every item
             lock.acquire()
-            self._window.release(prepared.size)
-            if prepared.is_skipped:
-                self._progress.entered(prepared.entered)
+            self.window.release(prepared.size)
+            examples = prepared.entered if prepared.count is None else prepared.count
+            if prepared.is_skipped or isinstance(prepared.item.value, EpochEnd):
+                self.progress.entered(examples)
             else:
-                self._progress.ended(prepared.entered)
+                self.progress.ended(examples)
             self._room_came()
             lock.release()
         except BaseException:
             let_go(lock)
             raise
 
-    def _refused(self, prepared: Prepared, error: BaseException) -> None:
-        """The queue has refused an example: the item has failed, whatever could be tried."""
-        self._progress.give_up(prepared.item, error, prepared.failures + 1)
-        prepared.is_skipped = True
+
+def _must_go_on(error: BaseException, owner: object) -> bool:
+    """Whether a stop is the cancellation of a task, which has to end by nothing else."""
+    return owner is not None and not isinstance(error, Exception)
 
 
 def _own_end(error: BaseException) -> BaseException:

@@ -2,60 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from os import PathLike
-from typing import Any, Final, overload
+from typing import Any, TypeVar, Unpack, overload
 
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.checks import checked_count, checked_flag
-from aioqueue.inputs.options import OnError, Where
+from aioqueue.inputs.options import Items, OnError, PrepareFunction, PrepareOptions, Where
 from aioqueue.inputs.prepare.call import Call, function_name, is_async
+from aioqueue.inputs.prepare.executor import EnqueueOp
 from aioqueue.inputs.prepare.feed import Feed
-from aioqueue.inputs.prepare.interpreters import InterpreterWorkers
-from aioqueue.inputs.prepare.job import Workers
+from aioqueue.inputs.prepare.job import Job
+from aioqueue.inputs.prepare.limits import KeyLimit
 from aioqueue.inputs.prepare.policy import FailurePolicy
-from aioqueue.inputs.prepare.processes.parent import ProcessWorkers
 from aioqueue.inputs.prepare.progress import Progress
 from aioqueue.inputs.prepare.quarantine import QuarantineFile, QuarantineList
-from aioqueue.inputs.prepare.tasks import TaskWorkers
-from aioqueue.inputs.prepare.threads import ThreadWorkers
+from aioqueue.inputs.prepare.where import checked_place
 from aioqueue.inputs.prepare.window import Window
 from aioqueue.inputs.sources.base import Source, resolved_seed
 from aioqueue.inputs.sources.quarantined import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 
-__all__ = ("AsyncPrepareRunner", "PrepareRunner", "prepare")
+__all__ = ("AsyncPrepareRunner", "PrepareRunner", "prepare", "prepare_items")
 
-_PER_WORKER: Final = {"task": 16, "thread": 16, "process": 128, "interpreter": 16}
-"""Items in flight per worker, unless ``limit`` says otherwise."""
-
-_PROCESS_BYTES: Final = 64 * 2**20
-"""Bytes in flight from processes, unless ``limit_bytes`` says otherwise."""
+T = TypeVar("T")
 
 
 class _Preparing:
     """What the runners of both faces know of a `prepare`."""
 
     name: str
-    _workers: Workers
-    _progress: Progress
+    _job: Job
     _description: str
 
     def __repr__(self) -> str:
-        progress = self._progress.statistics()
+        progress = self._job.progress.statistics()
         counts = (("prepared", progress.prepared), ("skipped", progress.skipped))
         parts = [
             f"{self._description} into '{self.name}'",
             *[f"{count} {what}" for what, count in counts if count],
-            self._workers.state,
+            self._job.state,
         ]
         return f"<{type(self).__module__}.{type(self).__name__} {', '.join(parts)}>"
 
+    # What a run asks of its runner.
+
     def _begin(self, core: Any) -> Any:
         run = super()._begin(core)  # type: ignore[misc]  # of the runner, the other base
-        self._workers.begins(in_time=run.comes_in_time)
+        self._job.begin(run)
         return run
+
+    def _lost_worker(self) -> None:
+        self._job.stop()
+
+    def _what_cut_it_short(self) -> BaseException | None:
+        return self._job.what_cut_it_short()
 
     @property
     def quarantine(self) -> list[Quarantined]:
@@ -68,22 +70,19 @@ class _Preparing:
             OSError: the file cannot be read.
             DataLossError: records of this run are no longer in the file.
         """
-        return self._progress.quarantine.records()
+        return self._job.progress.quarantine.records()
 
     def statistics(self) -> PrepareStatistics:
         """What has become of the items so far."""
-        return self._progress.statistics()
+        return self._job.progress.statistics()
 
 
 class AsyncPrepareRunner(_Preparing, aioqueue.QueueRunner):
     """A queue runner made by `prepare`, for an `aioqueue.Coordinator`. It runs once."""
 
-    def __init__(
-        self, into: AsyncQueue, workers: Workers, progress: Progress, description: str
-    ) -> None:
-        super().__init__(into, workers.enqueue_ops())
-        self._workers = workers
-        self._progress = progress
+    def __init__(self, into: AsyncQueue, ops: list[EnqueueOp], job: Job, description: str) -> None:
+        super().__init__(into, ops)
+        self._job = job
         self._description = description
 
 
@@ -91,18 +90,17 @@ class PrepareRunner(_Preparing, sync.QueueRunner):
     """A queue runner made by `prepare`, for an `aioqueue.sync.Coordinator`. It runs once."""
 
     def __init__(
-        self, into: sync.BlockingQueue, workers: Workers, progress: Progress, description: str
+        self, into: sync.BlockingQueue, ops: list[EnqueueOp], job: Job, description: str
     ) -> None:
-        super().__init__(into, workers.enqueue_ops())
-        self._workers = workers
-        self._progress = progress
+        super().__init__(into, ops)
+        self._job = job
         self._description = description
 
 
 @overload
 def prepare(
-    source: Any,
-    function: Callable[..., Any],
+    source: Items[T],
+    function: PrepareFunction[T],
     *,
     into: AsyncQueue,
     workers: int = 4,
@@ -110,6 +108,8 @@ def prepare(
     ordered: bool = False,
     limit: int | None = None,
     limit_bytes: int | None = None,
+    limit_per: Callable[[T], Hashable] | None = None,
+    at_most: int | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
@@ -118,8 +118,8 @@ def prepare(
 ) -> AsyncPrepareRunner: ...
 @overload
 def prepare(
-    source: Any,
-    function: Callable[..., Any],
+    source: Items[T],
+    function: PrepareFunction[T],
     *,
     into: sync.BlockingQueue,
     workers: int = 4,
@@ -127,6 +127,8 @@ def prepare(
     ordered: bool = False,
     limit: int | None = None,
     limit_bytes: int | None = None,
+    limit_per: Callable[[T], Hashable] | None = None,
+    at_most: int | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
@@ -134,8 +136,8 @@ def prepare(
     seed: int | None = None,
 ) -> PrepareRunner: ...
 def prepare(
-    source: Any,
-    function: Callable[..., Any],
+    source: Items[T],
+    function: PrepareFunction[T],
     *,
     into: Any,
     workers: int = 4,
@@ -143,6 +145,8 @@ def prepare(
     ordered: bool = False,
     limit: int | None = None,
     limit_bytes: int | None = None,
+    limit_per: Callable[[T], Hashable] | None = None,
+    at_most: int | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
@@ -185,6 +189,13 @@ def prepare(
         limit_bytes: how many bytes of examples may be in flight, with items in preparation counted
             as those before them (before there are any, one for each worker is let in); one item is
             always let in. ``None``: any number, but 64 MiB from processes.
+        limit_per: gives the key of an item, and of one key no more than ``at_most`` items are in
+            preparation at the same time, over all workers; ``None`` for no such limit. Items that
+            have to wait are put aside, and others go first; they remain in flight, so ``limit``
+            bounds how many can be put aside. A plain function, called with the item where the
+            workers are (but not in the processes); if it raises, or its key cannot be hashed, the
+            item has failed.
+        at_most: how many items of one key, >= 1; with ``limit_per`` only.
         on_error: what to do when the function raises, or the queue refuses what it returned:
             ``"stop"`` everything; ``"skip"`` the item; or `Retry`. What the queue has refused is
             not tried again.
@@ -204,74 +215,111 @@ def prepare(
     Raises:
         InvalidArgumentError: any argument is not as described.
     """
+    return _runner(
+        source,
+        function,
+        into,
+        workers=workers,
+        where=where,
+        ordered=ordered,
+        limit=limit,
+        limit_bytes=limit_bytes,
+        limit_per=limit_per,
+        at_most=at_most,
+        on_error=on_error,
+        max_failures=max_failures,
+        quarantine=quarantine,
+        skip_none=skip_none,
+        seed=seed,
+    )
+
+
+def prepare_items(
+    source: Source[Any],
+    function: Callable[..., Any],
+    *,
+    into: AsyncQueue | sync.BlockingQueue,
+    **options: Unpack[PrepareOptions],
+) -> AsyncPrepareRunner | PrepareRunner:
+    """The same for pipelines: items are delivered as a whole, in a queue of `Delivered`.
+
+    Raises:
+        InvalidArgumentError: an option is wrong.
+    """
+    return _runner(source, function, into, by_item=True, **options)
+
+
+def _runner(
+    source: Any,
+    function: Callable[..., Any],
+    into: Any,
+    *,
+    by_item: bool = False,
+    workers: int = 4,
+    where: Where = "auto",
+    ordered: bool = False,
+    limit: int | None = None,
+    limit_bytes: int | None = None,
+    limit_per: Callable[[Any], Hashable] | None = None,
+    at_most: int | None = None,
+    on_error: OnError = "stop",
+    max_failures: float | None = None,
+    quarantine: str | PathLike[str] | None = None,
+    skip_none: bool = False,
+    seed: int | None = None,
+) -> AsyncPrepareRunner | PrepareRunner:
     if not isinstance(into, AsyncQueue | sync.BlockingQueue):
         raise InvalidArgumentError(f"into: got {into!r}; expected a queue of aioqueue")
     checked_flag(ordered, "ordered")
     checked_flag(skip_none, "skip_none")
-    where = _checked_where(where, function)
+    place = checked_place(where, function)
     count = checked_count(workers, "workers", least=1)
-    if limit_bytes is None and where == "process":
-        limit_bytes = _PROCESS_BYTES
     feed = Feed(source)
     if feed.queue is not None and feed.queue is into.sync:
         raise InvalidArgumentError("source: got the queue that is also `into`; expected another")
     seed = source.seed if seed is None and isinstance(source, Source) else resolved_seed(seed)
     policy = FailurePolicy(on_error, max_failures, has_quarantine=quarantine is not None)
     records = QuarantineList() if quarantine is None else QuarantineFile(quarantine)
+    if limit is None:
+        limit = count * place.per_worker
+    if limit_bytes is None:
+        limit_bytes = place.limit_bytes
     window = Window(
-        count * _PER_WORKER[where] if limit is None else checked_count(limit, "limit", least=1),
+        checked_count(limit, "limit", least=1),
         None if limit_bytes is None else checked_count(limit_bytes, "limit_bytes", least=1),
         at_once=count,
     )
-    progress = Progress(policy, records, seed, window)
-    call = Call(function, seed, skip_none)
-    kind = _workers_class(where)
-    made: Workers = kind(feed, into, progress, window, ordered=ordered, count=count, call=call)
-    description = f"of {function_name(function)} on {_counted(count, where)}"
+    job = Job(
+        feed,
+        into,
+        Call(function, seed, skip_none),
+        Progress(policy, records, seed, window),
+        window,
+        ordered=ordered,
+        count=count,
+        key_limit=_checked_key_limit(limit_per, at_most),
+        by_item=by_item,
+    )
+    executor = place.executor(job)
+    job.run_by(executor)
+    description = f"of {function_name(function)} on {place.counted(count)}"
     if isinstance(into, AsyncQueue):
-        return AsyncPrepareRunner(into, made, progress, description)
-    return PrepareRunner(into, made, progress, description)
+        return AsyncPrepareRunner(into, executor.enqueue_ops(), job, description)
+    return PrepareRunner(into, executor.enqueue_ops(), job, description)
 
 
-_PLURALS: Final = {
-    "task": "tasks",
-    "thread": "threads",
-    "process": "processes",
-    "interpreter": "interpreters",
-}
-
-
-def _workers_class(where: str) -> Callable[..., Workers]:
-    if where == "task":
-        return TaskWorkers
-    if where == "process":
-        return ProcessWorkers
-    if where == "interpreter":
-        return InterpreterWorkers
-    return ThreadWorkers
-
-
-def _counted(count: int, where: str) -> str:
-    return f"{count} {_PLURALS[where]}" if count > 1 else f"{count} {where}"
-
-
-def _checked_where(where: Any, function: Any) -> Where:
-    if not callable(function):
-        raise InvalidArgumentError(f"function: got {function!r}; expected a callable")
-    if not isinstance(where, str) or (where != "auto" and where not in _PLURALS):
+def _checked_key_limit(limit_per: Any, at_most: Any) -> KeyLimit | None:
+    if limit_per is None and at_most is None:
+        return None
+    if limit_per is None:
         raise InvalidArgumentError(
-            f"where: got {where!r}; expected 'auto', 'task', 'thread', 'process' or 'interpreter'"
+            "at_most: given without limit_per; expected both, or `limit` for all items together"
         )
-    if where == "auto":
-        return "task" if is_async(function) else "thread"
-    if (where == "task") != is_async(function):
-        what = "a coroutine function" if where == "task" else "a plain function"
+    if not callable(limit_per) or is_async(limit_per):
         raise InvalidArgumentError(
-            f"function: got {function_name(function)!r} with where={where!r}; expected {what}, or"
-            " where='auto'"
+            f"limit_per: got {limit_per!r}; expected a plain function that returns the key of an"
+            " item, or None"
         )
-    return where  # type: ignore[return-value]
-
-
-def prepare_items(*arguments: Any, **options: Any) -> Any:
-    raise NotImplementedError
+    if at_most is None:
+        raise InvalidArgumentError("limit_per: given without at_most; expected both")
+    return KeyLimit(limit_per, checked_count(at_most, "at_most", least=1))

@@ -12,24 +12,29 @@ exactly what is left; and every item arrives once.
 from __future__ import annotations
 
 import atexit
-import heapq
 import logging
 import os
 import pickle
 import signal
-import threading
 import weakref
 from collections import deque
 from contextlib import ExitStack, closing
 from functools import partial
 from multiprocessing import reduction
-from time import monotonic
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.coordination.outcomes import add_note, said
+from aioqueue.inputs.prepare.blocking import (
+    ThreadDelivery,
+    ThreadInbox,
+    ThreadSource,
+    WorkerThreads,
+)
 from aioqueue.inputs.prepare.call import Call, function_name
-from aioqueue.inputs.prepare.job import EnqueueOp, NothingMore, Prepared
+from aioqueue.inputs.prepare.executor import EnqueueOp
+from aioqueue.inputs.prepare.job import Job, NothingMore, Prepared
+from aioqueue.inputs.prepare.limits import Pending
 from aioqueue.inputs.prepare.processes.arena import Arena, unpack
 from aioqueue.inputs.prepare.processes.channels import channels
 from aioqueue.inputs.prepare.processes.child import Outcome, Report, Sent, failure_of_message, work
@@ -42,10 +47,9 @@ from aioqueue.inputs.prepare.processes.start import (
     no_more,
     one_at_a_time,
 )
-from aioqueue.inputs.prepare.threads import ThreadWorkers
-from aioqueue.inputs.sources.item import Item
+from aioqueue.locks import guarded
 
-__all__ = ("ProcessWorkers",)
+__all__ = ("ProcessExecutor",)
 
 _MOST_DEATHS: Final = 3
 """How many processes may die of one item."""
@@ -92,53 +96,6 @@ def _pickled(call: Call) -> bytes:
         ) from error
 
 
-class _Task:
-    """An item on its way, and what it has been through."""
-
-    __slots__ = ("deaths", "failures", "item")
-
-    def __init__(self, item: Item) -> None:
-        self.item = item
-        self.failures = 0
-        self.deaths = 0
-
-
-class _Inbox:
-    """Items that wait for a process. Its methods are called under the lock of the workers."""
-
-    def __init__(self) -> None:
-        self._ready: deque[_Task] = deque()
-        self._later: list[tuple[float, int, _Task]] = []  # a heap: when, number
-
-    def put(self, task: _Task) -> None:
-        self._ready.append(task)
-
-    def put_back(self, tasks: list[_Task]) -> None:
-        """Items that were sent out before; they go first."""
-        self._ready.extendleft(reversed(tasks))
-
-    def put_off(self, task: _Task, seconds: float) -> None:
-        heapq.heappush(self._later, (monotonic() + seconds, task.item.number, task))
-
-    def take(self, n: int) -> list[_Task]:
-        """Up to n items, the ones put off first if their time has come."""
-        now = monotonic()
-        tasks: list[_Task] = []
-        while self._later and self._later[0][0] <= now and len(tasks) < n:
-            tasks.append(heapq.heappop(self._later)[2])
-        while self._ready and len(tasks) < n:
-            tasks.append(self._ready.popleft())
-        return tasks
-
-    def seconds(self) -> float | None:
-        """How long to wait for the next that was put off; ``None`` if there is none."""
-        return max(0.0, self._later[0][0] - monotonic()) if self._later else None
-
-    def share(self, workers: int) -> int:
-        """How many each worker can have of what is ready."""
-        return -(-len(self._ready) // workers)
-
-
 class _Process:
     """One worker process, as its thread sees it. It is started at once.
 
@@ -155,7 +112,7 @@ class _Process:
         self.is_ready = False  # it has said so
         self.has_begun = False  # it had come to its own work when it died
         self.was_of_use = False  # something has come from it, or it tells which item to blame
-        self.tasks: dict[int, _Task] = {}  # what it has to prepare, by number
+        self.pending: dict[int, Pending] = {}  # what it has to prepare, by number
         self.freed: deque[int] = deque()  # places in the arena that it may use again
         try:
             self._start(name, arena_size)
@@ -232,95 +189,106 @@ class _Process:
         self.arena.close()
 
 
-_runs: Final[weakref.WeakSet[ProcessWorkers]] = weakref.WeakSet()
+_executors: Final[weakref.WeakSet[ProcessExecutor]] = weakref.WeakSet()
 """Those that may have processes."""
 
 
 def _end_all() -> None:
-    """The program ends, and may not have asked its runs to.
+    """The program ends, and may not have stopped its jobs.
 
     It comes before multiprocessing's own step, which was registered when that was imported.
     """
-    runs = list(_runs)
-    for run in runs:
-        run.start_no_more()
+    executors = list(_executors)
+    for executor in executors:
+        executor.start_no_more()
     no_more()
-    for run in runs:
-        run.kill_at_exit()
+    for executor in executors:
+        executor.kill_at_exit()
 
 
 atexit.register(_end_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_runs.clear)  # they are the program's, not its fork's
+    os.register_at_fork(after_in_child=_executors.clear)  # they are the program's, not its fork's
 
 
-class ProcessWorkers(ThreadWorkers):
-    """Workers that are processes, each with a thread that feeds it."""
+class ProcessExecutor:
+    """Has the function called in processes, each of which has a thread here that feeds it.
 
-    def __init__(self, *arguments: Any, call: Call, **options: Any) -> None:
-        super().__init__(*arguments, call=call, **options)
+    Args:
+        job: what is to be done.
+
+    Raises:
+        InvalidArgumentError: the function cannot be pickled.
+        RuntimeError: this is a new process itself, which is importing the main module.
+    """
+
+    def __init__(self, job: Job) -> None:
         if is_importing_main():
             raise RuntimeError(
                 "where='process': the main module is being imported by a new process, and would"
                 ' start processes in turn; put what it does under `if __name__ == "__main__":`'
             )
-        self._payload = _pickled(call)
-        self._inbox = _Inbox()
-        self._work_came = threading.Condition(self._lock)
+        self._job = job
+        self._lock = job.lock  # guards all below
+        self._payload = _pickled(job.call)
+        self._source = ThreadSource(job, waits_till_low=True)
+        self._delivery = ThreadDelivery(job)
+        self._inbox = ThreadInbox(job, self._source, self._delivery)
+        self._threads = WorkerThreads(job, self._source, self._work)
         self._processes: set[_Process] = set()
         self._seconds = 0.0  # that one item takes, about; 0: unknown
         self._started = 0
         self._none_can_work = False
-        dtypes = self._into.dtypes
+        self._is_ending = False  # the program
+        dtypes = job.into.dtypes
         keeps = dtypes is None or any(dtype.hasobject for dtype in dtypes)
         self._copy = bytearray if keeps else None
         """How to make an array private; a queue of typed components copies it by itself."""
-        limit = self._window.limit_bytes
+        limit = job.window.limit_bytes
         assert limit is not None
         self._arena_size = 2 * min(max(limit, 2**20), 2**40)  # a larger one could not be mapped
-        _runs.add(self)
+        _executors.add(self)
 
     def enqueue_ops(self) -> list[EnqueueOp]:
-        return [*super().enqueue_ops(), self.take_items]
+        return [*self._threads.enqueue_ops(), *self._source.enqueue_ops(), self.take_items]
 
     def take_items(self) -> None:
         """The whole life of the thread that takes items from the source."""
-        try:
-            with self._scope:
-                while True:
-                    item = self._take()
-                    with self._lock:
-                        self._inbox.put(_Task(item))
-                        self._work_came.notify()
-        finally:
-            self._close_source()
+        self._threads.helper(self._inbox.take_items)
 
-    def halt(self) -> None:
-        super().halt()
-        with self._lock:
-            self._work_came.notify_all()
-            processes = list(self._processes)
-        for process in processes:
+    def stop(self) -> None:
+        self._source.stop()
+        self._threads.stop()
+        self._inbox.stop()
+        for process in self._all():
             process.kill()
 
+    def room_came(self) -> None:
+        self._source.room_came()
+        self._inbox.room_came()
+
+    def end(self) -> BaseException | None:
+        return self._source.close()
+
     def start_no_more(self) -> None:
-        """What ends from now on is not replaced."""
-        self._halted.set()
+        """The program ends: what ends from now on is not replaced."""
+        self._is_ending = True
 
     def kill_at_exit(self) -> None:
         """End all processes, at the end of the program; their threads end with it."""
-        with self._lock:
-            processes = list(self._processes)
-        for process in processes:
+        for process in self._all():
             process.kill_at_exit()
 
-    def _room_came(self) -> None:
-        if self._window.is_low or self._source_ended:
-            super()._room_came()
-        if self._source_ended:
-            self._work_came.notify_all()  # it may be over
+    @guarded
+    def _all(self) -> list[_Process]:
+        return list(self._processes)
+
+    def _is_over(self) -> bool:
+        """Whether nothing more is to be started, nor replaced."""
+        return self._job.is_halted or self._is_ending
 
     def _work(self) -> None:
+        """The work of the thread of one worker, until there is none."""
         in_vain = 0
         while True:
             process = self._started_process()
@@ -337,11 +305,11 @@ class ProcessWorkers(ThreadWorkers):
 
     def _started_process(self) -> _Process:
         """A new process."""
-        if self._halted.is_set():
-            raise self._nothing_more()
+        if self._is_over():
+            raise self._job.nothing_more()
         with self._lock:
             self._started += 1
-            name = f"aioqueue-{self._into.name}-{self._started}"
+            name = f"aioqueue-{self._job.into.name}-{self._started}"
         try:
             process = _Process(name, self._arena_size)
         except CannotStartError as error:
@@ -350,7 +318,7 @@ class ProcessWorkers(ThreadWorkers):
             raise self._once(WorkerDiedError(message, exitcode=error.exitcode or 0)) from error
         with self._lock:
             self._processes.add(process)
-        if self._halted.is_set():  # which may have missed this one
+        if self._is_over():  # which may have missed this one
             process.kill()
         return process
 
@@ -360,7 +328,7 @@ class ProcessWorkers(ThreadWorkers):
         try:
             return self._work_with(process)
         except NothingMore:
-            at_once = self._halted.is_set()
+            at_once = self._is_over()
             raise
         finally:
             process.end(at_once=at_once)
@@ -380,8 +348,8 @@ class ProcessWorkers(ThreadWorkers):
         process.is_ready = True
         if report.refusal is not None:
             error = InvalidArgumentError(
-                f"function: got {function_name(self._call.function)!r}, which a new process cannot"
-                " import; expected a function of a module that can be imported there"
+                f"function: got {function_name(self._job.call.function)!r}, which a new process"
+                " cannot import; expected a function of a module that can be imported there"
             )
             error.__cause__ = failure_of_message(report.refusal)
             raise self._once(error)
@@ -396,26 +364,25 @@ class ProcessWorkers(ThreadWorkers):
         """A failure that every process is going to have: the first one tells it for all."""
         with self._lock:
             is_first, self._none_can_work = not self._none_can_work, True
-        return error if is_first else self._nothing_more()
+        return error if is_first else self._job.nothing_more()
 
     def _feed_process(self, process: _Process) -> None:
         """Send items, until the process has some ahead or there are none; wait for the first."""
         size, ahead = self._chunk_size()
-        while len(process.tasks) <= ahead:
-            with self._lock:
-                tasks = self._next_tasks(size, wait=not process.tasks)
-            if not tasks:
+        while len(process.pending) <= ahead:
+            pendings = self._inbox.take(size, wait=not process.pending)
+            if not pendings:
                 return
             chunk: list[Sent] = []
-            for task in tasks:
+            for pending in pendings:
                 try:
-                    value = pickle.dumps(task.item.value, 5)
+                    value = pickle.dumps(pending.item.value, 5)
                 except Exception as error:
                     add_note(error, "while pickling the item")
-                    self._failed(task, error)
+                    self._failed(pending, error)
                     continue
-                number, _, epoch, index = task.item
-                process.tasks[number] = task
+                number, _, epoch, index = pending.item
+                process.pending[number] = pending
                 chunk.append((number, epoch, index, value))
             freed = [process.freed.popleft() for _ in range(len(process.freed))]
             process.send(pickle.dumps((freed, chunk), 5))
@@ -424,23 +391,13 @@ class ProcessWorkers(ThreadWorkers):
         """How many items to send at a time, and how many a process may have left by then.
 
         None, if they take long: an item that is sent ahead waits for the one before it, though
-        another process may have nothing to do.
+        another process may have nothing to do. Nor if keys are limited: what only waits would have
+        the place of one that could be prepared.
         """
-        if not 0 < self._seconds < _LONG:
+        if self._job.key_limit is not None or not 0 < self._seconds < _LONG:
             return 1, 0
         size = max(1, min(_MOST_ITEMS, int(_CHUNK_SECONDS / self._seconds)))
         return size, size
-
-    def _next_tasks(self, size: int, *, wait: bool) -> list[_Task]:
-        """What to send next; ``[]`` if that is nothing and we may not wait for it."""
-        while not self._halted.is_set():
-            tasks = self._inbox.take(max(1, min(size, self._inbox.share(self._count))))
-            if tasks or not wait:
-                return tasks
-            if self._source_ended and self._window.items == 0:
-                break
-            self._work_came.wait(self._inbox.seconds())
-        raise self._nothing_more()
 
     def _accept(self, process: _Process, report: Report) -> None:
         """Take what has come from a process to where it belongs."""
@@ -450,13 +407,13 @@ class ProcessWorkers(ThreadWorkers):
             self._seconds += (seconds - self._seconds) * (_WEIGHT if self._seconds else 1.0)
         for outcome in report.outcomes:
             number, message, _, has_failed = outcome
-            task = process.tasks.pop(number)
+            pending = process.pending.pop(number)
             if has_failed:
-                self._failed(task, failure_of_message(message))
+                self._failed(pending, failure_of_message(message))
             else:
-                self._arrived(process, task, outcome)
+                self._arrived(process, pending, outcome)
 
-    def _arrived(self, process: _Process, task: _Task, outcome: Outcome) -> None:
+    def _arrived(self, process: _Process, pending: Pending, outcome: Outcome) -> None:
         _, message, blocks, _ = outcome
         release = None
         if blocks:
@@ -467,22 +424,17 @@ class ProcessWorkers(ThreadWorkers):
             if release is not None:
                 release()
             add_note(error, "while unpickling what the function returned")
-            self._failed(task, error)
+            self._failed(pending, error)
             return
-        prepared = Prepared(task.item, examples, failures=task.failures, release=release)
+        self._inbox.give_back(pending)
+        prepared = Prepared(pending.item, examples, failures=pending.failures, release=release)
         if examples:  # the size of none tells nothing
             prepared.size = len(message) + sum([size for _, size in blocks])
-        self._deliver(prepared)
+        self._delivery.deliver(prepared)
 
-    def _failed(self, task: _Task, error: Exception) -> None:
-        task.failures += 1
-        delay = self._progress.failed(task.item, error, task.failures)
-        if delay is None:
-            self._deliver(Prepared(task.item, is_skipped=True))
-            return
-        with self._lock:
-            self._inbox.put_off(task, delay)
-            self._work_came.notify()
+    def _failed(self, pending: Pending, error: Exception) -> None:
+        self._inbox.give_back(pending)
+        self._inbox.failed(pending, error)
 
     def _recover(self, process: _Process) -> int:
         """A process has died: what it had is prepared again.
@@ -493,37 +445,37 @@ class ProcessWorkers(ThreadWorkers):
         Raises:
             NothingMore: we have ended it ourselves.
         """
-        if self._halted.is_set():
-            raise self._nothing_more()
+        job = self._job
+        if self._is_over():
+            raise job.nothing_more()
         exitcode = process.exitcode()
-        self._progress.worker_died()
-        tasks = list(process.tasks.values())
+        job.progress.worker_died()
+        pendings = list(process.pending.values())
         _log.warning(
             "worker process %s %s%s; %d items that it had are prepared again",
             process.name,
             _how(exitcode),
             "" if process.is_ready else " while it started",
-            len(tasks),
+            len(pendings),
         )
-        culprit = process.tasks.get(process.arena.item)
-        process.tasks.clear()
+        culprit = process.pending.get(process.arena.item)
+        process.pending.clear()
         fatal = False
         if culprit is not None:
             process.was_of_use = True
             culprit.deaths += 1
             if fatal := culprit.deaths == _MOST_DEATHS:
-                tasks.remove(culprit)
-        with self._lock:
-            self._inbox.put_back(tasks)
-            self._work_came.notify_all()
+                pendings.remove(culprit)
+        self._inbox.put_back(pendings)
         if culprit is not None and fatal:
+            self._inbox.give_back(culprit)
             error = WorkerDiedError(
                 f"{culprit.deaths} worker processes have died of one item; the last one"
                 f" {_how(exitcode)}",
                 exitcode=exitcode,
             )
-            self._progress.give_up(culprit.item, error, culprit.failures + culprit.deaths)
-            self._deliver(Prepared(culprit.item, is_skipped=True))
+            job.progress.give_up(culprit.item, error, culprit.failures + culprit.deaths)
+            self._delivery.deliver(Prepared(culprit.item, is_skipped=True))
         return exitcode
 
 

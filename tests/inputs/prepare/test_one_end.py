@@ -18,7 +18,7 @@ from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.waiting import Gate
 from tests.inputs.functions import double
 from tests.inputs.pipelines import coordinated
-from tests.inputs.preparing import in_loop
+from tests.inputs.prepare.preparing import in_loop
 from tests.worlds import TaskWorld, ThreadWorld, World, spin_until
 
 KINDS = ("op", "async op", "prepare", "prepare tasks", "prepare ordered")

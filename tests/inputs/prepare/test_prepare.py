@@ -24,7 +24,7 @@ from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, pr
 from aioqueue.inputs.sources.base import rng
 from aioqueue.inputs.sources.sequences import items, numbers
 from tests.inputs.functions import double, negative_too, noise
-from tests.inputs.preparing import Runner, drained, failures_of, in_loop, prepared
+from tests.inputs.prepare.preparing import Runner, drained, failures_of, in_loop, prepared
 from tests.worlds import (
     PATIENCE,
     AsyncioWorld,

@@ -30,8 +30,8 @@ from aioqueue.inputs.prepare.processes.channels import Channel, channels
 from aioqueue.inputs.prepare.processes.start import StartedProcess
 from aioqueue.inputs.prepare.runner import prepare
 from tests.inputs import functions
-from tests.inputs.preparing import drained, failures_of
-from tests.inputs.processing import (
+from tests.inputs.prepare.preparing import drained, failures_of
+from tests.inputs.prepare.processing import (
     HAS_PROC,
     ROOT,
     is_blocked_in_a_write,

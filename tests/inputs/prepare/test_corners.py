@@ -18,12 +18,13 @@ from aioqueue import sync
 from aioqueue.inputs import prepare
 from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.call import is_async
+from aioqueue.inputs.prepare.inbox import Inbox
+from aioqueue.inputs.prepare.limits import Pending
 from aioqueue.inputs.prepare.processes.channels import channels
-from aioqueue.inputs.prepare.processes.parent import _Inbox, _Task
 from aioqueue.inputs.sources.item import Item
 from tests.inputs import functions
 from tests.inputs.functions import cannot_come_back
-from tests.inputs.preparing import drained, failures_of, prepared
+from tests.inputs.prepare.preparing import drained, failures_of, prepared
 from tests.worlds import PATIENCE, TaskWorld, World, spin_until, waiting
 
 
@@ -78,11 +79,11 @@ def test_an_item_that_fails_once_does_not_say_how_often() -> None:
 
 
 class TestWhatWaitsForAProcess:
-    def task(self, number: int) -> _Task:
-        return _Task(Item(number, None, 0, number))
+    def task(self, number: int) -> Pending:
+        return Pending(Item(number, None, 0, number))
 
     def test_is_sent_in_order(self) -> None:
-        inbox, tasks = _Inbox(), [self.task(number) for number in range(4)]
+        inbox, tasks = Inbox(), [self.task(number) for number in range(4)]
         for task in tasks[2:]:
             inbox.put(task)
         inbox.put_back(tasks[:2])
@@ -91,7 +92,7 @@ class TestWhatWaitsForAProcess:
         assert inbox.seconds() is None
 
     def test_or_when_its_time_has_come(self) -> None:
-        inbox, soon, late, latest = _Inbox(), self.task(3), self.task(2), self.task(1)
+        inbox, soon, late, latest = Inbox(), self.task(3), self.task(2), self.task(1)
         inbox.put_off(latest, 2000)
         inbox.put_off(late, 1000)
         assert inbox.take(9) == []
@@ -107,7 +108,7 @@ class TestWhatWaitsForAProcess:
 
     @pytest.mark.parametrize(("ready", "workers", "share"), [(0, 3, 0), (7, 3, 3), (6, 3, 2)])
     def test_is_shared_among_all(self, ready: int, workers: int, share: int) -> None:
-        inbox = _Inbox()
+        inbox = Inbox()
         for number in range(ready):
             inbox.put(self.task(number))
         assert inbox.share(workers) == share

@@ -25,7 +25,7 @@ from aioqueue.inputs.sources.base import Entry, Source
 from aioqueue.inputs.sources.quarantined import Quarantined, read_quarantine
 from aioqueue.inputs.sources.sequences import items, numbers
 from tests.inputs.functions import noise, refuses_thirteens
-from tests.inputs.preparing import Runner, drained, failures_of, in_loop, prepared
+from tests.inputs.prepare.preparing import Runner, drained, failures_of, in_loop, prepared
 from tests.worlds import World
 
 N = 40

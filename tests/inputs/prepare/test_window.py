@@ -19,7 +19,7 @@ from aioqueue.inputs import prepare
 from aioqueue.inputs.prepare.runner import PrepareRunner
 from aioqueue.inputs.prepare.window import Window, size_of
 from tests.inputs import functions
-from tests.inputs.preparing import drained
+from tests.inputs.prepare.preparing import drained
 from tests.worlds import PATIENCE, spin_until
 
 ARRAY = np.zeros(100)

@@ -17,9 +17,9 @@ from aioqueue.inputs.prepare.processes import child as worker_process
 from aioqueue.inputs.prepare.processes.start import StartedProcess
 from aioqueue.inputs.prepare.runner import prepare
 from tests.inputs import functions
-from tests.inputs.preparing import drained
+from tests.inputs.prepare.preparing import drained
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 HAS_PROC = sys.platform == "linux"
 
 

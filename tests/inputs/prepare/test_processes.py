@@ -27,8 +27,8 @@ from aioqueue.inputs.prepare.processes.start import StartedProcess
 from aioqueue.inputs.prepare.runner import PrepareRunner, prepare
 from aioqueue.inputs.sources.sequences import items
 from tests.inputs import functions
-from tests.inputs.preparing import drained, failures_of, prepared
-from tests.inputs.processing import (
+from tests.inputs.prepare.preparing import drained, failures_of, prepared
+from tests.inputs.prepare.processing import (
     HAS_PROC,
     ROOT,
     async_numbers,

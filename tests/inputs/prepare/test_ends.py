@@ -16,7 +16,7 @@ from aioqueue.inputs.batches.batch import batch
 from aioqueue.inputs.prepare.runner import prepare
 from tests.inputs.functions import double
 from tests.inputs.pipelines import coordinated, rest
-from tests.inputs.preparing import Runner, drained, failures_of, in_loop, prepared
+from tests.inputs.prepare.preparing import Runner, drained, failures_of, in_loop, prepared
 from tests.worlds import AsyncioWorld, TaskWorld, ThreadWorld, World
 
 STRAYS = [asyncio.CancelledError, GeneratorExit]

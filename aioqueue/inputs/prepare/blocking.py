@@ -1,0 +1,358 @@
+"""What executors have in common whose workers are threads.
+
+Here they take items from the source, wait for what is to be done, and enqueue examples. What an
+executor adds is how an item gets to the function, and what has become of it back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from aioqueue import sync
+from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of
+from aioqueue.inputs.prepare.executor import EnqueueOp
+from aioqueue.inputs.prepare.feed import failure_of_clean_up, worst_of
+from aioqueue.inputs.prepare.inbox import Inbox
+from aioqueue.inputs.prepare.job import Job, Prepared
+from aioqueue.inputs.prepare.limits import NOTE_OF_KEY, Pending
+from aioqueue.inputs.sources.item import Item
+from aioqueue.locks import guarded
+
+__all__ = ("ThreadDelivery", "ThreadInbox", "ThreadSource", "WorkerThreads")
+
+
+class ThreadSource:
+    """The source of a job, for threads, which take turns.
+
+    Args:
+        job: whose source it is.
+        waits_till_low: whether who waits for room is woken only when there is much of it, or the
+            source has ended.
+    """
+
+    def __init__(self, job: Job, *, waits_till_low: bool = False) -> None:
+        self._job = job
+        self._lock = job.lock
+        self._waits_till_low = waits_till_low
+        self._turn = threading.Lock()
+        self._room = threading.Condition(job.lock)
+        self._is_awaited = False  # whether someone waits for room: one at most, since it is a turn
+        self._reader = job.feed.async_reader(job.count) if job.feed.is_async_only else None
+        self._items = (self._reader or job.feed).items()
+
+    def enqueue_ops(self) -> list[EnqueueOp]:
+        """Who is needed beside those that take."""
+        return [] if self._reader is None else [self._reader.read_source]
+
+    def take(self) -> Item:
+        """The next item, which is counted as being in flight from now on.
+
+        Raises:
+            NothingMore: there is none, or none is wanted.
+            BaseException: the failure of the source.
+        """
+        job = self._job
+        with self._turn:
+            with self._lock:
+                self._wait_for_room()
+                if job.source_ended:
+                    raise job.nothing_more()
+                job.window.enter()
+            try:
+                return next(self._items)
+            except BaseException as error:
+                raise job.source_raised(error)  # noqa: B904  # the cause is the user's affair
+
+    def _wait_for_room(self) -> None:
+        """Wait until one more item may come in, or none will. Called under the lock."""
+        job = self._job
+        while not (job.source_ended or job.window.has_room()):
+            self._is_awaited = True
+            self._room.wait()
+        self._is_awaited = False
+
+    def room_came(self) -> None:
+        """See `Executor.room_came`."""
+        if not self._is_awaited:
+            return
+        if not self._waits_till_low or self._job.window.is_low or self._job.source_ended:
+            self._room.notify()
+
+    def stop(self) -> None:
+        """End the wait for room, and that for an async source."""
+        self._wake()
+        if self._reader is not None:
+            self._reader.close()
+
+    @guarded
+    def _wake(self) -> None:
+        self._room.notify_all()
+
+    def close(self) -> BaseException | None:
+        """Close it; or leave that to who is in it, and closes it afterwards.
+
+        Returns:
+            What has failed in that.
+        """
+        if not self._turn.acquire(blocking=False):
+            return None
+        try:
+            getattr(self._items, "close", bool)()
+        except BaseException as error:
+            return failure_of_clean_up(error)
+        finally:
+            self._turn.release()
+        return None
+
+
+class ThreadDelivery:
+    """Puts examples into the queue of a job, from threads; waits there if it must."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._enqueue = job.into.sync.enqueue
+
+    def deliver(self, prepared: Prepared) -> None:
+        """Enqueue the examples of an item; in order, if that is kept: then perhaps later, or
+        together with others.
+
+        Raises:
+            BaseException: what ends the worker.
+        """
+        job = self._job
+        if job.notes_made and not job.made(prepared):
+            return
+        if not job.is_ordered:
+            self._put(prepared)
+            return
+        while (turn := job.next_in_order()) is not None:
+            self._put(turn)
+
+    def _put(self, prepared: Prepared) -> None:
+        try:
+            self._put_each(prepared)
+        except BaseException:
+            self._job.progress.entered(prepared.entered)
+            raise
+        self._job.left(prepared)
+
+    def _put_each(self, prepared: Prepared) -> None:
+        examples = prepared.examples
+        for example in examples if type(examples) is tuple else self._as_made(prepared):
+            try:
+                self._enqueue(example)
+            except BaseException as error:
+                self._job.not_enqueued(prepared, error)
+                return
+            prepared.entered += 1
+
+    def _as_made(self, prepared: Prepared) -> Iterator[Any]:
+        """The examples that a generator is making; if it fails, so has the item."""
+        examples = iter(prepared.examples)
+        while True:
+            try:
+                example = next(examples)
+            except StopIteration:
+                return
+            except BaseException as error:
+                self._job.refused(prepared, self._job.failure_of_item(error))
+                return
+            yield example  # out of the `try`: what closes us is no failure of the generator
+
+
+class WorkerThreads:
+    """The workers of a job that are threads.
+
+    Args:
+        job: what they work for.
+        source: where they, or others for them, take items from.
+        work: what each does until it raises: `Job.nothing_more`, or what has failed.
+    """
+
+    def __init__(self, job: Job, source: ThreadSource, work: Callable[[], object]) -> None:
+        self._job = job
+        self._lock = job.lock
+        self._source = source
+        self._work = work
+        self._scope = sync.CancelScope()  # around all that a worker may wait for in a queue
+        self._stopped = threading.Condition(job.lock)
+
+    def enqueue_ops(self) -> list[EnqueueOp]:
+        """One for each worker."""
+        return [self.prepare_items] * self._job.count
+
+    def prepare_items(self) -> None:
+        """The whole life of a worker."""
+        job = self._job
+        job.enter()
+        ended: BaseException | None = None
+        try:
+            with self._scope:
+                self._work()
+        except BaseException as error:
+            is_stop = meaning_of(error, stopping=job.is_stopping) is Meaning.STOP
+            ended = job.nothing_more() if is_stop else error
+        closing = self._source.close() if job.is_halted else None
+        try:
+            raise job.leave(ended, closing)
+        finally:
+            del ended, closing  # which have this frame in their tracebacks
+
+    def helper(self, work: Callable[[], object]) -> None:
+        """The whole life of a thread that helps them: ended by a stop as they are.
+
+        Raises:
+            BaseException: what has failed; or else that there is nothing more to do.
+        """
+        errors: list[BaseException] = []
+        try:
+            with self._scope:
+                work()
+        except BaseException as error:
+            errors.append(error)
+        closing = self._source.close()
+        if closing is not None:
+            errors.append(closing)
+        try:
+            raise worst_of(errors)
+        finally:
+            del errors, closing  # as above
+
+    def pause(self, seconds: float) -> None:
+        """Let some time pass.
+
+        Raises:
+            NothingMore: nobody wants any more examples.
+        """
+        with self._lock:
+            self._stopped.wait_for(lambda: self._job.is_halted, seconds)
+        if self._job.is_halted:
+            raise self._job.nothing_more()
+
+    def stop(self) -> None:
+        """End whatever they wait for."""
+        self._scope.cancel()
+        self._wake()
+
+    @guarded
+    def _wake(self) -> None:
+        self._stopped.notify_all()
+
+
+class ThreadInbox:
+    """Items that a thread of their own takes from the source, for workers that are threads.
+
+    So workers need not wait for the source: they can take what is to be tried again, was given back
+    by a worker that died, or has been put aside for want of a place.
+
+    Args:
+        job: whose items they are.
+        source: where they are taken.
+        delivery: where items that fail for good are said to have ended.
+    """
+
+    def __init__(self, job: Job, source: ThreadSource, delivery: ThreadDelivery) -> None:
+        self._job = job
+        self._lock = job.lock
+        self._source = source
+        self._delivery = delivery
+        self._inbox = Inbox(job.key_limit)
+        self._work_came = threading.Condition(job.lock)
+
+    def take_items(self) -> None:
+        """Take items from the source until there are no more."""
+        while True:
+            item = self._source.take()
+            with self._lock:
+                self._inbox.put(Pending(item))
+                self._work_came.notify()
+
+    def take(self, n: int = 1, *, wait: bool = True) -> list[Pending]:
+        """Take what is to be prepared next.
+
+        Args:
+            n: how many at most; a fair share, if there are not enough for all.
+            wait: whether to wait for the first.
+
+        Returns:
+            Items, which all have their places. None, if there are none and we may not wait.
+
+        Raises:
+            NothingMore: everything has been prepared, or nobody wants any more.
+            BaseException: the failure to get the key of an item, if that is to end all.
+        """
+        while True:
+            pendings = self._next(n, wait)
+            if self._job.key_limit is not None:
+                pendings = [pending for pending in pendings if self._is_admitted(pending)]
+            if pendings or not wait:
+                return pendings
+
+    def _next(self, n: int, wait: bool) -> list[Pending]:
+        with self._lock:
+            while not self._job.is_halted:
+                share = self._inbox.share(self._job.count)
+                pendings = self._inbox.take(max(1, min(n, share)))
+                if pendings or not wait:
+                    return pendings
+                if self._job.source_ended and self._job.window.items == 0:
+                    break
+                self._work_came.wait(self._inbox.seconds())
+        raise self._job.nothing_more()
+
+    def _is_admitted(self, pending: Pending) -> bool:
+        """Whether an item may be prepared now; else it is put aside, or has failed."""
+        assert self._job.key_limit is not None
+        try:
+            self._job.key_limit.note_key(pending)
+        except BaseException as error:
+            add_note(error, NOTE_OF_KEY)
+            self.failed(pending, self._job.failure_of_item(error))
+            return False
+        with self._lock:
+            return self._inbox.admit(pending)
+
+    def give_back(self, pending: Pending) -> None:
+        """An item is not in preparation any more: it has ended, or is going to be tried again."""
+        if self._job.key_limit is not None:
+            with self._lock:
+                if self._inbox.give_back(pending):
+                    self._work_came.notify()
+
+    def put_back(self, pendings: list[Pending]) -> None:
+        """Items are to be prepared once more, since who had them is lost."""
+        with self._lock:
+            for pending in pendings:
+                self._inbox.give_back(pending)
+            self._inbox.put_back(pendings)
+            self._work_came.notify_all()
+
+    def failed(self, pending: Pending, error: BaseException) -> None:
+        """The preparation of an item has failed: it is tried again, or skipped.
+
+        Raises:
+            BaseException: the failure, if it ends all; or what else ends the worker.
+        """
+        pending.failures += 1
+        delay = self._job.progress.failed(pending.item, error, pending.failures)
+        if delay is None:
+            self._delivery.deliver(Prepared(pending.item, is_skipped=True))
+            return
+        with self._lock:
+            self._inbox.put_off(pending, delay)
+            self._work_came.notify_all()  # whoever has nothing to do is to know when to look
+
+    def room_came(self) -> None:
+        """See `Executor.room_came`: it may be over."""
+        if self._job.source_ended:
+            self._work_came.notify_all()
+
+    def stop(self) -> None:
+        """End the wait for something to do."""
+        self._wake()
+
+    @guarded
+    def _wake(self) -> None:
+        self._work_came.notify_all()
