@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from aioqueue.inputs.batches.buckets import Buckets
-from aioqueue.inputs.pipeline.flow import Node, Origin, Row
+from aioqueue.inputs.pipeline.flow import Node, Row
 from aioqueue.inputs.pipeline.transforms import Transform
 
 __all__ = ("Bucketing",)
@@ -31,7 +31,7 @@ class Bucketing(Transform):
         self._made = 0
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
-        return [self._row(batch) for value, _ in rows for batch in self._buckets.add(value)]
+        return [self._row(batch) for value, *_ in rows for batch in self._buckets.add(value)]
 
     def finish(self) -> Iterable[Row]:
         rest = [] if self._drop_remainder else [self._row(batch) for batch in self._buckets.rest()]
@@ -44,4 +44,4 @@ class Bucketing(Transform):
     def _row(self, batch: Any) -> Row:
         number = self._made
         self._made += 1
-        return batch, Origin(number, number, 0)
+        return batch, number, number, 0

@@ -27,7 +27,7 @@ _STYLE: Final = """
 def lines_of(pipeline: Pipeline[Any]) -> list[tuple[str, str]]:
     """Source and stages: what each is called, and what is special about it."""
     source = repr(pipeline.source).removeprefix("<aioqueue.inputs.").removesuffix(">")
-    name, _, details = source.partition(" ")
+    name, _, details = source.replace(", for ever", "").partition(" ")
     stages = [(stage.name, stage.details()) for stage in pipeline.stages]
     return [(name.rstrip(","), details), *stages]
 

@@ -19,24 +19,19 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from aioqueue.inputs.sources.item import EpochEnd
 
-__all__ = ("Flow", "Node", "Origin", "Row", "Span", "Taken", "Want", "drive", "drive_async")
+__all__ = ("Flow", "Node", "Row", "Span", "Taken", "Want", "drive", "drive_async")
 
 T = TypeVar("T")
 
 
-class Origin(NamedTuple):
-    """Where an example comes from: it says which generator later functions are given."""
+Row: TypeAlias = tuple[Any, int, int, int]
+"""An example, and where it comes from: ``(value, number, index, sub)``.
 
-    number: int
-    """The place of its item among all that the stage before has given out in this epoch."""
-    index: int  # type: ignore[assignment]  # hides tuple.index
-    """The index of that item in its source; the same whatever the order."""
-    sub: int
-    """Its place among the examples of that item."""
-
-
-Row: TypeAlias = tuple[Any, Origin]
-"""An example, and where it comes from."""
+``number`` is the place of its item among all that the stage before has given out in this epoch,
+``index`` the index of that item in its source, the same whatever the order, and ``sub`` the place
+of the example among those of its item. They say which generator later functions are given. (A plain
+tuple: there is one of them for every example.)
+"""
 
 
 class Span(NamedTuple):

@@ -57,9 +57,7 @@ class Mixing(Node):
         self._chosen = None
         self._given += len(rows)
         count = len(self._branches)
-        return [
-            (value, origin._replace(index=origin.index * count + branch)) for value, origin in rows
-        ]
+        return [(value, number, index * count + branch, sub) for value, number, index, sub in rows]
 
     def _ended(self, branch: int) -> None:
         self._chosen = None

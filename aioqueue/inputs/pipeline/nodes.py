@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Final
 
@@ -11,7 +11,6 @@ from aioqueue import sync
 from aioqueue.inputs.pipeline.flow import (
     Flow,
     Node,
-    Origin,
     Row,
     Span,
     Taken,
@@ -38,12 +37,11 @@ class SourceNode(Node):
     Args:
         source: what has them.
         span: the epochs.
-        blocking: whether tasks have to take them from a thread that reads ahead.
     """
 
-    def __init__(self, entries: EpochEntries, span: Span) -> None:
+    def __init__(self, source: EpochEntries, span: Span) -> None:
         super().__init__(span)
-        self._source = entries
+        self.source = source
         self._epoch = span.start
         self._given = 0
         self._entries: Iterator[Entry[Any]] | None = None
@@ -58,8 +56,7 @@ class SourceNode(Node):
         first = self._given
         self._given += len(entries)
         return [
-            (value, Origin(number, index, 0))
-            for number, (value, _, index) in enumerate(entries, first)
+            (value, number, index, 0) for number, (value, _, index) in enumerate(entries, first)
         ]
 
     def skip_to(self, epoch: int) -> None:
@@ -72,15 +69,15 @@ class SourceNode(Node):
     def next_entries(self, n: int) -> list[Entry[Any]]:
         """The next of this epoch, up to n; none at its end."""
         if self._entries is None:
-            self._entries = self._source.entries(self._epoch)
+            self._entries = self.source.entries(self._epoch)
         return list(islice(self._entries, n))
 
     async def next_entries_async(self, n: int) -> list[Entry[Any]]:
         """The same, for a task. What is cancelled here has taken nothing."""
-        if not self._source.blocking:
+        if not self.source.blocking:
             return self.next_entries(n)
         if self._entries_async is None:
-            self._entries_async = self._source.entries_async(self._epoch)
+            self._entries_async = self.source.entries_async(self._epoch)
         entry = await anext(self._entries_async, None)
         return [] if entry is None else [entry]
 
@@ -130,7 +127,7 @@ class QueueNode(Node):
         self._is_one_to_one = is_one_to_one
         self._at_once = min(_AT_ONCE, queue.capacity or _AT_ONCE)
         self._epoch = source.span.start
-        self._rows: deque[Row] = deque()
+        self._rows: list[Row] = []
         self._later: list[Delivered] = []  # of epochs to come
         self._arrived = 0  # items of this epoch, also those without examples
         self._expected: int | None = None  # how many there are, once that was told
@@ -140,12 +137,12 @@ class QueueNode(Node):
 
     def take(self, n: int) -> Flow[Taken]:
         while not self._rows and self._arrived != self._expected:
-            for delivered in (yield self._want(n - len(self._rows))):
-                self._accept(delivered)
-        if self._rows:
-            rows = [self._rows.popleft() for _ in range(min(n, len(self._rows)))]
-            self._given += len(rows)
-            return rows
+            self._accept((yield self._want(n)))
+        rows = self._rows
+        if rows:
+            self._rows = rows[n:]
+            self._given += len(rows) - len(self._rows)
+            return rows[:n]
         end = EpochEnd(self._epoch, self._given)
         self.items_of_epoch = self._arrived
         self._go_to(self._epoch + 1)
@@ -153,7 +150,7 @@ class QueueNode(Node):
 
     def skip_to(self, epoch: int) -> None:
         self._source.skip_to(epoch)
-        self._rows.clear()
+        self._rows = []
         self._go_to(epoch)
 
     def _want(self, n: int) -> _Items:
@@ -164,26 +161,26 @@ class QueueNode(Node):
             return _Items(self._queue, n, _SOON)
         return _Items(self._queue, max(1, min(n, self._items - self._arrived)), None)
 
-    def _accept(self, delivered: Delivered) -> None:
-        epoch = delivered.epoch
-        if epoch != self._epoch:
-            if epoch > self._epoch:
-                self._later.append(delivered)
-            return
-        number, index = delivered.number, delivered.index
-        for sub, value in enumerate(delivered.examples):
-            if isinstance(value, EpochEnd):
-                self._expected = value.count
-                return
-            self._rows.append((value, Origin(number, index, sub)))
-        self._arrived += 1
+    def _accept(self, items: list[Delivered]) -> None:
+        current, append = self._epoch, self._rows.append
+        for item in items:
+            epoch, number, index, examples = item
+            if epoch == current:
+                for sub, value in enumerate(examples):
+                    if isinstance(value, EpochEnd):
+                        self._expected = value.count
+                        break
+                    append((value, number, index, sub))
+                else:
+                    self._arrived += 1
+            elif epoch > current:
+                self._later.append(item)
 
     def _go_to(self, epoch: int) -> None:
         self._epoch, self._given = epoch, 0
         self._arrived, self._expected = 0, None
         later, self._later = self._later, []
-        for delivered in later:
-            self._accept(delivered)
+        self._accept(later)
 
 
 class _Items:
@@ -225,13 +222,34 @@ class Feeding(Source[Any]):
         self._wanted = max(self._wanted, epoch)
 
     def entries(self) -> Iterator[Entry[Any]]:
-        while not self._is_over():
-            yield from self._entries_of(drive(self._node.take(1)))
+        if isinstance(self._node, SourceNode):
+            yield from self._straight(self._node.source)
+        else:
+            while not self._is_over():
+                yield from self._entries_of(drive(self._node.take(_AT_ONCE)))
 
     async def aentries(self) -> AsyncGenerator[Entry[Any], None]:
-        while not self._is_over():
-            for entry in self._entries_of(await drive_async(self._node.take(1))):
+        if isinstance(self._node, SourceNode) and not self.blocking:
+            for entry in self._straight(self._node.source):
                 yield entry
+            return
+        while not self._is_over():
+            for entry in self._entries_of(await drive_async(self._node.take(_AT_ONCE))):
+                yield entry
+
+    def _straight(self, source: EpochEntries) -> Iterator[Entry[Any]]:
+        """The entries of a source with nothing in between: without making rows of them."""
+        while not self._is_over():
+            epoch, count = self._epoch, 0
+            with _closing(source.entries(epoch)) as entries:
+                for entry in entries:
+                    if self._wanted > epoch:
+                        break
+                    yield entry
+                    count += 1
+                else:
+                    yield Entry(EpochEnd(epoch, count), epoch, 0)
+                    self._epoch += 1
 
     def _is_over(self) -> bool:
         if self._wanted > self._epoch:
@@ -240,12 +258,23 @@ class Feeding(Source[Any]):
         return self.span.stop is not None and self._epoch >= self.span.stop
 
     def _entries_of(self, taken: Taken) -> Iterable[Entry[Any]]:
+        epoch = self._epoch
         if isinstance(taken, EpochEnd):
             self._epoch += 1
-            return (Entry(taken, taken.epoch, 0),)
-        return [Entry(value, self._epoch, _index_of(origin)) for value, origin in taken]
+            return (Entry(taken, epoch, 0),)
+        return [Entry(value, epoch, _index_of(index, sub)) for value, _, index, sub in taken]
 
 
-def _index_of(origin: Origin) -> int:
+def _index_of(index: int, sub: int) -> int:
     """What tells an example from all others of its epoch."""
-    return origin.index if not origin.sub else origin.index | origin.sub << 96
+    return index if not sub else index | sub << 96
+
+
+@contextmanager
+def _closing(entries: Iterator[Entry[Any]]) -> Iterator[Iterator[Entry[Any]]]:
+    """Close what goes through a source when it is left: files stay open in it otherwise."""
+    try:
+        yield entries
+    finally:
+        if isinstance(entries, Generator):
+            entries.close()

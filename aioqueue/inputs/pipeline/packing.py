@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.batches.collating import components_of
-from aioqueue.inputs.pipeline.flow import Node, Origin, Row
+from aioqueue.inputs.pipeline.flow import Node, Row
 from aioqueue.inputs.pipeline.transforms import Transform
 
 __all__ = ("SEGMENT_IDS", "Packing", "TooLong")
@@ -59,7 +59,7 @@ class Packing(Transform):
         self._made = 0
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
-        for example, _ in rows:
+        for example, *_ in rows:
             for piece in self._pieces(example):
                 yield from self._place(piece)
 
@@ -129,7 +129,7 @@ class Packing(Transform):
         positions[:used] = np.concatenate([np.arange(size, dtype=np.int32) for size in sizes])
         number = self._made
         self._made += 1
-        return self._joined(columns, segments, positions), Origin(number, number, 0)
+        return self._joined(columns, segments, positions), number, number, 0
 
     def _joined(self, columns: list[Any], segments: Any, positions: Any) -> Any:
         if isinstance(self._example, Mapping):

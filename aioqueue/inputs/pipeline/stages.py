@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from inspect import isasyncgenfunction, isgeneratorfunction
 from typing import Any, ClassVar, Final, Protocol
 
-from aioqueue import InvalidArgumentError
+from aioqueue import InvalidArgumentError, sync
 from aioqueue.checks import checked_count, checked_flag
 from aioqueue.functions import function_name, is_async
 from aioqueue.inputs.batches.buckets import checked_buckets
@@ -28,10 +28,12 @@ from aioqueue.inputs.pipeline.transforms import (
     Taking,
     Unbatching,
 )
+from aioqueue.inputs.prepare.runner import prepare_items
 from aioqueue.inputs.sources.base import resolved_seed
 from aioqueue.inputs.sources.epochs import Rank
 from aioqueue.inputs.sources.mixing import checked_weights
 from aioqueue.inputs.sources.pipeline import Pipeline, Stages
+from aioqueue.inputs.sources.sequences import numbers
 
 __all__ = ("STAGES", "BaseStage", "Building", "Mix", "Prepare", "Shard", "as_pipeline")
 
@@ -94,9 +96,8 @@ class Prepare(BaseStage):
     def __post_init__(self) -> None:
         if self.ahead is not None:
             checked_count(self.ahead, "ahead", least=1)
-        checked_flag(self.options.get("ordered", True), "ordered")
-        if "into" in self.options:
-            raise InvalidArgumentError("into: got a queue; a pipeline makes its own")
+        # Whoever runs it would say what is wrong; but it is to be said where it was written.
+        prepare_items(numbers(0), self.function, into=sync.FIFOQueue(1), **self.options)
 
     def details(self) -> str:
         options = self.options

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.batches.collating import components_of
-from aioqueue.inputs.pipeline.flow import Flow, Node, Origin, Row, Taken
+from aioqueue.inputs.pipeline.flow import Flow, Node, Row, Taken
 from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.philox import PhiloxWords
 
@@ -42,7 +42,7 @@ class Transform(Node):
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream.span)
         self._upstream = upstream
-        self._ready: deque[Row] = deque()
+        self._ready: list[Row] = []
         self._epoch = upstream.span.start
         self._has_begun = False
         self._has_ended = False  # upstream; what is left is ready
@@ -63,7 +63,7 @@ class Transform(Node):
 
     def skip_to(self, epoch: int) -> None:
         self._upstream.skip_to(epoch)
-        self._ready.clear()
+        self._ready = []
         self._go_to(epoch)
         self.clear()
 
@@ -87,9 +87,9 @@ class Transform(Node):
 
     def _hand_out(self, n: int) -> list[Row]:
         ready = self._ready
-        rows = [ready.popleft() for _ in range(min(n, len(ready)))]
-        self._given += len(rows)
-        return rows
+        self._ready = ready[n:]
+        self._given += len(ready) - len(self._ready)
+        return ready[:n]
 
     def _turn(self) -> EpochEnd:
         end = EpochEnd(self._epoch, self._given)
@@ -247,11 +247,11 @@ class Batching(Transform):
 
     def _batch(self, size: int) -> Row:
         rows = self._rows[:size]
-        batch = self._collate([value for value, _ in rows])
+        batch = self._collate([row[0] for row in rows])
         del self._rows[:size]
         number = self._made
         self._made += 1
-        return batch, Origin(number, number, 0)
+        return batch, number, number, 0
 
 
 class Unbatching(Transform):
@@ -259,8 +259,8 @@ class Unbatching(Transform):
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         return [
-            (value, origin._replace(sub=sub))
-            for batch, origin in rows
+            (value, number, index, sub)
+            for batch, number, index, _ in rows
             for sub, value in enumerate(rows_of(batch))
         ]
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 __all__ = ("Delivered",)
 
+Delivered: TypeAlias = tuple[int, int, int, Sequence[Any]]
+"""An item that has ended, ``(epoch, number, index, examples)``: in the queue once, also if it was
+skipped, and then without examples.
 
-class Delivered(NamedTuple):
-    """An item that has ended: it is in the queue once, also if it was skipped."""
-
-    epoch: int
-    number: int
-    """Its place among all items that were taken, from 0."""
-    index: int  # type: ignore[assignment]  # hides tuple.index
-    """Its index in the source."""
-    examples: Sequence[Any]
-    """What became of it; none if it was left out. The end of an epoch is its own example."""
+``number`` is its place among all items that were taken, from 0, and ``index`` its index in the
+source. The end of an epoch, an `EpochEnd` among the items, is its own example. (A plain tuple:
+there is one of them for every item.)
+"""

@@ -24,7 +24,6 @@ from aioqueue.coordination.outcomes import (
     told,
 )
 from aioqueue.inputs.prepare.call import Call
-from aioqueue.inputs.prepare.delivery import Delivered
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.feed import Feed, worst_of
 from aioqueue.inputs.prepare.limits import KeyLimit
@@ -88,7 +87,7 @@ class Prepared:
         """Deliver the item as a whole, with whatever examples it has."""
         item, examples = self.item, self.examples
         self.count = 0 if isinstance(item.value, EpochEnd) else len(examples)
-        self.examples = (Delivered(item.epoch, item.number, item.index, examples),)
+        self.examples = ((item.epoch, item.number, item.index, examples),)
 
 
 class Job:

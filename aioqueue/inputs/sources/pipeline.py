@@ -9,8 +9,8 @@ itself here, since every source begins a pipeline and what runs one needs source
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
 
 from aioqueue.checks import checked_count
 from aioqueue.inputs.options import PrepareOptions
@@ -45,7 +45,9 @@ class Epoch(Protocol[T_co]):
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[T_co]: ...
+    def __next__(self) -> T_co: ...
     def __aiter__(self) -> AsyncIterator[T_co]: ...
+    async def __anext__(self) -> T_co: ...
 
 
 class Epochs(Protocol[T_co]):
@@ -101,13 +103,29 @@ class Stages(ABC, Generic[T_co]):
     def _with(self, stage: Stage) -> Pipeline[Any]:
         """The pipeline that this is the beginning of."""
 
+    @overload
+    def prepare(
+        self,
+        function: Callable[..., Awaitable[E] | Iterator[E] | AsyncIterator[E]],
+        *,
+        ahead: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[E]: ...
+    @overload
     def prepare(
         self,
         function: Callable[..., E],
         *,
         ahead: int | None = None,
         **options: Unpack[PrepareOptions],
-    ) -> Pipeline[E]:
+    ) -> Pipeline[E]: ...
+    def prepare(
+        self,
+        function: Callable[..., Any],
+        *,
+        ahead: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[Any]:
         """Call a function with every item, on workers.
 
         What it returns takes the item's place. A function with a parameter ``rng`` is given a
@@ -127,7 +145,7 @@ class Stages(ABC, Generic[T_co]):
 
     def flat(
         self,
-        function: Callable[..., Iterable[E]],
+        function: Callable[..., Iterable[E] | Awaitable[Iterable[E]] | AsyncIterator[E]],
         *,
         ahead: int | None = None,
         **options: Unpack[PrepareOptions],
@@ -299,11 +317,11 @@ class Stages(ABC, Generic[T_co]):
 
     def mix(
         self,
-        *others: Stages[T_co],
+        *others: Stages[E],
         weights: Sequence[float] | None = None,
         seed: int | None = None,
         stop: Literal["first", "all"] = "all",
-    ) -> Pipeline[T_co]:
+    ) -> Pipeline[T_co | E]:
         """Mix with others: each example is the next one of a pipeline drawn at random.
 
         Args:
