@@ -73,14 +73,14 @@ class Retry:
 OnError = Literal["stop", "skip"] | Retry
 
 
-class FunctionWithRng(Protocol[ItemT]):
+class _FunctionWithRng(Protocol[ItemT]):
     """A function of an item that has a parameter ``rng``."""
 
     def __call__(self, item: ItemT, /, *, rng: np.random.Generator) -> object:
         """The example of an item."""
 
 
-PrepareFunction = Callable[[T], object] | FunctionWithRng[T]
+PrepareFunction = Callable[[T], object] | _FunctionWithRng[T]
 """What makes an example of an item: plain or async, a generator function or not."""
 
 

@@ -64,7 +64,7 @@ class Limit:
         return self.budget is not None and self.padded(length) > self.budget
 
 
-class Group:
+class _Group:
     """Examples that are to become one batch, or their lengths alone."""
 
     __slots__ = ("examples", "lengths", "longest", "total")
@@ -112,8 +112,8 @@ class Buckets:
         self._collate = collate
         self._too_long = too_long
         self._lock = threading.Lock()  # guards all below
-        self._groups = [Group() for _ in range(limit.buckets)]
-        self._plain = Group()  # the batch that would be made next without buckets
+        self._groups = [_Group() for _ in range(limit.buckets)]
+        self._plain = _Group()  # the batch that would be made next without buckets
         self._sorted = self._skipped = self._batches = 0
         self._elements = self._padding = 0
         self._plain_elements = self._plain_padding = 0
@@ -148,7 +148,7 @@ class Buckets:
     def clear(self) -> None:
         """Forget what is in the buckets."""
         with self._lock:
-            self._groups = [Group() for _ in range(self.limit.buckets)]
+            self._groups = [_Group() for _ in range(self.limit.buckets)]
 
     def statistics(self) -> BucketStatistics:
         """What has been done so far."""
@@ -184,7 +184,7 @@ class Buckets:
     def _batch_of(self, bucket: int) -> tuple[Any, Any]:
         """Empty a bucket into a batch."""
         with self._lock:
-            group, self._groups[bucket] = self._groups[bucket], Group()
+            group, self._groups[bucket] = self._groups[bucket], _Group()
         longest = self.limit.padded(group.longest)
         batch = self._collate(group.examples, lengths=group.lengths, to=longest)
         with self._lock:
@@ -196,7 +196,7 @@ class Buckets:
     def _count_plain(self, length: int) -> None:
         if self._plain.lengths and not self._plain.takes(self.limit, length):
             self._plain_padding += self._plain.padding()
-            self._plain = Group()
+            self._plain = _Group()
         self._plain.add(length)
         self._plain_elements += length
 

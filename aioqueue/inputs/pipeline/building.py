@@ -48,8 +48,8 @@ class Builder:
         self._is_async = is_async
         self._seen: Counter[str] = Counter()
         self._stages = stages_of(pipeline)
-        self._rank = rank_of(self._stages)
-        self._entries = EpochEntries(source_of(pipeline), self._rank)
+        self._rank = _rank_of(self._stages)
+        self._entries = EpochEntries(_source_of(pipeline), self._rank)
         self._place = 0  # of the stage that is being built
 
     def build(self) -> Node:
@@ -102,7 +102,7 @@ class Builder:
         return Builder(pipeline, self._span, self._start, is_async=self._is_async).build()
 
 
-def source_of(pipeline: Pipeline[Any]) -> Source[Any]:
+def _source_of(pipeline: Pipeline[Any]) -> Source[Any]:
     """Where the items of a pipeline come from."""
     source: Any = pipeline.source
     return source  # type: ignore[no-any-return]
@@ -114,7 +114,7 @@ def stages_of(pipeline: Pipeline[Any]) -> list[BaseStage]:
     return list(stages)
 
 
-def rank_of(stages: Sequence[BaseStage]) -> Rank:
+def _rank_of(stages: Sequence[BaseStage]) -> Rank:
     """Which part of the source is gone through."""
     return next((stage.rank for stage in stages if isinstance(stage, Shard)), Rank())
 
@@ -122,7 +122,7 @@ def rank_of(stages: Sequence[BaseStage]) -> Rank:
 def length_of(pipeline: Pipeline[Any]) -> int | None:
     """How much an epoch of a pipeline gives, where that is known."""
     stages = stages_of(pipeline)
-    return _length(EpochEntries(source_of(pipeline), rank_of(stages)).length(), stages)
+    return _length(EpochEntries(_source_of(pipeline), _rank_of(stages)).length(), stages)
 
 
 def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
@@ -131,7 +131,7 @@ def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
     Raises:
         InvalidArgumentError: they do not.
     """
-    source, stages = source_of(pipeline), stages_of(pipeline)
+    source, stages = _source_of(pipeline), stages_of(pipeline)
     if not isinstance(source, Source):
         raise InvalidArgumentError(f"source: got {source!r}; expected one of aioqueue.inputs")
     if isinstance(source, Sequential) and source.epochs not in (None, 1):

@@ -24,7 +24,7 @@ _STYLE: Final = """
 """
 
 
-def lines_of(pipeline: Pipeline[Any]) -> list[tuple[str, str]]:
+def _lines_of(pipeline: Pipeline[Any]) -> list[tuple[str, str]]:
     """Source and stages: what each is called, and what is special about it."""
     source = repr(pipeline.source).removeprefix("<aioqueue.inputs.").removesuffix(">")
     name, _, details = source.replace(", for ever", "").partition(" ")
@@ -34,7 +34,7 @@ def lines_of(pipeline: Pipeline[Any]) -> list[tuple[str, str]]:
 
 def text(pipeline: Pipeline[Any]) -> str:
     """The stages, one in a line, and how much an epoch gives."""
-    lines = lines_of(pipeline)
+    lines = _lines_of(pipeline)
     width = max(len(name) for name, _ in lines)
     drawn = [f"  {name:<{width}}  {details}".rstrip() for name, details in lines]
     length = length_of(pipeline)
@@ -44,7 +44,7 @@ def text(pipeline: Pipeline[Any]) -> str:
 
 def svg(pipeline: Pipeline[Any]) -> str:
     """The stages as boxes, from top to bottom."""
-    lines = lines_of(pipeline)
+    lines = _lines_of(pipeline)
     height = 2 * _MARGIN + len(lines) * _BOX + (len(lines) - 1) * _GAP
     parts = []
     for place, (name, details) in enumerate(lines):

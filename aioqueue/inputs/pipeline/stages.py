@@ -35,7 +35,24 @@ from aioqueue.inputs.sources.mixing import checked_weights
 from aioqueue.inputs.sources.pipeline import Pipeline, Stages
 from aioqueue.inputs.sources.sequences import numbers
 
-__all__ = ("STAGES", "BaseStage", "Building", "Mix", "Prepare", "Shard", "as_pipeline")
+__all__ = (
+    "STAGES",
+    "BaseStage",
+    "Batch",
+    "Bucket",
+    "Building",
+    "Filter",
+    "Flat",
+    "Mix",
+    "Pack",
+    "Prefetch",
+    "Prepare",
+    "Shard",
+    "Shuffle",
+    "Take",
+    "Unbatch",
+    "as_pipeline",
+)
 
 _LEAST_AHEAD: Final = 64
 """Examples that wait for whoever needs them next, unless a batch needs more."""

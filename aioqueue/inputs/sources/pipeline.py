@@ -18,7 +18,7 @@ from aioqueue.inputs.options import PrepareOptions
 if TYPE_CHECKING:
     from typing import Unpack
 
-__all__ = ("Engine", "Epochs", "Pipeline", "Stage", "Stages")
+__all__ = ("Engine", "Epoch", "Epochs", "Pipeline", "Stage", "Stages")
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")

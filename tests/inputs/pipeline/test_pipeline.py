@@ -495,7 +495,7 @@ class TestSaying:
             (lambda: numbers(3).batch(1).epochs(-1), r"count: got -1"),
             (lambda: numbers(3).prepare(tenfold, ahead=0), r"ahead: got 0"),
             (lambda: numbers(3).prepare(tenfold, workers=0), r"workers: got 0"),
-            (lambda: numbers(3).prepare(tenfold, where="moon"), r"where: got 'moon'"),  # type: ignore[arg-type]
+            (lambda: numbers(3).prepare(tenfold, where="moon"), r"where: got 'moon'"),  # type: ignore[call-overload]
             (lambda: Pipeline([1, 2]).batch(2), r"source: got \[1, 2\]"),  # type: ignore[arg-type]
         ],
     )
@@ -506,7 +506,7 @@ class TestSaying:
 
 def test_a_misspelt_option_is_refused_at_once() -> None:
     with pytest.raises(TypeError, match="worker"):
-        numbers(3).prepare(tenfold, worker=2)  # type: ignore[call-arg]
+        numbers(3).prepare(tenfold, worker=2)  # type: ignore[call-overload]
 
 
 def test_rows_do_not_share_memory() -> None:
