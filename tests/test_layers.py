@@ -163,7 +163,15 @@ def _called(node: ast.Call) -> str:
 
 
 INPUTS = "aioqueue.inputs"
-INPUT_LAYERS = (("statistics",), ("sources",), ("readers",), ("prepare",), ("batches",), ("",))
+INPUT_LAYERS = (
+    ("statistics", "options"),
+    ("sources",),
+    ("readers",),
+    ("prepare",),
+    ("batches",),
+    ("pipeline",),
+    ("",),
+)
 """The rooms of the input pipeline: what comes in, files, what is made of it, what leaves."""
 
 INPUT_MODULES = [name for name in MODULES if f"{name}.".startswith(f"{INPUTS}.")]
@@ -311,6 +319,7 @@ RULES = {
     "aioqueue.coordination.outcomes",
     "aioqueue.functions",
     "aioqueue.locks",
+    "aioqueue.waiting.running",
 }
 """Rules of the whole house, without state: what an argument and a value must be, how a function is
 called, how a lock is let go of, what an exception means, how a loop is reached. What is built on

@@ -21,8 +21,8 @@ from __future__ import annotations
 from aioqueue.inputs.batches.batch import batch, shuffle_batch
 from aioqueue.inputs.batches.broadcast import broadcast
 from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
-from aioqueue.inputs.prepare.options import PrepareOptions
-from aioqueue.inputs.prepare.policy import Retry
+from aioqueue.inputs.options import PrepareOptions, Retry
+from aioqueue.inputs.pipeline import Epoch, Epochs
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from aioqueue.inputs.readers.base import Reader, read_records, read_whole_files
 from aioqueue.inputs.readers.csv import read_csv
@@ -33,6 +33,7 @@ from aioqueue.inputs.readers.tar import read_tar
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
 from aioqueue.inputs.sources.base import Entry, Placed, Source, rng
 from aioqueue.inputs.sources.mixing import mix
+from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.quarantined import Quarantined, QuarantinedItems, read_quarantine
 from aioqueue.inputs.sources.sequences import arrays, items, numbers
 from aioqueue.inputs.sources.streams import AsyncBatchStream, BatchStream
@@ -51,6 +52,9 @@ __all__ = (
     "BucketStatistics",
     "ConsumerStatistics",
     "Entry",
+    "Epoch",
+    "Epochs",
+    "Pipeline",
     "Placed",
     "PrepareOptions",
     "PrepareRunner",

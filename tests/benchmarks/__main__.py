@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import argparse
 
-from tests.benchmarks import batches, compat, elements, pipelines, report, scaling, stalls
+from tests.benchmarks import (
+    batches,
+    compat,
+    elements,
+    expressions,
+    pipelines,
+    report,
+    scaling,
+    stalls,
+)
 from tests.benchmarks.harness import Comparison, Mode
 
 PARTS = {
     "elements": elements.measure,
     "batches": batches.measure,
     "pipelines": pipelines.measure,
+    "expressions": expressions.measure,
     "scaling": scaling.measure,
     "compat": compat.measure,
     "stalls": stalls.measure,

@@ -20,7 +20,7 @@ from aioqueue.inputs.batches.pump import (
     pump,
     start,
 )
-from aioqueue.inputs.prepare.options import PrepareOptions, UnseededOptions
+from aioqueue.inputs.options import PrepareOptions, UnseededOptions
 from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStream, Preparing
 from aioqueue.inputs.statistics import BatchStatistics
 from aioqueue.locks import guarded

@@ -7,20 +7,14 @@ and multi-GPU data parallelization" (2016), measure what that is worth.
 
 from __future__ import annotations
 
-import bisect
 import logging
-import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Final, Literal, Unpack, overload
-
-import numpy as np
+from typing import Any, Final, Unpack, overload
 
 import aioqueue
-from aioqueue import FIFOQueue, InvalidArgumentError, QueueClosedError, sync
-from aioqueue.checks import checked_count, checked_flag, counted, is_int
-from aioqueue.inputs.batches.collating import Collator, components_of
+from aioqueue import FIFOQueue, QueueClosedError, sync
+from aioqueue.checks import checked_count, checked_flag, counted
+from aioqueue.inputs.batches.buckets import Buckets, TooLong, checked_buckets
 from aioqueue.inputs.batches.pump import (
     AnyCoordinator,
     Delivery,
@@ -30,84 +24,16 @@ from aioqueue.inputs.batches.pump import (
     pump,
     start,
 )
-from aioqueue.inputs.prepare.options import PrepareOptions
+from aioqueue.inputs.options import PrepareOptions
 from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStream, Preparing
 from aioqueue.inputs.statistics import BucketStatistics
 
-__all__ = ("Bucketing", "Limit", "bucket_by_sequence_length")
-
-TooLong = Literal["fail", "skip"]
+__all__ = ("Bucketing", "bucket_by_sequence_length")
 
 _EXAMPLES_AHEAD: Final = 64
 """How many prepared examples may wait to be sorted."""
 
 _log = logging.getLogger("aioqueue")
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """How large the batch of a bucket may become.
-
-    Args:
-        boundaries: where buckets begin, but for the first.
-        sizes: examples per batch, for each bucket; ``None`` where a budget rules.
-        budget: elements per batch, padding included; ``None`` where sizes rule.
-        to_boundary: whether examples are padded to the longest that fits their bucket.
-    """
-
-    boundaries: tuple[int, ...]
-    sizes: tuple[int, ...] | None
-    budget: int | None
-    to_boundary: bool
-
-    @property
-    def buckets(self) -> int:
-        """How many buckets there are."""
-        return len(self.boundaries) + (not self.to_boundary)
-
-    def bucket(self, length: int) -> int:
-        """Which bucket a length belongs to."""
-        return bisect.bisect_right(self.boundaries, length)
-
-    def padded(self, length: int) -> int:
-        """What an example becomes which is the longest of its batch."""
-        return self.boundaries[self.bucket(length)] - 1 if self.to_boundary else length
-
-    def fits(self, rows: int, longest: int) -> bool:
-        """Whether a batch may have so many rows, the longest of them so long."""
-        if self.sizes is not None:
-            return rows <= self.sizes[self.bucket(longest)]
-        assert self.budget is not None
-        return rows * max(self.padded(longest), 1) <= self.budget
-
-    def is_too_long(self, length: int) -> bool:
-        """Whether no batch may have an example of this length."""
-        if self.to_boundary and length >= self.boundaries[-1]:
-            return True
-        return self.budget is not None and self.padded(length) > self.budget
-
-
-class _Group:
-    """Examples that are to become one batch, or their lengths alone."""
-
-    __slots__ = ("examples", "lengths", "longest", "total")
-
-    def __init__(self) -> None:
-        self.examples: list[Any] = []
-        self.lengths: list[int] = []
-        self.longest = 0
-        self.total = 0
-
-    def add(self, length: int) -> None:
-        self.lengths.append(length)
-        self.longest = max(self.longest, length)
-        self.total += length
-
-    def takes(self, limit: Limit, length: int) -> bool:
-        return limit.fits(len(self.lengths) + 1, max(self.longest, length))
-
-    def padding(self, to: int | None = None) -> int:
-        return len(self.lengths) * (self.longest if to is None else to) - self.total
 
 
 class Bucketing:
@@ -118,10 +44,7 @@ class Bucketing:
         examples: the queue of prepared examples, which ends with the stream; ``None`` if there is
             none.
         runner: what fills that.
-        limit: how large batches may become.
-        length: tells how long an example is; ``None`` for the size of the first dimension.
-        collate: makes a batch.
-        too_long: what to do with an example for which no batch is large enough.
+        buckets: what sorts them.
         keep_remainder: whether what is left in the buckets at the end makes batches.
     """
 
@@ -134,54 +57,28 @@ class Bucketing:
         queue: FIFOQueue,
         examples: FIFOQueue | None,
         runner: Preparing | None,
-        limit: Limit,
+        buckets: Buckets,
         *,
-        length: Callable[[Any], int] | None,
-        collate: Collator,
-        too_long: TooLong,
         keep_remainder: bool,
     ) -> None:
         self.queue: AnyQueue = queue
         self.runner = runner
         self.examples: AnyQueue | None = examples
-        self._limit = limit
-        self._length = length or _first_dimension
-        self._collate = collate
-        self._too_long = too_long
+        self._buckets = buckets
         self._keep_remainder = keep_remainder
-        self._lock = threading.Lock()  # guards all below
-        self._buckets = [_Group() for _ in range(limit.buckets)]
-        self._plain = _Group()  # the batch that would be made next without buckets
-        self._sorted = self._skipped = self._batches = 0
-        self._elements = self._padding = 0
-        self._plain_elements = self._plain_padding = 0
 
     # The stage.
 
     def accept(self, example: Any) -> Iterable[Delivery]:
         """Sort one example; give out the batches that are full by that: none, one or two."""
-        length = self._checked_length(example)
-        if self._limit.is_too_long(length):
-            self._refuse(length)
-            return
-        bucket = self._limit.bucket(length)
-        if not self._buckets[bucket].takes(self._limit, length):
-            yield self._batch_of(bucket)
-        with self._lock:
-            self._sorted += 1
-            self._count_plain(length)
-            group = self._buckets[bucket]
-            group.examples.append(example)
-            group.add(length)
-        if not group.takes(self._limit, group.longest):
-            yield self._batch_of(bucket)
+        for batch in self._buckets.add(example):
+            yield self.queue, batch
 
     def finish(self) -> Iterable[Delivery]:
         """Give out what is left in the buckets, the shortest first."""
         if self._keep_remainder:
-            for bucket in range(self._limit.buckets):
-                if self._buckets[bucket].lengths:
-                    yield self._batch_of(bucket)
+            for batch in self._buckets.rest():
+                yield self.queue, batch
 
     def refused(self, queue: AnyQueue, error: QueueClosedError) -> None:
         raise consumer_gone(queue) from error.__cause__
@@ -191,12 +88,13 @@ class Bucketing:
 
     def ended(self, cause: BaseException | None) -> None:
         """The runner closes the queue. Here the log tells what was left out."""
-        if self._skipped:
+        progress = self._buckets.statistics()
+        if progress.skipped:
             _log.warning(
                 "%s: %d of %d examples were too long and were skipped",
                 self.queue.name,
-                self._skipped,
-                self._skipped + self._sorted,
+                progress.skipped,
+                progress.skipped + progress.examples,
             )
 
     # The pipe.
@@ -205,17 +103,7 @@ class Bucketing:
         return taken
 
     def statistics(self) -> BucketStatistics:
-        with self._lock:
-            return BucketStatistics(
-                examples=self._sorted,
-                skipped=self._skipped,
-                batches=self._batches,
-                waiting=tuple(len(group.lengths) for group in self._buckets),
-                elements=self._elements,
-                padding=self._padding,
-                plain_elements=self._plain_elements,
-                plain_padding=self._plain_padding + self._plain.padding(),
-            )
+        return self._buckets.statistics()
 
     def close(self) -> None:
         for queue in (self.queue, self.examples):
@@ -223,7 +111,7 @@ class Bucketing:
                 queue.close(cancel_pending_enqueues=True)
 
     def describe(self) -> str:
-        limit = self._limit
+        limit = self._buckets.limit
         what = (
             f"at most {counted(limit.budget or 0, 'element')}"
             if limit.sizes is None
@@ -231,44 +119,6 @@ class Bucketing:
         )
         buckets = f"{counted(limit.buckets, 'bucket')} {list(limit.boundaries)}"
         return f"of {what} in {buckets} from {self.queue!r}"
-
-    # How it is done.
-
-    def _checked_length(self, example: Any) -> int:
-        length = self._length(example)
-        if not is_int(length) or length < 0:
-            raise InvalidArgumentError(f"length: returned {length!r}; expected an int >= 0")
-        return int(length)
-
-    def _refuse(self, length: int) -> None:
-        if self._too_long == "fail":
-            limit = self._limit
-            most = limit.budget if limit.budget is not None else limit.boundaries[-1] - 1
-            raise InvalidArgumentError(
-                f"example: got one of length {length}; expected at most {most}, for which a batch"
-                ' is large enough (too_long="skip" leaves such examples out)'
-            )
-        with self._lock:
-            self._skipped += 1
-
-    def _batch_of(self, bucket: int) -> Delivery:
-        """Empty a bucket into a batch."""
-        with self._lock:
-            group, self._buckets[bucket] = self._buckets[bucket], _Group()
-        longest = self._limit.padded(group.longest)
-        batch = self._collate(group.examples, lengths=group.lengths, to=longest)
-        with self._lock:
-            self._batches += 1
-            self._elements += group.total
-            self._padding += group.padding(longest)
-        return self.queue, (np.array(group.lengths, np.int64), batch)
-
-    def _count_plain(self, length: int) -> None:
-        if self._plain.lengths and not self._plain.takes(self._limit, length):
-            self._plain_padding += self._plain.padding()
-            self._plain = _Group()
-        self._plain.add(length)
-        self._plain_elements += length
 
 
 @overload
@@ -371,11 +221,15 @@ def bucket_by_sequence_length(
         RuntimeError: the coordinator's block has not been entered.
     """
     checked_coordinator(coord)
-    limit = _checked_limit(boundaries, batch_size, tokens_per_batch, pad_to_boundary)
-    if too_long not in ("fail", "skip"):
-        raise InvalidArgumentError(f'too_long: got {too_long!r}; expected "fail" or "skip"')
-    if length is not None and not callable(length):
-        raise InvalidArgumentError(f"length: got {length!r}; expected a function or None")
+    buckets = checked_buckets(
+        boundaries,
+        batch_size,
+        tokens_per_batch,
+        length=length,
+        padding_value=padding_value,
+        pad_to_boundary=pad_to_boundary,
+        too_long=too_long,
+    )
     checked_flag(allow_smaller_final_batch, "allow_smaller_final_batch")
     queue = FIFOQueue(checked_count(capacity, "capacity", least=1), name=name)
     examples: FIFOQueue | None = None
@@ -387,10 +241,7 @@ def bucket_by_sequence_length(
         queue,
         examples,
         runner,
-        limit,
-        length=length,
-        collate=Collator(pad=True, padding_value=padding_value),
-        too_long=too_long,
+        buckets,
         keep_remainder=allow_smaller_final_batch,
     )
     op = pump(source, stage) if examples is None else pump(examples, stage, closes=True)
@@ -398,44 +249,3 @@ def bucket_by_sequence_length(
     if isinstance(coord, aioqueue.Coordinator):
         return AsyncBatchStream(stage)
     return BatchStream(stage)
-
-
-def _checked_limit(boundaries: Any, batch_size: Any, budget: Any, to_boundary: Any) -> Limit:
-    checked_flag(to_boundary, "pad_to_boundary")
-    is_listed = isinstance(boundaries, Sequence | np.ndarray) and not isinstance(boundaries, str)
-    if not is_listed or not len(boundaries):
-        raise InvalidArgumentError(f"boundaries: got {boundaries!r}; expected at least one int")
-    limits = tuple(checked_count(one, "boundaries", least=1) for one in boundaries)
-    if any(after <= before for before, after in pairwise(limits)):
-        raise InvalidArgumentError(f"boundaries: got {boundaries!r}; expected ascending ints")
-    if (batch_size is None) == (budget is None):
-        raise InvalidArgumentError(
-            f"batch_size, tokens_per_batch: got {batch_size!r} and {budget!r}; expected one of them"
-        )
-    count = len(limits) + (not to_boundary)
-    if budget is not None:
-        budget = checked_count(budget, "tokens_per_batch", least=1)
-        if to_boundary and limits[-1] - 1 > budget:
-            raise InvalidArgumentError(
-                f"tokens_per_batch: got {budget}; expected at least {limits[-1] - 1}, one example"
-                " padded to the last boundary"
-            )
-        return Limit(limits, None, budget, to_boundary)
-    sizes = [batch_size] * count if is_int(batch_size) else batch_size
-    if not isinstance(sizes, Sequence) or len(sizes) != count:
-        raise InvalidArgumentError(
-            f"batch_size: got {batch_size!r}; expected an int, or one for each of"
-            f" {counted(count, 'bucket')}"
-        )
-    checked = tuple(checked_count(size, "batch_size", least=1) for size in sizes)
-    return Limit(limits, checked, None, to_boundary)
-
-
-def _first_dimension(example: Any) -> int:
-    """The size of axis 0 of the first component that has one."""
-    for value in components_of(example)[1]:
-        if isinstance(value, list) or len(getattr(value, "shape", ())):
-            return len(value)
-    raise InvalidArgumentError(
-        f"example: got {example!r}, without a sequence; expected one, or length="
-    )

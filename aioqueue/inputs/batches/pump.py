@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol, TypeGuard
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
 from aioqueue.coordination.outcomes import Meaning, as_failure, cause_of, meaning_of, told
+from aioqueue.inputs.options import UnseededOptions
 from aioqueue.inputs.prepare.feed import aclose, close, failure_of_clean_up, next_of
-from aioqueue.inputs.prepare.options import UnseededOptions
 from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStream, Preparing
 

@@ -12,7 +12,7 @@ import numpy as np
 from aioqueue.coordination.outcomes import add_note, as_failure, told
 from aioqueue.functions import function_name
 from aioqueue.inputs.sources.base import rng
-from aioqueue.inputs.sources.item import Item
+from aioqueue.inputs.sources.item import EpochEnd, Item
 
 __all__ = ("Call", "failure_of", "takes_rng")
 
@@ -41,6 +41,8 @@ class Call:
         Returns:
             Its examples: a tuple of one or none, or an iterator that is making them.
         """
+        if isinstance(item.value, EpochEnd):
+            return (item.value,)
         return self.examples_of(self._made(item))
 
     def examples_of(self, made: Any) -> Iterable[Any]:
@@ -62,6 +64,8 @@ class Call:
 
     async def examples_async(self, item: Item) -> Iterable[Any] | AsyncIterator[Any]:
         """Prepare an item by a coroutine function or an async generator function."""
+        if isinstance(item.value, EpochEnd):
+            return (item.value,)
         made = self._made(item)
         if inspect.isasyncgen(made):
             return self._many_async(made)

@@ -30,7 +30,7 @@ from aioqueue.inputs.prepare.limits import KeyLimit
 from aioqueue.inputs.prepare.ordering import Reordering
 from aioqueue.inputs.prepare.progress import Progress
 from aioqueue.inputs.prepare.window import Window, size_of
-from aioqueue.inputs.sources.item import Item
+from aioqueue.inputs.sources.item import EpochEnd, Item
 from aioqueue.locks import guarded, let_go
 
 __all__ = ("Job", "NothingMore", "Prepared", "RunOfJob")
@@ -54,7 +54,16 @@ class RunOfJob(Protocol):
 class Prepared:
     """An item that has ended: its examples, of which there are none if it was skipped."""
 
-    __slots__ = ("entered", "examples", "failures", "is_skipped", "item", "release", "size")
+    __slots__ = (
+        "count",
+        "entered",
+        "examples",
+        "failures",
+        "is_skipped",
+        "item",
+        "release",
+        "size",
+    )
 
     def __init__(
         self,
@@ -71,7 +80,14 @@ class Prepared:
         self.is_skipped = is_skipped
         self.release = release  # called when the examples are in the queue
         self.size = 0
-        self.entered = 0  # how many examples are in the queue
+        self.entered = 0  # how much of it is in the queue
+        self.count: int | None = None  # of examples, if they are delivered together
+
+    def pack(self) -> None:
+        """Deliver the item as a whole, with whatever examples it has."""
+        item, examples = self.item, self.examples
+        self.count = 0 if isinstance(item.value, EpochEnd) else len(examples)
+        self.examples = ((item.epoch, item.number, item.index, examples),)
 
 
 class Job:
@@ -86,6 +102,7 @@ class Job:
         ordered: whether examples are enqueued in the order of the source.
         count: how many workers there are.
         key_limit: how many items of one key may be in preparation; ``None`` for any number.
+        by_item: whether items are delivered as a whole (`Delivered`), also those without examples.
     """
 
     def __init__(
@@ -99,6 +116,7 @@ class Job:
         ordered: bool,
         count: int,
         key_limit: KeyLimit | None = None,
+        by_item: bool = False,
     ) -> None:
         self.feed = feed
         self.into = into
@@ -109,12 +127,13 @@ class Job:
         self.key_limit = key_limit
         is_counted = window.limit_bytes is not None
         self.is_ordered = ordered
+        self._by_item = by_item
         # Whether what is made has to be noted before it is enqueued.
-        self.notes_made = ordered or is_counted
+        self.notes_made = ordered or is_counted or by_item
         # Whether the examples of a generator may be enqueued before the last one is made. Not if
         # the item may be tried again, for then there would be some twice; and not if their size
         # has to be known first.
-        self.streams = not (ordered or progress.policy.may_fail_twice or is_counted)
+        self.streams = not (ordered or progress.policy.may_fail_twice or is_counted or by_item)
         self.lock = self._lock = threading.RLock()  # guards the window, and all below
         self.source_ended = False  # nothing more is taken from it
         self.is_halted = False
@@ -356,6 +375,8 @@ class Job:
         """Count what was made; tell whether the caller has to enqueue (and all that follows)."""
         if self.window.limit_bytes is not None and not prepared.size:
             prepared.size = size_of(prepared.examples)
+        if self._by_item:
+            prepared.pack()
         return self._note_made(prepared)
 
     @guarded
@@ -386,10 +407,11 @@ class Job:
         try:  # as `guarded`, on the way of every item
             lock.acquire()
             self.window.release(prepared.size)
-            if prepared.is_skipped:
-                self.progress.entered(prepared.entered)
+            examples = prepared.entered if prepared.count is None else prepared.count
+            if prepared.is_skipped or isinstance(prepared.item.value, EpochEnd):
+                self.progress.entered(examples)
             else:
-                self.progress.ended(prepared.entered)
+                self.progress.ended(examples)
             if self.is_room_awaited or self.source_ended:
                 self._room_came()
             lock.release()

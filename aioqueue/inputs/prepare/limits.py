@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
-from aioqueue.inputs.sources.item import Item
+from aioqueue.inputs.sources.item import EpochEnd, Item
 
 __all__ = ("NOTE_OF_KEY", "KeyLimit", "Pending")
 
@@ -68,7 +68,8 @@ class KeyLimit:
             TypeError: the key cannot be hashed.
         """
         if not pending.has_key:
-            key = self._key_of(pending.item.value)
+            value = pending.item.value
+            key = None if isinstance(value, EpochEnd) else self._key_of(value)
             hash(key)
             pending.key = key
 

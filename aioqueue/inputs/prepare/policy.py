@@ -2,63 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
-from aioqueue.checks import checked_count, checked_seconds, counted, is_int
+from aioqueue.checks import counted, is_int
+from aioqueue.inputs.options import Retry
 
-__all__ = ("FailurePolicy", "OnError", "Retry")
-
-
-@dataclass(frozen=True)
-class Retry:
-    """Try an item again when its preparation fails.
-
-    When the retries are used up, the failure stops the pipeline; or the item is skipped, if
-    ``then="skip"``, or if `prepare` is given ``max_failures`` or a ``quarantine``.
-
-    Args:
-        times: how often to try again after the first failure: an int >= 1.
-        backoff: seconds to wait before a retry, or a function that is given the number of failures
-            so far (1 before the first retry) and returns the seconds. A stop ends the wait at once.
-        on: the class or classes of failures that are worth another try; others count at once.
-        then: what becomes of an item whose retries are used up: ``"stop"`` or ``"skip"``.
-
-    Raises:
-        InvalidArgumentError: any argument is not as described.
-    """
-
-    times: int
-    backoff: float | Callable[[int], float] = 0.0
-    on: type[Exception] | tuple[type[Exception], ...] = (Exception,)
-    then: Literal["stop", "skip"] = "stop"
-
-    def __post_init__(self) -> None:
-        checked_count(self.times, "times", least=1)
-        if not callable(self.backoff):
-            _checked_delay(self.backoff)
-        kinds = self.on if isinstance(self.on, tuple) else (self.on,)
-        if not kinds or not all(isinstance(k, type) and issubclass(k, Exception) for k in kinds):
-            raise InvalidArgumentError(
-                f"on: got {self.on!r}; expected an exception class or a tuple of them"
-            )
-        if self.then not in ("stop", "skip"):
-            raise InvalidArgumentError(f"then: got {self.then!r}; expected 'stop' or 'skip'")
-
-    def delay(self, failures: int) -> float:
-        """The seconds to wait after so many failures of one item.
-
-        Raises:
-            InvalidArgumentError: the function has returned something else.
-        """
-        if callable(self.backoff):
-            return _checked_delay(self.backoff(failures))
-        return _checked_delay(self.backoff)
-
-
-OnError = Literal["stop", "skip"] | Retry
+__all__ = ("FailurePolicy",)
 
 
 _TOO_FEW: Final = 10
@@ -138,8 +88,3 @@ class FailurePolicy:
             return ""
         of_all = counted(ended, "item")
         return f"{skipped} of {of_all} failed, and max_failures allows {share:.4g} of all"
-
-
-def _checked_delay(seconds: Any) -> float:
-    function = ", or a function of the number of failures that returns one"
-    return checked_seconds(seconds, "backoff", otherwise=function)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from os import PathLike
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.checks import checked_count, checked_flag
 from aioqueue.functions import EnqueueOp, function_name, is_async
+from aioqueue.inputs.options import Items, OnError, PrepareFunction, PrepareOptions, Where
 from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.prepare.feed import Feed
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.limits import KeyLimit
-from aioqueue.inputs.prepare.options import Items, PrepareFunction, Where
-from aioqueue.inputs.prepare.policy import FailurePolicy, OnError
+from aioqueue.inputs.prepare.policy import FailurePolicy
 from aioqueue.inputs.prepare.progress import Progress
 from aioqueue.inputs.prepare.quarantine import QuarantineFile, QuarantineList
 from aioqueue.inputs.prepare.where import checked_place
@@ -24,7 +24,7 @@ from aioqueue.inputs.sources.base import Source, resolved_seed
 from aioqueue.inputs.sources.quarantined import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 
-__all__ = ("AsyncPrepareRunner", "PrepareRunner", "prepare")
+__all__ = ("AsyncPrepareRunner", "PrepareRunner", "prepare", "prepare_items")
 
 T = TypeVar("T")
 
@@ -215,6 +215,59 @@ def prepare(
     Raises:
         InvalidArgumentError: any argument is not as described.
     """
+    return _runner(
+        source,
+        function,
+        into,
+        workers=workers,
+        where=where,
+        ordered=ordered,
+        limit=limit,
+        limit_bytes=limit_bytes,
+        limit_per=limit_per,
+        at_most=at_most,
+        on_error=on_error,
+        max_failures=max_failures,
+        quarantine=quarantine,
+        skip_none=skip_none,
+        seed=seed,
+    )
+
+
+def prepare_items(
+    source: Source[Any],
+    function: Callable[..., Any],
+    *,
+    into: AsyncQueue | sync.BlockingQueue,
+    **options: Unpack[PrepareOptions],
+) -> AsyncPrepareRunner | PrepareRunner:
+    """The same for pipelines: items are delivered as a whole, in a queue of `Delivered`.
+
+    Raises:
+        InvalidArgumentError: an option is wrong.
+    """
+    return _runner(source, function, into, by_item=True, **options)
+
+
+def _runner(
+    source: Any,
+    function: Callable[..., Any],
+    into: Any,
+    *,
+    by_item: bool = False,
+    workers: int = 4,
+    where: Where = "auto",
+    ordered: bool = False,
+    limit: int | None = None,
+    limit_bytes: int | None = None,
+    limit_per: Callable[[Any], Hashable] | None = None,
+    at_most: int | None = None,
+    on_error: OnError = "stop",
+    max_failures: float | None = None,
+    quarantine: str | PathLike[str] | None = None,
+    skip_none: bool = False,
+    seed: int | None = None,
+) -> AsyncPrepareRunner | PrepareRunner:
     if not isinstance(into, AsyncQueue | sync.BlockingQueue):
         raise InvalidArgumentError(f"into: got {into!r}; expected a queue of aioqueue")
     checked_flag(ordered, "ordered")
@@ -245,6 +298,7 @@ def prepare(
         ordered=ordered,
         count=count,
         key_limit=_checked_key_limit(limit_per, at_most),
+        by_item=by_item,
     )
     executor = place.executor(job)
     job.run_by(executor)

@@ -8,10 +8,10 @@ from typing import Any, Final, get_args
 
 from aioqueue import InvalidArgumentError
 from aioqueue.functions import function_name, is_async
+from aioqueue.inputs.options import Where
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.interpreters import InterpreterExecutor
 from aioqueue.inputs.prepare.job import Job
-from aioqueue.inputs.prepare.options import Where
 from aioqueue.inputs.prepare.processes.parent import ProcessExecutor
 from aioqueue.inputs.prepare.tasks import TaskExecutor
 from aioqueue.inputs.prepare.threads import ThreadExecutor

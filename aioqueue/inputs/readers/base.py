@@ -179,6 +179,15 @@ class Reader(Source[T]):
         for run in self._runs(place):
             yield from run.entries()
 
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        """The records of one epoch of the paths, as `entries`."""
+        if isinstance(self._paths, Source):
+            found = self._paths.epoch_entries(epoch)
+        else:
+            found = (Entry(path, epoch, number) for number, path in enumerate(self._paths))
+        for run in self._runs(None, ((entry, None) for entry in found)):
+            yield from run.entries()
+
     def placed_after(self, place: Place) -> Iterator[Placed[T]]:
         """The part of a run that comes behind a place: from the last mark before it on.
 
@@ -230,10 +239,12 @@ class Reader(Source[T]):
         for run in self._runs(place):
             yield run.placed()
 
-    def _runs(self, place: Place) -> Iterator[_Run]:
-        """All runs of all files behind a place."""
+    def _runs(
+        self, place: Place, paths: Iterable[tuple[Entry[Any], Place]] | None = None
+    ) -> Iterator[_Run]:
+        """All runs of all files behind a place; or of paths that are given."""
         before, number, mark, taken = (None, 0, None, 0) if place is None else place
-        for (path, epoch, at), behind in self._placed_paths(before):
+        for (path, epoch, at), behind in paths or self._placed_paths(before):
             name = path_name(path)
             marked, index = number, at << _RECORD_BITS
             with open_for_reading(name, self._compression, self._storage_options) as stream:

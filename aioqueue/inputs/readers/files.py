@@ -142,14 +142,14 @@ class Files(Sequential[Any]):
 
     def fingerprint(self) -> dict[str, Any]:
         if self._names is None:
-            self._names = digest_of(_relative(self.sequence))
+            self._names = digest_of(_relative(paths_of(self)))
         return {**super().fingerprint(), "names": self._names}
 
 
 def paths_of(source: Source[Any]) -> list[Any]:
     """The paths that a source is made of, as far as that can be known."""
     if isinstance(source, Sequential):
-        return list(source.sequence)
+        return [source.sequence[number] for number in range(len(source.sequence))]
     if isinstance(source, Mixture):
         return [path for part in source.sources for path in paths_of(part)]
     return paths_of(source.source) if isinstance(source, Resumed) else []

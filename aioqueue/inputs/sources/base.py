@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import secrets
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from itertools import islice
 from typing import Any, Generic, NamedTuple, Self, TypeGuard, TypeVar
@@ -21,7 +21,8 @@ from typing import Any, Generic, NamedTuple, Self, TypeGuard, TypeVar
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.checks import is_int
+from aioqueue.checks import checked_count, is_int
+from aioqueue.inputs.sources.pipeline import Pipeline, Stage, Stages
 from aioqueue.inputs.sources.positions import (
     Place,
     checked_place,
@@ -92,7 +93,7 @@ def rng(seed: int, epoch: int, index: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=int(seed), counter=counter))
 
 
-class Source(ABC, Generic[T]):
+class Source(Stages[T]):
     """Items to go through, again and again.
 
     To write one, say in `entries` what it has; iteration of both kinds comes from that, and so do
@@ -140,9 +141,38 @@ class Source(ABC, Generic[T]):
         """A source is always true, also an empty one."""
         return True
 
+    def _with(self, stage: Stage) -> Pipeline[Any]:
+        return Pipeline(self)._with(stage)
+
     @abstractmethod
     def entries(self) -> Iterator[Entry[T]]:
         """One run through the source: its items, each with its epoch and index."""
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        """The items of one epoch, in its order.
+
+        A source whose order or items differ from epoch to epoch says so here; else every epoch is
+        one run through `entries`.
+
+        Args:
+            epoch: which, from 0.
+        """
+        for value, _, index in self.entries():
+            yield Entry(value, epoch, index)
+
+    def epoch(self, number: int) -> Source[T]:
+        """One epoch of this source, as a source of its own.
+
+        So ``for epoch in range(3): for item in source.epoch(epoch): ...`` goes through three orders
+        and not three times through one; and a later run of a program may begin with another number.
+
+        Args:
+            number: which epoch, from 0.
+
+        Raises:
+            InvalidArgumentError: it is no int >= 0.
+        """
+        return _OneEpoch(self, checked_count(number, "number"))
 
     def __iter__(self) -> Iterator[T]:
         return self._values_after(self._beginning)
@@ -334,6 +364,26 @@ class Resumed(Source[T]):
 
     def _taken_at(self, place: Place) -> int:
         return self._source._taken_at(place)
+
+
+class _OneEpoch(Source[T]):
+    """One epoch of a source."""
+
+    def __init__(self, source: Source[T], number: int) -> None:
+        super().__init__(source.name, source.seed)
+        self.blocking = source.blocking
+        self._ahead = source._ahead
+        self._source = source
+        self._number = number
+
+    def __repr__(self) -> str:
+        return f"{self._source!r}.epoch({self._number})"
+
+    def entries(self) -> Iterator[Entry[T]]:
+        return self._source.epoch_entries(self._number)
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        return self._source.epoch_entries(self._number + epoch)
 
 
 def _asynchronous(

@@ -6,10 +6,18 @@ import reprlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ("Item", "safe_repr")
+__all__ = ("EpochEnd", "Item", "safe_repr")
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 120
+
+
+class EpochEnd(NamedTuple):
+    """Stands among the items of a source after the last one of an epoch, for who has to know."""
+
+    epoch: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
+    """How many items the epoch had."""
 
 
 class Item(NamedTuple):

@@ -15,9 +15,9 @@ from aioqueue import InvalidArgumentError
 from aioqueue.checks import counted
 from aioqueue.inputs.sources.base import Entry, Placed, Source
 from aioqueue.inputs.sources.positions import Place, misplaced
-from aioqueue.philox import PhiloxWords
+from aioqueue.philox import PhiloxWords, Seed
 
-__all__ = ("Mixture", "mix")
+__all__ = ("Mixture", "bounds_of", "checked_weights", "mix")
 
 T = TypeVar("T")
 TakenT = TypeVar("TakenT")
@@ -38,7 +38,7 @@ class Mixture(Source[T]):
     ) -> None:
         super().__init__(name, seed)
         self._sources = _checked_sources(sources)
-        self._weights = _checked_weights(weights, len(self._sources))
+        self._weights = checked_weights(weights, len(self._sources))
         if stop not in ("first", "all"):
             raise InvalidArgumentError(f"stop: got {stop!r}; expected 'first' or 'all'")
         self._stop = stop
@@ -84,6 +84,15 @@ class Mixture(Source[T]):
             ]
             for chosen, entry in self._mixed(runs, draws):
                 yield Entry(entry.value, entry.epoch, entry.index * len(runs) + chosen)
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        """One epoch of each source, mixed by draws of its own."""
+        with ExitStack() as closing:
+            runs = [_closed_with(closing, one.epoch_entries(epoch)) for one in self._sources]
+            # The seed is the key, and the epoch the upper half of the counter.
+            draws = _Draws((self.seed, epoch + 1) if epoch else self.seed, self._weights)
+            for chosen, entry in self._mixed(runs, draws):
+                yield Entry(entry.value, epoch, entry.index * len(runs) + chosen)
 
     def placed_after(self, place: Place) -> Iterator[Placed[T]]:
         """The part of a run that comes behind a place, which each source finds for itself.
@@ -154,10 +163,10 @@ class Mixture(Source[T]):
 class _Draws:
     """Which source is next, again and again."""
 
-    def __init__(self, seed: int, weights: list[float]) -> None:
+    def __init__(self, seed: Seed, weights: list[float]) -> None:
         self._words = PhiloxWords(seed)
         self._weights = list(weights)
-        self._bounds = _bounds(weights)
+        self._bounds = bounds_of(weights)
         self.taken = 0
         """How many there were."""
         self.ended: tuple[bool, ...] = (False,) * len(weights)
@@ -181,7 +190,7 @@ class _Draws:
     def leave_out(self, number: int) -> None:
         """Draw one source no more."""
         self._weights[number] = 0
-        self._bounds = _bounds(self._weights)
+        self._bounds = bounds_of(self._weights)
         self.ended = tuple(not weight for weight in self._weights)
 
 
@@ -220,7 +229,7 @@ def _closed_with(closing: ExitStack, run: Iterator[TakenT]) -> Iterator[TakenT]:
     return run
 
 
-def _bounds(weights: Sequence[float]) -> list[int]:
+def bounds_of(weights: Sequence[float]) -> list[int]:
     """For each source the smallest 32-bit word that is beyond its share of them."""
     total = sum(weights)
     if not total:
@@ -243,7 +252,7 @@ def _checked_sources(sources: Any) -> list[Source[Any]]:
     return found
 
 
-def _checked_weights(weights: Any, count: int) -> list[float]:
+def checked_weights(weights: Any, count: int) -> list[float]:
     if weights is None:
         return [1.0] * count
     found: list[Any] = list(weights) if isinstance(weights, Iterable) else []

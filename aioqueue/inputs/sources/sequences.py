@@ -86,7 +86,7 @@ class Sequential(Source[T]):
         """
         if self._epochs is None:
             raise TypeError(f"{self!r} has no length: it has no end (epochs=None)")
-        return self._epochs * self._items_per_epoch()
+        return self._epochs * self.items_per_epoch()
 
     @property
     def sequence(self) -> Indexed[T]:
@@ -105,17 +105,25 @@ class Sequential(Source[T]):
         Raises:
             InvalidArgumentError: there are fewer; when the first item is asked for.
         """
-        sequence = self._sequence
-        seed = self.seed if self._shuffle else None
         first, done = self._epoch_at(place)
         for epoch in count(first) if self._epochs is None else range(first, self._epochs):
-            size = self._items_per_epoch()
-            if not size:
+            if not self.items_per_epoch():
                 return  # rather than spin for ever
-            places = indices(len(sequence), seed, epoch, self._shard, done)
-            for index in islice(places, size - done):
-                yield Entry(sequence[index], epoch, index)
+            yield from self.epoch_entries(epoch, done)
             done = 0
+
+    def epoch_entries(self, epoch: int, done: int = 0) -> Iterator[Entry[T]]:
+        """The items of one epoch, in its order.
+
+        Args:
+            epoch: which, from 0.
+            done: how many of them are left out.
+        """
+        sequence = self._sequence
+        seed = self.seed if self._shuffle else None
+        places = indices(len(sequence), seed, epoch, self._shard, done)
+        for index in islice(places, self.items_per_epoch() - done):
+            yield Entry(sequence[index], epoch, index)
 
     def placed_after(self, place: Place) -> Iterator[Placed[T]]:
         return map(Placed, self.entries_after(place), count(self._taken_at(place) + 1))
@@ -138,14 +146,15 @@ class Sequential(Source[T]):
         taken = self._taken_at(place)
         if not taken:
             return 0, 0
-        size = self._items_per_epoch()
+        size = self.items_per_epoch()
         if not size or (self._epochs is not None and taken > self._epochs * size):
             raise misplaced(
                 f"{taken} items taken", f"{(self._epochs or 0) * size} at most, of {self!r}"
             )
         return divmod(taken, size)
 
-    def _items_per_epoch(self) -> int:
+    def items_per_epoch(self) -> int:
+        """How many items one epoch has."""
         index, shards = self._shard
         n = len(self._sequence)
         return n // shards if self._drop_remainder else len(range(index, n, shards))

@@ -17,9 +17,9 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.functions import is_async
 from aioqueue.inputs import prepare
+from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.inbox import Inbox
 from aioqueue.inputs.prepare.limits import Pending
-from aioqueue.inputs.prepare.policy import Retry
 from aioqueue.inputs.prepare.processes.channels import channels
 from aioqueue.inputs.sources.item import Item
 from tests.inputs import functions

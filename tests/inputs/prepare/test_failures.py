@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError, OutOfRangeError, sync
-from aioqueue.inputs.prepare.policy import FailurePolicy, Retry
+from aioqueue.inputs.options import Retry
+from aioqueue.inputs.prepare.policy import FailurePolicy
 from aioqueue.inputs.prepare.quarantine import QuarantineFile
 from aioqueue.inputs.prepare.runner import PrepareRunner, prepare
 from aioqueue.inputs.sources.base import Entry, Source

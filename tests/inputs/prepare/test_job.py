@@ -12,10 +12,11 @@ import pytest
 
 from aioqueue import OutOfRangeError, QueueClosedError, sync
 from aioqueue.functions import EnqueueOp
+from aioqueue.inputs.options import OnError
 from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.prepare.feed import Feed
 from aioqueue.inputs.prepare.job import Job, NothingMore, Prepared
-from aioqueue.inputs.prepare.policy import FailurePolicy, OnError
+from aioqueue.inputs.prepare.policy import FailurePolicy
 from aioqueue.inputs.prepare.progress import Progress
 from aioqueue.inputs.prepare.quarantine import QuarantineList
 from aioqueue.inputs.prepare.window import Window

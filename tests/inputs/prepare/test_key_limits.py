@@ -14,9 +14,9 @@ import anyio.lowlevel
 import pytest
 
 from aioqueue import InvalidArgumentError, sync
+from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.inbox import Inbox
 from aioqueue.inputs.prepare.limits import KeyLimit, Pending
-from aioqueue.inputs.prepare.policy import Retry
 from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.inputs.sources.item import Item
 from tests.inputs import functions

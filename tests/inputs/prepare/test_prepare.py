@@ -18,7 +18,7 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
-from aioqueue.inputs.prepare.policy import Retry
+from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from aioqueue.inputs.sources.base import rng
 from aioqueue.inputs.sources.sequences import items, numbers

@@ -1,0 +1,47 @@
+"""Pipelines that run: stages become nodes, queues and workers, and epochs are gone through.
+
+What can be said of a pipeline is in `aioqueue.inputs.sources.pipeline`, which this registers with.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from aioqueue.inputs.pipeline.building import checked, length_of
+from aioqueue.inputs.pipeline.drawing import svg, text
+from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
+from aioqueue.inputs.pipeline.flow import Span
+from aioqueue.inputs.pipeline.stages import STAGES, BaseStage
+from aioqueue.inputs.sources.pipeline import Pipeline, Stages
+
+__all__ = ("Epoch", "Epochs")
+
+T = TypeVar("T")
+
+
+class _Engine:
+    """What sources and pipelines are told to ask."""
+
+    def stage(self, kind: str, *arguments: Any) -> BaseStage:
+        return STAGES[kind](*arguments)
+
+    def checked(self, pipeline: Pipeline[Any]) -> Pipeline[Any]:
+        return checked(pipeline)
+
+    def epochs(self, pipeline: Pipeline[T], start: int, stop: int | None) -> Epochs[T]:
+        return Epochs(pipeline, Span(start, stop))
+
+    def single(self, pipeline: Pipeline[T]) -> Epoch[T]:
+        return Epoch(pipeline, 0)
+
+    def length(self, pipeline: Pipeline[Any]) -> int | None:
+        return length_of(pipeline)
+
+    def text(self, pipeline: Pipeline[Any]) -> str:
+        return text(pipeline)
+
+    def svg(self, pipeline: Pipeline[Any]) -> str:
+        return svg(pipeline)
+
+
+Stages.register(_Engine())

@@ -1,0 +1,160 @@
+"""From the description of a pipeline to nodes, queues and workers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, Final
+
+from aioqueue import InvalidArgumentError, sync
+from aioqueue.inputs.pipeline.flow import Node, Span
+from aioqueue.inputs.pipeline.nodes import Feeding, QueueNode, SourceNode
+from aioqueue.inputs.pipeline.stages import BaseStage, Prepare, Shard
+from aioqueue.inputs.pipeline.transforms import Filling
+from aioqueue.inputs.prepare.runner import prepare_items
+from aioqueue.inputs.sources.base import Source
+from aioqueue.inputs.sources.epochs import EpochEntries, Rank
+from aioqueue.inputs.sources.pipeline import Pipeline
+from aioqueue.inputs.sources.sequences import Sequential
+
+__all__ = ("Builder", "checked", "length_of", "stages_of")
+
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+"""2**64 over the golden ratio: seeds that are this far apart have nothing in common."""
+
+
+class Builder:
+    """Makes the nodes of a pipeline, and starts the workers between them.
+
+    Args:
+        pipeline: the description.
+        span: the epochs to go through.
+        start: starts a queue runner.
+        is_async: whether it runs for tasks.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline[Any],
+        span: Span,
+        start: Callable[[Any], object],
+        *,
+        is_async: bool,
+    ) -> None:
+        self._pipeline = pipeline
+        self._span = span
+        self._start = start
+        self._is_async = is_async
+        self._seen: Counter[str] = Counter()
+        self._stages = stages_of(pipeline)
+        self._rank = _rank_of(self._stages)
+        self._entries = EpochEntries(_source_of(pipeline), self._rank)
+        self._place = 0  # of the stage that is being built
+
+    def build(self) -> Node:
+        """Build it; returns where its rows come from."""
+        node: Node = SourceNode(self._entries, self._span)
+        for place, stage in enumerate(self._stages):
+            self._place = place
+            node = stage.node(node, self)
+        return node
+
+    def seed(self, kind: str) -> int:
+        """A seed for the next stage of this kind; the first `prepare` has that of the source."""
+        number = self._seen[kind]
+        self._seen[kind] += 1
+        seed = self._entries.source.seed
+        if kind == "prepare" and not number:
+            return seed
+        tag = int.from_bytes(kind.encode(), "little")
+        return (seed + (tag + number) * _GOLDEN) % 2**63
+
+    def length(self) -> int | None:
+        """How many rows come in to this stage per epoch, where that is known."""
+        return _length(self._entries.length(), self._stages[: self._place])
+
+    def largest_batch(self) -> int:
+        """How many rows of this stage one row may need of those after it, up to more workers."""
+        after = self._stages[self._place + 1 :]
+        stop = next((at for at, stage in enumerate(after) if isinstance(stage, Prepare)), None)
+        return prod(stage.needs() for stage in after[:stop])
+
+    def workers(
+        self, upstream: Node, function: Callable[..., Any], *, ahead: int, options: dict[str, Any]
+    ) -> Node:
+        """Start workers that prepare the rows of a node."""
+        stage = self._stages[self._place]
+        seed = options.pop("seed", self._entries.source.seed)
+        is_source = isinstance(upstream, SourceNode)
+        feeding = Feeding(upstream, seed, blocking=not is_source or self._entries.blocking)
+        queue = sync.FIFOQueue(ahead, name=f"pipeline-{stage.name}-{self._place}")
+        into = queue.aio if self._is_async else queue
+        self._start(prepare_items(feeding, function, into=into, **options))
+        is_one_to_one = stage.length(1) == 1
+        node = QueueNode(queue, feeding, items=self.length(), is_one_to_one=is_one_to_one)
+        if self._rank.ranks == 1 or self._rank.uneven == "allow":
+            return node
+        return Filling(node, lambda: node.items_of_epoch, keep=max(1, self.largest_batch()))
+
+    def branch(self, pipeline: Pipeline[Any]) -> Node:
+        """Build another pipeline beside this one."""
+        return Builder(pipeline, self._span, self._start, is_async=self._is_async).build()
+
+
+def _source_of(pipeline: Pipeline[Any]) -> Source[Any]:
+    """Where the items of a pipeline come from."""
+    source: Any = pipeline.source
+    return source  # type: ignore[no-any-return]
+
+
+def stages_of(pipeline: Pipeline[Any]) -> list[BaseStage]:
+    """The stages of a pipeline."""
+    stages: Any = pipeline.stages
+    return list(stages)
+
+
+def _rank_of(stages: Sequence[BaseStage]) -> Rank:
+    """Which part of the source is gone through."""
+    return next((stage.rank for stage in stages if isinstance(stage, Shard)), Rank())
+
+
+def length_of(pipeline: Pipeline[Any]) -> int | None:
+    """How much an epoch of a pipeline gives, where that is known."""
+    stages = stages_of(pipeline)
+    return _length(EpochEntries(_source_of(pipeline), _rank_of(stages)).length(), stages)
+
+
+def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
+    """Check that source and stages fit together.
+
+    Raises:
+        InvalidArgumentError: they do not.
+    """
+    source, stages = _source_of(pipeline), stages_of(pipeline)
+    if not isinstance(source, Source):
+        raise InvalidArgumentError(f"source: got {source!r}; expected one of aioqueue.inputs")
+    if isinstance(source, Sequential) and source.epochs not in (None, 1):
+        raise InvalidArgumentError(
+            f"epochs: got {source.epochs} for {source.name}, which a pipeline begins with; expected"
+            " none: the epochs of a pipeline are said last, with .epochs(...)"
+        )
+    shards = [stage for stage in stages if isinstance(stage, Shard)]
+    if len(shards) > 1:
+        raise InvalidArgumentError("shard: got it twice; expected one rank per pipeline")
+    if shards and shards[0].rank.uneven != "allow" and shards[0].rank.ranks > 1:
+        for stage in stages:
+            if stage.length(2**40) is None:
+                raise InvalidArgumentError(
+                    f"shard: got uneven={shards[0].rank.uneven!r} with the stage"
+                    f" `{stage.name}`, whose number of rows depends on the data, so that ranks"
+                    " cannot be made equal; expected uneven='allow', and a loop in which all ranks"
+                    " agree on the number of steps"
+                )
+    return pipeline
+
+
+def _length(rows: int | None, stages: Sequence[BaseStage]) -> int | None:
+    for stage in stages:
+        rows = stage.length(rows)
+    return rows

@@ -1,0 +1,269 @@
+"""Going through a pipeline: epochs, one after another, in threads and in tasks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Generic, TypeVar
+
+import anyio
+
+from aioqueue.inputs.pipeline.flow import Span
+from aioqueue.inputs.pipeline.runs import AsyncRun, ThreadRun
+from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.inputs.sources.pipeline import Pipeline
+from aioqueue.locks import holding
+from aioqueue.waiting.running import in_event_loop
+
+__all__ = ("Epoch", "Epochs")
+
+T = TypeVar("T")
+
+
+class Epochs(Generic[T]):
+    """Epochs of a pipeline, in one run: workers live on from one to the next.
+
+    Iterate over it once, with ``for`` or with ``async for``: each item is an `Epoch`. Going on to
+    the next one leaves what is left of the one before; it is not prepared then.
+
+    Args:
+        pipeline: what is gone through.
+        span: which epochs.
+    """
+
+    def __init__(self, pipeline: Pipeline[T], span: Span) -> None:
+        self._pipeline = pipeline
+        self._span = span
+        self._run: ThreadRun | AsyncRun | None = None
+        self._epoch: Epoch[T] | None = None
+        self._next = span.start
+        self._is_over = False
+
+    def __repr__(self) -> str:
+        start, stop = self._span
+        upto = "" if stop is None else stop
+        return f"<aioqueue.inputs.Epochs {start}:{upto} of {self._pipeline!r}>"
+
+    def __len__(self) -> int:
+        """How many epochs there are.
+
+        Raises:
+            TypeError: there is no end.
+        """
+        if self._span.stop is None:
+            raise TypeError("these epochs have no length: they have no end (count=None)")
+        return self._span.stop - self._span.start
+
+    def __iter__(self) -> Iterator[Epoch[T]]:
+        return self
+
+    def __next__(self) -> Epoch[T]:
+        if self._is_at_end():
+            self.close()
+            raise StopIteration
+        if self._run is None:
+            self._run = ThreadRun(self._pipeline, self._span)
+        return self._begin_next()
+
+    def __aiter__(self) -> AsyncIterator[Epoch[T]]:
+        return self
+
+    async def __anext__(self) -> Epoch[T]:
+        if self._is_at_end():
+            await self.aclose()
+            raise StopAsyncIteration
+        if self._run is None:
+            self._run = AsyncRun(self._pipeline, self._span)
+        return self._begin_next()
+
+    def __enter__(self) -> Epochs[T]:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if exc_info[0] is None:
+            self.close()
+        else:
+            self._abandon()  # what the block has raised is what is to be seen
+
+    async def __aenter__(self) -> Epochs[T]:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if exc_info[0] is None:
+            await self.aclose()
+        else:
+            self._abandon()
+
+    def close(self) -> None:
+        """Leave: stop the workers and wait until they have ended. It may be called again.
+
+        Raises:
+            ExceptionGroup: what has failed and was not told yet.
+            RuntimeError: it was begun with ``async for``; await `aclose`.
+        """
+        self._is_over = True
+        if isinstance(self._run, AsyncRun):
+            raise RuntimeError("close would have to wait for tasks: use `await epochs.aclose()`")
+        if self._run is not None:
+            self._run.close()
+
+    async def aclose(self) -> None:
+        """The same, for a run that was begun with ``async for``.
+
+        Raises:
+            ExceptionGroup: what has failed and was not told yet.
+
+        Cancellation:
+            A cancelled call has asked for the stop; it is not waited for.
+        """
+        self._is_over = True
+        if isinstance(self._run, AsyncRun):
+            await self._run.aclose()
+        elif self._run is not None:
+            self._run.abandon()
+
+    def __del__(self) -> None:
+        self._abandon()
+
+    def _abandon(self) -> None:
+        self._is_over = True
+        if self._run is not None:
+            self._run.abandon()
+
+    def _is_at_end(self) -> bool:
+        return self._is_over or (self._span.stop is not None and self._next >= self._span.stop)
+
+    def _begin_next(self) -> Epoch[T]:
+        assert self._run is not None
+        number = self._next
+        self._next += 1
+        if self._epoch is not None:
+            self._epoch._leave()
+        self._epoch = Epoch(self._pipeline, number, self._run)
+        return self._epoch
+
+
+class Epoch(Generic[T]):
+    """One epoch of a pipeline: what it makes, once, with ``for`` or with ``async for``.
+
+    Several threads, or several tasks, may take from it at once; each batch goes to one of them.
+
+    Args:
+        pipeline: what is gone through.
+        number: which epoch.
+        run: what runs it; ``None`` starts one with the first that is taken, and ends it with the
+            last, or when this object is dropped.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline[T], number: int, run: ThreadRun | AsyncRun | None = None
+    ) -> None:
+        self._pipeline = pipeline
+        self._number = number
+        self._run = run
+        self._is_own = run is None
+        self._has_ended = False
+        self._was_left = False
+        self._lock = threading.RLock()
+        self._turn: anyio.Lock | None = None
+
+    @property
+    def number(self) -> int:
+        """Which epoch it is, from 0."""
+        return self._number
+
+    def __repr__(self) -> str:
+        return f"<aioqueue.inputs.Epoch {self._number} of {self._pipeline!r}>"
+
+    def __len__(self) -> int:
+        """How much it gives in all: as if no item were skipped.
+
+        Raises:
+            TypeError: it depends on the data.
+        """
+        return len(self._pipeline)
+
+    def __bool__(self) -> bool:
+        """An epoch is always true, also an empty one."""
+        return True
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        return holding(self._lock, self._next)
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        if self._turn is None:
+            self._turn = anyio.Lock()
+        async with self._turn:
+            return await self._next_async()
+
+    def __del__(self) -> None:
+        if self._is_own and self._run is not None:
+            self._run.abandon()
+
+    def _next(self) -> T:
+        if self._has_ended:
+            raise StopIteration
+        if self._run is None:
+            self._refuse_in_loop()
+            self._run = ThreadRun(self._pipeline, Span(self._number, self._number + 1))
+        if not isinstance(self._run, ThreadRun):
+            raise TypeError("this epoch was begun with `async for`; go on with `async for`")
+        self._check_current()
+        try:
+            taken = self._run.take()
+        except Exception:
+            self._has_ended = True
+            raise
+        if isinstance(taken, EpochEnd):
+            self._has_ended = True
+            if self._is_own:
+                self._run.close()
+            raise StopIteration
+        return taken[0][0]  # type: ignore[no-any-return]
+
+    async def _next_async(self) -> T:
+        if self._has_ended:
+            raise StopAsyncIteration
+        if self._run is None:
+            self._run = AsyncRun(self._pipeline, Span(self._number, self._number + 1))
+        if not isinstance(self._run, AsyncRun):
+            raise TypeError("this epoch was begun with `for`; go on with `for`")
+        self._check_current()
+        try:
+            taken = await self._run.take()
+        except Exception:
+            self._has_ended = True
+            raise
+        if isinstance(taken, EpochEnd):
+            self._has_ended = True
+            if self._is_own:
+                await self._run.aclose()
+            raise StopAsyncIteration
+        return taken[0][0]  # type: ignore[no-any-return]
+
+    def _leave(self) -> None:
+        """The next epoch begins."""
+        if not self._has_ended:
+            self._was_left = True
+            assert self._run is not None
+            self._run.skip_to(self._number + 1)
+
+    def _check_current(self) -> None:
+        if self._was_left:
+            raise RuntimeError(
+                f"epoch {self._number} was left when the next one began; take its batches first"
+            )
+
+    @staticmethod
+    def _refuse_in_loop() -> None:
+        if in_event_loop():
+            raise RuntimeError(
+                "a `for` loop would have to wait, and this thread's event loop is running:"
+                " use `async for` here"
+            )

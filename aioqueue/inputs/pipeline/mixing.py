@@ -1,0 +1,78 @@
+"""Several pipelines as one: each example is the next one of a pipeline drawn at random."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Literal
+
+from aioqueue.inputs.pipeline.flow import Flow, Node, Row, Taken
+from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.inputs.sources.mixing import bounds_of
+from aioqueue.philox import PhiloxWords
+
+__all__ = ("Mixing", "Stop")
+
+Stop = Literal["first", "all"]
+
+
+class Mixing(Node):
+    """The node that draws; see `Stages.mix`.
+
+    Args:
+        branches: where the rows come from.
+        weights: the share of each.
+        seed: of the draws.
+        stop: whether an epoch ends with the first of them or with all.
+    """
+
+    def __init__(self, branches: list[Node], weights: list[float], seed: int, stop: Stop) -> None:
+        super().__init__(branches[0].span)
+        self._branches = branches
+        self._weights = weights
+        self._seed = seed
+        self._stop = stop
+        self._epoch = self.span.start
+        self._chosen: int | None = None  # drawn, but not yet taken from
+        self._left: list[float] = []  # the weights of those that go on
+        self._go_to(self._epoch)
+
+    def take(self, n: int) -> Flow[Taken]:
+        while any(self._left):
+            if self._chosen is None:
+                self._chosen = bisect_right(self._bounds, self._words.take(1)[0])
+            taken = yield from self._branches[self._chosen].take(1)
+            if not isinstance(taken, EpochEnd):
+                return self._marked(taken, self._chosen)
+            self._ended(self._chosen)
+        end = EpochEnd(self._epoch, self._given)
+        self._go_to(self._epoch + 1)
+        return end
+
+    def skip_to(self, epoch: int) -> None:
+        for branch in self._branches:
+            branch.skip_to(epoch)
+        self._go_to(epoch)
+
+    def _marked(self, rows: list[Row], branch: int) -> list[Row]:
+        self._chosen = None
+        self._given += len(rows)
+        count = len(self._branches)
+        return [(value, number, index * count + branch, sub) for value, number, index, sub in rows]
+
+    def _ended(self, branch: int) -> None:
+        self._chosen = None
+        if self._stop == "all":
+            self._left[branch] = 0.0
+            self._bounds = bounds_of(self._left)
+            return
+        for other, node in enumerate(self._branches):
+            if other != branch and self._left[other]:
+                node.skip_to(self._epoch + 1)
+        self._left = [0.0] * len(self._left)
+
+    def _go_to(self, epoch: int) -> None:
+        self._epoch, self._given = epoch, 0
+        self._left = list(self._weights)
+        self._bounds = bounds_of(self._left)
+        self._words = PhiloxWords((self._seed, epoch + 1))
+        self._chosen = None

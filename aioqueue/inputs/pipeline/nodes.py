@@ -1,0 +1,280 @@
+"""Where a pipeline's rows come from: a source itself, or a queue that workers fill."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, Final
+
+from aioqueue import sync
+from aioqueue.inputs.pipeline.flow import (
+    Flow,
+    Node,
+    Row,
+    Span,
+    Taken,
+    drive,
+    drive_async,
+)
+from aioqueue.inputs.prepare.delivery import Delivered
+from aioqueue.inputs.sources.base import Entry, Source
+from aioqueue.inputs.sources.epochs import EpochEntries
+from aioqueue.inputs.sources.item import EpochEnd
+
+__all__ = ("Feeding", "QueueNode", "SourceNode")
+
+_AT_ONCE: Final = 32
+"""Items that are taken out together, if as many are there and fewer are needed."""
+
+_SOON: Final = 0.005
+"""Seconds that a consumer waits for more than one item, where it is not known how many come."""
+
+
+class SourceNode(Node):
+    """The entries of a source as rows, epoch after epoch.
+
+    Args:
+        source: what has them.
+        span: the epochs.
+    """
+
+    def __init__(self, source: EpochEntries, span: Span) -> None:
+        super().__init__(span)
+        self.source = source
+        self._epoch = span.start
+        self._given = 0
+        self._entries: Iterator[Entry[Any]] | None = None
+        self._entries_async: AsyncIterator[Entry[Any]] | None = None
+
+    def take(self, n: int) -> Flow[Taken]:
+        entries = yield _Entries(self, n)
+        if not entries:
+            end = EpochEnd(self._epoch, self._given)
+            self.skip_to(self._epoch + 1)
+            return end
+        first = self._given
+        self._given += len(entries)
+        return [
+            (value, number, index, 0) for number, (value, _, index) in enumerate(entries, first)
+        ]
+
+    def skip_to(self, epoch: int) -> None:
+        entries, self._entries = self._entries, None
+        self._entries_async = None
+        self._epoch, self._given = epoch, 0
+        if isinstance(entries, Generator):
+            entries.close()
+
+    def next_entries(self, n: int) -> list[Entry[Any]]:
+        """The next of this epoch, up to n; none at its end."""
+        if self._entries is None:
+            self._entries = self.source.entries(self._epoch)
+        return list(islice(self._entries, n))
+
+    async def next_entries_async(self, n: int) -> list[Entry[Any]]:
+        """The same, for a task. What is cancelled here has taken nothing."""
+        if not self.source.blocking:
+            return self.next_entries(n)
+        if self._entries_async is None:
+            self._entries_async = self.source.entries_async(self._epoch)
+        entry = await anext(self._entries_async, None)
+        return [] if entry is None else [entry]
+
+
+class _Entries:
+    """The wish for entries of a source."""
+
+    __slots__ = ("_n", "_node")
+
+    def __init__(self, node: SourceNode, n: int) -> None:
+        self._node = node
+        self._n = n
+
+    def take(self) -> list[Entry[Any]]:
+        return self._node.next_entries(self._n)
+
+    async def take_async(self) -> list[Entry[Any]]:
+        return await self._node.next_entries_async(self._n)
+
+
+class QueueNode(Node):
+    """The examples that workers have put into a queue, item by item, as rows.
+
+    Where the workers do not keep the order of the source, items of a later epoch may come before
+    the end of an earlier one; they are put aside. The end is known by counting: what was told to be
+    the end of an epoch says how many items it has.
+
+    Args:
+        queue: of `Delivered`.
+        source: what feeds the workers.
+        items: how many items an epoch has, where that is known.
+        is_one_to_one: whether every item is one example.
+    """
+
+    def __init__(
+        self,
+        queue: sync.FIFOQueue,
+        source: Feeding,
+        *,
+        items: int | None,
+        is_one_to_one: bool,
+    ) -> None:
+        super().__init__(source.span)
+        self._queue = queue
+        self._source = source
+        self._items = items
+        self._is_one_to_one = is_one_to_one
+        self._at_once = min(_AT_ONCE, queue.capacity or _AT_ONCE)
+        self._epoch = source.span.start
+        self._rows: list[Row] = []
+        self._later: list[Delivered] = []  # of epochs to come
+        self._arrived = 0  # items of this epoch, also those without examples
+        self._expected: int | None = None  # how many there are, once that was told
+        self._given = 0
+        self.items_of_epoch = 0
+        """How many items the epoch had that has ended last, also those without examples."""
+
+    def take(self, n: int) -> Flow[Taken]:
+        while not self._rows and self._arrived != self._expected:
+            self._accept((yield self._want(n)))
+        rows = self._rows
+        if rows:
+            self._rows = rows[n:]
+            self._given += len(rows) - len(self._rows)
+            return rows[:n]
+        end = EpochEnd(self._epoch, self._given)
+        self.items_of_epoch = self._arrived
+        self._go_to(self._epoch + 1)
+        return end
+
+    def skip_to(self, epoch: int) -> None:
+        self._source.skip_to(epoch)
+        self._rows = []
+        self._go_to(epoch)
+
+    def _want(self, n: int) -> _Items:
+        """What to wait for: all that was asked for if it is sure to come; else what is there."""
+        if n < self._at_once or not self._is_one_to_one:
+            return _Items(self._queue, self._at_once, 0.0)
+        if self._items is None:
+            return _Items(self._queue, n, _SOON)
+        return _Items(self._queue, max(1, min(n, self._items - self._arrived)), None)
+
+    def _accept(self, items: list[Delivered]) -> None:
+        current, append = self._epoch, self._rows.append
+        for item in items:
+            epoch, number, index, examples = item
+            if epoch == current:
+                for sub, value in enumerate(examples):
+                    if isinstance(value, EpochEnd):
+                        self._expected = value.count
+                        break
+                    append((value, number, index, sub))
+                else:
+                    self._arrived += 1
+            elif epoch > current:
+                self._later.append(item)
+
+    def _go_to(self, epoch: int) -> None:
+        self._epoch, self._given = epoch, 0
+        self._arrived, self._expected = 0, None
+        later, self._later = self._later, []
+        self._accept(later)
+
+
+class _Items:
+    """The wish for items of a queue: n, or those that come in time."""
+
+    __slots__ = ("_max_wait", "_n", "_queue")
+
+    def __init__(self, queue: sync.FIFOQueue, n: int, max_wait: float | None) -> None:
+        self._queue = queue
+        self._n = n
+        self._max_wait = max_wait
+
+    def take(self) -> list[Delivered]:
+        return self._queue.dequeue_up_to(self._n, self._max_wait)  # type: ignore[no-any-return]
+
+    async def take_async(self) -> list[Delivered]:
+        return await self._queue.aio.dequeue_up_to(self._n, self._max_wait)  # type: ignore[no-any-return]
+
+
+class Feeding(Source[Any]):
+    """The rows of a node as the source of a `prepare`, with the ends of epochs among them.
+
+    Args:
+        node: where the rows come from; from now on only this one takes them.
+        seed: of the generators that the function is given.
+        blocking: whether taking one may have to wait.
+    """
+
+    def __init__(self, node: Node, seed: int, *, blocking: bool) -> None:
+        super().__init__("pipeline", seed)
+        self.blocking = blocking
+        self.span = node.span
+        self._node = node
+        self._epoch = node.span.start
+        self._wanted = node.span.start  # nobody wants earlier ones
+
+    def skip_to(self, epoch: int) -> None:
+        """Nobody wants the epochs before this one any more. May be called from any thread."""
+        self._wanted = max(self._wanted, epoch)
+
+    def entries(self) -> Iterator[Entry[Any]]:
+        if isinstance(self._node, SourceNode):
+            yield from self._straight(self._node.source)
+        else:
+            while not self._is_over():
+                yield from self._entries_of(drive(self._node.take(_AT_ONCE)))
+
+    async def aentries(self) -> AsyncGenerator[Entry[Any], None]:
+        if isinstance(self._node, SourceNode) and not self.blocking:
+            for entry in self._straight(self._node.source):
+                yield entry
+            return
+        while not self._is_over():
+            for entry in self._entries_of(await drive_async(self._node.take(_AT_ONCE))):
+                yield entry
+
+    def _straight(self, source: EpochEntries) -> Iterator[Entry[Any]]:
+        """The entries of a source with nothing in between: without making rows of them."""
+        while not self._is_over():
+            epoch, count = self._epoch, 0
+            with _closing(source.entries(epoch)) as entries:
+                for entry in entries:
+                    if self._wanted > epoch:
+                        break
+                    yield entry
+                    count += 1
+                else:
+                    yield Entry(EpochEnd(epoch, count), epoch, 0)
+                    self._epoch += 1
+
+    def _is_over(self) -> bool:
+        if self._wanted > self._epoch:
+            self._epoch = self._wanted
+            self._node.skip_to(self._epoch)
+        return self.span.stop is not None and self._epoch >= self.span.stop
+
+    def _entries_of(self, taken: Taken) -> Iterable[Entry[Any]]:
+        epoch = self._epoch
+        if isinstance(taken, EpochEnd):
+            self._epoch += 1
+            return (Entry(taken, epoch, 0),)
+        return [Entry(value, epoch, _index_of(index, sub)) for value, _, index, sub in taken]
+
+
+def _index_of(index: int, sub: int) -> int:
+    """What tells an example from all others of its epoch."""
+    return index if not sub else index | sub << 96
+
+
+@contextmanager
+def _closing(entries: Iterator[Entry[Any]]) -> Iterator[Iterator[Entry[Any]]]:
+    """Close what goes through a source when it is left: files stay open in it otherwise."""
+    try:
+        yield entries
+    finally:
+        if isinstance(entries, Generator):
+            entries.close()

@@ -1,0 +1,460 @@
+"""The stages of a pipeline: what was asked for, checked, and the node that does it.
+
+A stage is a description that never changes. What it needs in order to be run, a `Building` tells.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import isasyncgenfunction, isgeneratorfunction
+from typing import Any, ClassVar, Final, Protocol
+
+from aioqueue import InvalidArgumentError, sync
+from aioqueue.checks import checked_count, checked_flag
+from aioqueue.functions import function_name, is_async
+from aioqueue.inputs.batches.buckets import checked_buckets
+from aioqueue.inputs.batches.collating import Collator
+from aioqueue.inputs.pipeline.bucketing import Bucketing
+from aioqueue.inputs.pipeline.flattening import flattened
+from aioqueue.inputs.pipeline.flow import Node
+from aioqueue.inputs.pipeline.mixing import Mixing, Stop
+from aioqueue.inputs.pipeline.packing import Packing, TooLong
+from aioqueue.inputs.pipeline.transforms import (
+    Batching,
+    Filtering,
+    Shuffling,
+    Taking,
+    Unbatching,
+)
+from aioqueue.inputs.prepare.runner import prepare_items
+from aioqueue.inputs.sources.base import resolved_seed
+from aioqueue.inputs.sources.epochs import Rank
+from aioqueue.inputs.sources.mixing import checked_weights
+from aioqueue.inputs.sources.pipeline import Pipeline, Stages
+from aioqueue.inputs.sources.sequences import numbers
+
+__all__ = (
+    "STAGES",
+    "BaseStage",
+    "Batch",
+    "Bucket",
+    "Building",
+    "Filter",
+    "Flat",
+    "Mix",
+    "Pack",
+    "Prefetch",
+    "Prepare",
+    "Shard",
+    "Shuffle",
+    "Take",
+    "Unbatch",
+    "as_pipeline",
+)
+
+_LEAST_AHEAD: Final = 64
+"""Examples that wait for whoever needs them next, unless a batch needs more."""
+
+
+class Building(Protocol):
+    """What stages need in order to become nodes."""
+
+    def seed(self, kind: str) -> int:
+        """A seed for the next stage of this kind."""
+
+    def length(self) -> int | None:
+        """How many rows come in per epoch, where that is known."""
+
+    def workers(
+        self, upstream: Node, function: Callable[..., Any], *, ahead: int, options: dict[str, Any]
+    ) -> Node:
+        """Start workers that prepare the rows of a node."""
+
+    def branch(self, pipeline: Pipeline[Any]) -> Node:
+        """Build another pipeline beside this one."""
+
+    def largest_batch(self) -> int:
+        """How many rows one row of a later stage may need."""
+
+
+class BaseStage(ABC):
+    """One step of a pipeline."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def details(self) -> str:
+        """What is special about it, in few words."""
+
+    @abstractmethod
+    def node(self, upstream: Node, building: Building) -> Node:
+        """What does it."""
+
+    def length(self, rows: int | None) -> int | None:
+        """How many rows it makes of so many, where that is known."""
+        return rows
+
+    def needs(self) -> int:
+        """How many rows it may need for one that it makes."""
+        return 1
+
+
+@dataclass(frozen=True)
+class Prepare(BaseStage):
+    """Calls a function with every row, on workers."""
+
+    name: ClassVar[str] = "prepare"
+    function: Callable[..., Any]
+    ahead: int | None
+    options: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if self.ahead is not None:
+            checked_count(self.ahead, "ahead", least=1)
+        # Whoever runs it would say what is wrong; but it is to be said where it was written.
+        prepare_items(numbers(0), self.function, into=sync.FIFOQueue(1), **self.options)
+
+    def details(self) -> str:
+        options = self.options
+        where = options.get("where", "auto")
+        if where == "auto":
+            where = "task" if is_async(self.function) else "thread"
+        count = options.get("workers", 4)
+        plural = {"process": "processes"}.get(where, f"{where}s")
+        parts = [function_name(self.function), f"on {count} {where if count == 1 else plural}"]
+        if not options.get("ordered", True):
+            parts.append("unordered")
+        if options.get("on_error", "stop") != "stop":
+            parts.append(f"on_error={options['on_error']!r}")
+        return " ".join(parts)
+
+    def node(self, upstream: Node, building: Building) -> Node:
+        options = {"ordered": True, "seed": building.seed("prepare"), **self.options}
+        if options["seed"] is None:
+            del options["seed"]
+        ahead = self.ahead or max(_LEAST_AHEAD, 2 * building.largest_batch())
+        return building.workers(upstream, self.function, ahead=ahead, options=options)
+
+    def length(self, rows: int | None) -> int | None:
+        several = isgeneratorfunction(self.function) or isasyncgenfunction(self.function)
+        return None if several or self.options.get("skip_none") else rows
+
+
+class Flat(Prepare):
+    """Calls a function with every row, on workers, and takes what it returns apart."""
+
+    name = "flat"
+
+    def node(self, upstream: Node, building: Building) -> Node:
+        flat = Prepare(flattened(self.function), self.ahead, self.options)
+        return flat.node(upstream, building)
+
+    def length(self, rows: int | None) -> int | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Filter(BaseStage):
+    """Leaves out what a function says no to."""
+
+    name: ClassVar[str] = "filter"
+    predicate: Callable[[Any], Any]
+
+    def __post_init__(self) -> None:
+        if not callable(self.predicate) or is_async(self.predicate):
+            raise InvalidArgumentError(
+                f"predicate: got {self.predicate!r}; expected a plain function (a coroutine"
+                " function can leave items out by prepare(function, skip_none=True))"
+            )
+
+    def details(self) -> str:
+        return function_name(self.predicate)
+
+    def node(self, upstream: Node, building: Building) -> Node:
+        return Filtering(upstream, self.predicate)
+
+    def length(self, rows: int | None) -> int | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Shuffle(BaseStage):
+    """Draws rows at random from a buffer."""
+
+    name: ClassVar[str] = "shuffle"
+    size: int
+    seed: int | None
+
+    def __post_init__(self) -> None:
+        checked_count(self.size, "size", least=1)
+        resolved_seed(self.seed)
+
+    def details(self) -> str:
+        return f"{self.size}" if self.seed is None else f"{self.size} seed={self.seed}"
+
+    def node(self, upstream: Node, building: Building) -> Node:
+        seed = building.seed("shuffle")
+        return Shuffling(upstream, self.size, seed if self.seed is None else int(self.seed))
+
+
+@dataclass(frozen=True)
+class Batch(BaseStage):
+    """Makes batches of rows that follow each other."""
+
+    name: ClassVar[str] = "batch"
+    size: int
+    drop_remainder: bool
+    pad: bool
+    padding_value: Any
+    collate: Callable[[list[Any]], Any] | None
+    across_epochs: bool
+
+    def __post_init__(self) -> None:
+        checked_count(self.size, "size", least=1)
+        for name in ("drop_remainder", "pad", "across_epochs"):
+            checked_flag(getattr(self, name), name)
+        if self.collate is not None and not callable(self.collate):
+            raise InvalidArgumentError(
+                f"collate: got {self.collate!r}; expected a function or None"
+            )
+
+    def details(self) -> str:
+        flags = ("drop_remainder", "pad", "across_epochs")
+        return " ".join([str(self.size), *(flag for flag in flags if getattr(self, flag))])
+
+    def node(self, upstream: Node, building: Building) -> Node:
+        return Batching(
+            upstream,
+            int(self.size),
+            self.collate or Collator(pad=self.pad, padding_value=self.padding_value),
+            drop_remainder=self.drop_remainder,
+            across_epochs=self.across_epochs,
+        )
+
+    def length(self, rows: int | None) -> int | None:
+        if rows is None or (self.across_epochs and rows % self.size):
+            return None
+        return rows // self.size if self.drop_remainder else -(-rows // self.size)
+
+    def needs(self) -> int:
+        return int(self.size)
+
+
+@dataclass(frozen=True)
+class Bucket(BaseStage):
+    """Makes padded batches of rows of like length."""
+
+    name: ClassVar[str] = "bucket"
+    boundaries: Any
+    batch_size: Any
+    tokens_per_batch: int | None
+    of_length: Callable[[Any], int] | None
+    padding_value: Any
+    pad_to_boundary: bool
+    too_long: Any
+    drop_remainder: bool
+
+    def __post_init__(self) -> None:
+        checked_flag(self.drop_remainder, "drop_remainder")
+        self._buckets()
+
+    def details(self) -> str:
+        size = f"{self.batch_size} rows" if self.batch_size else f"{self.tokens_per_batch} tokens"
+        return f"{size} by length {list(self.boundaries)}"
+
+    def node(self, upstream: Node, building: Building) -> Node:
+        return Bucketing(upstream, self._buckets(), drop_remainder=self.drop_remainder)
+
+    def length(self, rows: int | None) -> int | None:
+        return None
+
+    def _buckets(self) -> Any:
+        return checked_buckets(
+            self.boundaries,
+            self.batch_size,
+            self.tokens_per_batch,
+            length=self.of_length,
+            padding_value=self.padding_value,
+            pad_to_boundary=self.pad_to_boundary,
+            too_long=self.too_long,
+        )
+
+
+@dataclass(frozen=True)
+class Pack(BaseStage):
+    """Packs sequences into rows of a fixed length."""
+
+    name: ClassVar[str] = "pack"
+    row_length: int
+    open_rows: int
+    padding_value: Any
+    too_long: TooLong
+
+    def __post_init__(self) -> None:
+        checked_count(self.row_length, "length", least=1)
+        checked_count(self.open_rows, "open_rows", least=1)
+        if self.too_long not in ("fail", "skip", "split"):
+            raise InvalidArgumentError(
+                f"too_long: got {self.too_long!r}; expected 'fail', 'skip' or 'split'"
+            )
+
+    def details(self) -> str:
+        return f"into rows of {self.row_length}"
+
+    def node(self, upstream: Node, building: Building) -> Node:
+        return Packing(
+            upstream, int(self.row_length), int(self.open_rows), self.padding_value, self.too_long
+        )
+
+    def length(self, rows: int | None) -> int | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Unbatch(BaseStage):
+    """Takes batches apart."""
+
+    name: ClassVar[str] = "unbatch"
+
+    def details(self) -> str:
+        return ""
+
+    def node(self, upstream: Node, building: Building) -> Node:
+        return Unbatching(upstream)
+
+    def length(self, rows: int | None) -> int | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Take(BaseStage):
+    """Takes the first of each epoch."""
+
+    name: ClassVar[str] = "take"
+    count: int
+
+    def __post_init__(self) -> None:
+        checked_count(self.count, "count")
+
+    def details(self) -> str:
+        return str(self.count)
+
+    def node(self, upstream: Node, building: Building) -> Node:
+        return Taking(upstream, int(self.count))
+
+    def length(self, rows: int | None) -> int | None:
+        return None if rows is None else min(rows, int(self.count))
+
+
+@dataclass(frozen=True)
+class Mix(BaseStage):
+    """Mixes in other pipelines."""
+
+    name: ClassVar[str] = "mix"
+    others: tuple[Stages[Any], ...]
+    weights: Any
+    seed: int | None
+    stop: Stop
+
+    def __post_init__(self) -> None:
+        if not self.others:
+            raise InvalidArgumentError(
+                "others: got none; expected a pipeline or source, or several"
+            )
+        for other in self.others:
+            as_pipeline(other)
+        checked_weights(self.weights, len(self.others) + 1)
+        resolved_seed(self.seed)
+        if self.stop not in ("first", "all"):
+            raise InvalidArgumentError(f"stop: got {self.stop!r}; expected 'first' or 'all'")
+
+    def details(self) -> str:
+        weights = checked_weights(self.weights, len(self.others) + 1)
+        shares = " : ".join(f"{weight / sum(weights):.3g}" for weight in weights)
+        return f"{shares}, stop={self.stop!r}"
+
+    def node(self, upstream: Node, building: Building) -> Node:
+        branches = [building.branch(as_pipeline(other)) for other in self.others]
+        weights = checked_weights(self.weights, len(branches) + 1)
+        seed = building.seed("mix")
+        seed = seed if self.seed is None else int(self.seed)
+        return Mixing([upstream, *branches], weights, seed, self.stop)
+
+    def length(self, rows: int | None) -> int | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Prefetch(BaseStage):
+    """Has the next rows ready."""
+
+    name: ClassVar[str] = "prefetch"
+    count: int
+
+    def __post_init__(self) -> None:
+        checked_count(self.count, "count", least=1)
+
+    def details(self) -> str:
+        return str(self.count)
+
+    def node(self, upstream: Node, building: Building) -> Node:
+        options = {"workers": 1, "ordered": True, "limit": 1}
+        return building.workers(upstream, _itself, ahead=int(self.count), options=options)
+
+
+@dataclass(frozen=True)
+class Shard(BaseStage):
+    """Goes through one rank's part of the source."""
+
+    name: ClassVar[str] = "shard"
+    rank: Rank
+
+    @classmethod
+    def of(cls, rank: Any, ranks: Any, uneven: Any) -> Shard:
+        """The stage for what a user has said."""
+        return cls(Rank.checked(rank, ranks, uneven))
+
+    def details(self) -> str:
+        rank, ranks, uneven = self.rank
+        return f"{rank} of {ranks}, uneven={uneven!r}"
+
+    def node(self, upstream: Node, building: Building) -> Node:
+        return upstream  # the source knows
+
+
+STAGES: Final[dict[str, Callable[..., BaseStage]]] = {
+    "prepare": Prepare,
+    "flat": Flat,
+    "filter": Filter,
+    "shuffle": Shuffle,
+    "batch": Batch,
+    "bucket": Bucket,
+    "pack": Pack,
+    "unbatch": Unbatch,
+    "take": Take,
+    "mix": Mix,
+    "prefetch": Prefetch,
+    "shard": Shard.of,
+}
+"""How each method of `Stages` makes its stage."""
+
+
+def as_pipeline(given: Any) -> Pipeline[Any]:
+    """A pipeline, or a source as one without stages.
+
+    Raises:
+        InvalidArgumentError: it is neither.
+    """
+    if isinstance(given, Pipeline):
+        return given
+    if isinstance(given, Stages):
+        return Pipeline(given)
+    raise InvalidArgumentError(
+        f"others: got {given!r}; expected pipelines, or sources of aioqueue.inputs"
+    )
+
+
+def _itself(row: Any) -> Any:
+    return row

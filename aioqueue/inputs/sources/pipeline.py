@@ -1,0 +1,451 @@
+"""`Pipeline`: what is done with the items of a source, from the first function to the batches.
+
+A pipeline is a description: a source and the stages after it. It can be gone through again and
+again, by threads and by coroutines, and every stage that is added makes a new one. Here is what can
+be said; what the stages are, and what runs them, is in `aioqueue.inputs.pipeline`, which registers
+itself here, since every source begins a pipeline and what runs one needs sources.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
+
+from aioqueue.checks import checked_count
+from aioqueue.inputs.options import PrepareOptions
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+__all__ = ("Engine", "Epoch", "Epochs", "Pipeline", "Stage", "Stages")
+
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+E = TypeVar("E")
+
+
+class Stage(Protocol):
+    """One step of a pipeline, as it was asked for."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    def details(self) -> str:
+        """What is special about it, in few words."""
+
+
+class Epoch(Protocol[T_co]):
+    """One epoch of a pipeline that is being gone through."""
+
+    @property
+    def number(self) -> int:
+        """Which one."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[T_co]: ...
+    def __next__(self) -> T_co: ...
+    def __aiter__(self) -> AsyncIterator[T_co]: ...
+    async def __anext__(self) -> T_co: ...
+
+
+class Epochs(Protocol[T_co]):
+    """Epochs of a pipeline, one after another."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Epoch[T_co]]: ...
+    def __aiter__(self) -> AsyncIterator[Epoch[T_co]]: ...
+    def __enter__(self) -> Epochs[T_co]: ...
+    def __exit__(self, *exc_info: object) -> None: ...
+    async def __aenter__(self) -> Epochs[T_co]: ...
+    async def __aexit__(self, *exc_info: object) -> None: ...
+    def close(self) -> None: ...
+    async def aclose(self) -> None: ...
+
+
+class Engine(Protocol):
+    """Makes stages of what was asked for, and runs pipelines."""
+
+    def stage(self, kind: str, *arguments: Any, **options: Any) -> Stage:
+        """Check a stage, and make it."""
+
+    def checked(self, pipeline: Pipeline[Any]) -> Pipeline[Any]:
+        """Check that the stages of a pipeline fit together."""
+
+    def epochs(self, pipeline: Pipeline[T], start: int, stop: int | None) -> Epochs[T]:
+        """Go through epochs of a pipeline."""
+
+    def single(self, pipeline: Pipeline[T]) -> Epoch[T]:
+        """Go through one epoch, and end."""
+
+    def length(self, pipeline: Pipeline[Any]) -> int | None:
+        """How much one epoch gives, where that is known."""
+
+    def text(self, pipeline: Pipeline[Any]) -> str:
+        """A drawing in letters."""
+
+    def svg(self, pipeline: Pipeline[Any]) -> str:
+        """A drawing for notebooks and pages."""
+
+
+class Stages(ABC, Generic[T_co]):
+    """What sources and pipelines have in common: stages can be added."""
+
+    _engine: ClassVar[Engine]
+
+    @staticmethod
+    def register(engine: Engine) -> None:
+        """Say what makes stages and runs pipelines."""
+        Stages._engine = engine
+
+    @abstractmethod
+    def _with(self, stage: Stage) -> Pipeline[Any]:
+        """The pipeline that this is the beginning of."""
+
+    @overload
+    def prepare(
+        self,
+        function: Callable[..., Awaitable[E] | Iterator[E] | AsyncIterator[E]],
+        *,
+        ahead: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[E]: ...
+    @overload
+    def prepare(
+        self,
+        function: Callable[..., E],
+        *,
+        ahead: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[E]: ...
+    def prepare(
+        self,
+        function: Callable[..., Any],
+        *,
+        ahead: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[Any]:
+        """Call a function with every item, on workers.
+
+        What it returns takes the item's place. A function with a parameter ``rng`` is given a
+        NumPy generator that depends on the seed, the epoch and the item alone.
+
+        Args:
+            function: called with an item; a coroutine function runs on tasks.
+            ahead: how many prepared examples may wait to be used; ``None`` for enough to have the
+                next batch ready while this one is used.
+            **options: those of `aioqueue.inputs.prepare`. The order of the source is kept unless
+                ``ordered=False`` gives that up, and with it that runs can be repeated exactly.
+
+        Raises:
+            InvalidArgumentError: an option is wrong.
+        """
+        return self._add("prepare", function, ahead, options)
+
+    def flat(
+        self,
+        function: Callable[..., Iterable[E] | Awaitable[Iterable[E]] | AsyncIterator[E]],
+        *,
+        ahead: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[E]:
+        """Call a function with every item, on workers, and go on with each of what it returns.
+
+        Args:
+            function: called with an item, returns an iterable of examples, none or many; a
+                generator function, say. (An async generator function runs on tasks.)
+            ahead: how many items whose examples are ready may wait to be used.
+            **options: as for `prepare`.
+
+        Raises:
+            InvalidArgumentError: an option is wrong.
+        """
+        return self._add("flat", function, ahead, options)
+
+    def filter(self, predicate: Callable[[Any], object]) -> Pipeline[T_co]:
+        """Leave out what a function says no to.
+
+        It is called in the thread or task that asks for the next example: for one that takes long,
+        ``prepare(function, skip_none=True)`` does it on workers.
+
+        Args:
+            predicate: a plain function, called with an example.
+
+        Raises:
+            InvalidArgumentError: it is none.
+        """
+        return self._add("filter", predicate)
+
+    def shuffle(self, size: int, *, seed: int | None = None) -> Pipeline[T_co]:
+        """Draw examples at random from a buffer that is kept full.
+
+        What is drawn depends on the seed, the epoch and the order of what comes in alone. To
+        shuffle whole items before they are prepared, and as a whole, ask the source:
+        ``items(..., shuffle=True)``.
+
+        Args:
+            size: how many examples the buffer holds, >= 1.
+            seed: for the draws; ``None`` derives one from that of the source.
+
+        Raises:
+            InvalidArgumentError: an argument is wrong.
+        """
+        return self._add("shuffle", size, seed)
+
+    def batch(
+        self,
+        size: int,
+        *,
+        drop_remainder: bool = False,
+        pad: bool = False,
+        padding_value: Any = 0,
+        collate: Callable[[list[Any]], Any] | None = None,
+        across_epochs: bool = False,
+    ) -> Pipeline[Any]:
+        """Make batches of examples that follow each other.
+
+        An example that is a tuple (also a named one) or a mapping is several components; the first
+        one decides their dtypes and shapes.
+
+        Args:
+            size: how many examples a batch has, >= 1.
+            drop_remainder: leave out the last examples of an epoch if they are fewer than that.
+            pad: pad every dimension to the largest size in the batch, at the high end; else all
+                examples must have the shapes of the first.
+            padding_value: what to pad with: one number, or one per component like the example.
+            collate: makes a batch of a list of examples instead; arrays are then not looked into.
+            across_epochs: let examples wait for those of the next epoch instead of making a smaller
+                batch: then batches mix epochs, and the batch counts for the one that it ends in.
+
+        Returns:
+            A pipeline of batches: per component an array of shape ``(size, *shape)``.
+
+        Raises:
+            InvalidArgumentError: an argument is wrong.
+        """
+        return self._add("batch", size, drop_remainder, pad, padding_value, collate, across_epochs)
+
+    def bucket(
+        self,
+        boundaries: Sequence[int],
+        batch_size: int | Sequence[int] | None = None,
+        *,
+        tokens_per_batch: int | None = None,
+        length: Callable[[Any], int] | None = None,
+        padding_value: Any = 0,
+        pad_to_boundary: bool = False,
+        too_long: Literal["fail", "skip"] = "fail",
+        drop_remainder: bool = False,
+    ) -> Pipeline[tuple[Any, Any]]:
+        """Make padded batches of examples of like length.
+
+        Args:
+            boundaries: where buckets begin, but for the first: increasing ints.
+            batch_size: how many examples a batch has, one number or one for each bucket.
+            tokens_per_batch: instead, how many elements it may have, padding included.
+            length: tells how long an example is; ``None`` for its first dimension.
+            padding_value: as for `batch`.
+            pad_to_boundary: pad to the longest that fits the bucket, not the batch.
+            too_long: whether an example for which no batch is large enough is a failure.
+            drop_remainder: leave out what is in the buckets at the end of an epoch.
+
+        Returns:
+            A pipeline of (lengths, batch): int64 of shape (n,), and components (n, longest, ...).
+
+        Raises:
+            InvalidArgumentError: an argument is wrong.
+        """
+        return self._add(
+            "bucket",
+            boundaries,
+            batch_size,
+            tokens_per_batch,
+            length,
+            padding_value,
+            pad_to_boundary,
+            too_long,
+            drop_remainder,
+        )
+
+    def pack(
+        self,
+        length: int,
+        *,
+        open_rows: int = 8,
+        padding_value: Any = 0,
+        too_long: Literal["fail", "skip", "split"] = "fail",
+    ) -> Pipeline[Any]:
+        """Pack sequences into rows of a fixed length, each into the first that has room for it.
+
+        Sequences are never cut (but for ``too_long="split"``), and each is in one row. (First fit;
+        Johnson, "Near-optimal bin packing algorithms", 1973, with a bounded number of open bins.)
+
+        Args:
+            length: how long a row is, >= 1.
+            open_rows: how many rows wait for sequences that fit, >= 1; if one fits in none of
+                them, the oldest is given out.
+            padding_value: fills what is left of a row.
+            too_long: what to do with a sequence that is longer than a row.
+
+        Returns:
+            A pipeline of rows: for an example that is an array, ``(row, segment_ids, positions)``;
+            for a tuple, ``(*rows, segment_ids, positions)``; for a mapping, a dict with these two
+            keys besides its own. Segments count from 1 within a row, and 0 is padding; positions
+            count from 0 within a segment; both int32 of shape ``(length,)``. All components of an
+            example must be as long as each other.
+
+        Raises:
+            InvalidArgumentError: an argument is wrong.
+        """
+        return self._add("pack", length, open_rows, padding_value, too_long)
+
+    def unbatch(self) -> Pipeline[Any]:
+        """Take batches apart again, into their rows."""
+        return self._add("unbatch")
+
+    def take(self, count: int) -> Pipeline[T_co]:
+        """Take the first of each epoch, and do not even prepare the rest.
+
+        Args:
+            count: how many, >= 0.
+
+        Raises:
+            InvalidArgumentError: it is no such int.
+        """
+        return self._add("take", count)
+
+    def mix(
+        self,
+        *others: Stages[E],
+        weights: Sequence[float] | None = None,
+        seed: int | None = None,
+        stop: Literal["first", "all"] = "all",
+    ) -> Pipeline[T_co | E]:
+        """Mix with others: each example is the next one of a pipeline drawn at random.
+
+        Args:
+            *others: pipelines or sources, which have their own functions, workers and seeds.
+            weights: one for each, this one first, in any unit; ``None`` for equal ones.
+            seed: for the draws; ``None`` derives one from that of the source.
+            stop: ``"all"`` ends an epoch when all of them have ended theirs; ``"first"`` where an
+                example of one that has ended would be next.
+
+        Raises:
+            InvalidArgumentError: an argument is wrong.
+        """
+        return self._add("mix", others, weights, seed, stop)
+
+    def prefetch(self, count: int = 2) -> Pipeline[T_co]:
+        """Have the next ones ready, made by a thread of their own.
+
+        Without it what follows the last `prepare` is done by whoever asks for it: that is cheap,
+        unless batches are large.
+
+        Args:
+            count: how many may be ready, >= 1.
+
+        Raises:
+            InvalidArgumentError: it is no such int.
+        """
+        return self._add("prefetch", count)
+
+    def shard(
+        self, rank: int, ranks: int, *, uneven: Literal["pad", "drop", "allow"] = "pad"
+    ) -> Pipeline[T_co]:
+        """Go through one rank's part of the source, in data-parallel training.
+
+        The ranks cut one common order, place by place, whatever stages come before: what is not
+        this rank's is not prepared. All ranks make the same number of batches, so that no
+        collective call waits for ever: also where items were skipped, for which the rank's latest
+        examples come again.
+
+        Args:
+            rank: this one, ``0 <= rank < ranks``.
+            ranks: how many there are; all must have the same source, seed and stages.
+            uneven: where the items do not divide: ``"pad"`` lets the first of the last round come
+                again; ``"drop"`` leaves that round out; ``"allow"`` lets ranks differ.
+
+        Raises:
+            InvalidArgumentError: an argument is wrong, or the stages make a number of batches that
+                depends on the data, which only ``"allow"`` can go with.
+        """
+        return self._add("shard", rank, ranks, uneven)
+
+    def _add(self, kind: str, *arguments: Any) -> Pipeline[Any]:
+        return self._with(self._engine.stage(kind, *arguments))
+
+
+class Pipeline(Stages[T_co]):
+    """A source, and what is done with its items. Made by the stages of sources and pipelines.
+
+    It is a description, which never changes. Iterating over it, with ``for`` or ``async for``, is
+    one epoch, the first; `epochs` goes through several. Each time queues, workers and a coordinator
+    are made; leaving the loop, in whatever way, ends them all. What a worker or stage raises is
+    raised where the next batch is asked for, in an `ExceptionGroup` as a coordinator reports it;
+    what the body of the loop raises is its own.
+
+    Attributes:
+        source: where the items come from.
+        stages: what is done with them, in order.
+    """
+
+    def __init__(self, source: Stages[Any], stages: tuple[Stage, ...] = ()) -> None:
+        self.source = source
+        self.stages = stages
+
+    def __repr__(self) -> str:
+        stages = [f"{stage.name} {stage.details()}".strip() for stage in self.stages]
+        return f"<aioqueue.inputs.Pipeline of {' | '.join([repr(self.source), *stages])}>"
+
+    def __str__(self) -> str:
+        return self._engine.text(self)
+
+    def _repr_svg_(self) -> str:
+        """What notebooks show."""
+        return self._engine.svg(self)
+
+    def __bool__(self) -> bool:
+        """A pipeline is always true, also an empty one."""
+        return True
+
+    def __len__(self) -> int:
+        """How much one epoch gives: as if no item were skipped.
+
+        Raises:
+            TypeError: it depends on the data.
+        """
+        length = self._engine.length(self)
+        if length is None:
+            raise TypeError(f"the length of {self!r} is not known: it depends on the data")
+        return length
+
+    def __iter__(self) -> Iterator[T_co]:
+        return iter(self._engine.single(self))
+
+    def __aiter__(self) -> AsyncIterator[T_co]:
+        return aiter(self._engine.single(self))
+
+    def epochs(self, count: int | None = None, *, start: int = 0) -> Epochs[T_co]:
+        """Go through several epochs, which are prepared as one run.
+
+        Each has another order and other generators than the one before. Workers live on from one
+        to the next, and the next is prepared while this one is still used.
+
+        Args:
+            count: how many; ``None`` goes on for ever.
+            start: the number of the first: where an earlier run of the program has ended, say.
+
+        Returns:
+            An iterable, with ``for`` and ``async for``, of epochs, each of which is an iterable of
+            what the pipeline makes, with ``len`` where that is known. Leaving it ends the workers.
+
+        Raises:
+            InvalidArgumentError: an argument is wrong.
+        """
+        start = checked_count(start, "start")
+        stop = None if count is None else start + checked_count(count, "count")
+        return self._engine.epochs(self, start, stop)
+
+    def _with(self, stage: Stage) -> Pipeline[Any]:
+        return self._engine.checked(Pipeline(self.source, (*self.stages, stage)))

@@ -1,0 +1,57 @@
+"""Going through pipelines in every world: what the tests of pipelines share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.worlds import ThreadWorld, World
+
+
+async def results(world: World, pipeline: Any) -> list[Any]:
+    """What one epoch gives, as plain Python values."""
+    if isinstance(world, ThreadWorld):
+        return [plain(value) for value in pipeline]
+    return [plain(value) async for value in pipeline]
+
+
+async def epochs_of(world: World, epochs: Any) -> list[list[Any]]:
+    """What each epoch gives."""
+    if isinstance(world, ThreadWorld):
+        return [[plain(value) for value in epoch] for epoch in epochs]
+    return [[plain(value) async for value in epoch] async for epoch in epochs]
+
+
+async def first(world: World, epochs: Any, count: int) -> list[list[Any]]:
+    """The first of each epoch, each of which is left then."""
+    if isinstance(world, ThreadWorld):
+        return [[plain(next(epoch)) for _ in range(count)] for epoch in epochs]
+    return [[plain(await anext(epoch)) for _ in range(count)] async for epoch in epochs]
+
+
+def plain(value: Any) -> Any:
+    """Arrays as lists, so that they can be compared."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, tuple):
+        return tuple(map(plain, value))
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    return value
+
+
+class Counting:
+    """Calls a function, and counts the calls; thread-safe."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._lock = threading.Lock()
+        self.calls: list[Any] = []
+
+    def __call__(self, item: Any) -> Any:
+        with self._lock:
+            self.calls.append(item)
+        return self._function(item)
