@@ -98,7 +98,7 @@ class _IterableFetcher:
         knows = isinstance(dataset, Stateful)
         if knows and start.state is not None:
             dataset.load_state_dict(start.state)
-        samples = iter(dataset)
+        samples: Iterator[Any] = iter(dataset)
         if knows:
             self._stateful = dataset
         elif isinstance(samples, Stateful):
@@ -122,7 +122,7 @@ class _IterableFetcher:
         if not self._recipe.is_batched:
             return self._next()
         size = len(index)
-        samples = []
+        samples: list[Any] = []
         try:
             while len(samples) < size:
                 samples.append(self._next())

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, NoReturn, Self
 
 import torch
 
@@ -24,7 +24,16 @@ from aioqueue import DeadlineExceededError, InvalidArgumentError, OutOfRangeErro
 from aioqueue.torch.fetching import Exhausted, Recipe, Start, fetcher_of
 from aioqueue.torch.position import Position, mark_of
 from aioqueue.torch.streams import Streams, Where
-from aioqueue.torch.worker import Begin, Crew, Pin, ProcessWorker, Reply, Task, ThreadWorker, pickled
+from aioqueue.torch.worker import (
+    Begin,
+    Crew,
+    Pin,
+    ProcessWorker,
+    Reply,
+    Task,
+    ThreadWorker,
+    pickled,
+)
 
 __all__ = ("LoaderIterator", "Place", "Plan", "iterator_of")
 
@@ -71,8 +80,8 @@ class _Drawn(NamedTuple):
 class LoaderIterator(ABC, Iterator[Any]):
     """An iterator over the batches of one epoch; ``iter`` of a `DataLoader` makes it.
 
-    When the loop is left, or the iterator is dropped, its workers are stopped at once: idle ones end
-    then, others after the batch that they are making. `close` waits for that.
+    When the loop is left, or the iterator is dropped, its workers are stopped at once: idle ones
+    end then, others after the batch that they are making. `close` waits for that.
     """
 
     def __init__(self, plan: Plan, place: Place) -> None:
@@ -97,6 +106,9 @@ class LoaderIterator(ABC, Iterator[Any]):
             batch = self._next_batch()
         self._count()
         return batch
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} cannot be pickled: its workers are here")
 
     @property
     def is_closed(self) -> bool:
@@ -237,7 +249,7 @@ class _WorkersIterator(LoaderIterator):
         self._loads = [0] * plan.workers
         self._sampler_failure: Exception | None = None
         turn = position.turn if plan.recipe.is_iterable else position.batches % plan.workers
-        self._turns = itertools.cycle([*range(turn, plan.workers), *range(turn)])
+        self._turns: Iterator[int] = itertools.cycle([*range(turn, plan.workers), *range(turn)])
         for worker in range(plan.workers):
             if worker not in self._ended:
                 start = position.starts[worker] if position.starts else Start()

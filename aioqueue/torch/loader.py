@@ -22,7 +22,7 @@ __all__ = ("DataLoader",)
 T_co = TypeVar("T_co", covariant=True)
 
 
-class DataLoader(data.DataLoader[T_co]):  # type: ignore[misc]  # PyTorch is not read for types
+class DataLoader(data.DataLoader[T_co]):
     """`torch.utils.data.DataLoader` with workers that are threads, and that can be resumed.
 
     It takes the same arguments, refuses the same ones by the same errors, draws the same numbers
@@ -53,8 +53,8 @@ class DataLoader(data.DataLoader[T_co]):  # type: ignore[misc]  # PyTorch is not
         worker_init_fn: called by each worker with its number, before anything else.
         multiprocessing_context: checked as by PyTorch, and otherwise of no effect: processes are
             started in aioqueue's own way, which is never a fork of the program.
-        generator: what ``shuffle`` draws from, and the seeds of the workers; ``None`` for the global
-            one.
+        generator: what ``shuffle`` draws from, and the seeds of the workers; ``None`` for the
+            global one.
         prefetch_factor: how many batches each worker makes ahead; ``None`` for 2.
         persistent_workers: whether workers stay alive from one epoch to the next.
         pin_memory_device: without effect, as in PyTorch.

@@ -38,7 +38,8 @@ class Position:
         starts: where each worker is in an iterable dataset.
         batches: how many batches were handed out, from the first on without a gap.
         order: a checksum of their indices.
-        beyond: batches handed out after such a gap, when the order is not kept, and their checksums.
+        beyond: batches handed out after such a gap, when the order is not kept, and their
+            checksums.
         turn: the worker whose batch is next.
         ended: the workers whose part of an iterable dataset has ended.
         is_over: whether the epoch has ended.
@@ -97,20 +98,19 @@ class Position:
         Raises:
             InvalidArgumentError: it is not as `as_dict` makes it.
         """
-        workers = field_of(state, "workers", list)
         return cls(
             random=from_text(field_of(state, "random", str)),
             base_seed=field_of(state, "base_seed", int),
             is_first=field_of(state, "is_first", bool),
             starts=[
                 Start(field_of(one, "batches", int), field_of(one, "state", object))
-                for one in workers
+                for one in field_of(state, "workers", list)
             ],
             batches=field_of(state, "batches", int),
             order=field_of(state, "order", int),
-            beyond={number: mark for number, mark in field_of(state, "beyond", list)},
+            beyond=dict(_pairs_of(field_of(state, "beyond", list))),
             turn=field_of(state, "turn", int),
-            ended=set(field_of(state, "ended", list)),
+            ended=set(_ints_of(field_of(state, "ended", list))),
         )
 
 
@@ -143,7 +143,7 @@ def from_text(text: str) -> Any:
     try:
         memory = bytearray(base64.b64decode(text, validate=True))
         return torch.frombuffer(memory, dtype=torch.uint8)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
             f"state: got {text!r:.60} for the state of a generator; expected what state_dict made"
         ) from error
@@ -166,3 +166,16 @@ def field_of(state: Any, name: str, kind: type) -> Any:
             f"state: got {value!r:.60} for {name!r}; expected a value of type {kind.__name__}"
         )
     return value
+
+
+def _ints_of(values: list[Any]) -> list[int]:
+    if not all(map(is_int, values)):
+        raise InvalidArgumentError(f"state: got {values!r:.60}; expected a list of ints")
+    return values
+
+
+def _pairs_of(values: list[Any]) -> list[list[int]]:
+    for pair in values:
+        if not isinstance(pair, list) or len(_ints_of(pair)) != 2:
+            raise InvalidArgumentError(f"state: got {pair!r:.60}; expected a pair of ints")
+    return values

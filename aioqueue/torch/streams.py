@@ -11,7 +11,8 @@ import itertools
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from dataclasses import replace
+from typing import Final, Literal
 
 from aioqueue import sync
 from aioqueue.checks import counted
@@ -83,10 +84,15 @@ class _Pinned:
         self._pin = pin
 
     def __call__(self, reply: Reply) -> Reply:
+        reply = _opened(reply)
         if reply.has_ended:
             return reply
-        batch = self._pin(unpacked(reply.batch))
-        return Reply(reply.worker, reply.epoch, batch, reply.state)
+        return replace(reply, batch=self._pin(reply.batch))
+
+
+def _opened(reply: Reply) -> Reply:
+    """A reply of a process, with its batch unpacked."""
+    return reply if reply.has_ended else replace(reply, batch=unpacked(reply.batch))
 
 
 class Streams:
@@ -109,6 +115,7 @@ class Streams:
         ahead: int,
         pin: Pin | None,
     ) -> None:
+        self._come_packed = where == "process" and pin is None
         number = next(_numbers)
         common = None if in_order else sync.FIFOQueue(None, name=f"aioqueue-dataloader-{number}")
         self._streams = []
@@ -132,7 +139,7 @@ class Streams:
             DeadlineExceededError: the timeout has run out.
         """
         reply: Reply = self._streams[worker].replies.dequeue(timeout=timeout)
-        return reply
+        return _opened(reply) if self._come_packed else reply
 
     def end(self) -> None:
         """Let the workers end, which have done all that they were told, and wait for that.

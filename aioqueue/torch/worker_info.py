@@ -49,7 +49,7 @@ class WorkerGenerators:
 
 
 def seeds_of(base_seed: int, worker: int) -> tuple[int, Any]:
-    """The seeds that PyTorch gives to a worker: for Python and PyTorch, and four words for NumPy."""
+    """The seeds that PyTorch gives to a worker: a number, and four words for NumPy."""
     words = [worker, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]
     return base_seed + worker, np.random.SeedSequence(words).generate_state(4)
 
