@@ -142,8 +142,10 @@ def from_text(text: str) -> Any:
     """
     try:
         memory = bytearray(base64.b64decode(text, validate=True))
-        return torch.frombuffer(memory, dtype=torch.uint8)
-    except (TypeError, ValueError) as error:
+        random = torch.frombuffer(memory, dtype=torch.uint8)
+        torch.Generator().set_state(random)
+        return random
+    except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidArgumentError(
             f"state: got {text!r:.60} for the state of a generator; expected what state_dict made"
         ) from error
@@ -174,8 +176,8 @@ def _ints_of(values: list[Any]) -> list[int]:
     return values
 
 
-def _pairs_of(values: list[Any]) -> list[list[int]]:
+def _pairs_of(values: list[Any]) -> list[tuple[int, int]]:
     for pair in values:
         if not isinstance(pair, list) or len(_ints_of(pair)) != 2:
             raise InvalidArgumentError(f"state: got {pair!r:.60}; expected a pair of ints")
-    return values
+    return [(first, second) for first, second in values]

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Literal
 
-from aioqueue import sync
+from aioqueue import inputs, sync
 from aioqueue.checks import counted
-from aioqueue.inputs import prepare
 from aioqueue.torch.parcels import unpacked
 from aioqueue.torch.worker import Begin, Pin, Reply, Task
 
@@ -56,7 +55,7 @@ class Stream:
         self.coord = sync.Coordinator()
         into = replies if pin is None else sync.FIFOQueue(None, name=f"{name} unpinned")
         self._runners = [
-            prepare(
+            inputs.prepare(
                 self.tasks,
                 worker,
                 into=into,
@@ -69,7 +68,9 @@ class Stream:
         ]
         if pin is not None:
             pinned = _Pinned(pin)
-            self._runners.append(prepare(into, pinned, into=replies, workers=1, ordered=True))
+            self._runners.append(
+                inputs.prepare(into, pinned, into=replies, workers=1, ordered=True)
+            )
 
     def start(self) -> None:
         """Start the worker."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from tests.benchmarks import batches, compat, elements, pipelines, report, scaling, stalls
+from tests.benchmarks import batches, compat, elements, loaders, pipelines, report, scaling, stalls
 from tests.benchmarks.harness import Comparison, Mode
 
 PARTS = {
@@ -17,6 +17,7 @@ PARTS = {
     "scaling": scaling.measure,
     "compat": compat.measure,
     "stalls": stalls.measure,
+    "loaders": loaders.measure,
 }
 
 
