@@ -25,7 +25,7 @@ __all__ = ("measure",)
 
 WORKERS = 2
 BATCH = 32
-COUNT = 6_400
+COUNT = 3_200
 FILES = 64
 LOOK_EVERY = 10
 """Batches from one look at the memory to the next."""
