@@ -168,7 +168,7 @@ INPUT_LAYERS = (
     ("sources",),
     ("readers",),
     ("prepare",),
-    ("batches",),
+    ("batches", "devices"),
     ("pipeline",),
     ("",),
 )
