@@ -85,6 +85,8 @@ def numbers_of(leaf: Any) -> NDArray[Any] | None:
     """A leaf as an array of numbers, in the byte order of this machine; ``None`` if it is none."""
     if not isinstance(leaf, np.ndarray | np.generic) or not is_of_numbers(leaf.dtype):
         return None
+    if type(leaf) is np.ndarray and leaf.dtype.isnative:
+        return leaf  # and no view of it: a ring knows its arrays
     return np.asarray(leaf, leaf.dtype.newbyteorder("="))
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from aioqueue.inputs.devices.base import Copied, Copier, mapped, numbers_of, refused
 from aioqueue.inputs.devices.ring import Slot
@@ -12,6 +15,12 @@ if TYPE_CHECKING:
     import jax
 
 __all__ = ("JaxTarget",)
+
+_APART: Final = frozenset({"cuda", "gpu", "rocm", "tpu"})
+"""Platforms with memory of their own, so that an array there is always a copy."""
+
+_ALIGNMENT: Final = 64
+"""Bytes. Memory of the host that lies so becomes an array of JAX on the CPU as it is."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,8 @@ class JaxCopier(Copier):
 
     def __init__(self, device: jax.Device | jax.sharding.Sharding) -> None:
         self._device = device
+        devices = getattr(device, "device_set", None) or {device}
+        self._is_apart = all(one.platform in _APART for one in devices)
 
     def copied(self, batch: Any, slot: Slot) -> Copied:
         import jax
@@ -49,10 +60,9 @@ class JaxCopier(Copier):
         arrays: list[jax.Array] = []
 
         def array_of(leaf: Any) -> Any:
-            numbers = leaf if isinstance(leaf, jax.Array) else numbers_of(leaf)
+            numbers = leaf if isinstance(leaf, jax.Array) else self._own(numbers_of(leaf))
             if numbers is None:
                 return leaf
-            # On a CPU, an array of JAX may else be the very memory that it was made of.
             try:
                 array = jax.device_put(numbers, self._device, may_alias=False)
             except TypeError:
@@ -63,3 +73,16 @@ class JaxCopier(Copier):
         value = mapped(array_of, batch)
         jax.block_until_ready(arrays)
         return Copied(value)
+
+    def _own(self, numbers: NDArray[Any] | None) -> NDArray[Any] | None:
+        """Memory that JAX may keep. (``may_alias=False`` is about arrays of JAX alone: one of NumPy
+        may become an array on the CPU without a copy, whatever is said.)
+        """
+        if numbers is None or self._is_apart:
+            return numbers
+        memory = np.empty(numbers.nbytes + _ALIGNMENT, np.uint8)
+        start = -memory.ctypes.data % _ALIGNMENT
+        of_bytes = memory[start : start + numbers.nbytes]
+        own: NDArray[Any] = of_bytes.view(numbers.dtype).reshape(numbers.shape)
+        np.copyto(own, numbers)
+        return own

@@ -70,7 +70,7 @@ class Slot:
         """The piece for the next array, large enough."""
         place = len(self._lent)
         if place == len(self._pieces):
-            self._pieces.append(self._memory(nbytes))
+            self._pieces.append(self._memory(max(nbytes, 1)))
         elif (size := self._pieces[place].array.size) < nbytes:
             self._pieces[place] = self._memory(max(nbytes, int(size * _GROWTH)))
         return self._pieces[place]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from aioqueue.inputs.devices.base import Copied, Copier, mapped
+from aioqueue.inputs.devices.base import Copied, Copier, mapped, numbers_of
 from aioqueue.inputs.devices.ring import HostMemory, Slot
 
 __all__ = ("LateCopier", "LateTarget")
@@ -35,6 +35,10 @@ class _Copy:
 class LateCopier(Copier):
     """Copies as a device does that has a mind of its own.
 
+    Args:
+        is_prompt: whether copies end at once all the same.
+        slots: how many batches it holds on the host.
+
     Attributes:
         copies: those that were begun.
         waiting: those that somebody waits for, or has.
@@ -42,9 +46,9 @@ class LateCopier(Copier):
         outside: how many arrays came that were not made in the ring.
     """
 
-    slots = 2
-
-    def __init__(self) -> None:
+    def __init__(self, is_prompt: bool = False, slots: int = 2) -> None:
+        self.slots = slots  # type: ignore[misc]  # of the class, where it is always the same
+        self.is_prompt = is_prompt
         self.copies: list[_Copy] = []
         self.waiting: list[_Copy] = []
         self.allocations: list[int] = []
@@ -56,11 +60,14 @@ class LateCopier(Copier):
 
     def copied(self, batch: Any, slot: Slot) -> Copied:
         def look(leaf: Any) -> None:
-            self.outside += slot.memory_of(leaf) is None
+            numbers = numbers_of(leaf)
+            self.outside += numbers is None or slot.memory_of(numbers) is None
 
         mapped(look, batch)
         copy = _Copy(self, batch)
         self.copies.append(copy)
+        if self.is_prompt:
+            copy.finish()
         return Copied(len(self.copies), copy.wait)
 
 
@@ -68,8 +75,8 @@ class LateCopier(Copier):
 class LateTarget:
     """Where a `LateCopier` copies to."""
 
+    copier: LateCopier
     name: str = "late"
-    copier: LateCopier = field(default_factory=LateCopier)
 
     def open(self) -> Copier:
         return self.copier

@@ -64,10 +64,12 @@ def assert_same(framework: Framework, found: Any, expected: Any) -> None:
         assert str(found) == str(expected)
 
 
-def late(pipeline: Pipeline[Any], ahead: int = 2) -> tuple[Pipeline[Any], LateCopier]:
-    """A pipeline onto a device whose copies end when they are told to."""
-    target = LateTarget()
-    return pipeline._with(ToDevice(target, ahead)), target.copier
+def late(
+    pipeline: Pipeline[Any], ahead: int = 2, **options: Any
+) -> tuple[Pipeline[Any], LateCopier]:
+    """A pipeline onto a device whose copies end when they are told to; or at once."""
+    copier = LateCopier(**options)
+    return pipeline._with(ToDevice(LateTarget(copier), ahead)), copier
 
 
 class TestWhatComes:
@@ -256,13 +258,10 @@ class TestEnding:
 
     async def test_an_epoch_can_be_left(self, world: World, framework: Framework) -> None:
         pipeline = numbers(10_000).batch(2).to_device(framework.device)
-        found = []
         if isinstance(world, ThreadWorld):
-            for epoch in pipeline.epochs(3):
-                found.append(host(next(epoch)).tolist())
+            found = [host(next(epoch)).tolist() for epoch in pipeline.epochs(3)]
         else:
-            async for epoch in pipeline.epochs(3):
-                found.append(host(await anext(epoch)).tolist())
+            found = [host(await anext(epoch)).tolist() async for epoch in pipeline.epochs(3)]
         assert found == [[0, 1]] * 3
 
 
@@ -288,8 +287,7 @@ class TestTheRing:
 
     @pytest.mark.parametrize("ahead", [1, 2, 5])
     def test_so_many_are_ahead_and_one_on_its_way(self, ahead: int) -> None:
-        pipeline, copier = late(numbers(40).batch(2), ahead)
-        copier.slots = 40
+        pipeline, copier = late(numbers(40).batch(2), ahead, slots=40)
         with pipeline.epochs(1) as epochs:
             epoch = next(iter(epochs))
             for taken in range(1, 20 - ahead):
@@ -301,17 +299,15 @@ class TestTheRing:
         def make(number: int) -> tuple[np.ndarray[Any, Any], int, list[float], str]:
             return np.zeros(8), number, [1.0], "name"
 
-        pipeline, copier = late(numbers(20).prepare(make).batch(4).take(4))
-        copier.slots = 1
-        with pipeline.epochs(2) as epochs:
-            for epoch in epochs:
-                for number in range(4):
-                    next(epoch)
-                    copier.copies[-1].finish() if number % 4 else None
-                    for copy in copier.copies:
-                        copy.finish()
-        assert copier.allocations == [4 * 64, 4 * 8, 4 * 8]
-        assert copier.outside == len(copier.copies)  # the names
+        examples = numbers(20).prepare(make)
+        for pipeline, outside in (
+            (examples.batch(4).take(4), 1),  # the names
+            (examples.bucket([9], 4), 2),  # the lengths too
+        ):
+            on_device, copier = late(pipeline, is_prompt=True)
+            batches = sum(len(list(epoch)) for epoch in on_device.epochs(2))
+            assert copier.outside == outside * batches
+            assert copier.allocations == [4 * 64, 4 * 8, 4 * 8] * 2
 
     def test_a_copy_lets_go_of_its_batch(self) -> None:
         """What waits for a place must not keep the arrays of the device alive."""
@@ -367,6 +363,6 @@ class TestSaying:
 
     def test_modules_that_only_look_like_frameworks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "jax", ModuleType("jax"))
-        monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(device=3))  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(device=3))
         with pytest.raises(InvalidArgumentError, match="device: got 3"):
             numbers(4).to_device(3)
