@@ -24,7 +24,9 @@ NEED_ALL_LOOPS = [
 ]
 collect_ignore = NEED_ALL_LOOPS if MISSING else []
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
-collect_ignore_glob = [] if HAS_TENSORFLOW else ["compat/test_*_oracle.py", "oracle/test_*.py"]
+COMPARE = [] if HAS_TENSORFLOW else ["compat/test_*_oracle.py", "oracle/test_*.py"]
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+collect_ignore_glob = [*COMPARE, *([] if HAS_TORCH else ["torch/*.py"])]
 
 
 def pytest_configure() -> None:
@@ -44,10 +46,12 @@ def pytest_report_header() -> list[str]:
     oracle = "compared with TensorFlow"
     if not HAS_TENSORFLOW:
         oracle = (
-            f"TensorFlow is not installed: not run: {', '.join(collect_ignore_glob)}"
-            " (pip install '.[oracle]')"
+            f"TensorFlow is not installed: not run: {', '.join(COMPARE)} (pip install '.[oracle]')"
         )
-    return [loops, oracle]
+    loader = "aioqueue.torch: compared with PyTorch's loader"
+    if not HAS_TORCH:
+        loader = "PyTorch is not installed: not run: torch/ (pip install '.[torch]')"
+    return [loops, oracle, loader]
 
 
 def made(kind: type[WorldT]) -> WorldT:

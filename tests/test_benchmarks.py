@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.benchmarks import batches, elements, pipelines, report, scaling, stalls
+from tests.benchmarks import batches, elements, loaders, pipelines, report, scaling, stalls
 from tests.benchmarks.harness import Comparison, Mode, Row
 
 PARTS = [
@@ -28,6 +28,13 @@ def test_a_part_measures_its_rows(
     for comparison in comparisons:
         assert comparison.ratio >= 0
         assert comparison.figures
+
+
+def test_the_loaders_are_measured_where_pytorch_is() -> None:
+    comparisons = list(loaders.measure(Mode(quick=True)))
+    assert {c.row.number for c in comparisons} <= {"25"}
+    assert len(comparisons) in (0, 3)
+    assert all(c.figures for c in comparisons)
 
 
 def test_the_page_tells_what_fell_short() -> None:

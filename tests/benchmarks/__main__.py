@@ -12,6 +12,7 @@ from tests.benchmarks import (
     compat,
     elements,
     expressions,
+    loaders,
     pipelines,
     report,
     scaling,
@@ -27,6 +28,7 @@ PARTS = {
     "scaling": scaling.measure,
     "compat": compat.measure,
     "stalls": stalls.measure,
+    "loaders": loaders.measure,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from string import ascii_letters, digits
 from typing import Any, Final
 
 from aioqueue.inputs.pipeline.building import length_of
@@ -10,10 +11,14 @@ from aioqueue.inputs.sources.pipeline import Pipeline
 
 __all__ = ("svg", "text")
 
-_WIDTH: Final = 320
+_WIDTH: Final = 360
 _BOX: Final = 44
 _GAP: Final = 18
 _MARGIN: Final = 8
+_MOST: Final = 46
+"""Characters that fit a box."""
+
+_WORD: Final = f"{ascii_letters}{digits}_"
 
 _STYLE: Final = """
   .box { fill: #eef2f7; stroke: #5b7083; } .name { fill: #16324a; font-weight: 600; }
@@ -27,9 +32,12 @@ _STYLE: Final = """
 def _lines_of(pipeline: Pipeline[Any]) -> list[tuple[str, str]]:
     """Source and stages: what each is called, and what is special about it."""
     source = repr(pipeline.source).removeprefix("<aioqueue.inputs.").removesuffix(">")
-    name, _, details = source.replace(", for ever", "").partition(" ")
+    name = source[: len(source) - len(source.lstrip(_WORD))]
+    details = source[len(name) :].replace(", for ever", "")
+    if details.startswith("("):
+        details = details[1:].replace(")", "", 1)  # the argument that it was made with
     stages = [(stage.name, stage.details()) for stage in pipeline.stages]
-    return [(name.rstrip(","), details), *stages]
+    return [(name, details.lstrip(", ")), *stages]
 
 
 def text(pipeline: Pipeline[Any]) -> str:
@@ -71,4 +79,4 @@ def svg(pipeline: Pipeline[Any]) -> str:
 
 
 def _shortened(details: str) -> str:
-    return details if len(details) <= 46 else f"{details[:45]}…"
+    return details if len(details) <= _MOST else f"{details[: _MOST - 1]}…"

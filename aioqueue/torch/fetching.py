@@ -1,0 +1,144 @@
+"""From what a sampler gives to a batch: the rules of PyTorch's two kinds of datasets."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+__all__ = ("Exhausted", "Fetcher", "Recipe", "Start", "Stateful", "fetcher_of")
+
+
+class Exhausted(Exception):  # noqa: N818  # it is no error
+    """An iterable dataset has ended. (Not `StopIteration`: a ``collate_fn`` may raise that.)"""
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """What can say where it is, and go on from there."""
+
+    def state_dict(self) -> Any:
+        """Where it is."""
+
+    def load_state_dict(self, state: Any) -> None:
+        """Go on from there."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How batches of a dataset are made."""
+
+    dataset: Any
+    is_iterable: bool
+    is_batched: bool
+    """Whether the sampler gives lists of indices, of which a batch is made, or single ones."""
+    collate_fn: Callable[[Any], Any]
+    drop_last: bool
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where in an iterable dataset to begin."""
+
+    batches: int = 0
+    """How many batches were handed out, by one worker."""
+    state: Any = None
+    """What the dataset, or its iterator, says of itself; ``None`` to read those batches again."""
+
+
+class Fetcher(Protocol):
+    """Makes batches, one after the other."""
+
+    def fetch(self, index: Any) -> Any:
+        """The batch of a list of indices, or the sample of one.
+
+        Raises:
+            Exhausted: the dataset is iterable, and has no more.
+        """
+
+    def state(self) -> Any:
+        """Where the dataset is, in an object of its own; ``None`` if it cannot say."""
+
+
+def fetcher_of(recipe: Recipe, start: Start) -> Fetcher:
+    """What makes the batches of one epoch."""
+    if recipe.is_iterable:
+        return _IterableFetcher(recipe, start)
+    return _MapFetcher(recipe)
+
+
+class _MapFetcher:
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+
+    def fetch(self, index: Any) -> Any:
+        recipe = self._recipe
+        dataset = recipe.dataset
+        if not recipe.is_batched:
+            return recipe.collate_fn(dataset[index])
+        at_once = getattr(dataset, "__getitems__", None)
+        samples = at_once(index) if at_once else [dataset[one] for one in index]
+        return recipe.collate_fn(samples)
+
+    def state(self) -> None:
+        """The position is the sampler's."""
+
+
+class _IterableFetcher:
+    def __init__(self, recipe: Recipe, start: Start) -> None:
+        self._recipe = recipe
+        self._has_ended = False
+        self._stateful: Stateful | None = None
+        self._samples = self._begun(start)
+        self._behind = 0 if start.state is not None else start.batches
+
+    def _begun(self, start: Start) -> Iterator[Any]:
+        dataset = self._recipe.dataset
+        knows = isinstance(dataset, Stateful)
+        if knows and start.state is not None:
+            dataset.load_state_dict(start.state)
+        samples: Iterator[Any] = iter(dataset)
+        if knows:
+            self._stateful = dataset
+        elif isinstance(samples, Stateful):
+            self._stateful = samples
+            if start.state is not None:
+                samples.load_state_dict(start.state)
+        if start.state is not None and self._stateful is None:
+            raise TypeError(
+                f"dataset: got a {type(dataset).__name__} without state_dict and load_state_dict;"
+                " expected one that has both, as when the state of the loader was saved"
+            )
+        return samples
+
+    def fetch(self, index: Any) -> Any:
+        while self._behind:  # what was handed out before is read, and nothing is made of it
+            self._behind -= 1
+            self._read(index)
+        return self._recipe.collate_fn(self._read(index))
+
+    def _read(self, index: Any) -> Any:
+        if not self._recipe.is_batched:
+            return self._next()
+        size = len(index)
+        samples: list[Any] = []
+        try:
+            while len(samples) < size:
+                samples.append(self._next())
+        except Exhausted:
+            if not samples or self._recipe.drop_last:
+                raise
+        return samples
+
+    def _next(self) -> Any:
+        if not self._has_ended:
+            try:
+                return next(self._samples)
+            except StopIteration:
+                self._has_ended = True
+        raise Exhausted
+
+    def state(self) -> Any:
+        # A dataset may give the very object that it goes on writing to.
+        return None if self._stateful is None else copy.deepcopy(self._stateful.state_dict())

@@ -1,0 +1,438 @@
+"""Going through an epoch: indices from the sampler to the workers, batches from them in order.
+
+All that draws random numbers, and every call of the sampler, happens in the thread that iterates,
+at the moments at which PyTorch's loader does it: when an iterator is made it gives each worker its
+first tasks, and one more whenever a batch has come. So generators are left as it leaves them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+import weakref
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final, NamedTuple, NoReturn, Self
+
+import torch
+
+from aioqueue import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
+from aioqueue.torch.fetching import Exhausted, Recipe, Start, fetcher_of
+from aioqueue.torch.position import Position, mark_of
+from aioqueue.torch.streams import Streams, Where
+from aioqueue.torch.worker import (
+    Begin,
+    Crew,
+    Pin,
+    ProcessWorker,
+    Reply,
+    Task,
+    ThreadWorker,
+    pickled,
+)
+
+__all__ = ("LoaderIterator", "Place", "Plan", "iterator_of")
+
+_NOTHING: Final = object()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an iterator is to do: the arguments of the loader when it was made."""
+
+    recipe: Recipe
+    index_sampler: Any
+    workers: int
+    where: Where
+    prefetch: int
+    timeout: float
+    init_fn: Callable[[int], object] | None
+    generator: Any
+    is_persistent: bool
+    in_order: bool
+    pin: Pin | None
+    told_length: int | None
+    """What ``len`` of an iterable dataset was when that of the loader was asked for."""
+
+
+@dataclass
+class Place:
+    """Where a loader is, shared by it and its iterators."""
+
+    position: Position | None = None
+    """Of the epoch that was begun last; ``None`` before the first."""
+    resume: Position | None = None
+    """Where the next epoch is to go on."""
+
+
+class _Drawn(NamedTuple):
+    """One index of the sampler."""
+
+    number: int
+    index: Any
+    mark: int
+
+
+class LoaderIterator(ABC, Iterator[Any]):
+    """An iterator over the batches of one epoch; ``iter`` of a `DataLoader` makes it.
+
+    When the loop is left, or the iterator is dropped, its workers are stopped at once: idle ones
+    end then, others after the batch that they are making. `close` waits for that.
+    """
+
+    def __init__(self, plan: Plan, place: Place) -> None:
+        self._plan = plan
+        self._place = place
+        self._is_closed = False
+        self._base_seed = 0
+        self._begin_epoch(is_first=True)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __len__(self) -> int:
+        """How many indices, or lists of them, the sampler gives."""
+        return len(self._plan.index_sampler)
+
+    def __next__(self) -> Any:
+        name = f"enumerate(DataLoader)#{type(self).__name__}.__next__"
+        with torch.autograd.profiler.record_function(name):
+            if self._is_closed or self._position.is_over:
+                raise StopIteration
+            batch = self._next_batch()
+        self._count()
+        return batch
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} cannot be pickled: its workers are here")
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether there is nothing more to come, in this epoch or another."""
+        return self._is_closed
+
+    def restart(self) -> None:
+        """Begin another epoch with the same workers; what is left of the one before is dropped."""
+        self._begin_epoch(is_first=False)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop the workers, and wait until they have ended: 5 seconds at most.
+
+        What they have failed with, in batches that nobody has asked for, is not raised.
+        """
+
+    @abstractmethod
+    def _next_batch(self) -> Any:
+        """The next batch, or `StopIteration`."""
+
+    def _begin_epoch(self, *, is_first: bool) -> None:
+        """Draw what an epoch draws at its beginning, in PyTorch's order."""
+        plan, resume = self._plan, self._place.resume
+        self._place.resume = None
+        draws_seed = is_first if resume is None else resume.is_first
+        with _drawing_from(plan.generator, None if resume is None else resume.random):
+            random = _random_state(plan.generator)
+            indices = iter(plan.index_sampler)
+            if draws_seed:
+                self._base_seed = _drawn_seed(plan.generator)
+            elif resume is not None:
+                self._base_seed = resume.base_seed
+            if draws_seed and plan.workers:
+                # PyTorch asks the sampler twice if there are workers; one that draws at once from
+                # the generator is then by one order further.
+                indices = iter(plan.index_sampler)
+            if resume is None:
+                starts = [Start()] * max(1, plan.workers) if plan.recipe.is_iterable else []
+                resume = Position(random, self._base_seed, draws_seed, starts)
+            elif not plan.recipe.is_iterable:
+                indices = _after(indices, resume, peeks=plan.generator is None)
+        self._indices = indices
+        self._number = 0 if plan.recipe.is_iterable else resume.batches
+        self._position = self._place.position = resume
+        self._yielded = 0
+
+    def _draw(self) -> _Drawn | None:
+        """The next index of the sampler; ``None`` if there are no more."""
+        while True:
+            index = next(self._indices, _NOTHING)
+            if index is _NOTHING:
+                return None
+            number, self._number = self._number, self._number + 1
+            if number not in self._position.beyond:
+                mark = 0 if self._plan.recipe.is_iterable else mark_of(index)
+                return _Drawn(number, index, mark)
+
+    def _handed_out(self, drawn: _Drawn, worker: int, state: Any) -> None:
+        if self._plan.recipe.is_iterable:
+            self._position.handed_out_by(worker, state)
+        else:
+            self._position.handed_out(drawn.number, drawn.mark)
+
+    def _count(self) -> None:
+        self._yielded += 1
+        plan, told = self._plan, self._plan.told_length
+        if told is None or self._yielded <= told:
+            return
+        hint = ""
+        if plan.workers:
+            hint = " Its workers may not split it: see torch.utils.data.get_worker_info."
+        warnings.warn(
+            f"Length of IterableDataset {plan.recipe.dataset} was reported to be {told} (when"
+            f" len(dataloader) was asked for), but {self._yielded} have been fetched.{hint}",
+            stacklevel=3,
+        )
+
+
+class _SerialIterator(LoaderIterator):
+    """Makes each batch when it is asked for, in the thread that asks: ``num_workers=0``."""
+
+    def __init__(self, plan: Plan, place: Place) -> None:
+        if plan.timeout:
+            raise AssertionError(f"timeout: got {plan.timeout}; expected 0 with num_workers=0")
+        super().__init__(plan, place)
+        starts = self._position.starts
+        self._fetcher = fetcher_of(plan.recipe, starts[0] if starts else Start())
+
+    def close(self) -> None:
+        """Give no more batches."""
+        self._is_closed = True
+
+    def _next_batch(self) -> Any:
+        drawn = self._draw()
+        try:
+            if drawn is None:
+                raise Exhausted
+            batch = self._fetcher.fetch(drawn.index)
+        except Exhausted:
+            self._position.is_over = True
+            raise StopIteration from None
+        if self._plan.pin is not None:
+            batch = self._plan.pin(batch)
+        self._handed_out(drawn, 0, self._fetcher.state())
+        return batch
+
+
+class _WorkersIterator(LoaderIterator):
+    """Has batches made by workers, ahead of when they are asked for."""
+
+    def __init__(self, plan: Plan, place: Place) -> None:
+        if plan.prefetch <= 0:
+            raise AssertionError(
+                f"prefetch_factor: got {plan.prefetch}; expected at least 1 with workers"
+            )
+        self._epoch = 0
+        super().__init__(plan, place)
+        self._streams = _streams_of(plan, self._base_seed)
+        # Not `__del__`: it would run in a half-made object, and may not see what it needs.
+        weakref.finalize(self, self._streams.stop).atexit = False
+        self._begin_tasks()
+
+    def restart(self) -> None:
+        super().restart()
+        self._begin_tasks()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._streams.stop()
+        self._streams.join()
+
+    def _begin_tasks(self) -> None:
+        plan, position = self._plan, self._position
+        self._epoch += 1
+        self._ended = set(position.ended)
+        self._tasks: deque[tuple[int, _Drawn]] = deque()
+        self._loads = [0] * plan.workers
+        self._sampler_failure: Exception | None = None
+        turn = position.turn if plan.recipe.is_iterable else position.batches % plan.workers
+        self._turns: Iterator[int] = itertools.cycle([*range(turn, plan.workers), *range(turn)])
+        for worker in range(plan.workers):
+            if worker not in self._ended:
+                start = position.starts[worker] if position.starts else Start()
+                self._streams.send(worker, Begin(self._epoch, start))
+        for _ in range(plan.prefetch * plan.workers):
+            self._assign_next()
+
+    def _assign_next(self) -> None:
+        """Give one more task to a worker, if there is one of both.
+
+        What the sampler raises is kept until the batches before that have been handed out.
+        """
+        if self._sampler_failure is not None:
+            return
+        try:
+            drawn = self._draw()
+        except Exception as error:
+            self._sampler_failure = error
+            return
+        worker = None if drawn is None else self._worker_with_room()
+        if drawn is not None and worker is not None:
+            self._loads[worker] += 1
+            self._tasks.append((worker, drawn))
+            self._streams.send(worker, Task(self._epoch, drawn.index))
+
+    def _worker_with_room(self) -> int | None:
+        """The worker whose turn it is; where the order is not kept, of those that have room."""
+        plan = self._plan
+        for _ in range(plan.workers):
+            worker = next(self._turns)
+            if worker in self._ended:
+                continue
+            share = plan.prefetch * plan.workers // (plan.workers - len(self._ended))
+            if plan.in_order or self._loads[worker] < share:
+                return worker
+        return None
+
+    def _next_batch(self) -> Any:
+        try:
+            while self._tasks:
+                worker, drawn = self._tasks[0]
+                if worker in self._ended:
+                    self._tasks.popleft()
+                    continue
+                reply = self._receive(worker)
+                drawn = self._taken(reply)
+                if not reply.has_ended:
+                    self._handed_out(drawn, reply.worker, reply.state)
+                    return reply.batch
+        except BaseException as error:
+            if not isinstance(error, Exception):  # Ctrl-C: at once, whatever the workers are doing
+                self._stop()
+            raise
+        self._end()
+        raise StopIteration
+
+    def _taken(self, reply: Reply) -> _Drawn:
+        """Note that a reply has come, and have one more batch made; returns what it answers."""
+        if self._plan.in_order:
+            _, drawn = self._tasks.popleft()
+        else:
+            place = next(i for i, (worker, _) in enumerate(self._tasks) if worker == reply.worker)
+            _, drawn = self._tasks[place]
+            del self._tasks[place]
+        self._loads[reply.worker] -= 1
+        if reply.has_ended:
+            self._ended.add(reply.worker)
+            self._position.ended.add(reply.worker)
+        self._assign_next()
+        return drawn
+
+    def _receive(self, worker: int) -> Reply:
+        """Wait for a reply of this epoch."""
+        timeout = self._plan.timeout or None
+        began = monotonic()
+        try:
+            while True:
+                reply = self._streams.receive(worker, timeout)
+                if reply.epoch == self._epoch:
+                    return reply
+        except OutOfRangeError:
+            self._fail(worker)
+            raise StopIteration from None
+        except DeadlineExceededError as error:
+            if timeout is None or monotonic() - began < timeout:
+                raise  # of a `CancelScope` around us
+            raise RuntimeError(f"DataLoader timed out after {timeout} seconds") from error
+
+    def _fail(self, worker: int) -> None:
+        """A worker has ended: raise what has failed."""
+        self._is_closed = True
+        self._streams.fail(worker)
+
+    def _stop(self) -> None:
+        self._is_closed = True
+        self._streams.stop()
+
+    def _end(self) -> None:
+        """All has been handed out that there is."""
+        if self._sampler_failure is not None:
+            self._stop()
+            raise self._sampler_failure
+        self._position.is_over = True
+        if not self._plan.is_persistent:
+            self._is_closed = True
+            self._streams.end()
+
+
+def iterator_of(plan: Plan, place: Place) -> LoaderIterator:
+    """An iterator that does what is planned."""
+    return _WorkersIterator(plan, place) if plan.workers else _SerialIterator(plan, place)
+
+
+def _streams_of(plan: Plan, base_seed: int) -> Streams:
+    crew = Crew(plan.recipe, plan.init_fn, plan.workers, base_seed)
+    workers: list[Callable[[Begin | Task], Reply | None]]
+    if plan.where == "process":
+        payload = pickled(crew)
+        workers = [ProcessWorker(number, payload) for number in range(plan.workers)]
+    else:
+        workers = [ThreadWorker(number, crew, plan.pin) for number in range(plan.workers)]
+    return Streams(
+        workers,
+        plan.where,
+        in_order=plan.in_order,
+        ahead=plan.prefetch * plan.workers,
+        pin=plan.pin if plan.where == "process" else None,
+    )
+
+
+def _drawn_seed(generator: Any) -> int:
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+
+
+def _random_state(generator: Any) -> Any:
+    return torch.get_rng_state() if generator is None else generator.get_state()
+
+
+@contextmanager
+def _drawing_from(generator: Any, state: Any) -> Iterator[None]:
+    """Draw as from a state of the generator that was saved.
+
+    A generator of the loader's own goes on from there. The global one is left as it was: it is not
+    for a loader to say where the rest of the program is in it.
+    """
+    if state is None:
+        yield
+    elif generator is not None:
+        generator.set_state(state)
+        yield
+    else:
+        before = torch.get_rng_state()
+        torch.set_rng_state(state)
+        try:
+            yield
+        finally:
+            torch.set_rng_state(before)
+
+
+def _after(indices: Iterator[Any], position: Position, *, peeks: bool) -> Iterator[Any]:
+    """The indices after those that were handed out.
+
+    Args:
+        indices: all of the epoch.
+        position: where it was.
+        peeks: take one more at once: a sampler draws its order when it is first asked.
+
+    Raises:
+        InvalidArgumentError: they were others.
+    """
+    again = Position(None, 0, False, [])
+    for number, index in enumerate(itertools.islice(indices, position.batches)):
+        again.handed_out(number, mark_of(index))
+    if (again.batches, again.order) != (position.batches, position.order):
+        raise InvalidArgumentError(
+            f"state: the sampler gives other indices than in the first {position.batches} batches"
+            f" of the epoch that was saved, where it now gives {again.batches}; expected a sampler"
+            " that depends on nothing but the generator, the dataset and what it is told (as"
+            " DistributedSampler by set_epoch)"
+        )
+    return _peeked(indices) if peeks else indices
+
+
+def _peeked(indices: Iterator[Any]) -> Iterator[Any]:
+    first = next(indices, _NOTHING)
+    return indices if first is _NOTHING else itertools.chain([first], indices)

@@ -1,0 +1,183 @@
+"""Where an epoch is: what was handed out of it, in a few plain numbers.
+
+Of a map-style dataset that is the number of batches, and the state of the random generator from
+which the sampler made its order: after a resume the sampler goes through that order again, which
+costs nothing, and no sample is loaded twice. A checksum of the indices tells when a sampler does
+not come to the same order again. An iterable dataset says itself where each worker is in it; or
+what was handed out is read again.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from aioqueue import InvalidArgumentError
+from aioqueue.checks import is_int
+from aioqueue.torch.fetching import Start
+
+__all__ = ("VERSION", "Position", "as_text", "field_of", "from_text", "mark_of")
+
+VERSION: Final = 1
+"""Of the states that loaders save."""
+
+
+@dataclass
+class Position:
+    """Where one epoch is.
+
+    Args:
+        random: the state of the generator before the epoch had drawn anything.
+        base_seed: what the workers' seeds are made of.
+        is_first: whether that was drawn by this epoch; persistent workers keep the first one.
+        starts: where each worker is in an iterable dataset.
+        batches: how many batches were handed out, from the first on without a gap.
+        order: a checksum of their indices.
+        beyond: batches handed out after such a gap, when the order is not kept, and their
+            checksums.
+        turn: the worker whose batch is next.
+        ended: the workers whose part of an iterable dataset has ended.
+        is_over: whether the epoch has ended.
+    """
+
+    random: Any
+    base_seed: int
+    is_first: bool
+    starts: list[Start]
+    batches: int = 0
+    order: int = 0
+    beyond: dict[int, int] = field(default_factory=dict)
+    turn: int = 0
+    ended: set[int] = field(default_factory=set)
+    is_over: bool = False
+
+    def handed_out(self, number: int, mark: int) -> None:
+        """Note that a batch was handed out.
+
+        Args:
+            number: its place in the order of the sampler, from 0.
+            mark: of its index, by `mark_of`.
+        """
+        self.beyond[number] = mark
+        while self.batches in self.beyond:
+            self.order = _folded(self.order, self.beyond.pop(self.batches))
+            self.batches += 1
+
+    def handed_out_by(self, worker: int, state: Any) -> None:
+        """Note that a worker's batch of an iterable dataset was handed out."""
+        self.starts[worker] = Start(self.starts[worker].batches + 1, state)
+        self.turn = (worker + 1) % len(self.starts)
+
+    def is_unknown(self) -> bool:
+        """Whether an iterable dataset has not said where it is."""
+        return any(start.batches and start.state is None for start in self.starts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The position in plain types."""
+        return {
+            "random": as_text(self.random),
+            "base_seed": self.base_seed,
+            "is_first": self.is_first,
+            "batches": self.batches,
+            "order": self.order,
+            "beyond": [[number, mark] for number, mark in sorted(self.beyond.items())],
+            "workers": [{"batches": one.batches, "state": one.state} for one in self.starts],
+            "turn": self.turn,
+            "ended": sorted(self.ended),
+        }
+
+    @classmethod
+    def from_dict(cls, state: Any) -> Position:
+        """The position that `as_dict` has told.
+
+        Raises:
+            InvalidArgumentError: it is not as `as_dict` makes it.
+        """
+        return cls(
+            random=from_text(field_of(state, "random", str)),
+            base_seed=field_of(state, "base_seed", int),
+            is_first=field_of(state, "is_first", bool),
+            starts=[
+                Start(field_of(one, "batches", int), field_of(one, "state", object))
+                for one in field_of(state, "workers", list)
+            ],
+            batches=field_of(state, "batches", int),
+            order=field_of(state, "order", int),
+            beyond=dict(_pairs_of(field_of(state, "beyond", list))),
+            turn=field_of(state, "turn", int),
+            ended=set(_ints_of(field_of(state, "ended", list))),
+        )
+
+
+def mark_of(index: Any) -> int:
+    """A checksum of what a sampler has given; 0 for what has none that is always the same."""
+    if is_int(index):
+        return zlib.crc32(str(int(index)).encode())
+    try:
+        values = np.asarray(index)
+    except (TypeError, ValueError, RuntimeError):
+        return 0
+    return zlib.crc32(values.tobytes()) if values.dtype.kind in "biufUS" else 0
+
+
+def _folded(order: int, mark: int) -> int:
+    return zlib.crc32(mark.to_bytes(4, "little"), order)
+
+
+def as_text(random: Any) -> str:
+    """The state of a generator as text."""
+    return base64.b64encode(random.numpy().tobytes()).decode()
+
+
+def from_text(text: str) -> Any:
+    """The state of a generator.
+
+    Raises:
+        InvalidArgumentError: it is no such text.
+    """
+    try:
+        memory = bytearray(base64.b64decode(text, validate=True))
+        random = torch.frombuffer(memory, dtype=torch.uint8)
+        torch.Generator().set_state(random)
+        return random
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidArgumentError(
+            f"state: got {text!r:.60} for the state of a generator; expected what state_dict made"
+        ) from error
+
+
+def field_of(state: Any, name: str, kind: type) -> Any:
+    """A field of a state that was saved.
+
+    Raises:
+        InvalidArgumentError: it is not there, or something else.
+    """
+    if not isinstance(state, dict) or name not in state:
+        raise InvalidArgumentError(
+            f"state: got {state!r:.60} without {name!r}; expected what state_dict of a DataLoader"
+            " of aioqueue.torch made"
+        )
+    value = state[name]
+    if not isinstance(value, kind):
+        raise InvalidArgumentError(
+            f"state: got {value!r:.60} for {name!r}; expected a value of type {kind.__name__}"
+        )
+    return value
+
+
+def _ints_of(values: list[Any]) -> list[int]:
+    if not all(map(is_int, values)):
+        raise InvalidArgumentError(f"state: got {values!r:.60}; expected a list of ints")
+    return values
+
+
+def _pairs_of(values: list[Any]) -> list[tuple[int, int]]:
+    for pair in values:
+        if not isinstance(pair, list) or len(_ints_of(pair)) != 2:
+            raise InvalidArgumentError(f"state: got {pair!r:.60}; expected a pair of ints")
+    return [(first, second) for first, second in values]

@@ -1,0 +1,240 @@
+"""What a worker of the loader does: `prepare` calls it with one message after the other.
+
+A worker is told to begin an epoch, and then which batches to make. On a thread it has its copy of
+the dataset from the start; in a process it unpickles that when it is first told to begin.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+
+from aioqueue import InvalidArgumentError, WorkerDiedError
+from aioqueue.torch.copies import copy_for_thread
+from aioqueue.torch.fetching import Exhausted, Fetcher, Recipe, Start, fetcher_of
+from aioqueue.torch.parcels import packed
+from aioqueue.torch.worker_info import be_the_worker, seeds_of, this_is_worker, worker_info
+
+__all__ = ("Begin", "Crew", "Pin", "ProcessWorker", "Reply", "Task", "ThreadWorker", "pickled")
+
+
+class Begin(NamedTuple):
+    """The message by which an epoch begins."""
+
+    epoch: int
+    start: Start
+
+
+class Task(NamedTuple):
+    """The message that asks for a batch."""
+
+    epoch: int
+    index: Any
+    """What the sampler has given."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What has become of a task."""
+
+    worker: int
+    epoch: int
+    batch: Any = None
+    """On its way out of a process it is a `Parcel`."""
+    state: Any = None
+    """Where an iterable dataset is after this batch, if it can say."""
+    has_ended: bool = False
+    """There is no batch: the iterable dataset of this worker has no more."""
+
+
+@dataclass(frozen=True)
+class Crew:
+    """What all workers of an iterator have in common."""
+
+    recipe: Recipe
+    init_fn: Callable[[int], object] | None
+    size: int
+    base_seed: int
+
+
+class Pin:
+    """Copies batches to pinned memory, in one thread.
+
+    Args:
+        device_index: the device that is current where the loader is iterated.
+    """
+
+    def __init__(self, device_index: int) -> None:
+        self._device_index = device_index
+        self._is_set = False
+
+    def __call__(self, batch: Any) -> Any:
+        if not self._is_set:
+            torch.accelerator.set_device_index(self._device_index)
+            self._is_set = True
+        return torch.utils.data._utils.pin_memory.pin_memory(batch)
+
+
+class _Worker:
+    """What workers do on threads and in processes alike.
+
+    Args:
+        number: which one it is, from 0.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._epoch = 0  # before the first
+        self._fetcher: Fetcher | None = None
+
+    def __call__(self, message: Begin | Task) -> Reply | None:
+        """Do what a message says; there is a reply to a task."""
+        if isinstance(message, Begin):
+            self._begin(message)
+            return None
+        return self._reply(message)
+
+    def _begin(self, message: Begin) -> None:
+        crew = self._set_up()
+        self._fetcher = fetcher_of(crew.recipe, message.start)
+        self._epoch = message.epoch
+
+    def _set_up(self) -> Crew:
+        """Make this thread or process a worker, the first time."""
+        raise NotImplementedError
+
+    def _reply(self, task: Task) -> Reply:
+        if self._fetcher is None or task.epoch != self._epoch:
+            raise WorkerDiedError(
+                f"the process of DataLoader worker {self._number} has died (the log says of what),"
+                " and what it knew of the epoch with it"
+            )
+        try:
+            batch = self._finished(self._fetcher.fetch(task.index))
+        except Exhausted:
+            return Reply(self._number, task.epoch, has_ended=True)
+        return Reply(self._number, task.epoch, batch, self._fetcher.state())
+
+    def _finished(self, batch: Any) -> Any:
+        """A batch as it leaves the worker."""
+        raise NotImplementedError
+
+
+class ThreadWorker(_Worker):
+    """A worker that is a thread of this process.
+
+    Args:
+        number: which one it is, from 0.
+        crew: what it shares with the others; the dataset is copied.
+        pin: what to do with each batch at last.
+
+    Raises:
+        TypeError: the dataset cannot be copied.
+    """
+
+    def __init__(self, number: int, crew: Crew, pin: Pin | None) -> None:
+        super().__init__(number)
+        recipe = crew.recipe
+        dataset = copy_for_thread(recipe.dataset, is_iterable=recipe.is_iterable)
+        self._crew = Crew(
+            Recipe(
+                dataset,
+                recipe.is_iterable,
+                recipe.is_batched,
+                recipe.collate_fn,
+                recipe.drop_last,
+            ),
+            crew.init_fn,
+            crew.size,
+            crew.base_seed,
+        )
+        self._pin = pin
+        self._is_set_up = False
+
+    def _set_up(self) -> Crew:
+        crew, number = self._crew, self._number
+        if self._is_set_up:
+            return crew
+        self._is_set_up = True
+        _compute_alone()
+        dataset = crew.recipe.dataset
+        this_is_worker(worker_info(number, crew.size, crew.base_seed, dataset, "thread"))
+        if crew.init_fn is not None:
+            crew.init_fn(number)
+        return crew
+
+    def _finished(self, batch: Any) -> Any:
+        return batch if self._pin is None else self._pin(batch)
+
+
+class ProcessWorker(_Worker):
+    """A worker that is a process; it is made in the parent, and sent there.
+
+    Args:
+        number: which one it is, from 0.
+        payload: the crew, by `pickled`.
+    """
+
+    def __init__(self, number: int, payload: bytes) -> None:
+        super().__init__(number)
+        self._payload = payload
+        self._crew: Crew | None = None
+
+    def _set_up(self) -> Crew:
+        if self._crew is not None:
+            return self._crew
+        crew: Crew = pickle.loads(self._payload)
+        self._crew, self._payload = crew, b""
+        torch.set_num_threads(1)
+        seed, words = seeds_of(crew.base_seed, self._number)
+        random.seed(seed)
+        torch.manual_seed(seed)
+        np.random.seed(words)
+        dataset = crew.recipe.dataset
+        be_the_worker(worker_info(self._number, crew.size, crew.base_seed, dataset, "process"))
+        if crew.init_fn is not None:
+            crew.init_fn(self._number)
+        return crew
+
+    def _finished(self, batch: Any) -> Any:
+        return packed(batch)
+
+
+def pickled(crew: Crew) -> bytes:
+    """What is sent to every process. Tensors go by value: who is sent them shares no memory.
+
+    Raises:
+        InvalidArgumentError: it cannot be pickled.
+    """
+    try:
+        return pickle.dumps(crew, 5)
+    except Exception as error:
+        raise InvalidArgumentError(
+            "dataset, collate_fn, worker_init_fn: got one that cannot be pickled and so cannot be"
+            f" sent to a process ({type(error).__name__}: {error}); expected functions at the top"
+            " level of a module and picklable objects, or where='thread'"
+        ) from error
+
+
+_setting: Final = threading.Lock()
+
+
+def _compute_alone() -> None:
+    """PyTorch is to compute in the calling thread alone: the workers are what is parallel.
+
+    What one thread sets, PyTorch takes for the default of threads that begin later. So the default
+    is put back, by a thread made for that.
+    """
+    with _setting:
+        default = torch.get_num_threads()
+        torch.set_num_threads(1)
+        putting_back = threading.Thread(target=torch.set_num_threads, args=(default,))
+        putting_back.start()
+        putting_back.join()

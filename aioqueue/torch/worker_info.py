@@ -1,0 +1,102 @@
+"""Who asks is told which worker it is: `torch.utils.data.get_worker_info`, on threads too.
+
+PyTorch keeps one worker's information in a variable of the module, since its workers are processes.
+Datasets have often imported the function by its name before we come, so it is not enough to put
+another one in its place: a dataset that split itself by the old one would give every example once
+per worker, and nobody would notice. Hence the function stays, and its code is replaced, when the
+first worker thread begins. In all other threads it does what it did.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch.utils.data import _utils as torch_utils
+from torch.utils.data import get_worker_info
+
+__all__ = ("WorkerGenerators", "be_the_worker", "seeds_of", "this_is_worker", "worker_info")
+
+_SEEN_BY_TORCH: Final = "_aioqueue_worker_info"
+"""What our function is called where PyTorch's own looks for names."""
+
+_here = threading.local()
+_installing: Final = threading.Lock()
+
+
+@dataclass(frozen=True)
+class WorkerGenerators:
+    """Random generators of one worker: ``torch.utils.data.get_worker_info().rng``.
+
+    All are seeded from the base seed of the iterator and the number of the worker, so they give the
+    same numbers on threads and in processes, and for the same ``generator`` of the loader. Unlike
+    the global generators they belong to one worker alone.
+
+    Args:
+        random_generator: of Python's `random`.
+        torch_generator: of PyTorch, on the CPU.
+        numpy_generator: of NumPy.
+    """
+
+    random_generator: random.Random
+    torch_generator: torch.Generator
+    numpy_generator: np.random.Generator
+
+
+def seeds_of(base_seed: int, worker: int) -> tuple[int, Any]:
+    """The seeds that PyTorch gives to a worker: a number, and four words for NumPy."""
+    words = [worker, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]
+    return base_seed + worker, np.random.SeedSequence(words).generate_state(4)
+
+
+def worker_info(worker: int, workers: int, base_seed: int, dataset: Any, method: str) -> Any:
+    """What `torch.utils.data.get_worker_info` is to tell a worker."""
+    seed, words = seeds_of(base_seed, worker)
+    generators = WorkerGenerators(
+        random.Random(seed),
+        torch.Generator().manual_seed(seed),
+        np.random.default_rng(words),
+    )
+    return torch_utils.worker.WorkerInfo(
+        id=worker,
+        num_workers=workers,
+        seed=seed,
+        dataset=dataset,
+        rng=generators,
+        worker_method=method,
+    )
+
+
+def be_the_worker(info: Any) -> None:
+    """This process is a worker, with all of its threads."""
+    torch_utils.worker._worker_info = info
+
+
+def this_is_worker(info: Any) -> None:
+    """The calling thread is a worker."""
+    with _installing:
+        _install()
+    _here.info = info
+
+
+def _install() -> None:
+    names = get_worker_info.__globals__
+    if _SEEN_BY_TORCH in names:
+        return
+    torchs_own = FunctionType(get_worker_info.__code__, names, get_worker_info.__name__)
+
+    def info_of_this_thread() -> Any:
+        info = getattr(_here, "info", None)
+        return torchs_own() if info is None else info
+
+    names[_SEEN_BY_TORCH] = info_of_this_thread
+    get_worker_info.__code__ = _ask.__code__
+
+
+def _ask() -> Any:
+    return _aioqueue_worker_info()  # type: ignore[name-defined]  # noqa: F821  # in PyTorch's names

@@ -1,0 +1,159 @@
+"""Row 25: `aioqueue.torch.DataLoader` beside PyTorch's, decoding a folder of JPEG files.
+
+``python -m tests.benchmarks.loaders PEER COUNT FOLDER`` runs one and prints its figures as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tests.benchmarks.harness import Comparison, Mode, Row, installed
+
+__all__ = ("measure",)
+
+WORKERS = 2
+BATCH = 32
+COUNT = 3_200
+FILES = 64
+LOOK_EVERY = 10
+"""Batches from one look at the memory to the next."""
+
+PEERS = ("aioqueue", "torch")
+
+
+def make_files(folder: Path) -> None:
+    """Pictures of 640x427, each another one, of about 140 KB."""
+    from PIL import Image
+
+    y, x = np.mgrid[0:427, 0:640]
+    for number in range(FILES):
+        noise = np.random.default_rng(number).integers(0, 60, (427, 640))
+        image = np.stack(((x + noise) % 256, (y + noise) % 256, (x + y) % 256), axis=-1)
+        Image.fromarray(image.astype("uint8")).save(folder / f"{number}.jpg", quality=90)
+
+
+class Pictures:
+    """A map-style dataset: Pillow, which releases the GIL."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.paths = sorted(folder.iterdir())
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        import torch
+        from PIL import Image
+
+        with Image.open(self.paths[index % len(self.paths)]) as image:
+            pixels = np.asarray(image.convert("RGB").resize((224, 224)))
+        return torch.from_numpy(pixels.copy()).permute(2, 0, 1), index
+
+
+def loader_of(peer: str) -> Any:
+    if peer == "torch":
+        from torch.utils.data import DataLoader
+
+        return DataLoader
+    from aioqueue.torch import DataLoader as Ours
+
+    return Ours
+
+
+def memory_now() -> dict[str, int]:
+    """Bytes of this process and its children, added up: resident, and with what several share
+    divided among them."""
+    found = {"resident": 0, "proportional": 0}
+    for process in (os.getpid(), *children_of(os.getpid())):
+        try:
+            text = Path(f"/proc/{process}/smaps_rollup").read_text()
+        except OSError:
+            continue  # it has just ended
+        for key, name in (("resident", "Rss"), ("proportional", "Pss")):
+            match = re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE)
+            assert match is not None
+            found[key] += int(match[1]) * 1024
+    return found
+
+
+def children_of(process: int) -> list[int]:
+    """The processes that it has started, and theirs."""
+    found: list[int] = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            found += [child, *children_of(child)]
+    return found
+
+
+def run(peer: str, count: int, folder: Path) -> dict[str, float]:
+    """An epoch; the first batch, which waits for the workers to start, is not in the rate."""
+    loader = loader_of(peer)(Pictures(folder, count), BATCH, shuffle=True, num_workers=WORKERS)
+    most = {"resident": 0, "proportional": 0}
+    began = perf_counter()
+    first = looked = 0.0
+    batches = 0
+    for batches, _ in enumerate(loader, 1):
+        first = first or perf_counter() - began
+        if batches % LOOK_EVERY == 0:
+            look = perf_counter()
+            most = {key: max(most[key], now) for key, now in memory_now().items()}
+            looked += perf_counter() - look
+    seconds = perf_counter() - began - first - looked
+    return {"rate": (batches - 1) * BATCH / seconds, "first": first, **most}
+
+
+def run_apart(peer: str, count: int, folder: Path) -> dict[str, float]:
+    command = [sys.executable, "-m", "tests.benchmarks.loaders", peer, str(count), str(folder)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    figures: dict[str, float] = json.loads(output.splitlines()[-1])
+    return figures
+
+
+def measure(mode: Mode) -> Iterator[Comparison]:
+    """Row 25: the rate of decoding, and the memory of all processes."""
+    if not (installed("torch") and installed("PIL") and sys.platform == "linux"):
+        return
+    count = 20 * BATCH if mode.quick else COUNT
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_files(folder)
+        runs: dict[str, list[dict[str, float]]] = {peer: [] for peer in PEERS}
+        for _ in range(mode.rounds):
+            for peer in PEERS:
+                runs[peer].append(run_apart(peer, count, folder))
+    yield comparison(runs, "rate", "decoding JPEG, 2 workers", 1.2)
+    yield comparison(runs, "resident", "its memory, resident, with children", 0.5)
+    yield comparison(runs, "proportional", "its memory, what is shared counted once", 1.0)
+
+
+def comparison(
+    runs: dict[str, list[dict[str, float]]], key: str, title: str, aim: float
+) -> Comparison:
+    ours, theirs = ([figures[key] for figures in runs[peer]] for peer in PEERS)
+    is_rate = key == "rate"
+
+    def show(value: float) -> str:
+        return f"{value:,.0f} images/s" if is_rate else f"{value / 2**20:.0f} MiB"
+
+    return Comparison(
+        Row("25", f"DataLoader: {title}", "PyTorch's DataLoader", aim, at_least=is_rate),
+        [a / b for a, b in zip(ours, theirs, strict=True)],
+        {peer: show(statistics.median([f[key] for f in runs[peer]])) for peer in PEERS},
+    )
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))))

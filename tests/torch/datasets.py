@@ -1,0 +1,231 @@
+"""Datasets and functions for the tests of `aioqueue.torch`, which are sent to processes too."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+LENGTH = 23
+
+
+class Tensors(Dataset[Any]):
+    """A picture and a label, of which a batch can be stacked."""
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        if not 0 <= index < LENGTH:
+            raise IndexError(index)
+        return torch.arange(6.0).reshape(2, 3) + 100 * index, index
+
+
+class AtOnce(Tensors):
+    """The same by whole batches."""
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [(self[index][0] + 0.5, index) for index in indices]
+
+
+class Sentences(Dataset[Any]):
+    """Dicts whose parts differ in length, with strings and arrays in them."""
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {
+            "tokens": torch.arange(index % 5),
+            "text": "word " * (index % 3),
+            "nested": [np.float32(index), {"half": torch.tensor(index / 2, dtype=torch.bfloat16)}],
+        }
+
+
+def padded(samples: Any) -> Any:
+    """A batch of sentences; a single one as it is."""
+    if not isinstance(samples, list):
+        return samples
+    tokens = [sample["tokens"] for sample in samples]
+    return {
+        "tokens": torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True, padding_value=-1),
+        "texts": [sample["text"] for sample in samples],
+        "nested": tuple(sample["nested"] for sample in samples),
+    }
+
+
+class Split(IterableDataset[Any]):
+    """Numbers, divided among the workers, of which the later ones have less."""
+
+    def __init__(self, length: int = LENGTH) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        number, count = (0, 1) if info is None else (info.id, info.num_workers)
+        for one in range(number, self.length - 4 * number, count):
+            yield torch.tensor([one, number])
+
+
+class OwnIterator(IterableDataset[Any]):
+    """Its own iterator, told by `split_by_info` which part is its own."""
+
+    def __init__(self) -> None:
+        self.start, self.stop = 0, LENGTH
+        self.draws = random.Random(5)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.next = self.start
+        return self
+
+    def __next__(self) -> Any:
+        if self.next >= self.stop:
+            raise StopIteration
+        self.next += 1
+        return torch.tensor([self.next, self.draws.randrange(1000)])
+
+
+def split_by_info(worker: int) -> None:
+    """As the documentation of PyTorch shows it: by writing to the worker's dataset."""
+    info = get_worker_info()
+    assert info is not None
+    assert info.id == worker
+    each = -(-info.dataset.stop // info.num_workers)
+    info.dataset.start = worker * each
+    info.dataset.stop = min(info.dataset.stop, (worker + 1) * each)
+
+
+class Draws(Dataset[Any]):
+    """What the generators of a worker give, the global ones or those of its information."""
+
+    def __init__(self, own: bool) -> None:
+        self.own = own
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> Any:
+        info = get_worker_info()
+        if info is None:
+            return index, 0, 0, 0.0, 0.0, 0.0
+        if self.own:
+            rng = info.rng
+            drawn: tuple[Any, ...] = (
+                rng.random_generator.random(),
+                rng.torch_generator.initial_seed() % 1000 + rng.numpy_generator.random(),
+                torch.rand((), generator=rng.torch_generator).item(),
+            )
+        else:
+            drawn = random.random(), float(np.random.rand()), torch.rand(()).item()
+        return index, info.id, info.seed, *drawn
+
+
+class Stateful(IterableDataset[Any]):
+    """Says where it is."""
+
+    def __init__(self, length: int = LENGTH) -> None:
+        self.length = length
+        self.place = 0
+        self.begins_at = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        number, count = (0, 1) if info is None else (info.id, info.num_workers)
+        self.place, self.begins_at = self.begins_at, 0
+        while (one := number + self.place * count) < self.length:
+            self.place += 1
+            yield one
+
+    def state_dict(self) -> dict[str, int]:
+        return {"place": self.place}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.begins_at = state["place"]
+
+
+class _Counter:
+    def __init__(self, numbers: range) -> None:
+        self.numbers = numbers
+        self.state: dict[str, list[int]] = {"done": [0]}
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        done = self.state["done"]
+        if done[0] == len(self.numbers):
+            raise StopIteration
+        done[0] += 1
+        return self.numbers[done[0] - 1]
+
+    def state_dict(self) -> dict[str, list[int]]:
+        return self.state  # the very object that it goes on writing to
+
+    def load_state_dict(self, state: dict[str, list[int]]) -> None:
+        self.state = state
+
+
+class StatefulIterator(IterableDataset[Any]):
+    """Its iterator says where it is."""
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        number, count = (0, 1) if info is None else (info.id, info.num_workers)
+        return _Counter(range(number, LENGTH, count))
+
+
+class Broken(Tensors):
+    """Fails at some of its items."""
+
+    def __init__(self, *bad: int) -> None:
+        self.bad = bad
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        if index in self.bad:
+            raise KeyError(f"sample {index}")
+        return super().__getitem__(index)
+
+
+class Held(Tensors):
+    """Waits at one item until it is told to go on."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+
+    def __copy__(self) -> Held:
+        return self  # the events are to be seen by the test
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        if index == self.at:
+            self.begun.set()
+            self.go_on.wait()
+        return super().__getitem__(index)
+
+
+def refuses(worker: int) -> None:
+    """An initialisation that fails in one worker."""
+    if worker == 1:
+        raise RuntimeError("worker 1 is not to be")
+
+
+class EagerSampler:
+    """Draws its order at once, when it is asked for an iterator."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self.generator = generator
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(torch.randperm(LENGTH, generator=self.generator).tolist())

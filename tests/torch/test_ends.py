@@ -1,0 +1,284 @@
+"""How an epoch ends otherwise: failures, loops that are left, Ctrl-C, the end of the program."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aioqueue
+from aioqueue import sync
+from tests.torch.comparing import no_thread_is_left, ours, own_threads
+from tests.torch.datasets import LENGTH, Broken, Held, Tensors, refuses
+from tests.worlds import spin_until
+
+
+class Taken:
+    """What a loop has got, and what it was ended by."""
+
+    def __init__(self, loader: Any) -> None:
+        self.batches: list[list[int]] = []
+        self.error: BaseException | None = None
+        self.iterator = iter(loader)
+        try:
+            for _, labels in self.iterator:
+                self.batches.append(labels.tolist())
+        except Exception as error:
+            self.error = error
+
+    @property
+    def failures(self) -> list[str]:
+        assert isinstance(self.error, ExceptionGroup)
+        return [str(one) for one in self.error.exceptions]
+
+
+class TestFailures:
+    @pytest.mark.parametrize("is_persistent", [False, True])
+    @pytest.mark.parametrize("workers", [1, 2, 3])
+    @pytest.mark.parametrize("bad", [0, 9, LENGTH - 1])
+    def test_come_in_the_place_of_their_batch(
+        self, bad: int, workers: int, is_persistent: bool
+    ) -> None:
+        loader = ours(Broken(bad), 4, num_workers=workers, persistent_workers=is_persistent)
+        taken = Taken(loader)
+        assert taken.batches == [[*range(i, i + 4)] for i in range(0, bad - bad % 4, 4)]
+        assert taken.failures == [f"'sample {bad}'"]
+        assert "among the workers of a DataLoader" in str(taken.error)
+        assert isinstance(taken.error, ExceptionGroup)
+        failure = taken.error.exceptions[0]
+        worker = bad // 4 % workers
+        assert any(f"-worker-{worker}" in note for note in failure.__notes__)
+        assert any("while preparing item Task" in note for note in failure.__notes__)
+        assert next(taken.iterator, None) is None
+        no_thread_is_left()
+        assert Taken(loader).batches == taken.batches  # another epoch has new workers
+
+    def test_of_several_workers_are_one_group(self) -> None:
+        # Both workers have failed before their first batch is asked for.
+        loader = ours(Broken(1, 5), 4, num_workers=2)
+        iterator = iter(loader)
+        spin_until(lambda: all(s.coord.should_stop() for s in iterator._streams._streams))
+        with pytest.raises(ExceptionGroup) as caught:
+            next(iterator)
+        assert [str(one) for one in caught.value.exceptions] == ["'sample 1'", "'sample 5'"]
+
+    def test_without_workers_are_what_was_raised(self) -> None:
+        taken = Taken(ours(Broken(5), 4))
+        assert type(taken.error) is KeyError
+        assert taken.batches == [[0, 1, 2, 3]]
+        assert next(taken.iterator)[1].tolist() == [8, 9, 10, 11]  # as with PyTorch
+
+    @pytest.mark.parametrize("in_order", [True, False])
+    def test_of_worker_init_fn(self, in_order: bool) -> None:
+        """Also of a worker that is given no batch."""
+        loader = ours([1], num_workers=2, worker_init_fn=refuses, in_order=in_order)
+        with pytest.raises(ExceptionGroup) as caught:
+            list(loader)
+        assert str(caught.value.exceptions[0]) == "worker 1 is not to be"
+
+    def test_of_collate_fn(self) -> None:
+        def collate(samples: list[int]) -> int:
+            raise StopIteration if samples == [2] else KeyError("other")
+
+        with pytest.raises(ExceptionGroup) as caught:
+            list(ours([2], num_workers=1, collate_fn=collate))
+        assert "StopIteration" in str(caught.value.exceptions[0])
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_of_the_sampler_are_its_own_and_come_in_their_place(self, workers: int) -> None:
+        class Sampler:
+            def __iter__(self) -> Any:
+                yield from (3, 1, 2)
+                raise LookupError("no more order")
+
+        taken = Taken(ours(Tensors(), 1, sampler=Sampler(), num_workers=workers))
+        assert taken.batches == [[3], [1], [2]]
+        assert type(taken.error) is LookupError
+        no_thread_is_left()
+
+    @pytest.mark.usefixtures("few_processes")
+    def test_of_processes(self) -> None:
+        taken = Taken(ours(Broken(9), 4, num_workers=2, where="process"))
+        assert taken.batches == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        assert taken.failures == ["'sample 9'"]
+        assert multiprocessing.active_children() == []
+
+    @pytest.mark.usefixtures("few_processes")
+    def test_a_process_that_dies_is_one(self) -> None:
+        loader = ours(Tensors(), 4, num_workers=1, where="process", prefetch_factor=1)
+        iterator = iter(loader)
+        next(iterator)
+        process = next(iter(multiprocessing.active_children()))
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        with pytest.raises(ExceptionGroup) as caught:
+            list(iterator)
+        died = caught.value.exceptions[0]
+        assert isinstance(died, aioqueue.WorkerDiedError)
+        assert str(died).startswith("the process of DataLoader worker 0 has died")
+
+
+class TestTimeouts:
+    def test_a_batch_that_comes_late(self) -> None:
+        dataset = Held(4)
+        iterator = iter(ours(dataset, 4, num_workers=1, timeout=0.01))
+        dataset.begun.wait()
+        batches = []
+        with pytest.raises(RuntimeError, match=r"^DataLoader timed out after 0.01 seconds$"):
+            while True:
+                try:
+                    batches.append(next(iterator)[1].tolist())
+                except RuntimeError:
+                    if batches:
+                        raise
+        assert batches == [[0, 1, 2, 3]]
+        dataset.go_on.set()
+        iterator._plan.__dict__["timeout"] = 60
+        assert next(iterator)[1].tolist() == [4, 5, 6, 7]  # nothing was lost
+        iterator.close()
+
+    def test_a_scope_of_the_caller(self) -> None:
+        dataset = Held(0)
+        iterator = iter(ours(dataset, 4, num_workers=1))
+        with pytest.raises(aioqueue.DeadlineExceededError), sync.CancelScope(timeout=0.01):
+            next(iterator)
+        dataset.go_on.set()
+        assert next(iterator)[1].tolist() == [0, 1, 2, 3]
+        iterator.close()
+
+
+class TestLeaving:
+    @pytest.mark.parametrize("taken", [0, 1, 3])
+    @pytest.mark.parametrize("workers", [1, 3])
+    def test_a_break_ends_the_workers(self, workers: int, taken: int) -> None:
+        loader = ours(Tensors(), 2, num_workers=workers)
+        for number, _ in enumerate(loader):
+            if number == taken:
+                break
+        no_thread_is_left()
+
+    def test_an_exception_of_the_body_is_the_bodys(self) -> None:
+        with pytest.raises(LookupError, match="of the body"):
+            for _ in ours(Tensors(), 2, num_workers=2):
+                raise LookupError("of the body")
+        no_thread_is_left()
+
+    def test_dropped_while_a_worker_is_busy(self) -> None:
+        dataset = Held(0)
+        iterator = iter(ours(dataset, 4, num_workers=2))
+        dataset.begun.wait()
+        del iterator  # does not wait
+        spin_until(lambda: len(own_threads()) <= 2)  # the one that is held, and who watches it
+        dataset.go_on.set()
+        no_thread_is_left()
+
+    def test_closing_waits_for_the_workers(self) -> None:
+        dataset = Held(0)
+        iterator = iter(ours(dataset, 4, num_workers=2))
+        dataset.begun.wait()
+        closing = threading.Thread(target=iterator.close)
+        closing.start()
+        spin_until(lambda: iterator._streams._streams[0].coord.should_stop())
+        assert closing.is_alive()
+        dataset.go_on.set()
+        closing.join()
+        assert next(iterator, None) is None
+        iterator.close()  # as often as one likes
+        serial = iter(ours(Tensors(), 4))
+        serial.close()
+        assert next(serial, None) is None
+
+    def test_in_a_circle_of_garbage(self) -> None:
+        circle: list[Any] = [iter(ours(Tensors(), 2, num_workers=2))]
+        circle.append(circle)
+        del circle
+        gc.collect()
+        no_thread_is_left()
+
+    def test_persistent_workers_end_with_their_loader(self) -> None:
+        loader = ours(Tensors(), 4, num_workers=2, persistent_workers=True)
+        names = []
+        for _ in range(3):
+            assert len(list(loader)) == 6
+            names.append(sorted(own_threads()))
+        assert names[0] == names[1] == names[2] != []
+        del loader
+        no_thread_is_left()
+
+    @pytest.mark.parametrize("left_at", [0, 2, 5])
+    def test_persistent_workers_go_on_after_a_break(self, left_at: int) -> None:
+        loader = ours(Tensors(), 4, num_workers=2, persistent_workers=True, prefetch_factor=3)
+        for _ in range(3):
+            for number, (_, labels) in enumerate(loader):
+                assert labels[0] == 4 * number
+                if number == left_at:
+                    break
+        assert [labels[0] for _, labels in loader] == [0, 4, 8, 12, 16, 20]
+
+    def test_several_at_once(self) -> None:
+        loader = ours(Tensors(), 4, num_workers=2)
+        pairs = [(int(a[1][0]), int(b[1][0])) for a, b in zip(loader, loader, strict=True)]
+        assert pairs == [(i, i) for i in range(0, LENGTH, 4)]
+        no_thread_is_left()
+
+    @pytest.mark.usefixtures("few_processes")
+    def test_processes_end_too(self) -> None:
+        for _ in ours(Tensors(), 4, num_workers=2, where="process"):
+            break
+        spin_until(lambda: not multiprocessing.active_children())
+
+
+class Interrupts(Held):
+    """Strikes the main thread while it waits."""
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        if index == self.at:
+            main = threading.main_thread().ident
+            assert main is not None
+            signal.pthread_kill(main, signal.SIGINT)
+        return super().__getitem__(index)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are for the program there")
+def test_ctrl_c_ends_the_wait_at_once() -> None:
+    dataset = Interrupts(4)
+    iterator = iter(ours(dataset, 4, num_workers=1))
+    with pytest.raises(KeyboardInterrupt):
+        list(iterator)
+    assert iterator._streams._streams[0].coord.should_stop()
+    dataset.go_on.set()
+    no_thread_is_left()
+    assert next(iterator, None) is None
+
+
+@pytest.mark.parametrize("where", ["thread", "process"])
+def test_the_program_may_end_at_any_time(where: str) -> None:
+    program = f"""
+import torch
+from aioqueue.torch import DataLoader
+from tests.torch.datasets import Tensors
+
+if __name__ == "__main__":
+    loader = DataLoader(Tensors(), 2, num_workers=2, where={where!r}, persistent_workers=True)
+    iterator = iter(loader)
+    print(next(iterator)[1].tolist())
+"""
+    root = Path(aioqueue.__file__).parents[1]
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        timeout=50,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[0, 1]\n", "")

@@ -1,0 +1,302 @@
+"""A loader goes on where it was: at every batch, by any number of workers."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import RandomSampler
+
+import aioqueue
+from aioqueue.torch import DataLoader
+from tests.torch.comparing import assert_same, epoch_of, no_thread_is_left, ours, seeded
+from tests.torch.datasets import (
+    LENGTH,
+    Broken,
+    EagerSampler,
+    Split,
+    Stateful,
+    StatefulIterator,
+    Tensors,
+)
+
+Make = Callable[..., DataLoader[Any]]
+
+
+def saved(loader: DataLoader[Any]) -> Any:
+    """The state after a way through JSON."""
+    return json.loads(json.dumps(loader.state_dict()))
+
+
+def shuffled(workers: int, **options: Any) -> DataLoader[Any]:
+    return ours(Tensors(), 4, True, num_workers=workers, generator=seeded(), **options)
+
+
+def from_global(workers: int, **options: Any) -> DataLoader[Any]:
+    """What it draws, it draws from the global generator."""
+    return ours(Tensors(), 4, True, num_workers=workers, **options)
+
+
+def replacing(workers: int, **options: Any) -> DataLoader[Any]:
+    """Draws during all of the epoch."""
+    generator = seeded()
+    sampler = RandomSampler(range(LENGTH), True, 3 * LENGTH, generator=generator)
+    return ours(Tensors(), 4, sampler=sampler, num_workers=workers, generator=generator, **options)
+
+
+def single(workers: int, **options: Any) -> DataLoader[Any]:
+    return ours(Tensors(), None, True, num_workers=workers, generator=seeded(), **options)
+
+
+MAKES = [shuffled, from_global, replacing, single]
+
+
+@pytest.mark.parametrize(("workers", "then"), [(0, 0), (0, 2), (2, 2), (2, 0), (3, 1)])
+@pytest.mark.parametrize("make", MAKES, ids=lambda make: str(make.__name__))
+def test_at_every_batch(make: Make, workers: int, then: int) -> None:
+    """The rest of the epoch, the next one, and the generator are as without a stop."""
+    torch.manual_seed(5)
+    loader = make(workers)
+    epoch_of(loader)  # states are not only of first epochs
+    states, batches = [], []
+    for batch in (iterator := iter(loader)):
+        states.append(saved(loader))
+        batches.append(batch)
+    assert next(iterator, None) is None
+    over = saved(loader)
+    following = epoch_of(loader)
+    for number, state in enumerate(states, 1):
+        resumed = make(then)
+        resumed.load_state_dict(state)
+        assert resumed.state_dict() == state
+        torch.manual_seed(99)
+        outside = torch.get_rng_state()
+        assert_same(epoch_of(resumed), batches[number:])
+        if make is from_global:
+            assert torch.equal(torch.get_rng_state(), outside)
+            continue
+        assert saved(resumed) == over
+        assert_same(epoch_of(resumed), following)
+    no_thread_is_left()
+
+
+@pytest.mark.parametrize("make", MAKES, ids=lambda make: str(make.__name__))
+def test_resumed_again_and_again(make: Make) -> None:
+    torch.manual_seed(5)
+    expected = epoch_of(make(0))
+    torch.manual_seed(5)
+    loader, found = make(2), []
+    for turn in range(len(expected)):
+        found.append(next(iter(loader)))
+        state = saved(loader)
+        loader = make(turn % 3)
+        loader.load_state_dict(state)
+    assert_same(found, expected)
+    assert epoch_of(loader) == []  # the state is that after the last batch
+
+
+def test_between_epochs() -> None:
+    whole = shuffled(2)
+    expected = [epoch_of(whole) for _ in range(3)]
+    for done in range(3):
+        loader = shuffled(2)
+        for _ in range(done):
+            epoch_of(loader)
+        resumed = shuffled(0)
+        resumed.load_state_dict(saved(loader))
+        assert_same([epoch_of(resumed) for _ in range(done, 3)], expected[done:])
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 2])
+def test_persistent_workers(epoch: int) -> None:
+    """Their seed is drawn once, so later epochs draw less than first ones."""
+
+    def make() -> DataLoader[Any]:
+        return shuffled(2, persistent_workers=True)
+
+    whole = make()
+    expected = [epoch_of(whole) for _ in range(4)]
+    loader = make()
+    for _ in range(epoch):
+        epoch_of(loader)
+    taken = [batch for _, batch in zip(range(3), loader, strict=False)]
+    assert_same(taken, expected[epoch][:3])
+    state = saved(loader)
+    for resumed in (make(), loader):
+        resumed.load_state_dict(state)
+        assert_same(epoch_of(resumed), expected[epoch][3:])
+        assert_same([epoch_of(resumed)], expected[epoch + 1 : epoch + 2])
+
+
+def test_a_sampler_that_draws_at_once() -> None:
+    def make() -> DataLoader[Any]:
+        generator = seeded()
+        sampler = EagerSampler(generator)
+        return ours(Tensors(), 4, sampler=sampler, generator=generator, num_workers=2)
+
+    expected = epoch_of(make())
+    loader = make()
+    next(iter(loader))
+    resumed = make()
+    resumed.load_state_dict(saved(loader))
+    assert_same(epoch_of(resumed), expected[1:])
+
+
+def test_out_of_order_each_sample_comes_once() -> None:
+    def make() -> DataLoader[Any]:
+        return ours(Tensors(), 2, num_workers=3, in_order=False)
+
+    for taken in range(13):
+        loader = make()
+        first = [labels.tolist() for _, (_, labels) in zip(range(taken), loader, strict=False)]
+        resumed = make()
+        resumed.load_state_dict(saved(loader))
+        rest = [labels.tolist() for _, labels in resumed]
+        assert sorted(one for labels in first + rest for one in labels) == list(range(LENGTH))
+
+
+def test_gaps_are_not_repeated() -> None:
+    """A batch that was handed out before an earlier one is not handed out again."""
+    loader = ours(Broken(1), 2)
+    iterator = iter(loader)
+    with pytest.raises(KeyError):
+        next(iterator)
+    assert next(iterator)[1].tolist() == [2, 3]
+    resumed = ours(Tensors(), 2, num_workers=2)
+    resumed.load_state_dict(saved(loader))
+    assert [labels.tolist()[0] for _, labels in resumed] == [0, *range(4, LENGTH, 2)]
+
+
+ITERABLES: list[tuple[Any, dict[str, Any]]] = [
+    (Stateful, {}),
+    (StatefulIterator, {}),
+    (lambda: Split(40), {"replay": True}),
+]
+
+
+@pytest.mark.parametrize("is_persistent", [False, True])
+@pytest.mark.parametrize("size", [{"batch_size": 3}, {"batch_size": 3, "drop_last": True}])
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize(("kind", "options"), ITERABLES)
+def test_iterable(
+    kind: Any, options: dict[str, Any], workers: int, size: dict[str, Any], is_persistent: bool
+) -> None:
+    if is_persistent and not workers:
+        pytest.skip("there are no workers")
+
+    def make() -> DataLoader[Any]:
+        more = {**options, **size, "persistent_workers": is_persistent}
+        return ours(kind(), num_workers=workers, **more)
+
+    expected = epoch_of(make())
+    assert len(expected) > 3
+    loader = make()
+    for number, batch in enumerate(loader, 1):
+        assert_same([batch], [expected[number - 1]])
+        resumed = make()
+        resumed.load_state_dict(saved(loader))
+        assert_same(epoch_of(resumed), expected[number:])
+        assert_same(epoch_of(resumed), expected)
+    del loader, resumed
+    no_thread_is_left()
+
+
+@pytest.mark.usefixtures("few_processes")
+def test_processes() -> None:
+    makes: list[Make] = [
+        lambda where: shuffled(2, where=where),
+        lambda where: ours(Stateful(), 3, num_workers=2, where=where),
+    ]
+    for make in makes:
+        expected = epoch_of(make("thread"))
+        loader = make("process")
+        iterator = iter(loader)
+        assert_same([next(iterator), next(iterator)], expected[:2])
+        resumed = make("process")
+        resumed.load_state_dict(saved(loader))
+        assert_same(epoch_of(resumed), expected[2:])
+        iterator.close()
+
+
+class TestRefused:
+    def test_an_iterable_dataset_that_cannot_say_where_it_is(self) -> None:
+        loader = ours(Split(), 2, num_workers=1)
+        loader.state_dict()  # nothing was handed out yet
+        for _ in loader:
+            with pytest.raises(TypeError, match=r"^dataset: got a Split, which cannot say .*repl"):
+                loader.state_dict()
+            break
+        epoch_of(loader)
+        loader.state_dict()  # the epoch is over
+
+    def test_what_was_saved_to_be_replayed(self) -> None:
+        loader = ours(Split(), 2, replay=True)
+        next(iter(loader))
+        other = ours(Split(), 2)
+        with pytest.raises(aioqueue.InvalidArgumentError, match=r"^state: .*pass replay=True"):
+            other.load_state_dict(saved(loader))
+
+    def test_a_dataset_that_takes_no_state_any_more(self) -> None:
+        loader = ours(Stateful(), 2)
+        next(iter(loader))
+        other = ours(Split(), 2)
+        other.load_state_dict(saved(loader))
+        with pytest.raises(TypeError, match=r"^dataset: got a Split without state_dict and load"):
+            iter(other)
+
+    @pytest.mark.parametrize(
+        ("field", "other"),
+        [
+            ("batch_size", lambda: ours(Tensors(), 3)),
+            ("drop_last", lambda: ours(Tensors(), 4, drop_last=True)),
+            ("length", lambda: ours([1, 2], 4)),
+            ("has_generator", lambda: ours(Tensors(), 4, generator=seeded())),
+            ("is_iterable", lambda: ours(Stateful(), 4)),
+        ],
+    )
+    def test_a_state_of_another_loader(self, field: str, other: Callable[[], Any]) -> None:
+        loader = ours(Tensors(), 4)
+        next(iter(loader))
+        with pytest.raises(aioqueue.InvalidArgumentError, match=rf"^state: got one .*{field} "):
+            other().load_state_dict(saved(loader))
+
+    def test_another_number_of_workers_of_an_iterable_dataset(self) -> None:
+        state = saved(ours(Stateful(), 4, num_workers=2))
+        with pytest.raises(
+            aioqueue.InvalidArgumentError, match=r"with num_workers 2; expected .*3"
+        ):
+            ours(Stateful(), 4, num_workers=3).load_state_dict(state)
+
+    def test_another_order(self) -> None:
+        loader = ours(Tensors(), 4, sampler=[5, 1, 2, 3, 4])
+        next(iter(loader))
+        other = ours(Tensors(), 4, sampler=[1, 5, 2, 3, 4])
+        other.load_state_dict(saved(loader))
+        with pytest.raises(aioqueue.InvalidArgumentError, match=r"^state: the sampler gives other"):
+            iter(other)
+        assert_same(epoch_of(other), epoch_of(ours(Tensors(), 4, sampler=[1, 5, 2, 3, 4])))
+
+    def test_what_is_no_state(self) -> None:
+        loader = shuffled(0)
+        next(iter(loader))
+        state = saved(loader)
+        for path in [(key,) for key in state] + [("epoch", key) for key in state["epoch"]]:
+            damages: tuple[Any, ...] = (None, ..., "damage", [[]])
+            for damage in damages:
+                torn = copy.deepcopy(state)
+                inner = torn if len(path) == 1 else torn["epoch"]
+                if damage is None:
+                    del inner[path[-1]]
+                elif inner[path[-1]] == damage or (damage == [[]] and path[-1] == "ended"):
+                    continue
+                else:
+                    inner[path[-1]] = damage
+                with pytest.raises(aioqueue.InvalidArgumentError, match=r"^state: "):
+                    shuffled(0).load_state_dict(torn)
+        for torn in (None, {}, [], {**state, "version": 2}):
+            with pytest.raises(aioqueue.InvalidArgumentError, match=r"^state: "):
+                loader.load_state_dict(torn)  # type: ignore[arg-type]

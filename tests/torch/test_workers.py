@@ -1,0 +1,220 @@
+"""What a worker is told and can rely on: who it is, its seeds, its own dataset."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, get_worker_info
+
+import aioqueue
+from aioqueue.torch import WorkerGenerators
+from tests.torch.comparing import assert_same, epoch_of, no_thread_is_left, ours, seeded, theirs
+from tests.torch.datasets import Draws, OwnIterator, Sentences, Split, Tensors, padded
+
+
+class Asks(Dataset[Any]):
+    """Notes what `get_worker_info` says, by the name that was imported before all else."""
+
+    def __init__(self, seen: list[Any]) -> None:
+        self.seen = seen
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        self.seen.append((get_worker_info(), threading.current_thread(), torch.get_num_threads()))
+        return index
+
+
+class TestWorkerInfo:
+    def test_every_thread_is_told_who_it_is(self) -> None:
+        seen: list[Any] = []
+        dataset = Asks(seen)
+        generator = seeded()
+        base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=seeded()))
+        loader = ours(dataset, num_workers=2, generator=generator)
+        for _ in loader:
+            assert get_worker_info() is None
+            assert torch.utils.data.get_worker_info() is None
+        assert {info.id for info, _, _ in seen} == {0, 1}
+        for info, thread, threads in seen:
+            assert thread is not threading.current_thread()
+            assert info.num_workers == 2
+            assert info.seed == base_seed + info.id
+            assert info.worker_method == "thread"
+            assert info.dataset.seen is seen
+            assert info.dataset is not dataset
+            assert isinstance(info.rng, WorkerGenerators)
+            assert threads == 1
+
+    def test_none_without_workers(self) -> None:
+        seen: list[Any] = []
+        list(ours(Asks(seen)))
+        assert {info for info, _, _ in seen} == {None}
+
+    def test_other_threads_compute_as_before(self) -> None:
+        before = torch.get_num_threads()
+        torch.set_num_threads(2)
+        try:
+            list(ours(list(range(8)), num_workers=3))
+            found: list[int] = []
+            thread = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+            thread.start()
+            thread.join()
+            assert [*found, torch.get_num_threads()] == [2, 2]
+        finally:
+            torch.set_num_threads(before)
+
+    @pytest.mark.parametrize("workers", [1, 3])
+    def test_initialised_once_by_its_number(self, workers: int) -> None:
+        """Also those that get no batch."""
+        told: list[tuple[int, str]] = []
+
+        def init(worker: int) -> None:
+            told.append((worker, threading.current_thread().name))
+
+        loader = ours(
+            list(range(2)),
+            num_workers=workers,
+            worker_init_fn=init,
+            persistent_workers=True,
+        )
+        assert [epoch_of(loader) for _ in range(3)] == [[torch.tensor([0]), torch.tensor([1])]] * 3
+        assert loader._iterator is not None
+        loader._iterator.close()
+        assert sorted(number for number, _ in told) == list(range(workers))
+        assert len({thread for _, thread in told}) == workers
+
+
+class TestSeeds:
+    @pytest.mark.usefixtures("few_processes")
+    def test_its_own_generators_give_the_same_whatever_it_is(self) -> None:
+        """On threads and in processes, for the same generator; and other ones in each epoch."""
+
+        def of(where: str) -> list[Any]:
+            loader = ours(Draws(own=True), 4, num_workers=2, generator=seeded(), where=where)
+            return [epoch_of(loader), epoch_of(loader)]
+
+        first, second = of("thread")
+        assert not torch.equal(first[0][3], second[0][3])
+        assert_same(of("process"), [first, second])
+
+    @pytest.mark.usefixtures("few_processes")
+    def test_the_global_ones_of_a_process_are_seeded_as_pytorchs(self) -> None:
+        def of(make: Any, **options: Any) -> list[Any]:
+            loader = make(Draws(own=False), 4, num_workers=2, generator=seeded(), **options)
+            return epoch_of(loader)
+
+        assert_same(of(ours, where="process"), of(theirs))
+
+    def test_threads_leave_the_global_ones_alone(self) -> None:
+        torch.manual_seed(1)
+        random.seed(1)
+        list(ours(Draws(own=True), 4, num_workers=2, generator=seeded()))
+        after = torch.get_rng_state(), random.getstate()
+        torch.manual_seed(1)
+        random.seed(1)
+        assert torch.equal(after[0], torch.get_rng_state())
+        assert after[1] == random.getstate()
+
+
+class Opens(Dataset[Any]):
+    """Opens something when it is first asked, and keeps it."""
+
+    def __init__(self, opened: list[int]) -> None:
+        self.opened = opened
+        self.handle: int | None = None
+        self.table = list(range(12))
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, index: int) -> tuple[int, bool]:
+        if self.handle is None:
+            self.handle = threading.get_ident()
+            self.opened.append(id(self.table))
+        return index, self.handle == threading.get_ident()
+
+
+class Shuffles(IterableDataset[Any]):
+    """Holds what is large, and what is written to, within other objects."""
+
+    def __init__(self) -> None:
+        self.numbers = torch.arange(12)
+        self.inner = OwnIterator()
+
+    def __iter__(self) -> Any:
+        info = get_worker_info()
+        assert info is not None
+        self.inner.start = info.id
+        for one in self.inner:
+            yield one, self.numbers.data_ptr()
+
+
+class TestDatasets:
+    @pytest.mark.parametrize("wrap", ["itself", "subset", "concatenated", "twice"])
+    def test_each_thread_opens_its_own_and_shares_what_is_large(self, wrap: str) -> None:
+        opened: list[int] = []
+        dataset = Opens(opened)
+        wrapped: Any = {
+            "itself": dataset,
+            "subset": Subset(dataset, list(range(12))),
+            "concatenated": ConcatDataset([dataset, Subset(dataset, list(range(3)))]),
+            "twice": Subset(Subset(dataset, list(range(12))), list(range(12))),
+        }[wrap]
+        is_own = [own for _, own in ours(wrapped, None, num_workers=3)]
+        assert all(is_own)
+        assert opened == [id(dataset.table)] * 3
+        assert dataset.handle is None
+
+    def test_an_iterable_one_is_copied_but_for_its_tensors(self) -> None:
+        dataset = Shuffles()
+        found = list(ours(dataset, None, num_workers=2))
+        assert {pointer for _, pointer in found} == {dataset.numbers.data_ptr()}
+        draws = OwnIterator().draws
+        expected = [draws.randrange(1000) for _ in range(4)]
+        for worker in range(2):
+            assert [int(one[1]) for one, _ in found[worker::2]][:4] == expected
+
+    def test_one_that_cannot_be_copied_is_refused(self) -> None:
+        class Locked(IterableDataset[Any]):
+            def __init__(self) -> None:
+                self.lock = threading.Lock()
+
+            def __iter__(self) -> Any:
+                return iter(())
+
+        with pytest.raises(TypeError, match=r"^dataset: got a Locked that cannot be copied for"):
+            iter(ours(Locked(), num_workers=1))
+
+
+class TestProcesses:
+    @pytest.mark.usefixtures("few_processes")
+    def test_give_the_same_batches(self) -> None:
+        for kind, options in (
+            (Tensors, {"batch_size": 4, "shuffle": True, "persistent_workers": True}),
+            (Sentences, {"batch_size": 5, "collate_fn": padded}),
+            (Split, {"batch_size": 2}),
+        ):
+            loaders = [
+                make(kind(), num_workers=2, generator=seeded(), **options, **more)
+                for make, more in ((ours, {"where": "process"}), (theirs, {}))
+            ]
+            for _ in range(2):
+                mine, others = map(epoch_of, loaders)
+                assert_same(mine, others)
+        first = next(iter(ours(Tensors(), 4, num_workers=1, where="process")))[0]
+        first += 1  # it is the caller's own, and writable
+
+    def test_what_cannot_be_sent_is_refused(self) -> None:
+        loader = ours(list(range(3)), num_workers=1, where="process", collate_fn=lambda it: it)
+        with pytest.raises(aioqueue.InvalidArgumentError, match=r"cannot be pickled.*or where="):
+            iter(loader)
+
+
+def test_no_thread_was_left() -> None:
+    no_thread_is_left()
