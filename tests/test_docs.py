@@ -21,6 +21,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MAX_FRAGMENTS = 3
 COLUMNS = 80
 NEED = {
+    "docs/howto/frameworks.md": ("torch", "jax"),
     "docs/howto/records.md": ("google_crc32c", "pyarrow"),
     "docs/howto/requests.md": ("uvicorn",),
 }

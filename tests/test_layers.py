@@ -169,7 +169,7 @@ INPUT_LAYERS = (
     ("sources",),
     ("readers",),
     ("prepare",),
-    ("batches",),
+    ("batches", "devices"),
     ("pipeline",),
     ("",),
 )

@@ -83,6 +83,11 @@ class Node(ABC):
     def skip_to(self, epoch: int) -> None:
         """Forget the epochs before this one, of which nobody wants any more; this one is next."""
 
+    def defer(self) -> None:  # noqa: B027  # most nodes have nothing to defer
+        """Leave the making of batches to who takes them, if this node makes any: from now on they
+        may be `Uncollated`, or have such parts.
+        """
+
 
 def drive(flow: Flow[T]) -> T:
     """Run a flow in the calling thread."""
