@@ -17,7 +17,7 @@ ROOT = Path(aioqueue.__file__).parent
 
 LAYERS = (
     ("errors", "locks", "checks", "functions", "docstrings"),
-    ("elements", "components"),
+    ("elements", "components", "sizes"),
     ("philox",),
     ("storage",),
     ("attempts", "copying", "invariants", "lines", "machine_state", "machine"),
