@@ -850,10 +850,10 @@ class World:
             _expect(inside <= most, "above the capacity", inside)
         if self.setting.max_bytes is not None and not (model.back or head or self.setting.keep):
             # Nor bytes, but for one row; or for those that a batch lacked which was then withdrawn.
-            inside = [*stored, *[place.rows[0] for place in model.places]]
-            is_above = sum(map(weight_of, inside)) > self.setting.max_bytes
+            rows = [*stored, *[place.rows[0] for place in model.places]]
+            is_above = sum(map(weight_of, rows)) > self.setting.max_bytes
             was_lacking = self.withdrawals < self.setting.withdrawals
-            _expect(not is_above or len(inside) == 1 or was_lacking, "above the bytes", inside)
+            _expect(not is_above or len(rows) == 1 or was_lacking, "above the bytes", rows)
         if not model.back:
             # As long as nothing came back, what is out is exactly what went in first.
             first = model.entered[: len(model.entered) - len(stored)]
