@@ -294,6 +294,19 @@ class Machine(MachineState):
         self._set_bounds()
         return wakers
 
+    @guarded
+    def resize(self, capacity: int | None) -> Collection[Waker]:
+        """Let more rows in from now on, or fewer: what is inside stays, and so does a place.
+
+        Args:
+            capacity: how many rows fit; ``None`` for no bound.
+        """
+        self._claim_what_came()
+        self._shut()
+        self.capacity = capacity
+        self._capacity = self._rows_that_fit()
+        return self._settle()
+
     # How it moves. All of this runs under the lock.
 
     def _flush(self, wakers: dict[Waker, None]) -> None:
@@ -609,5 +622,5 @@ class Machine(MachineState):
                 waits_for_each = storage.eager or head.expired
                 bound_in = 0 if waits_for_each else self._keep + head.n - 1
                 if not storage.progressive:
-                    bound_in = min(bound_in, self._capacity)
+                    bound_in = min(bound_in, self._limit())
         self._bound_in, self._bound_out = bound_in, bound_out

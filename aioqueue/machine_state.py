@@ -191,7 +191,14 @@ class MachineState:
     def _room(self) -> float:
         """How many rows may go in now; below zero when some came back to a full queue."""
         inside = len(self.storage) + len(self.storage.returned) - self._claimed
-        return self._capacity - inside - len(self._places)
+        return self._limit() - inside - len(self._places)
+
+    def _limit(self) -> float:
+        """How many rows may be inside: the capacity, or as many as a batch waits for that has to
+        find all of them there, for the queue may have been larger when it began to wait."""
+        if not self._dequeues or self.storage.progressive:
+            return self._capacity
+        return max(self._capacity, next(iter(self._dequeues)).n)
 
     def _rows_that_fit(self) -> float:
         """The capacity, or fewer where rows of one size fill the bytes before; but enough rows that

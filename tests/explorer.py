@@ -14,7 +14,8 @@ by these events, in any order:
 * a caller that has its batch has copied it, without the lock, and lets go of the rows; or that
   fails, and it is withdrawn (with storages whose batches are copied by their owners);
 * the deadline of a waiting ``take_up_to`` passes;
-* the queue is closed, plainly or with its pending enqueues cancelled.
+* the queue is closed, plainly or with its pending enqueues cancelled;
+* its capacity is set to another one.
 
 After every event the machine is compared with `Model`, which is written as the rules are told
 (plain lists; a waiting batch simply takes its rows; no claims, no bounds, no tickets): the
@@ -31,10 +32,10 @@ the machine keeps is in the key, its claims and bounds included. Keys are kept a
 digests.
 
 **What bounds it.** Worlds are finite: every caller makes ``operations`` operations, of one row
-or two. Withdrawals and closes are also bounded, to so many in one path (``withdrawals``,
-``closes``); as many as there are operations is as good as no bound. Closing a closed queue
-again, and plainly closing a closing one, are not tried: they change nothing (`test_machine` shows
-it). Everything else within the stated size is tried, in every order.
+or two. Withdrawals, closes and changes of the capacity are also bounded, to so many in one path
+(``withdrawals``, ``closes``, ``resizes``); as many as there are operations is as good as no bound.
+Closing a closed queue again, and plainly closing a closing one, are not tried: they change nothing
+(`test_machine` shows it). Everything else within the stated size is tried, in every order.
 
 Run it by hand, for one number of callers, all kinds of wakers and all capacities up to one::
 
@@ -275,6 +276,8 @@ class Setting:
         takes: the same for consumers.
         withdrawals: how many there are in one path, at most.
         closes: the same for closes.
+        resizes: the same for changes of the capacity.
+        capacities: what it may be changed to.
         machine: the class to explore; another one only to see that mistakes are found.
     """
 
@@ -290,12 +293,14 @@ class Setting:
     closes: int = 2
     machine: type[Machine] = Machine
     max_bytes: int | None = None
+    resizes: int = 0
+    capacities: tuple[int | None, ...] = (1, 2, None)
 
     def __str__(self) -> str:
         return (
             f"producers {self.producers}, consumers {self.consumers}, operations {self.operations},"
             f" capacity {self.capacity}, bytes {self.max_bytes}, keep {self.keep}, {self.storage},"
-            f" withdrawals {self.withdrawals}, closes {self.closes}"
+            f" withdrawals {self.withdrawals}, closes {self.closes}, resizes {self.resizes}"
         )
 
 
@@ -441,7 +446,18 @@ class Model:
             self.enqueues.clear()
         self.settle()
 
+    def resize(self, capacity: int | None) -> None:
+        """More may be inside from now on, or fewer."""
+        self.capacity = capacity
+        self.settle()
+
     # What follows from it.
+
+    @property
+    def limit(self) -> float:
+        """How many may be inside: more than the capacity, if a batch needs all at the same time."""
+        limit = float("inf") if self.capacity is None else self.capacity
+        return limit if self.progressive or not self.dequeues else max(limit, self.dequeues[0].n)
 
     def settle(self, calling: Op | None = None) -> None:
         """Let everything proceed that may: enqueues first, then dequeues, until nothing moves."""
@@ -460,7 +476,7 @@ class Model:
             self.until.clear()
 
     def _move_enqueue(self, op: Op, calling: Op | None) -> bool:
-        if self.capacity is not None and len(self.inside) + len(self.places) >= self.capacity:
+        if len(self.inside) + len(self.places) >= self.limit:
             return False
         if not self._is_light_enough(op.rows[op.done : op.done + 1]):
             return False
@@ -513,7 +529,7 @@ class Model:
 
     def _at_once(self, op: Op, line: list[Op]) -> bool:
         if op.rows:
-            room = self.capacity is None or len(self.inside) < self.capacity
+            room = len(self.inside) < self.limit
             return room and not line and not self.places and self._is_light_enough(op.rows)
         keep = 0 if self.phase is QueueState.CLOSED else self.keep
         enough = len(self.inside) - keep >= op.n
@@ -583,6 +599,7 @@ class World:
         "delivered",
         "machine",
         "model",
+        "resizes",
         "setting",
         "storage",
         "wakers",
@@ -613,6 +630,7 @@ class World:
         ]
         self.withdrawals = setting.withdrawals
         self.closes = setting.closes
+        self.resizes = setting.resizes
         self.began = 0  # rows that were made so far
         self.delivered: list[int] = []
 
@@ -641,6 +659,10 @@ class World:
             if self.model.phase is QueueState.OPEN:
                 yield "close", False
             yield "close", True
+        if self.resizes:
+            for capacity in self.setting.capacities:
+                if capacity != self.model.capacity:
+                    yield "resize", capacity
 
     def apply(self, event: Event) -> None:
         """Make an event happen to the machine and to the model, and compare them."""
@@ -762,6 +784,12 @@ class World:
         self.model.close(cancel)
         return wakes
 
+    def _resize(self, capacity: int | None) -> Collection[Waker]:
+        self.resizes -= 1
+        wakes = self.machine.resize(capacity)
+        self.model.resize(capacity)
+        return wakes
+
     def _leave(self, caller: Caller, op: Op) -> None:
         caller.op = None
         if op in caller.waker.line:
@@ -843,10 +871,10 @@ class World:
             rest.remove(row)
         everywhere = sorted(stored + rest + self.delivered)
         _expect(everywhere == sorted(model.entered), "lost or repeated", everywhere, model.entered)
-        if self.setting.capacity is not None:
+        if model.capacity is not None:
             # Only rows that come back may push it above the capacity; then nothing goes in.
             inside = self.machine.size + len(model.places)
-            most = max(self.setting.capacity, before + model.came_back)
+            most = max(model.limit, before + model.came_back)
             _expect(inside <= most, "above the capacity", inside)
         if self.setting.max_bytes is not None and not (model.back or head or self.setting.keep):
             # Nor bytes, but for one row; or for those that a batch lacked which was then withdrawn.
@@ -871,7 +899,7 @@ class World:
         _expect(counts.bytes == self.storage.weight, "another number of bytes", counts.bytes)
         expected = (
             len(model.inside),
-            self.setting.capacity,
+            model.capacity,
             len(model.entered),
             len(self.delivered) + made,
             len(model.enqueues),
@@ -942,6 +970,8 @@ class World:
             sorted(idle),
             self.withdrawals,
             self.closes,
+            self.resizes,
+            machine.capacity,
         )
         # Version 2 writes equal values as equal bytes; later ones note shared objects.
         return blake2b(marshal.dumps(key, 2), digest_size=16).digest()
@@ -1065,7 +1095,8 @@ def explore(setting: Setting, *, deadline: float | None = None, progress: bool =
         ViolationError: the machine and the rules disagree, or the machine raised something.
     """
     world = World(setting)
-    result = Result(kinds=dict.fromkeys(("begin", "resume", "withdraw", "expire", "close"), 0))
+    kinds = ("begin", "resume", "withdraw", "expire", "close", "resize")
+    result = Result(kinds=dict.fromkeys(kinds, 0))
     visited = {world.digest()}
     frontier: list[tuple[Saved, Path]] = [(world.save(), ())]
     while frontier:
@@ -1136,6 +1167,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--storage", choices=sorted(STORAGES), default="fifo")
     parser.add_argument("--withdrawals", type=int, default=2, help="in one path, at most")
     parser.add_argument("--closes", type=int, default=1, help="in one path, at most")
+    parser.add_argument("--resizes", type=int, default=0, help="the same")
     parser.add_argument("--seconds", type=float, help="give up after this time")
     given = parser.parse_args(arguments)
     deadline = None if given.seconds is None else time.monotonic() + given.seconds
@@ -1159,6 +1191,7 @@ def main(arguments: list[str] | None = None) -> int:
             withdrawals=given.withdrawals,
             closes=given.closes,
             max_bytes=given.bytes,
+            resizes=given.resizes,
         )
         print(setting, flush=True)
         result = explore(setting, deadline=deadline, progress=True)

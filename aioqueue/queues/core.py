@@ -345,8 +345,31 @@ class QueueFace(QueueMethods[ElementT]):
 
     @property
     def capacity(self) -> int | None:
-        """How many elements fit; ``None`` where there is no bound."""
+        """How many elements fit; ``None`` where there is no bound.
+
+        It can be set at any time, by any thread or task. With a larger one, enqueues that wait go
+        on in their order. With a smaller one, what is inside stays, and enqueues wait until fewer
+        are inside; but a batch that a `PriorityQueue` is waiting to give still comes together.
+
+        Raises:
+            InvalidArgumentError: set to what is no int >= 1 and not ``None``, or, in a
+                `RandomShuffleQueue`, to no more than its ``min_after_dequeue``.
+        """
         return self._core.capacity
+
+    @capacity.setter
+    def capacity(self, capacity: int | None) -> None:
+        capacity = checked_capacity(capacity)
+        if capacity is not None and capacity <= self._core.keep:
+            raise InvalidArgumentError(
+                f"capacity: got {capacity}; expected more than {self._core.keep},"
+                " the min_after_dequeue"
+            )
+        try:
+            apply_deferred(self._machine.resize, capacity)
+        except BaseException:
+            self._core.wake_all()  # callers whom it has let in, and that were not told
+            raise
 
     @property
     def max_bytes(self) -> int | None:

@@ -74,6 +74,16 @@ WORLDS = [
         ),
         780,
     ),
+    # With a capacity that changes.
+    (Setting("A", "A", 2, 1, withdrawals=1, closes=1, resizes=1), 1150),
+    (Setting("t", "t", 2, 2, withdrawals=1, closes=1, resizes=2), 2700),
+    (Setting("AA", "A", 1, 1, resizes=2), 2840),
+    (Setting("A", "AB", 1, 2, withdrawals=1, closes=1, resizes=2, storage="whole"), 1000),
+    (Setting("A", "A", 2, 3, keep=1, resizes=1, capacities=(2, 3), storage="eager"), 860),
+    (
+        Setting("A", "A", 1, 1, max_bytes=2, puts=WEIGHTY_PUTS, resizes=2),
+        300,
+    ),
 ]
 
 
@@ -202,6 +212,50 @@ def test_mistakes_with_bytes_are_found(machine: type[Machine], storage: str) -> 
                 storage=storage,
                 withdrawals=1,
                 closes=1,
+                machine=machine,
+            )
+        )
+
+
+class WakesNobodyWhenThereIsRoom(Machine):
+    def resize(self, capacity: int | None) -> Collection[Waker]:
+        self.capacity = capacity
+        self._capacity = self._rows_that_fit()
+        self._set_bounds()
+        return ()
+
+
+class LeavesABatchWithoutRoom(Machine):
+    def _limit(self) -> float:
+        return self._capacity
+
+
+class NeverShrinks(Machine):
+    def resize(self, capacity: int | None) -> Collection[Waker]:
+        before = self._capacity
+        wakers = super().resize(capacity)
+        self._capacity = max(self._capacity, before)
+        self._set_bounds()
+        return wakers
+
+
+@pytest.mark.parametrize(
+    ("machine", "storage"),
+    [
+        (WakesNobodyWhenThereIsRoom, "fifo"),
+        (LeavesABatchWithoutRoom, "whole"),
+        (NeverShrinks, "fifo"),
+    ],
+)
+def test_mistakes_with_another_capacity_are_found(machine: type[Machine], storage: str) -> None:
+    with pytest.raises(ViolationError, match="resize"):
+        explore(
+            Setting(
+                *("AA", "A", 1, 2),
+                storage=storage,
+                withdrawals=1,
+                closes=1,
+                resizes=2,
                 machine=machine,
             )
         )
