@@ -42,6 +42,7 @@ from aioqueue.inputs.statistics import (
     BucketStatistics,
     ConsumerStatistics,
     PrepareStatistics,
+    StageStatistics,
 )
 
 __all__ = (
@@ -64,6 +65,7 @@ __all__ = (
     "Reader",
     "Retry",
     "Source",
+    "StageStatistics",
     "TFRecordWriter",
     "arrays",
     "batch",

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs.pipeline.flow import Node, Span
 from aioqueue.inputs.pipeline.nodes import Feeding, QueueNode, SourceNode
 from aioqueue.inputs.pipeline.stages import BaseStage, Prepare, Shard
 from aioqueue.inputs.pipeline.transforms import Filling
-from aioqueue.inputs.prepare.runner import prepare_items
+from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare_items
 from aioqueue.inputs.sources.base import Source
 from aioqueue.inputs.sources.epochs import EpochEntries, Rank
 from aioqueue.inputs.sources.pipeline import Pipeline
+from aioqueue.inputs.sources.quarantined import Quarantined
 from aioqueue.inputs.sources.sequences import Sequential
+from aioqueue.inputs.statistics import StageStatistics
 
 __all__ = ("Builder", "checked", "length_of", "stages_of")
 
@@ -51,6 +53,7 @@ class Builder:
         self._rank = _rank_of(self._stages)
         self._entries = EpochEntries(_source_of(pipeline), self._rank)
         self._place = 0  # of the stage that is being built
+        self._working: list[_Working | Builder] = []
 
     def build(self) -> Node:
         """Build it; returns where its rows come from."""
@@ -90,7 +93,9 @@ class Builder:
         feeding = Feeding(upstream, seed, blocking=not is_source or self._entries.blocking)
         queue = sync.FIFOQueue(ahead, name=f"pipeline-{stage.name}-{self._place}")
         into = queue.aio if self._is_async else queue
-        self._start(prepare_items(feeding, function, into=into, **options))
+        runner = prepare_items(feeding, function, into=into, **options)
+        self._working.append(_Working(stage, self._place, runner, queue))
+        self._start(runner)
         is_one_to_one = stage.length(1) == 1
         node = QueueNode(queue, feeding, items=self.length(), is_one_to_one=is_one_to_one)
         if self._rank.ranks == 1 or self._rank.uneven == "allow":
@@ -99,7 +104,34 @@ class Builder:
 
     def branch(self, pipeline: Pipeline[Any]) -> Node:
         """Build another pipeline beside this one."""
-        return Builder(pipeline, self._span, self._start, is_async=self._is_async).build()
+        builder = Builder(pipeline, self._span, self._start, is_async=self._is_async)
+        self._working.append(builder)
+        return builder.build()
+
+    def statistics(self) -> tuple[StageStatistics, ...]:
+        """What the stages that have workers have done so far, in order."""
+        return tuple(one for working in self._working for one in working.statistics())
+
+    def quarantine(self) -> list[Quarantined]:
+        """What was skipped so far, by stages."""
+        return [one for working in self._working for one in working.quarantine()]
+
+
+class _Working(NamedTuple):
+    """A stage that has workers."""
+
+    stage: BaseStage
+    place: int
+    runner: AsyncPrepareRunner | PrepareRunner
+    queue: sync.FIFOQueue
+
+    def statistics(self) -> tuple[StageStatistics, ...]:
+        name = f"{self.stage.name} {self.stage.details()}"
+        counts = vars(self.runner.statistics())
+        return (StageStatistics(name, self.place, self.queue.statistics().size, **counts),)
+
+    def quarantine(self) -> list[Quarantined]:
+        return self.runner.quarantine
 
 
 def _source_of(pipeline: Pipeline[Any]) -> Source[Any]:
