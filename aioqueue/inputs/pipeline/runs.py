@@ -124,12 +124,12 @@ class ThreadRun(_Run):
             RuntimeError: the run is over.
         """
         self._taker = threading.get_ident()
-        try:
-            taken = self._take()
-        except Exception as error:
-            if self._why_over == _FAILED:
-                raise self._failure(error) from None
-            raise
+        taken = self._take()
+        if isinstance(taken, RunOver):
+            self.check()  # else it has ended by itself
+        if isinstance(taken, Exception):
+            self._end(_FAILED)
+            raise self._failure(taken)
         if self.is_over:
             self._let_go()  # it was closed meanwhile, by another thread
         return taken
@@ -146,15 +146,15 @@ class ThreadRun(_Run):
             self._let_go()
             self._join()
 
-    def _take(self) -> Taken:
+    def _take(self) -> Taken | Exception:
+        """What was taken, or what was raised instead."""
         self._is_taking = True  # first this, then the question: who closes does it the other way
         try:
-            self.check()
-            assert self._node is not None
+            if self._node is None or self.is_over:
+                return RunOver()
             return self._node.take_ready(1) or drive(self._node.take(1))
-        except Exception:
-            self._end(_FAILED)
-            raise
+        except Exception as error:
+            return error
         except BaseException:
             # Ctrl-C may have struck anywhere in there: who knows what was lost.
             self._end(_INTERRUPTED)
@@ -268,10 +268,13 @@ class AsyncRun(_Run):
             raise await self._reported()
         try:
             return await drive_async(self._node.take(1))
+        except RunOver:
+            self.check()  # else it has ended by itself; why, the coordinator knows
+            self._end(_FAILED)
+            self._coord.request_stop()
         except Exception as error:
             self._end(_FAILED)
-            # That a queue was closed is no failure of its own: why, the coordinator knows.
-            self._coord.request_stop(None if isinstance(error, RunOver) else error)
+            self._coord.request_stop(error)
         raise await self._reported()
 
     async def aclose(self) -> None:

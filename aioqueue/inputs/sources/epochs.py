@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count
-from aioqueue.inputs.sources.base import Entry, Source
+from aioqueue.inputs.sources.base import Entry, Source, closing_run
 
 __all__ = ("EpochEntries", "Rank", "Uneven")
 
@@ -82,6 +82,10 @@ class EpochEntries:
         return _OfRank(self, epoch).aentries()
 
     def _share(self, entries: Iterator[Entry[Any]]) -> Iterator[Entry[Any]]:
+        with closing_run(entries):
+            yield from self._part(entries)
+
+    def _part(self, entries: Iterator[Entry[Any]]) -> Iterator[Entry[Any]]:
         rank, ranks, uneven = self.rank
         place = 0
         round_: list[Entry[Any]] = []
