@@ -46,7 +46,6 @@ class _Stage:
     """Which stage of a pipeline; see `StageStatistics`."""
 
     stage: str
-    place: int
     ready: int
 
 
@@ -59,8 +58,6 @@ class StageStatistics(PrepareStatistics, _Stage):
 
     Attributes:
         stage: its name and details, as drawings of the pipeline have them.
-        place: its place among ``pipeline.stages``, from 0; for stages of a pipeline that was mixed
-            in, among those of that one.
         ready: items whose examples wait to be used.
     """
 

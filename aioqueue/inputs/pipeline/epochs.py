@@ -10,9 +10,8 @@ import anyio
 
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.runs import AsyncRun, ThreadRun
-from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.inputs.sources.item import EpochEnd, Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
-from aioqueue.inputs.sources.quarantined import Quarantined
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
 from aioqueue.waiting.running import in_event_loop
@@ -159,7 +158,7 @@ class Epochs(Generic[T]):
             self.close()
             raise StopIteration
         if self._run is None:
-            refuse_in_loop()
+            _refuse_in_loop()
             self._run = ThreadRun(self._pipeline, self._span)
         if not isinstance(self._run, ThreadRun):
             raise TypeError("these epochs were begun with `async for`; go on with `async for`")
@@ -268,7 +267,7 @@ class Epoch(Generic[T]):
         if self._has_ended:
             raise StopIteration
         if self._run is None:
-            refuse_in_loop()
+            _refuse_in_loop()
             self._run = ThreadRun(self._pipeline, Span(self._number, self._number + 1))
         if not isinstance(self._run, ThreadRun):
             raise TypeError("this epoch was begun with `async for`; go on with `async for`")
@@ -309,7 +308,7 @@ class Epoch(Generic[T]):
             )
 
 
-def refuse_in_loop() -> None:
+def _refuse_in_loop() -> None:
     """A `for` loop would stop all other tasks.
 
     Raises:

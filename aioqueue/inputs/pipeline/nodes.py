@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from itertools import islice
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from aioqueue.inputs.pipeline.flow import (
 )
 from aioqueue.inputs.prepare.delivery import Delivered
 from aioqueue.inputs.sources.base import Entry, Source
-from aioqueue.inputs.sources.epochs import EpochEntries
+from aioqueue.inputs.sources.epochs import EpochEntries, aclosed
 from aioqueue.inputs.sources.item import EpochEnd
 
 __all__ = ("Feeding", "QueueNode", "SourceNode")
@@ -253,9 +253,15 @@ class Feeding(Source[Any]):
             self._node.close()
 
     async def aentries(self) -> AsyncGenerator[Entry[Any], None]:
-        if isinstance(self._node, SourceNode) and not self.blocking:
-            for entry in self._straight(self._node.source):
-                yield entry
+        if isinstance(self._node, SourceNode):
+            source = self._node.source
+            if not self.blocking:
+                for entry in self._straight(source):
+                    yield entry
+                return
+            async with aclosing(self._straight_async(source)) as entries:
+                async for entry in entries:
+                    yield entry
             return
         try:
             while not self._is_over():
@@ -277,6 +283,25 @@ class Feeding(Source[Any]):
                 else:
                     yield Entry(EpochEnd(epoch, count), epoch, 0)
                     self._epoch += 1
+
+    async def _straight_async(self, source: EpochEntries) -> AsyncGenerator[Entry[Any], None]:
+        """The same for tasks, of what has to be waited for."""
+        while not self._is_over():
+            epoch, count = self._epoch, 0
+            entries = source.entries_async(epoch)
+            try:
+                async for entry in entries:
+                    if self._wanted > epoch:
+                        break
+                    yield entry
+                    count += 1
+                else:
+                    yield Entry(EpochEnd(epoch, count), epoch, 0)
+                    self._epoch += 1
+            except OutOfRangeError as error:
+                raise no_end(error)  # noqa: B904  # it says its cause
+            finally:
+                await aclosed(entries)
 
     def _is_over(self) -> bool:
         if self._wanted > self._epoch:

@@ -26,9 +26,9 @@ import anyio
 import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, sync
 from aioqueue.inputs.pipeline.building import Builder
-from aioqueue.inputs.pipeline.flow import Node, RunOver, Span, Taken, drive, drive_async
+from aioqueue.inputs.pipeline.flow import Node, Row, RunOver, Span, Taken, drive, drive_async
+from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
-from aioqueue.inputs.sources.quarantined import Quarantined
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 
@@ -38,6 +38,9 @@ _log: Final = logging.getLogger("aioqueue")
 
 _GRACE: Final = 5.0
 """Seconds that workers have to end when a loop was left, before the log names those that do not."""
+
+_WHOLE_GRACE: Final = 120.0
+"""The same where the caller is told, which is what a coordinator gives them."""
 
 _LEFT: Final = "the loop or the block that it belongs to was left"
 _FAILED: Final = "it has failed"
@@ -192,15 +195,15 @@ class ThreadRun(_Run):
     def _join_quietly(self) -> None:
         self._let_go()
         try:
-            self._join(stop_grace_period=_GRACE)
+            self._join(_GRACE)
         except (CancelledError, DeadlineExceededError):
             raise
         except Exception as failure:
             _log.error("a pipeline that was left has failed", exc_info=failure)
 
-    def _join(self, **grace: float) -> None:
+    def _join(self, grace: float = _WHOLE_GRACE) -> None:
         try:
-            self._coord.join(**grace)
+            self._coord.join(stop_grace_period=grace)
         except ExceptionGroup:
             self._is_joined = True
             raise
@@ -243,7 +246,7 @@ class AsyncRun(_Run):
         """
         await self._has_begun.wait()
 
-    def take_ready(self) -> Taken:
+    def take_ready(self) -> list[Row]:
         """The next row, in a list, if it is at hand; else nothing."""
         if self._node is None or self.is_over:
             return []

@@ -123,6 +123,9 @@ class Source(Stages[T]):
     """Whether one may have to wait for an item, as for a file to be read. If so, async iteration
     reads ahead, on one thread."""
 
+    is_async: bool = False
+    """Whether it can be gone through by ``async for`` alone: by `epoch_aentries`."""
+
     _ahead = 64
     """How many items that thread may be ahead."""
 
@@ -170,6 +173,14 @@ class Source(Stages[T]):
         with closing_run(self.entries()) as run:
             for value, _, index in run:
                 yield Entry(value, epoch, index)
+
+    def epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
+        """The same for ``async for``. It may have to wait.
+
+        Args:
+            epoch: which, from 0.
+        """
+        return self.epoch(epoch).aentries()
 
     def epoch(self, number: int) -> Source[T]:
         """One epoch of this source, as a source of its own.
