@@ -135,30 +135,20 @@ class TestFailures:
     async def test_a_failure_that_a_cancelled_call_has_met_is_told(self, world: World) -> None:
         if not isinstance(world, TaskWorld):
             pytest.skip("threads are not cancelled")
-        leave = anyio.Event()
+        gate = threading.Event()
 
-        async def lasting(item: int) -> int:
-            try:
-                await anyio.sleep_forever()
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await leave.wait()
+        def slow(item: int) -> int:
+            gate.wait()
             return item
 
         pipeline = numbers(9).filter(bad_at(2, ValueError("two")))
-        with_worker = pipeline.mix(numbers(9).prepare(lasting), weights=[1e9, 1])
-        epoch = aiter(with_worker)
-        assert [await anext(epoch), await anext(epoch)] == [0, 1]
-        with anyio.CancelScope() as scope:
-            scope.cancel()
-            await anext(epoch)
-        with anyio.CancelScope() as scope:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(anext, epoch)
-                await world.tick()
-                await world.tick()
-                scope.cancel()
-        leave.set()
+        epoch: Any = aiter(pipeline.mix(numbers(9).prepare(slow), weights=[1e9, 1]))
+        assert await anext(epoch) == 1
+        operation = world.spawn(epoch.__anext__)
+        await world.until(lambda: epoch._run.is_over)  # and waits for the slow worker
+        operation.cancel()
+        assert await operation.was_cancelled()
+        gate.set()
         with pytest.raises(ExceptionGroup) as failure:
             await anext(epoch)
         assert failure.group_contains(ValueError, match="two")
@@ -253,8 +243,6 @@ class TestEnding:
 
     def test_for_is_refused_in_an_event_loop(self) -> None:
         async def main() -> None:
-            for pipeline in (numbers(3).epochs_of(), numbers(3)) if False else ():
-                raise AssertionError(pipeline)
             with pytest.raises(RuntimeError, match="use `async for` here"):
                 next(numbers(3).prepare(tenfold).epochs(1))
             with pytest.raises(RuntimeError, match="use `async for` here"):
@@ -440,7 +428,7 @@ class TestCancelling:
         async with pipeline.epochs(3) as epochs:
             async for epoch in epochs:
                 found: list[int] = []
-                while await self._take(world, epoch, found, chance.randrange(4)):
+                while await self._take(world, epoch, found, chance.randrange(12)):
                     pass
                 assert found == list(range(60))
 
@@ -459,6 +447,7 @@ class TestCancelling:
             return
         found.append(int(value))
 
+    @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there is no timer here")
     def test_ctrl_c_in_the_middle_ends_the_run(self) -> None:
         """Wherever it strikes: what was told is in order and once, and workers end."""
         told = json.loads(run_program(INTERRUPTED))
@@ -620,8 +609,7 @@ class TestStatistics:
         assert epochs.quarantine == []
         await epochs_of(world, epochs)
         first, mixed, last = epochs.statistics()
-        assert first.stage == "prepare TestStatistics.test_each_stage_with_workers_tells.<locals>" \
-            ".picky on 4 threads on_error='skip'" or "picky on 4 threads" in first.stage
+        assert "picky on 4 threads" in first.stage
         assert (first.prepared, first.skipped, first.in_flight, first.ready) == (12, 4, 0, 0)
         assert (mixed.stage, mixed.prepared) == ("prepare tenfold on 1 thread", 4)
         assert (last.stage, last.examples) == ("prefetch 2", 16)
@@ -660,6 +648,3 @@ def run_program(program: str) -> str:
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr == ""
     return ran.stdout
-
-
-needs_timer = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there is no timer here")
