@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Literal
 
-from aioqueue.inputs.pipeline.flow import Flow, Node, Row, Taken
+from aioqueue.inputs.pipeline.flow import Flow, Node, Row, Taken, told_apart
 from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.inputs.sources.mixing import bounds_of
 from aioqueue.philox import PhiloxWords
@@ -31,7 +31,6 @@ class Mixing(Node):
         self._weights = weights
         self._seed = seed
         self._stop = stop
-        self._epoch = self.span.start
         self._chosen: int | None = None  # drawn, but not yet taken from
         self._left: list[float] = []  # the weights of those that go on
         self._go_to(self._epoch)
@@ -48,16 +47,23 @@ class Mixing(Node):
         self._go_to(self._epoch + 1)
         return end
 
-    def skip_to(self, epoch: int) -> None:
+    def _skip_to(self, epoch: int) -> None:
         for branch in self._branches:
             branch.skip_to(epoch)
         self._go_to(epoch)
+
+    def close(self) -> None:
+        for branch in self._branches:
+            branch.close()
 
     def _marked(self, rows: list[Row], branch: int) -> list[Row]:
         self._chosen = None
         self._given += len(rows)
         count = len(self._branches)
-        return [(value, number, index * count + branch, sub) for value, number, index, sub in rows]
+        return [
+            (value, number, told_apart(index, branch, count), sub)
+            for value, number, index, sub in rows
+        ]
 
     def _ended(self, branch: int) -> None:
         self._chosen = None
