@@ -18,7 +18,7 @@ from aioqueue.inputs.options import PrepareOptions
 if TYPE_CHECKING:
     from typing import Unpack
 
-__all__ = ("Engine", "Epoch", "Epochs", "Pipeline", "Stage", "Stages")
+__all__ = ("Engine", "Epoch", "Epochs", "Pipeline", "Stage", "Stages", "register")
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -93,11 +93,6 @@ class Stages(ABC, Generic[T_co]):
     """What sources and pipelines have in common: stages can be added."""
 
     _engine: ClassVar[Engine]
-
-    @staticmethod
-    def register(engine: Engine) -> None:
-        """Say what makes stages and runs pipelines."""
-        Stages._engine = engine
 
     @abstractmethod
     def _with(self, stage: Stage) -> Pipeline[Any]:
@@ -374,6 +369,11 @@ class Stages(ABC, Generic[T_co]):
 
     def _add(self, kind: str, *arguments: Any) -> Pipeline[Any]:
         return self._with(self._engine.stage(kind, *arguments))
+
+
+def register(engine: Engine) -> None:
+    """Say what makes stages and runs pipelines."""
+    Stages._engine = engine
 
 
 class Pipeline(Stages[T_co]):
