@@ -443,7 +443,9 @@ class TestReaders:
         assert [one async for one in resumed.aentries()] == [one.entry for one in placed[34:]]
         assert [one async for one in resumed] == [one.entry.value for one in placed[34:]]
 
-    @pytest.mark.parametrize("paths", [{"a"}, iter(["a"]), sync.FIFOQueue(3)], ids=str)
+    @pytest.mark.parametrize(
+        "paths", [{"a"}, iter(["a"]), sync.FIFOQueue(3)], ids=["set", "iterator", "queue"]
+    )
     def test_paths_that_come_once_have_no_position(self, paths: Any) -> None:
         reader = read_lines(paths)
         with pytest.raises(InvalidArgumentError, match=r"paths: got .*no position"):

@@ -74,7 +74,11 @@ class TestConstruction:
         with refused("seed: got .*; expected "):
             face.RandomShuffleQueue(9, 1, seed=seed)
 
-    @pytest.mark.parametrize("dtypes", ["no such", ["int32", "no such"], [object()]], ids=str)
+    @pytest.mark.parametrize(
+        "dtypes",
+        ["no such", ["int32", "no such"], [object()]],
+        ids=["unknown", "one of them", "an object"],
+    )
     def test_dtypes(self, face: Any, dtypes: Any) -> None:
         with refused("dtypes: got .* for component .*; expected what numpy.dtype accepts$"):
             face.FIFOQueue(9, dtypes)

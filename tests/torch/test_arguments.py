@@ -61,7 +61,7 @@ def refusal(make: Any, dataset: Any, options: dict[str, Any]) -> Exception:
 @pytest.mark.parametrize(
     ("dataset", "options"),
     [(Tensors(), one) for one in WRONG] + [(Split(), one) for one in WRONG_OF_ITERABLE],
-    ids=str,
+    ids=lambda one: " ".join(one) if isinstance(one, dict) else type(one).__name__,
 )
 def test_refused_as_by_pytorch(dataset: Any, options: dict[str, Any]) -> None:
     mine, other = (refusal(make, dataset, options) for make in (DataLoader, TorchLoader))

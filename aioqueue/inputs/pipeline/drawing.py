@@ -21,7 +21,7 @@ _WIDTH: Final = 360
 _HEIGHT: Final = 44
 _GAP: Final = 18
 _MARGIN: Final = 8
-_LETTERS: Final = 52
+_LETTERS: Final = 48
 """How many letters of the details fit into a box."""
 
 _STYLE: Final = """
