@@ -10,8 +10,9 @@ import anyio
 
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.runs import AsyncRun, ThreadRun
-from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.inputs.sources.item import EpochEnd, Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
+from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
 from aioqueue.waiting.running import in_event_loop
 
@@ -24,7 +25,8 @@ class Epochs(Generic[T]):
     """Epochs of a pipeline, in one run: workers live on from one to the next.
 
     Iterate over it once, with ``for`` or with ``async for``: each item is an `Epoch`. Going on to
-    the next one leaves what is left of the one before; it is not prepared then.
+    the next one leaves what is left of the one before; it is not prepared then. When this object
+    is dropped, as by leaving the loop, the workers end, and its epochs with them.
 
     Args:
         pipeline: what is gone through.
@@ -37,7 +39,8 @@ class Epochs(Generic[T]):
         self._run: ThreadRun | AsyncRun | None = None
         self._epoch: Epoch[T] | None = None
         self._next = span.start
-        self._is_over = False
+        self._is_closed = False
+        self._turns = _Turns()
 
     def __repr__(self) -> str:
         start, stop = self._span
@@ -54,27 +57,22 @@ class Epochs(Generic[T]):
             raise TypeError("these epochs have no length: they have no end (count=None)")
         return self._span.stop - self._span.start
 
+    def __bool__(self) -> bool:
+        """Epochs are always true, also if there are none."""
+        return True
+
     def __iter__(self) -> Iterator[Epoch[T]]:
         return self
 
     def __next__(self) -> Epoch[T]:
-        if self._is_at_end():
-            self.close()
-            raise StopIteration
-        if self._run is None:
-            self._run = ThreadRun(self._pipeline, self._span)
-        return self._begin_next()
+        return holding(self._turns.lock, self._begin_next)
 
     def __aiter__(self) -> AsyncIterator[Epoch[T]]:
         return self
 
     async def __anext__(self) -> Epoch[T]:
-        if self._is_at_end():
-            await self.aclose()
-            raise StopAsyncIteration
-        if self._run is None:
-            self._run = AsyncRun(self._pipeline, self._span)
-        return self._begin_next()
+        async with self._turns.aio:
+            return await self._begin_next_async()
 
     def __enter__(self) -> Epochs[T]:
         return self
@@ -94,6 +92,27 @@ class Epochs(Generic[T]):
         else:
             self._abandon()
 
+    def statistics(self) -> tuple[StageStatistics, ...]:
+        """What the stages that have workers have done so far, one after another.
+
+        Each stage that calls a function on workers has a record, and `Stages.prefetch` has one;
+        those of a pipeline that was mixed in come where it was. There are none before the first
+        epoch has begun. Any thread may ask, also when all is over.
+        """
+        return () if self._run is None else self._run.statistics()
+
+    @property
+    def quarantine(self) -> list[Quarantined]:
+        """The items that were skipped so far, stage by stage, in the order of their giving up.
+
+        Those of a stage that writes them to a file are read from it.
+
+        Raises:
+            OSError: the file cannot be read.
+            DataLossError: records of this run are no longer in the file.
+        """
+        return [] if self._run is None else self._run.quarantine()
+
     def close(self) -> None:
         """Leave: stop the workers and wait until they have ended. It may be called again.
 
@@ -101,9 +120,9 @@ class Epochs(Generic[T]):
             ExceptionGroup: what has failed and was not told yet.
             RuntimeError: it was begun with ``async for``; await `aclose`.
         """
-        self._is_over = True
         if isinstance(self._run, AsyncRun):
             raise RuntimeError("close would have to wait for tasks: use `await epochs.aclose()`")
+        self._is_closed = True
         if self._run is not None:
             self._run.close()
 
@@ -112,35 +131,66 @@ class Epochs(Generic[T]):
 
         Raises:
             ExceptionGroup: what has failed and was not told yet.
+            RuntimeError: it was begun with ``for``; call `close`, in a thread.
 
         Cancellation:
             A cancelled call has asked for the stop; it is not waited for.
         """
-        self._is_over = True
-        if isinstance(self._run, AsyncRun):
+        if isinstance(self._run, ThreadRun):
+            raise RuntimeError("aclose would have to wait for threads: use `epochs.close()`")
+        self._is_closed = True
+        if self._run is not None:
             await self._run.aclose()
-        elif self._run is not None:
-            self._run.abandon()
 
     def __del__(self) -> None:
         self._abandon()
 
     def _abandon(self) -> None:
-        self._is_over = True
+        self._is_closed = True
         if self._run is not None:
             self._run.abandon()
 
     def _is_at_end(self) -> bool:
-        return self._is_over or (self._span.stop is not None and self._next >= self._span.stop)
+        return self._is_closed or (self._span.stop is not None and self._next >= self._span.stop)
 
     def _begin_next(self) -> Epoch[T]:
-        assert self._run is not None
+        if self._is_at_end():
+            self.close()
+            raise StopIteration
+        if self._run is None:
+            _refuse_in_loop()
+            self._run = ThreadRun(self._pipeline, self._span)
+        if not isinstance(self._run, ThreadRun):
+            raise TypeError("these epochs were begun with `async for`; go on with `async for`")
+        return self._epoch_of(self._run)
+
+    async def _begin_next_async(self) -> Epoch[T]:
+        if self._is_at_end():
+            await self.aclose()
+            raise StopAsyncIteration
+        if self._run is None:
+            self._run = AsyncRun(self._pipeline, self._span)
+        if not isinstance(self._run, AsyncRun):
+            raise TypeError("these epochs were begun with `for`; go on with `for`")
+        await self._run.begin()
+        return self._epoch_of(self._run)
+
+    def _epoch_of(self, run: ThreadRun | AsyncRun) -> Epoch[T]:
+        run.check()
         number = self._next
         self._next += 1
-        if self._epoch is not None:
-            self._epoch._leave()
-        self._epoch = Epoch(self._pipeline, number, self._run)
+        if self._epoch is not None and self._epoch._leave():
+            run.skip_to(number)
+        self._epoch = Epoch(self._pipeline, number, run, self._turns)
         return self._epoch
+
+
+class _Turns:
+    """Who takes from a run takes turns, whichever epoch it is for."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.aio = anyio.Lock()
 
 
 class Epoch(Generic[T]):
@@ -153,19 +203,23 @@ class Epoch(Generic[T]):
         number: which epoch.
         run: what runs it; ``None`` starts one with the first that is taken, and ends it with the
             last, or when this object is dropped.
+        turns: those of that run.
     """
 
     def __init__(
-        self, pipeline: Pipeline[T], number: int, run: ThreadRun | AsyncRun | None = None
+        self,
+        pipeline: Pipeline[T],
+        number: int,
+        run: ThreadRun | AsyncRun | None = None,
+        turns: _Turns | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._number = number
         self._run = run
         self._is_own = run is None
+        self._turns = turns or _Turns()
         self._has_ended = False
         self._was_left = False
-        self._lock = threading.RLock()
-        self._turn: anyio.Lock | None = None
 
     @property
     def number(self) -> int:
@@ -191,15 +245,18 @@ class Epoch(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        return holding(self._lock, self._next)
+        return holding(self._turns.lock, self._next)
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self
 
     async def __anext__(self) -> T:
-        if self._turn is None:
-            self._turn = anyio.Lock()
-        async with self._turn:
+        turn = self._turns.aio
+        if not turn.locked() and isinstance(self._run, AsyncRun) and not self._was_left:
+            taken = self._run.take_ready()
+            if taken:
+                return taken[0][0]  # type: ignore[no-any-return]
+        async with turn:
             return await self._next_async()
 
     def __del__(self) -> None:
@@ -210,16 +267,12 @@ class Epoch(Generic[T]):
         if self._has_ended:
             raise StopIteration
         if self._run is None:
-            self._refuse_in_loop()
+            _refuse_in_loop()
             self._run = ThreadRun(self._pipeline, Span(self._number, self._number + 1))
         if not isinstance(self._run, ThreadRun):
             raise TypeError("this epoch was begun with `async for`; go on with `async for`")
         self._check_current()
-        try:
-            taken = self._run.take()
-        except Exception:
-            self._has_ended = True
-            raise
+        taken = self._run.take()
         if isinstance(taken, EpochEnd):
             self._has_ended = True
             if self._is_own:
@@ -235,11 +288,7 @@ class Epoch(Generic[T]):
         if not isinstance(self._run, AsyncRun):
             raise TypeError("this epoch was begun with `for`; go on with `for`")
         self._check_current()
-        try:
-            taken = await self._run.take()
-        except Exception:
-            self._has_ended = True
-            raise
+        taken = await self._run.take()
         if isinstance(taken, EpochEnd):
             self._has_ended = True
             if self._is_own:
@@ -247,12 +296,10 @@ class Epoch(Generic[T]):
             raise StopAsyncIteration
         return taken[0][0]  # type: ignore[no-any-return]
 
-    def _leave(self) -> None:
-        """The next epoch begins."""
-        if not self._has_ended:
-            self._was_left = True
-            assert self._run is not None
-            self._run.skip_to(self._number + 1)
+    def _leave(self) -> bool:
+        """The next epoch begins; tells whether something of this one is left."""
+        self._was_left = not self._has_ended
+        return self._was_left
 
     def _check_current(self) -> None:
         if self._was_left:
@@ -260,10 +307,15 @@ class Epoch(Generic[T]):
                 f"epoch {self._number} was left when the next one began; take its batches first"
             )
 
-    @staticmethod
-    def _refuse_in_loop() -> None:
-        if in_event_loop():
-            raise RuntimeError(
-                "a `for` loop would have to wait, and this thread's event loop is running:"
-                " use `async for` here"
-            )
+
+def _refuse_in_loop() -> None:
+    """A `for` loop would stop all other tasks.
+
+    Raises:
+        RuntimeError: this thread's event loop is running.
+    """
+    if in_event_loop():
+        raise RuntimeError(
+            "a `for` loop would have to wait, and this thread's event loop is running:"
+            " use `async for` here"
+        )

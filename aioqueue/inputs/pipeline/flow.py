@@ -14,12 +14,28 @@ a shuffle, say) has to hold.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Generator
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from aioqueue import OutOfRangeError
+from aioqueue.coordination.outcomes import told
 from aioqueue.inputs.sources.item import EpochEnd
 
-__all__ = ("Flow", "Node", "Row", "Span", "Taken", "Want", "drive", "drive_async")
+__all__ = (
+    "Flow",
+    "Node",
+    "Row",
+    "RunOver",
+    "Span",
+    "Taken",
+    "Want",
+    "drive",
+    "drive_async",
+    "no_end",
+    "told_apart",
+)
 
 T = TypeVar("T")
 
@@ -71,6 +87,8 @@ class Node(ABC):
 
     def __init__(self, span: Span) -> None:
         self.span = span
+        self._ready: deque[Row] = deque()  # of this epoch, and next to be handed out
+        self._given = 0  # rows of this epoch
 
     @abstractmethod
     def take(self, n: int) -> Flow[Taken]:
@@ -83,19 +101,73 @@ class Node(ABC):
     def skip_to(self, epoch: int) -> None:
         """Forget the epochs before this one, of which nobody wants any more; this one is next."""
 
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is open for it; nothing is taken any more."""
+
+    def take_ready(self, n: int) -> list[Row]:
+        """Those of the next n rows that are at hand, without any more work; perhaps none."""
+        ready = self._ready
+        rows = [ready.popleft() for _ in range(min(n, len(ready)))]
+        self._given += len(rows)
+        return rows
+
+
+class RunOver(OutOfRangeError):  # noqa: N818  # it is no error
+    """The queue of a node was closed: the run has ended, for a reason that its coordinator knows.
+
+    Only of its own making is it an end: a function of the user's that is called on the way may
+    raise an `OutOfRangeError` too, which is a failure.
+    """
+
+
+_INDEX_BITS: Final = 128
+"""How large the index of a random generator may be."""
+
+
+def told_apart(index: int, number: int, count: int | None = None) -> int:
+    """An index for one of several things that share one: another one for each (index, number).
+
+    Args:
+        index: what they share, >= 0 and < 2**128.
+        number: which of them, >= 0.
+        count: how many there are, where all indices are told apart by as many numbers: then small
+            ones stay small. ``None`` leaves the index of the first one as it is.
+
+    Returns:
+        An index >= 0 and < 2**128. Where no simple one is left it is a hash (BLAKE2b), so that two
+        of them are as likely to be the same as two random ones of that size: never.
+    """
+    if count is None and not number:
+        return index
+    if count is not None and index * count + number < 2 ** (_INDEX_BITS - 1):
+        return index * count + number
+    said = f"{index}.{number}.{count}".encode("ascii")
+    hashed = int.from_bytes(blake2b(said, digest_size=_INDEX_BITS // 8).digest(), "little")
+    return hashed | 1 << (_INDEX_BITS - 1)  # no simple index is as large
+
 
 def drive(flow: Flow[T]) -> T:
-    """Run a flow in the calling thread."""
+    """Run a flow in the calling thread.
+
+    Raises:
+        RunOver: there is nothing more to wait for.
+    """
     try:
         want = next(flow)
         while True:
             want = flow.send(want.take())
     except StopIteration as ended:
         return ended.value  # type: ignore[no-any-return]
+    except OutOfRangeError as error:
+        raise no_end(error)  # noqa: B904  # it says its cause
 
 
 async def drive_async(flow: Flow[T]) -> T:
     """Run a flow in the calling task.
+
+    Raises:
+        RunOver: there is nothing more to wait for.
 
     Cancellation:
         A cancelled call has lost nothing; what it waits for is as cancellable as that says.
@@ -106,3 +178,14 @@ async def drive_async(flow: Flow[T]) -> T:
             want = flow.send(await want.take_async())
     except StopIteration as ended:
         return ended.value  # type: ignore[no-any-return]
+    except OutOfRangeError as error:
+        raise no_end(error)  # noqa: B904  # it says its cause
+
+
+def no_end(error: OutOfRangeError) -> Exception:
+    """The end of the run as it is; any other end is a failure of what has raised it."""
+    if isinstance(error, RunOver):
+        return error
+    failure = RuntimeError(f"a source or a function of the pipeline raised {told(error)}")
+    failure.__cause__ = error
+    return failure

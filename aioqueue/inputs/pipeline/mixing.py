@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Literal
 
-from aioqueue.inputs.pipeline.flow import Flow, Node, Row, Taken
+from aioqueue.inputs.pipeline.flow import Flow, Node, Row, Taken, told_apart
 from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.inputs.sources.mixing import bounds_of
 from aioqueue.philox import PhiloxWords
@@ -53,11 +53,18 @@ class Mixing(Node):
             branch.skip_to(epoch)
         self._go_to(epoch)
 
+    def close(self) -> None:
+        for branch in self._branches:
+            branch.close()
+
     def _marked(self, rows: list[Row], branch: int) -> list[Row]:
         self._chosen = None
         self._given += len(rows)
         count = len(self._branches)
-        return [(value, number, index * count + branch, sub) for value, number, index, sub in rows]
+        return [
+            (value, number, told_apart(index, branch, count), sub)
+            for value, number, index, sub in rows
+        ]
 
     def _ended(self, branch: int) -> None:
         self._chosen = None

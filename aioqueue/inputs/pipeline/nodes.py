@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from itertools import islice
 from typing import Any, Final
 
-from aioqueue import sync
+from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs.pipeline.flow import (
     Flow,
     Node,
-    Row,
+    RunOver,
     Span,
     Taken,
     drive,
     drive_async,
+    no_end,
+    told_apart,
 )
 from aioqueue.inputs.prepare.delivery import Delivered
 from aioqueue.inputs.sources.base import Entry, Source
-from aioqueue.inputs.sources.epochs import EpochEntries
+from aioqueue.inputs.sources.epochs import EpochEntries, aclosed
 from aioqueue.inputs.sources.item import EpochEnd
 
 __all__ = ("Feeding", "QueueNode", "SourceNode")
@@ -43,9 +46,9 @@ class SourceNode(Node):
         super().__init__(span)
         self.source = source
         self._epoch = span.start
-        self._given = 0
         self._entries: Iterator[Entry[Any]] | None = None
         self._entries_async: AsyncIterator[Entry[Any]] | None = None
+        self._is_closed = False
 
     def take(self, n: int) -> Flow[Taken]:
         entries = yield _Entries(self, n)
@@ -60,14 +63,16 @@ class SourceNode(Node):
         ]
 
     def skip_to(self, epoch: int) -> None:
-        entries, self._entries = self._entries, None
-        self._entries_async = None
         self._epoch, self._given = epoch, 0
-        if isinstance(entries, Generator):
-            entries.close()
+        self._leave()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._leave()
 
     def next_entries(self, n: int) -> list[Entry[Any]]:
         """The next of this epoch, up to n; none at its end."""
+        self._check()
         if self._entries is None:
             self._entries = self.source.entries(self._epoch)
         return list(islice(self._entries, n))
@@ -76,10 +81,22 @@ class SourceNode(Node):
         """The same, for a task. What is cancelled here has taken nothing."""
         if not self.source.blocking:
             return self.next_entries(n)
+        self._check()
         if self._entries_async is None:
             self._entries_async = self.source.entries_async(self._epoch)
         entry = await anext(self._entries_async, None)
         return [] if entry is None else [entry]
+
+    def _check(self) -> None:
+        """Nobody begins again with what was let go of."""
+        if self._is_closed:
+            raise RunOver("the source was let go of")
+
+    def _leave(self) -> None:
+        entries, self._entries = self._entries, None
+        self._entries_async = None  # which ends when it is dropped
+        if isinstance(entries, Generator):
+            entries.close()
 
 
 class _Entries:
@@ -127,22 +144,17 @@ class QueueNode(Node):
         self._is_one_to_one = is_one_to_one
         self._at_once = min(_AT_ONCE, queue.capacity or _AT_ONCE)
         self._epoch = source.span.start
-        self._rows: list[Row] = []
         self._later: list[Delivered] = []  # of epochs to come
         self._arrived = 0  # items of this epoch, also those without examples
         self._expected: int | None = None  # how many there are, once that was told
-        self._given = 0
         self.items_of_epoch = 0
         """How many items the epoch had that has ended last, also those without examples."""
 
     def take(self, n: int) -> Flow[Taken]:
-        while not self._rows and self._arrived != self._expected:
+        while not self._ready and self._arrived != self._expected:
             self._accept((yield self._want(n)))
-        rows = self._rows
-        if rows:
-            self._rows = rows[n:]
-            self._given += len(rows) - len(self._rows)
-            return rows[:n]
+        if self._ready:
+            return self.take_ready(n)
         end = EpochEnd(self._epoch, self._given)
         self.items_of_epoch = self._arrived
         self._go_to(self._epoch + 1)
@@ -150,8 +162,11 @@ class QueueNode(Node):
 
     def skip_to(self, epoch: int) -> None:
         self._source.skip_to(epoch)
-        self._rows = []
+        self._ready = deque()
         self._go_to(epoch)
+
+    def close(self) -> None:
+        """Nothing is open for it: its workers let go of what they have."""
 
     def _want(self, n: int) -> _Items:
         """What to wait for: all that was asked for if it is sure to come; else what is there."""
@@ -162,7 +177,7 @@ class QueueNode(Node):
         return _Items(self._queue, max(1, min(n, self._items - self._arrived)), None)
 
     def _accept(self, items: list[Delivered]) -> None:
-        current, append = self._epoch, self._rows.append
+        current, append = self._epoch, self._ready.append
         for item in items:
             epoch, number, index, examples = item
             if epoch == current:
@@ -194,10 +209,16 @@ class _Items:
         self._max_wait = max_wait
 
     def take(self) -> list[Delivered]:
-        return self._queue.dequeue_up_to(self._n, self._max_wait)  # type: ignore[no-any-return]
+        try:
+            return self._queue.dequeue_up_to(self._n, self._max_wait)  # type: ignore[no-any-return]
+        except OutOfRangeError as end:
+            raise RunOver(str(end)) from end.__cause__
 
     async def take_async(self) -> list[Delivered]:
-        return await self._queue.aio.dequeue_up_to(self._n, self._max_wait)  # type: ignore[no-any-return]
+        try:
+            return await self._queue.aio.dequeue_up_to(self._n, self._max_wait)  # type: ignore[no-any-return]
+        except OutOfRangeError as end:
+            raise RunOver(str(end)) from end.__cause__
 
 
 class Feeding(Source[Any]):
@@ -224,18 +245,30 @@ class Feeding(Source[Any]):
     def entries(self) -> Iterator[Entry[Any]]:
         if isinstance(self._node, SourceNode):
             yield from self._straight(self._node.source)
-        else:
+            return
+        try:
             while not self._is_over():
                 yield from self._entries_of(drive(self._node.take(_AT_ONCE)))
+        finally:
+            self._node.close()
 
     async def aentries(self) -> AsyncGenerator[Entry[Any], None]:
-        if isinstance(self._node, SourceNode) and not self.blocking:
-            for entry in self._straight(self._node.source):
-                yield entry
+        if isinstance(self._node, SourceNode):
+            source = self._node.source
+            if not self.blocking:
+                for entry in self._straight(source):
+                    yield entry
+                return
+            async with aclosing(self._straight_async(source)) as entries:
+                async for entry in entries:
+                    yield entry
             return
-        while not self._is_over():
-            for entry in self._entries_of(await drive_async(self._node.take(_AT_ONCE))):
-                yield entry
+        try:
+            while not self._is_over():
+                for entry in self._entries_of(await drive_async(self._node.take(_AT_ONCE))):
+                    yield entry
+        finally:
+            self._node.close()
 
     def _straight(self, source: EpochEntries) -> Iterator[Entry[Any]]:
         """The entries of a source with nothing in between: without making rows of them."""
@@ -251,6 +284,25 @@ class Feeding(Source[Any]):
                     yield Entry(EpochEnd(epoch, count), epoch, 0)
                     self._epoch += 1
 
+    async def _straight_async(self, source: EpochEntries) -> AsyncGenerator[Entry[Any], None]:
+        """The same for tasks, of what has to be waited for."""
+        while not self._is_over():
+            epoch, count = self._epoch, 0
+            entries = source.entries_async(epoch)
+            try:
+                async for entry in entries:
+                    if self._wanted > epoch:
+                        break
+                    yield entry
+                    count += 1
+                else:
+                    yield Entry(EpochEnd(epoch, count), epoch, 0)
+                    self._epoch += 1
+            except OutOfRangeError as error:
+                raise no_end(error)  # noqa: B904  # it says its cause
+            finally:
+                await aclosed(entries)
+
     def _is_over(self) -> bool:
         if self._wanted > self._epoch:
             self._epoch = self._wanted
@@ -262,19 +314,19 @@ class Feeding(Source[Any]):
         if isinstance(taken, EpochEnd):
             self._epoch += 1
             return (Entry(taken, epoch, 0),)
-        return [Entry(value, epoch, _index_of(index, sub)) for value, _, index, sub in taken]
-
-
-def _index_of(index: int, sub: int) -> int:
-    """What tells an example from all others of its epoch."""
-    return index if not sub else index | sub << 96
+        return [Entry(value, epoch, told_apart(index, sub)) for value, _, index, sub in taken]
 
 
 @contextmanager
 def _closing(entries: Iterator[Entry[Any]]) -> Iterator[Iterator[Entry[Any]]]:
-    """Close what goes through a source when it is left: files stay open in it otherwise."""
+    """Close what goes through a source when it is left: files stay open in it otherwise.
+
+    That it runs into the end of something else is a failure, and not the end of the source.
+    """
     try:
         yield entries
+    except OutOfRangeError as error:
+        raise no_end(error)  # noqa: B904  # it says its cause
     finally:
         if isinstance(entries, Generator):
             entries.close()

@@ -42,11 +42,9 @@ class Transform(Node):
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream.span)
         self._upstream = upstream
-        self._ready: list[Row] = []
         self._epoch = upstream.span.start
         self._has_begun = False
         self._has_ended = False  # upstream; what is left is ready
-        self._given = 0  # rows of this epoch
 
     def take(self, n: int) -> Flow[Taken]:
         while not self._ready and not self._has_ended:
@@ -59,13 +57,16 @@ class Transform(Node):
                 self._has_ended = True
             else:
                 self._ready.extend(self.accept(taken))
-        return self._hand_out(n) if self._ready else self._turn()
+        return self.take_ready(n) if self._ready else self._turn()
 
     def skip_to(self, epoch: int) -> None:
         self._upstream.skip_to(epoch)
-        self._ready = []
+        self._ready = deque()
         self._go_to(epoch)
         self.clear()
+
+    def close(self) -> None:
+        self._upstream.close()
 
     def _need(self, n: int) -> int:
         """How many rows to ask for, in order to give out n."""
@@ -84,12 +85,6 @@ class Transform(Node):
 
     def clear(self) -> None:
         """Forget what is inside."""
-
-    def _hand_out(self, n: int) -> list[Row]:
-        ready = self._ready
-        self._ready = ready[n:]
-        self._given += len(ready) - len(self._ready)
-        return ready[:n]
 
     def _turn(self) -> EpochEnd:
         end = EpochEnd(self._epoch, self._given)
@@ -288,6 +283,7 @@ class Filling(Transform):
 
     def begin(self, epoch: int) -> None:
         self._seen = 0
+        self._latest.clear()  # epochs do not mix
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         self._seen += len(rows)

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count
-from aioqueue.inputs.sources.base import Entry, Source
+from aioqueue.inputs.sources.base import Entry, Source, closing_run
 
 __all__ = ("EpochEntries", "Rank", "Uneven")
 
@@ -78,25 +78,59 @@ class EpochEntries:
         return entries if self.rank.ranks == 1 else self._share(entries)
 
     def entries_async(self, epoch: int) -> AsyncIterator[Entry[Any]]:
-        """The same, read ahead on a thread."""
-        return _OfRank(self, epoch).aentries()
+        """The same for ``async for``: read ahead on a thread, or by a task."""
+        if not self.source.is_async:
+            return _OfRank(self, epoch).aentries()
+        entries = self.source.epoch_aentries(epoch)
+        return entries if self.rank.ranks == 1 else self._share_async(entries)
 
     def _share(self, entries: Iterator[Entry[Any]]) -> Iterator[Entry[Any]]:
-        rank, ranks, uneven = self.rank
-        place = 0
-        round_: list[Entry[Any]] = []
-        for entry in entries:
-            if not place % ranks:
-                round_.clear()
-            round_.append(entry)
-            place += 1
-            if uneven == "drop":
-                if len(round_) == ranks:
-                    yield round_[rank]
-            elif len(round_) == rank + 1:
-                yield entry
-        if uneven == "pad" and place % ranks and len(round_) <= rank:
-            yield round_[rank % len(round_)]
+        dealing = _Dealing(self.rank)
+        with closing_run(entries):
+            for entry in entries:
+                yield from dealing.deal(entry)
+            yield from dealing.rest()
+
+    async def _share_async(self, entries: AsyncIterator[Entry[Any]]) -> AsyncIterator[Entry[Any]]:
+        dealing = _Dealing(self.rank)
+        try:
+            async for entry in entries:
+                for own in dealing.deal(entry):
+                    yield own
+            for own in dealing.rest():
+                yield own
+        finally:
+            await aclosed(entries)
+
+
+async def aclosed(entries: AsyncIterator[Any]) -> None:
+    """Close what goes through a source, if it can be closed."""
+    close = getattr(entries, "aclose", None)
+    if close is not None:
+        await close()
+
+
+class _Dealing:
+    """Deals entries to ranks in rounds, and keeps what is one rank's."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self._round: list[Entry[Any]] = []
+
+    def deal(self, entry: Entry[Any]) -> list[Entry[Any]]:
+        """The next entry of all ranks; returns what this one is sure to have by it."""
+        rank, ranks, uneven = self._rank
+        if len(self._round) == ranks:
+            self._round.clear()
+        self._round.append(entry)
+        is_sure = len(self._round) == (ranks if uneven == "drop" else rank + 1)
+        return [self._round[rank]] if is_sure else []
+
+    def rest(self) -> list[Entry[Any]]:
+        """All have been dealt; returns what makes this rank equal to the others."""
+        rank, _, uneven = self._rank
+        dealt = len(self._round)
+        return [self._round[rank % dealt]] if uneven == "pad" and 0 < dealt <= rank else []
 
 
 class _OfRank(Source[Any]):
