@@ -446,7 +446,8 @@ before = threading.active_count()
     first = caller.run(loop, interrupt_at="waiting")
     assert first[-1] == "KeyboardInterrupt"
     assert "3" not in first
-    assert caller.run("print(threading.active_count() - before)") == ["0"]
+    ended = "spin_until(lambda: threading.active_count() == before)"
+    assert caller.run(f"from tests.worlds import spin_until\n{ended}") == []
     caller.run("fails.clear()")
     assert caller.run(loop) == ["0", "1", "2", "3", "4", "5"]
 
