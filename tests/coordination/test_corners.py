@@ -284,8 +284,12 @@ class TestCancellation:
         loop_world.run(body)
 
 
-def test_a_looper_is_named_after_the_class_of_an_object() -> None:
-    assert aioqueue.LooperTask(None, partial(print)).name == "LooperTask-partial"
+def test_a_looper_is_named_after_its_function_or_the_class_of_an_object() -> None:
+    class Caller:
+        def __call__(self) -> None: ...
+
+    assert aioqueue.LooperTask(None, partial(print)).name == "LooperTask-print"
+    assert aioqueue.LooperTask(None, Caller()).name == "LooperTask-Caller"
 
 
 def test_a_looper_that_has_to_be_awaited_is_named(task_world: TaskWorld) -> None:

@@ -45,8 +45,8 @@ Row: TypeAlias = tuple[Any, int, int, int]
 
 ``number`` is the place of its item among all that the stage before has given out in this epoch,
 ``index`` the index of that item in its source, the same whatever the order, and ``sub`` the place
-of the example among those of its item. They say which generator later functions are given. (A plain
-tuple: there is one of them for every example.)
+of the example, from 1, among those of its item; 0 if it is the only one. They say which generator
+later functions are given. (A plain tuple: there is one of them for every example.)
 """
 
 
@@ -87,6 +87,7 @@ class Node(ABC):
 
     def __init__(self, span: Span) -> None:
         self.span = span
+        self._epoch = span.start
         self._ready: deque[Row] = deque()  # of this epoch, and next to be handed out
         self._given = 0  # rows of this epoch
 
@@ -97,9 +98,18 @@ class Node(ABC):
         After the end of an epoch the next one begins.
         """
 
-    @abstractmethod
     def skip_to(self, epoch: int) -> None:
-        """Forget the epochs before this one, of which nobody wants any more; this one is next."""
+        """Forget the epochs before this one, of which nobody wants any more; this one is next.
+
+        A node that has come to it already keeps what it has: nodes before one that is left may be
+        an epoch ahead of it.
+        """
+        if epoch > self._epoch:
+            self._skip_to(epoch)
+
+    @abstractmethod
+    def _skip_to(self, epoch: int) -> None:
+        """The same, for an epoch that is to come."""
 
     @abstractmethod
     def close(self) -> None:

@@ -31,7 +31,6 @@ class Mixing(Node):
         self._weights = weights
         self._seed = seed
         self._stop = stop
-        self._epoch = self.span.start
         self._chosen: int | None = None  # drawn, but not yet taken from
         self._left: list[float] = []  # the weights of those that go on
         self._go_to(self._epoch)
@@ -48,7 +47,7 @@ class Mixing(Node):
         self._go_to(self._epoch + 1)
         return end
 
-    def skip_to(self, epoch: int) -> None:
+    def _skip_to(self, epoch: int) -> None:
         for branch in self._branches:
             branch.skip_to(epoch)
         self._go_to(epoch)

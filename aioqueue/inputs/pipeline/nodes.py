@@ -45,7 +45,6 @@ class SourceNode(Node):
     def __init__(self, source: EpochEntries, span: Span) -> None:
         super().__init__(span)
         self.source = source
-        self._epoch = span.start
         self._entries: Iterator[Entry[Any]] | None = None
         self._entries_async: AsyncIterator[Entry[Any]] | None = None
         self._is_closed = False
@@ -62,7 +61,7 @@ class SourceNode(Node):
             (value, number, index, 0) for number, (value, _, index) in enumerate(entries, first)
         ]
 
-    def skip_to(self, epoch: int) -> None:
+    def _skip_to(self, epoch: int) -> None:
         self._epoch, self._given = epoch, 0
         self._leave()
 
@@ -143,7 +142,6 @@ class QueueNode(Node):
         self._items = items
         self._is_one_to_one = is_one_to_one
         self._at_once = min(_AT_ONCE, queue.capacity or _AT_ONCE)
-        self._epoch = source.span.start
         self._later: list[Delivered] = []  # of epochs to come
         self._arrived = 0  # items of this epoch, also those without examples
         self._expected: int | None = None  # how many there are, once that was told
@@ -160,7 +158,7 @@ class QueueNode(Node):
         self._go_to(self._epoch + 1)
         return end
 
-    def skip_to(self, epoch: int) -> None:
+    def _skip_to(self, epoch: int) -> None:
         self._source.skip_to(epoch)
         self._ready = deque()
         self._go_to(epoch)
@@ -181,7 +179,8 @@ class QueueNode(Node):
         for item in items:
             epoch, number, index, examples = item
             if epoch == current:
-                for sub, value in enumerate(examples):
+                # Those of an item that share it count from 1; see `Row`.
+                for sub, value in enumerate(examples, len(examples) != 1):
                     if isinstance(value, EpochEnd):
                         self._expected = value.count
                         break

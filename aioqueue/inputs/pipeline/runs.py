@@ -265,7 +265,8 @@ class AsyncRun(_Run):
         if self._why_over == _FAILED and not self._is_told:
             raise await self._reported()  # a cancelled call has found it, but could not say so
         self.check()
-        await self._has_begun.wait()
+        if self._node is None:
+            await self._has_begun.wait()
         if self._node is None:
             self._end(_FAILED)
             raise await self._reported()

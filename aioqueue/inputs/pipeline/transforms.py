@@ -42,7 +42,6 @@ class Transform(Node):
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream.span)
         self._upstream = upstream
-        self._epoch = upstream.span.start
         self._has_begun = False
         self._has_ended = False  # upstream; what is left is ready
 
@@ -59,7 +58,7 @@ class Transform(Node):
                 self._ready.extend(self.accept(taken))
         return self.take_ready(n) if self._ready else self._turn()
 
-    def skip_to(self, epoch: int) -> None:
+    def _skip_to(self, epoch: int) -> None:
         self._upstream.skip_to(epoch)
         self._ready = deque()
         self._go_to(epoch)
@@ -256,7 +255,7 @@ class Unbatching(Transform):
         return [
             (value, number, index, sub)
             for batch, number, index, _ in rows
-            for sub, value in enumerate(rows_of(batch))
+            for sub, value in enumerate(rows_of(batch), 1)
         ]
 
     def _need(self, n: int) -> int:
@@ -292,6 +291,12 @@ class Filling(Transform):
 
     def finish(self) -> Iterable[Row]:
         missing = self._items() - self._seen
+        if missing < 0:
+            raise RuntimeError(
+                f"{self._seen} examples came of {self._items()} items of epoch {self._epoch}, so"
+                " ranks cannot be made equal: a function that makes several of an item is one for"
+                " `flat`, with shard(..., uneven='allow')"
+            )
         if missing and not self._latest:
             raise RuntimeError(
                 f"all {missing} items of epoch {self._epoch} were skipped on this rank, so nothing"
