@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.site import PAGES, sites
+from tests.programs.websites import PAGES, sites
 from tests.test_docs import ROOT, environment
 
 TRAIN, SHAPES, CRAWLER = (f"examples/{name}.py" for name in ("train_folder", "shapes", "crawler"))
@@ -79,9 +79,10 @@ class TestTraining:
         }
         assert len(outputs) == 1
 
-    def test_it_is_no_longer_than_with_pytorchs_loader(self) -> None:
-        ours, theirs = map(lines_of_code, (TRAIN, f"{OURS}/train_folder_dataloader.py"))
-        assert ours <= theirs
+
+def test_training_is_no_longer_than_with_pytorchs_loader() -> None:
+    ours, theirs = map(lines_of_code, (TRAIN, f"{OURS}/train_folder_dataloader.py"))
+    assert ours <= theirs
 
 
 def lines_of_code(script: str) -> int:
