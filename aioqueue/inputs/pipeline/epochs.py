@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Iterator
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import anyio
@@ -190,7 +191,11 @@ class _Turns:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.aio = anyio.Lock()
+
+    @cached_property
+    def aio(self) -> anyio.Lock:
+        """The same for tasks."""
+        return anyio.Lock()
 
 
 class Epoch(Generic[T]):

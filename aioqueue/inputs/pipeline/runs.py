@@ -119,6 +119,9 @@ class ThreadRun(_Run):
             self._coord.join()
             raise
 
+    def __del__(self) -> None:
+        self.abandon()  # Ctrl-C may strike before anybody has it
+
     def take(self) -> Taken:
         """The next row, in a list; or the end of the epoch.
 
