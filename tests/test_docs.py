@@ -14,13 +14,18 @@ from pathlib import Path
 
 import pytest
 
+from tests import drawings
 from tests.benchmarks import chart, report
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MAX_FRAGMENTS = 3
 COLUMNS = 80
+WITH_SHAPES = ("README.md", "docs/index.md", "docs/pipelines.md")
+"""Pages whose programs read what `examples/shapes.py` draws."""
+
 NEED = {
+    **dict.fromkeys(WITH_SHAPES, ("PIL",)),
     "docs/howto/frameworks.md": ("torch", "jax"),
     "docs/howto/records.md": ("google_crc32c", "pyarrow"),
     "docs/howto/requests.md": ("uvicorn",),
@@ -58,14 +63,18 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if program(page).strip()], ids=name_of)
-def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
+def test_the_blocks_of_a_page_run(
+    page: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     for needed in NEED.get(name_of(page), ()):
         pytest.importorskip(needed, reason=f"the page needs {needed}, which is not installed")
+    has_shapes = name_of(page) in WITH_SHAPES
+    where = request.getfixturevalue("folder_with_shapes") if has_shapes else ROOT
     script = tmp_path / f"{page.stem}.py"
     script.write_text(program(page), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", "-X", "utf8", str(script)],
-        cwd=ROOT,
+        cwd=where,
         env=environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -76,6 +85,15 @@ def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+
+
+@pytest.fixture(scope="session")
+def folder_with_shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the pages have told their readers to run `examples/shapes.py`."""
+    folder = tmp_path_factory.mktemp("pages")
+    script = ROOT / "examples" / "shapes.py"
+    subprocess.run([sys.executable, str(script), "shapes"], cwd=folder, timeout=50, check=True)
+    return folder
 
 
 def environment() -> dict[str, str]:
@@ -116,6 +134,18 @@ def test_the_pictures_of_the_benchmarks_show_every_row_that_has_a_peer() -> None
     for path in chart.PICTURES.values():
         picture = path.read_text(encoding="utf-8")
         assert all(chart.multiple(bar.times) in picture for bar in shown)
+
+
+def test_the_drawing_of_a_pipeline_is_what_the_code_draws(
+    folder_with_shapes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("PIL", reason="the page needs Pillow, which is not installed")
+    monkeypatch.chdir(folder_with_shapes)
+    drawn = drawings.drawing_of_the_page()
+    assert drawn == drawings.PICTURE.read_text(encoding="utf-8"), "python -m tests.drawings"
+    assert "prefers-color-scheme: dark" in drawn
+    page = drawings.PAGE.read_text(encoding="utf-8")
+    assert f"]({drawings.PICTURE.relative_to(ROOT / 'docs').as_posix()})" in page
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

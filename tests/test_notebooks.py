@@ -124,6 +124,26 @@ with sync.Coordinator() as coord:
     assert shapes == "(32, 3) (32, 3) (32, 3) (4, 3)"
 
 
+def test_pipelines(run: Cells) -> None:
+    _, direct, epochs, first, second, closed, awaited, refused = run(
+        "from aioqueue.inputs import numbers\n"
+        "pipeline = numbers(5).prepare(lambda number: 10 * number, workers=2).batch(2)",
+        "for batch in pipeline:\n    print(batch.tolist(), end=' ')",
+        "[[len(batch) for batch in epoch] for epoch in pipeline.epochs(2)]",
+        "epochs = pipeline.epochs(None)\nepoch = next(iter(epochs))\nnext(epoch).tolist()",
+        "next(epoch).tolist()",
+        "epochs.close()",
+        "[batch.tolist() async for batch in pipeline]",
+        "import asyncio\nawait asyncio.sleep(0)\nlist(pipeline)",
+    )
+    assert direct == "[0, 10] [20, 30] [40]"
+    assert epochs == "[[2, 2, 1], [2, 2, 1]]"
+    assert (first, second, closed) == ("[0, 10]", "[20, 30]", "")
+    assert awaited == "[[0, 10], [20, 30], [40]]"
+    assert refused.startswith("RuntimeError: a `for` loop would have to wait")
+    assert refused.endswith("use `async for` here")
+
+
 def test_a_coordinator_that_lives_from_cell_to_cell(run: Cells) -> None:
     outputs = run(
         FILLING,
@@ -404,7 +424,48 @@ with sync.Coordinator() as coord:
     assert caller.run(again) == ["sum", "35"]
 
 
+def test_an_interrupted_pipeline_stops_its_workers_and_runs_again(caller: Caller) -> None:
+    caller.run(
+        """
+import threading
+from aioqueue.inputs import Retry, numbers
+
+fails = [3]
+
+def shaky(number):
+    if number in fails:
+        print("waiting", flush=True)
+        raise OSError("try again")
+    return number
+
+pipeline = numbers(6).prepare(shaky, workers=1, on_error=Retry(1, backoff=3600))
+before = threading.active_count()
+"""
+    )
+    loop = "for number in pipeline:\n    print(number, flush=True)"
+    first = caller.run(loop, interrupt_at="waiting")
+    assert first[-1] == "KeyboardInterrupt"
+    assert "3" not in first
+    ended = "spin_until(lambda: threading.active_count() == before)"
+    assert caller.run(f"from tests.worlds import spin_until\n{ended}") == []
+    caller.run("fails.clear()")
+    assert caller.run(loop) == ["0", "1", "2", "3", "4", "5"]
+
+
 # The example.
+
+
+def data_of(output: Any) -> dict[str, str]:
+    """What a cell has shown, by its kind."""
+    return dict(output.get("data", {}))
+
+
+def names_of_threads(kernel: Any) -> str:
+    """The threads that run in the kernel."""
+    source = "import threading\n[thread.name for thread in threading.enumerate()]"
+    kernel.nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+    kernel.execute_cell(kernel.nb.cells[0], 0)
+    return texts(kernel.nb.cells[0])
 
 
 def test_the_example_draws_and_trains(kernel: Any) -> None:
@@ -420,12 +481,15 @@ def test_the_example_draws_and_trains(kernel: Any) -> None:
     assert [output for output in outputs if output.output_type == "error"] == []
     pictures = [output for output in outputs if "image/png" in output.get("data", ())]
     assert len(pictures) == 2
+    drawings = [data["image/svg+xml"] for data in map(data_of, outputs) if "image/svg+xml" in data]
+    assert ["augment on 2 threads" in drawing for drawing in drawings] == [True]
     shown = "".join(texts(cell) for cell in kernel.nb.cells if cell.cell_type == "code")
-    right = re.search(r"right in the last 20 batches: (\d+)%", shown)
+    right = re.search(r"right of 359 held out: (\d+)%", shown)
     assert right is not None
-    assert int(right[1]) > 70
-    assert "17970/17970" in shown
-    assert shown.endswith("<aioqueue.sync.Coordinator joined, 0 failures>")
+    assert int(right[1]) > 80
+    whole = re.findall(r"epoch (\d): 100%\|[^|]*\| 22/22", shown)  # a bar is drawn more than once
+    assert set(whole) == set("0123456789")
+    assert not re.search("prepare|pipeline", names_of_threads(kernel))
 
 
 # Loops that were made to nest. The last test: this cannot be undone in a kernel.

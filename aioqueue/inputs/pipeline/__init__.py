@@ -12,7 +12,7 @@ from aioqueue.inputs.pipeline.drawing import svg, text
 from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.stages import STAGES, BaseStage
-from aioqueue.inputs.sources.pipeline import Pipeline, Stages
+from aioqueue.inputs.sources.pipeline import Pipeline, register
 
 __all__ = ("Epoch", "Epochs")
 
@@ -44,4 +44,4 @@ class _Engine:
         return svg(pipeline)
 
 
-Stages.register(_Engine())
+register(_Engine())

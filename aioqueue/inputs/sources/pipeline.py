@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aioqueue.inputs.sources.item import Quarantined
     from aioqueue.inputs.statistics import StageStatistics
 
-__all__ = ("Engine", "Epoch", "Epochs", "Pipeline", "Stage", "Stages")
+__all__ = ("Engine", "Epoch", "Epochs", "Pipeline", "Stage", "Stages", "register")
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -101,11 +101,6 @@ class Stages(ABC, Generic[T_co]):
     """What sources and pipelines have in common: stages can be added."""
 
     _engine: ClassVar[Engine]
-
-    @staticmethod
-    def register(engine: Engine) -> None:
-        """Say what makes stages and runs pipelines."""
-        Stages._engine = engine
 
     @abstractmethod
     def _with(self, stage: Stage) -> Pipeline[Any]:
@@ -413,6 +408,11 @@ class Stages(ABC, Generic[T_co]):
 
     def _add(self, kind: str, *arguments: Any) -> Pipeline[Any]:
         return self._with(self._engine.stage(kind, *arguments))
+
+
+def register(engine: Engine) -> None:
+    """Say what makes stages and runs pipelines."""
+    Stages._engine = engine
 
 
 class Pipeline(Stages[T_co]):

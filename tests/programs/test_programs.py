@@ -1,0 +1,170 @@
+"""The programs of a first week with aioqueue, run as their authors run them.
+
+* A network that is trained on a folder of JPEG files: here, beside the same with PyTorch's loader.
+* A service that batches requests, under load: `tests/batching/test_load.py`.
+* Threaded scripts that never stop their workers: here.
+* An asynchronous test suite: `tests/test_testing_suites.py` runs those of `docs/howto/testing.md`.
+* A crawler that asks no host too much, parses in processes and writes Parquet: here.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.programs.websites import PAGES, sites
+from tests.test_docs import ROOT, environment
+
+TRAIN, SHAPES, CRAWLER = (f"examples/{name}.py" for name in ("train_folder", "shapes", "crawler"))
+OURS = "tests/programs"
+
+
+def run(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; a warning is a failure."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-X", "utf8", script, *map(str, arguments)],
+        cwd=ROOT,
+        env={**environment(), "OMP_NUM_THREADS": "1", "NO_PROXY": "*"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=50,
+        check=False,
+    )
+
+
+def needs(*modules: str) -> pytest.MarkDecorator:
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
+
+
+# A folder of JPEG files.
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of 570 images."""
+    root = tmp_path_factory.mktemp("shapes")
+    done = run(SHAPES, root, "--train", "150", "--valid", "40")
+    assert done.stdout == f"wrote 570 files to {root}\n", done.stderr
+    return root
+
+
+@needs("torch", "PIL", "tqdm")
+class TestTraining:
+    @pytest.mark.parametrize("script", [TRAIN, f"{OURS}/train_folder_dataloader.py"])
+    def test_it_learns(self, script: str, shapes: Path) -> None:
+        done = run(script, shapes, "--epochs", "3", "--workers", "2")
+        assert done.returncode == 0, done.stderr
+        right = re.findall(r"^epoch (\d): right (\d+\.\d)%$", done.stdout, re.MULTILINE)
+        assert [int(epoch) for epoch, _ in right] == [0, 1, 2]
+        assert float(right[-1][1]) > 90  # of three labels
+        # The bar knows how many batches there are: 450 // 32.
+        assert re.search(r"epoch 2: 100%.* 14/14 ", done.stderr)
+
+    def test_it_does_the_same_on_every_run(self, shapes: Path) -> None:
+        outputs = {
+            run(TRAIN, shapes, "--epochs", "1", "--workers", workers).stdout
+            for workers in ("1", "3")
+        }
+        assert len(outputs) == 1
+
+
+def test_training_is_no_longer_than_with_pytorchs_loader() -> None:
+    ours, theirs = map(lines_of_code, (TRAIN, f"{OURS}/train_folder_dataloader.py"))
+    assert ours <= theirs
+
+
+def lines_of_code(script: str) -> int:
+    """Lines that have code: not those of comments, docstrings and the space in between."""
+    text = (ROOT / script).read_text(encoding="utf-8")
+    lines = {
+        line
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER)
+        and token.string.strip()
+        for line in range(token.start[0], token.end[0] + 1)
+    }
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
+# Threaded scripts that never stop their workers.
+
+
+class TestLegacy:
+    def test_queue_runners_of_tensorflow_1(self, tmp_path: Path) -> None:
+        files = [tmp_path / "a.csv", tmp_path / "b.csv"]
+        for number, file in enumerate(files):
+            xs = [x / 50 for x in range(25 * number, 25 * number + 25)]
+            file.write_text("".join(f"{x},{3 * x + 0.5}\n" for x in xs))
+        done = run(f"{OURS}/legacy_tf1.py", *files)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == "y = 3.00 x + 0.50\n"
+
+    def test_threads(self) -> None:
+        done = run(f"{OURS}/legacy_threads.py")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == "right: 320 of 320\n"
+
+    def test_threads_when_the_loop_fails(self) -> None:
+        done = run(f"{OURS}/legacy_threads.py", "broken")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.endswith("\nValueError: broken\n")
+        assert done.stderr.count("Traceback") == 1
+
+
+# A crawler.
+
+
+@needs("pyarrow")
+class TestCrawler:
+    def test_it_fetches_each_page_once_and_asks_no_host_too_much(self, tmp_path: Path) -> None:
+        import pyarrow.parquet
+
+        out = tmp_path / "pages.parquet"
+        with sites(3, at_once=2) as servers:
+            done = run(CRAWLER, f"{servers[0].url}/", "--out", out, "--per-host", "2")
+            assert (done.returncode, done.stderr) == (0, "")
+            rows = {row["url"]: row for row in pyarrow.parquet.read_table(out).to_pylist()}
+            assert f"wrote {len(rows)} pages" in done.stdout
+            for server in servers:
+                self.check(server.number, rows, server.url)
+                assert server.peak == 2
+                assert not server.was_slow
+                assert set(Counter(server.requested).values()) == {1}
+                assert len(server.requested) == sum(server.url in url for url in rows)
+
+    def check(self, number: int, rows: dict[str, dict[str, object]], url: str) -> None:
+        """The records of one site: all of its pages, and the links that lead nowhere."""
+        titles = {rows[f"{url}/{page}"]["title"] for page in range(PAGES)}
+        assert titles == {f"Page {page} of {number}" for page in range(PAGES)}
+        third = rows[f"{url}/3"]
+        assert (third["status"], third["words"]) == ("ok", 3 + 2 * 6)
+        dead = [
+            row for row in rows.values() if str(row["url"]).startswith(url) and not row["title"]
+        ]
+        assert {row["status"] for row in dead} == {"HTTP Error 404: Not Found"}
+        assert len(dead) == PAGES + 1  # 12 to 24
+
+    def test_it_ends_at_so_many_pages(self, tmp_path: Path) -> None:
+        import pyarrow.parquet
+
+        out = tmp_path / "pages.parquet"
+        with sites(2, at_once=1) as servers:
+            done = run(CRAWLER, f"{servers[0].url}/", "--out", out, "--pages", "7")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert pyarrow.parquet.read_table(out).num_rows == 7
+        assert sum(len(server.requested) for server in servers) == 7
