@@ -131,12 +131,12 @@ class ThreadRun(_Run):
         """
         self._taker = threading.get_ident()
         taken = self._take()
-        if isinstance(taken, RunOver):
-            self.check()  # else it has ended by itself
         if isinstance(taken, Exception):
+            if isinstance(taken, RunOver):
+                self.check()  # else it has ended by itself
             self._end(_FAILED)
             raise self._failure(taken)
-        if self.is_over:
+        if self._why_over is not None:
             self._let_go()  # it was closed meanwhile, by another thread
         return taken
 
@@ -156,7 +156,7 @@ class ThreadRun(_Run):
         """What was taken, or what was raised instead."""
         self._is_taking = True  # first this, then the question: who closes does it the other way
         try:
-            if self._node is None or self.is_over:
+            if self._node is None or self._why_over is not None:
                 return RunOver()
             return self._node.take_ready(1) or drive(self._node.take(1))
         except Exception as error:
