@@ -248,7 +248,7 @@ class Statistics:
 
     How to read it: a trainer that waits for data shows as ``dequeue_wait`` growing and ``size``
     near zero; workers that are held up by the trainer show as ``enqueue_wait`` growing and ``size``
-    near ``capacity``.
+    near ``capacity``, or ``bytes`` near ``max_bytes``.
     """
 
     size: int
@@ -267,6 +267,11 @@ class Statistics:
     """Seconds that enqueues which have ended had waited, in total."""
     dequeue_wait: float
     """Seconds that dequeues which have ended had waited, in total."""
+    bytes: int | None = None
+    """Bytes of the elements inside, and of those that a waiting batch has taken. None where nobody
+    counts them: elements differ in size, and there is no ``max_bytes``."""
+    max_bytes: int | None = None
+    """Bytes that fit; None where there is no bound."""
 
 
 def closed_error(kind: str, name: str, attempt: Put | PutMany | None) -> QueueClosedError:

@@ -61,6 +61,8 @@ def _grants(m: Any) -> Iterator[str]:
     wakers = {id(put.waker) for put in m._places}
     if len(wakers) > 1 or any(not put.waker.two_step for put in m._places):
         yield "places belong to several wakers, or to one of a single step"
+    if m._lines.promised != sum(m._places.values()):
+        yield "the bytes of the places are not what was promised"
     if m._beginning is not None:
         yield "an attempt is still beginning"
 
@@ -77,7 +79,7 @@ def _phase(m: Any) -> Iterator[str]:
 def _waiting(m: Any) -> Iterator[str]:
     """Nobody waits who could proceed."""
     put, take = next(iter(m._enqueues), None), next(iter(m._dequeues), None)
-    if put is not None and m._room() >= 1 and (not m._places or m._may_join_places(put)):
+    if put is not None and m._rows_to_enter(put) and (not m._places or m._may_join_places(put)):
         yield "the first enqueue in line could proceed"
     if take is not None:
         available = m._available()
@@ -105,6 +107,10 @@ def _counts(m: Any) -> Iterator[str]:
     counts = m.statistics()
     if min(counts.size, counts.dequeued) < 0 or counts.size + counts.dequeued > counts.enqueued:
         yield f"the counts do not add up: {counts}"
+    if m._brings_sizes and (m._bound_in >= 0 or counts.bytes is None):
+        yield "rows go in by the fast path, or are not counted, whose sizes have to be looked at"
+    if counts.bytes and not m.storage.size:
+        yield f"{counts.bytes} bytes of nothing are inside"
     tickets = [ticket for ticket, _ in m.storage.returned]
     if tickets != sorted(tickets):
         yield "rows that are back are out of order"

@@ -30,17 +30,20 @@ class Lines:
         enqueues: those that wait to put something in.
         dequeues: those that wait to take something out.
         until_closed: those that wait for the end.
-        places: granted enqueues, not yet committed; all of one waker, in the order of the grants.
+        places: granted enqueues, not yet committed; all of one waker, in the order of the grants;
+            each with how many bytes it is going to put in, where that is of any matter.
+        promised: the sum of those bytes.
         granted: granted dequeues, not yet committed.
     """
 
-    __slots__ = ("dequeues", "enqueues", "granted", "places", "until_closed")
+    __slots__ = ("dequeues", "enqueues", "granted", "places", "promised", "until_closed")
 
     def __init__(self) -> None:
         self.enqueues: OrderedDict[Put | PutMany, None] = OrderedDict()
         self.dequeues: OrderedDict[Take, None] = OrderedDict()
         self.until_closed: OrderedDict[UntilClosed, None] = OrderedDict()
-        self.places: OrderedDict[Put, None] = OrderedDict()
+        self.places: OrderedDict[Put, int] = OrderedDict()
+        self.promised = 0
         self.granted: OrderedDict[Take, None] = OrderedDict()
 
     def line_of(self, attempt: Attempt) -> OrderedDict[Any, None]:
@@ -63,7 +66,18 @@ class Lines:
         elif isinstance(attempt, Take):
             self.granted.pop(attempt, None)
         elif isinstance(attempt, Put):
-            self.places.pop(attempt, None)
+            self.leave_place(attempt)
+
+    def give_place(self, attempt: Put, weight: int) -> None:
+        """An enqueue is granted a place, for so many bytes."""
+        self.places[attempt] = weight
+        self.promised += weight
+
+    def leave_place(self, attempt: Put) -> None:
+        """A place is not needed any more."""
+        self.promised -= self.places.pop(attempt, 0)
+        if not self.places:
+            self.promised = 0  # whatever Ctrl-C may have left of it
 
     def of_waker(self, waker: Waker) -> list[Attempt]:
         """Those whose owners wait in a waker or have not run on yet, in no special order."""

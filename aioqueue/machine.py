@@ -25,6 +25,12 @@ no longer count as inside, so producers get their room back at once, but they st
 until the batch is complete and leave it in one move; so the storage may hold more than the
 capacity. Storages that draw by lot are told to draw at once.
 
+**Bytes.** Where rows bring their sizes (``max_bytes``, and rows that differ), an enqueue also waits
+as long as what is inside and its next row are too many bytes together. All that the storage has
+counts, also what is claimed, and what has a place. But as many rows as the next dequeue lacks go in
+however large they are: one, if the queue is empty. So nothing ever waits for itself. Where all rows
+have one size, all this is a bound on rows, which the capacity then stands for.
+
 **Copies** of large batches are made by their owners, without the lock: into memory that they
 reserve before they put the batch in, and out of the rows in their hands, which they release
 afterwards (`aioqueue.copying`). So every move takes microseconds, and nobody waits for another's
@@ -212,7 +218,7 @@ class Machine(MachineState):
         assert isinstance(attempt, Put)
         self._claim_what_came()
         self._shut()
-        self._places.pop(attempt, None)
+        self._lines.leave_place(attempt)
         try:
             self._insert(attempt.row)
             attempt.state = DONE
@@ -288,6 +294,19 @@ class Machine(MachineState):
         self._set_bounds()
         return wakers
 
+    @guarded
+    def resize(self, capacity: int | None) -> Collection[Waker]:
+        """Let more rows in from now on, or fewer: what is inside stays, and so does a place.
+
+        Args:
+            capacity: how many rows fit; ``None`` for no bound.
+        """
+        self._claim_what_came()
+        self._shut()
+        self.capacity = capacity
+        self._capacity = self._rows_that_fit()
+        return self._settle()
+
     # How it moves. All of this runs under the lock.
 
     def _flush(self, wakers: dict[Waker, None]) -> None:
@@ -319,17 +338,17 @@ class Machine(MachineState):
         """Let the first enqueue in line proceed; tell whether it need not stand there any more."""
         if attempt.state is not PENDING:
             return True  # Ctrl-C came before it could leave the line
-        room = self._room()
-        if room < 1 or (self._places and not self._may_join_places(attempt)):
+        n = self._rows_to_enter(attempt)
+        if n < 1 or (self._places and not self._may_join_places(attempt)):
             return False
         try:
             if isinstance(attempt, PutMany):
-                room = max(room, self._claims_to_come())
-                self._insert_rows(attempt, min(room, attempt.n - attempt.done))
+                self._insert_rows(attempt, n)
                 if attempt.done < attempt.n:
                     return False
             elif self._in_two_steps(attempt):
-                self._places[attempt] = None
+                weight = self.storage.weight_of(attempt.row) if self._brings_sizes else 0
+                self._lines.give_place(attempt, weight)
                 self._finish(attempt, GRANTED, wakers)
                 return True
             else:
@@ -340,6 +359,36 @@ class Machine(MachineState):
         else:
             self._finish(attempt, DONE, wakers)
         return True
+
+    def _rows_to_enter(self, attempt: Put | PutMany) -> int:
+        """How many rows of the first enqueue in line may go in now."""
+        room = self._room()
+        if room < 1:
+            return 0
+        if not isinstance(attempt, PutMany):
+            return self._rows_light_enough(attempt, 1) if self._brings_sizes else 1
+        n = int(min(max(room, self._claims_to_come()), attempt.n - attempt.done))
+        return self._rows_light_enough(attempt, n) if self._brings_sizes else n
+
+    def _rows_light_enough(self, attempt: Put | PutMany, n: int) -> int:
+        """How many of the next n rows of an enqueue may go in, by their sizes.
+
+        What is inside, what a waiting batch has claimed there, and what has a place all count. But
+        the rows that the next dequeue lacks may go in however large they are: else it and they
+        would wait for each other.
+        """
+        storage, missing = self.storage, self._missing()
+        assert storage.weight is not None
+        total = storage.weight + self._lines.promised
+        if isinstance(attempt, PutMany):
+            weights = storage.weights(attempt.columns, attempt.done, attempt.done + n)
+        else:
+            weights = iter((storage.weight_of(attempt.row),))
+        for count, weight in enumerate(weights):
+            total += weight
+            if count >= missing and total > self._max_bytes:
+                return count
+        return n
 
     def _advance_dequeue(self, attempt: Take, wakers: dict[Waker, None]) -> bool:
         """Let the first dequeue in line proceed; tell whether it need not stand there any more.
@@ -432,7 +481,10 @@ class Machine(MachineState):
     def _ends_at_once(self, attempt: Attempt) -> bool:
         """Whether an attempt that is about to begin would end without waiting."""
         if isinstance(attempt, Put | PutMany):
-            return not (self._enqueues or self._places) and self._room() >= attempt.n
+            is_next = not (self._enqueues or self._places) and self._room() >= attempt.n
+            if is_next and self._brings_sizes:
+                return self._rows_light_enough(attempt, attempt.n) == attempt.n
+            return is_next
         if not isinstance(attempt, Take):
             return self._state is CLOSED
         if self._dequeues:
@@ -501,8 +553,8 @@ class Machine(MachineState):
         self.storage.put(row)
         self._enqueued += 1
 
-    def _insert_rows(self, attempt: PutMany, room: float) -> None:
-        before, n = len(self.storage), int(room)
+    def _insert_rows(self, attempt: PutMany, n: int) -> None:
+        before = len(self.storage)
         try:
             self.storage.put_many(attempt.columns, attempt.done, attempt.done + n)
         except BaseException:
@@ -549,7 +601,7 @@ class Machine(MachineState):
         """Say how full the storage may be for the fast path in and out.
 
         1. Callers that wait to put in go first, and rows that are back are not looked at there: no
-           fast path at all.
+           fast path at all. Nor in, where rows bring their sizes, which it does not look at.
         2. With no one waiting to take out, a row may go in below the capacity, if the queue is open
            and nobody has a place; and out above what must remain.
         3. Callers that wait to take out go first: no fast path out. In, it ends one row before the
@@ -562,7 +614,7 @@ class Machine(MachineState):
         bound_in: float = -1
         bound_out: float = INFINITY
         if not (self._enqueues or storage.returned):
-            is_open = self._state is OPEN and not self._places
+            is_open = self._state is OPEN and not self._places and not self._brings_sizes
             if head is None:
                 bound_in = self._capacity if is_open else -1
                 bound_out = 0 if self._state is CLOSED else self._keep
@@ -570,5 +622,5 @@ class Machine(MachineState):
                 waits_for_each = storage.eager or head.expired
                 bound_in = 0 if waits_for_each else self._keep + head.n - 1
                 if not storage.progressive:
-                    bound_in = min(bound_in, self._capacity)
+                    bound_in = min(bound_in, self._limit())
         self._bound_in, self._bound_out = bound_in, bound_out

@@ -21,6 +21,7 @@ from aioqueue.attempts import (
 from aioqueue.invariants import violations
 from aioqueue.lines import Lines
 from aioqueue.locks import OwnedLock, guarded, is_held_here
+from aioqueue.sizes import rows_within
 from aioqueue.storage.base import Storage
 
 __all__ = ("INFINITY", "MachineState")
@@ -35,6 +36,8 @@ class MachineState:
         storage: where the rows rest.
         lock: guards everything here.
         capacity: how many rows fit; ``None`` for no bound.
+        max_bytes: how many bytes fit; ``None`` for no bound. Rows of one size make it a bound on
+            rows; others must bring their sizes (`aioqueue.storage.weighed`).
         keep: how many rows a dequeue must leave inside until the queue is closed
             (``min_after_dequeue``).
         kind: the queue's class, for messages.
@@ -47,6 +50,7 @@ class MachineState:
         "_beginning",
         "_bound_in",
         "_bound_out",
+        "_brings_sizes",
         "_capacity",
         "_cause",
         "_claimed",
@@ -60,11 +64,14 @@ class MachineState:
         "_keep",
         "_lines",
         "_lock",
+        "_max_bytes",
         "_places",
         "_put",
         "_state",
         "_take",
+        "capacity",
         "kind",
+        "max_bytes",
         "name",
         "storage",
     )
@@ -75,6 +82,7 @@ class MachineState:
         lock: OwnedLock,
         *,
         capacity: int | None = None,
+        max_bytes: int | None = None,
         keep: int = 0,
         kind: str = "Queue",
         name: str = "queue",
@@ -87,8 +95,13 @@ class MachineState:
         self._lock = lock
         self._put = storage.put
         self._take = storage.take
-        self._capacity: float = INFINITY if capacity is None else capacity
+        self.capacity = capacity
+        self.max_bytes = max_bytes
         self._keep = keep
+        self._capacity = self._rows_that_fit()
+        # Only where that bound says nothing of bytes.
+        self._brings_sizes = max_bytes is not None and storage.row_bytes is None
+        self._max_bytes: float = INFINITY if max_bytes is None else max_bytes
         self._state = OPEN
         self._cause: BaseException | None = None
         self._lines = lines = Lines()
@@ -101,7 +114,7 @@ class MachineState:
         self._enqueue_wait = 0.0
         self._dequeue_wait = 0.0
         # How full the storage may be for the fast path in and out; set afresh by every slow move.
-        self._bound_in: float = self._capacity
+        self._bound_in: float = -1 if self._brings_sizes else self._capacity
         self._bound_out: float = keep
 
     def guard_with(self, lock: OwnedLock) -> None:
@@ -134,6 +147,17 @@ class MachineState:
         """How many elements are inside, without those that a waiting batch has taken."""
         return self.storage.size - self._claims()
 
+    @property
+    @guarded
+    def weight(self) -> int | None:
+        """How many bytes are inside, also of what a waiting batch has taken; ``None``: unknown."""
+        return self.storage.weight
+
+    @property
+    def most(self) -> float:
+        """How many elements fit, as far as that is known beforehand."""
+        return self._capacity
+
     @guarded
     def statistics(self) -> Statistics:
         """Everything that can be counted, at one moment."""
@@ -142,13 +166,15 @@ class MachineState:
         held = claimed + sum(attempt.held.count for attempt in self._granted)
         return Statistics(
             size=inside,
-            capacity=None if self._capacity == INFINITY else int(self._capacity),
+            capacity=self.capacity,
             enqueued=self._enqueued,
             dequeued=self._enqueued - inside - held,
             waiting_enqueues=len(self._enqueues),
             waiting_dequeues=len(self._dequeues),
             enqueue_wait=self._enqueue_wait,
             dequeue_wait=self._dequeue_wait,
+            bytes=self.storage.weight,
+            max_bytes=self.max_bytes,
         )
 
     @guarded
@@ -165,7 +191,30 @@ class MachineState:
     def _room(self) -> float:
         """How many rows may go in now; below zero when some came back to a full queue."""
         inside = len(self.storage) + len(self.storage.returned) - self._claimed
-        return self._capacity - inside - len(self._places)
+        return self._limit() - inside - len(self._places)
+
+    def _limit(self) -> float:
+        """How many rows may be inside: the capacity, or as many as a batch waits for that has to
+        find all of them there, for the queue may have been larger when it began to wait."""
+        if not self._dequeues or self.storage.progressive:
+            return self._capacity
+        return max(self._capacity, next(iter(self._dequeues)).n)
+
+    def _rows_that_fit(self) -> float:
+        """The capacity, or fewer where rows of one size fill the bytes before; but enough rows that
+        one can leave."""
+        most = INFINITY if self.capacity is None else self.capacity
+        size = self.storage.row_bytes
+        if self.max_bytes is not None and size is not None:
+            by_size = rows_within(self.max_bytes, size)
+            most = most if by_size is None else min(most, max(by_size, self._keep + 1))
+        return most
+
+    def _missing(self) -> int:
+        """How many rows the dequeue that is next lacks: one that waits, or else any of one row."""
+        head = self._lines.first_dequeue()
+        needed = 1 if head is None or head.expired else head.n
+        return needed - self._available() - len(self._places)
 
     def _available(self) -> int:
         """How many rows may go out now, those that are claimed included."""

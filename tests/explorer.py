@@ -14,7 +14,8 @@ by these events, in any order:
 * a caller that has its batch has copied it, without the lock, and lets go of the rows; or that
   fails, and it is withdrawn (with storages whose batches are copied by their owners);
 * the deadline of a waiting ``take_up_to`` passes;
-* the queue is closed, plainly or with its pending enqueues cancelled.
+* the queue is closed, plainly or with its pending enqueues cancelled;
+* its capacity is set to another one.
 
 After every event the machine is compared with `Model`, which is written as the rules are told
 (plain lists; a waiting batch simply takes its rows; no claims, no bounds, no tickets): the
@@ -31,10 +32,10 @@ the machine keeps is in the key, its claims and bounds included. Keys are kept a
 digests.
 
 **What bounds it.** Worlds are finite: every caller makes ``operations`` operations, of one row
-or two. Withdrawals and closes are also bounded, to so many in one path (``withdrawals``,
-``closes``); as many as there are operations is as good as no bound. Closing a closed queue
-again, and plainly closing a closing one, are not tried: they change nothing (`test_machine` shows
-it). Everything else within the stated size is tried, in every order.
+or two. Withdrawals, closes and changes of the capacity are also bounded, to so many in one path
+(``withdrawals``, ``closes``, ``resizes``); as many as there are operations is as good as no bound.
+Closing a closed queue again, and plainly closing a closing one, are not tried: they change nothing
+(`test_machine` shows it). Everything else within the stated size is tried, in every order.
 
 Run it by hand, for one number of callers, all kinds of wakers and all capacities up to one::
 
@@ -80,6 +81,7 @@ __all__ = (
     "EagerStorage",
     "FakeLock",
     "LendingStorage",
+    "PlainStorage",
     "Result",
     "Setting",
     "ViolationError",
@@ -101,10 +103,13 @@ _STATES: Final = {state: index for index, state in enumerate(State)}
 _PHASES: Final = {state: index for index, state in enumerate(QueueState)}
 
 PUTS: Final = ("put", "put_many")
+WEIGHTY_PUTS: Final = ("put", "put_heavy", "put_many")
 TAKES: Final = ("take", "take_many", "take_up_to")
 NOWAIT: Final = ("put_nowait", "take_nowait")
-_KINDS: Final = (*PUTS, *TAKES, *NOWAIT, "until_closed")
+_KINDS: Final = (*PUTS, *TAKES, *NOWAIT, "until_closed", "put_heavy")
 _SIZES: Final = dict.fromkeys(("put_many", "take_many", "take_up_to"), 2)
+_WEIGHTS: Final = {"put_heavy": (4,), "put_many": (1, 2)}
+"""Bytes of the rows that are put in, where bytes are bounded; else each has one."""
 
 
 class ViolationError(AssertionError):
@@ -138,7 +143,27 @@ class FakeLock:
         self.depth -= 1
 
 
-class EagerStorage(ObjectStorage):
+def weight_of(row: int) -> int:
+    """The last digit of a row says how many bytes it is taken to have."""
+    return row % 10
+
+
+class PlainStorage(ObjectStorage):
+    """First in, first out; it counts bytes as naively as can be."""
+
+    @property
+    def weight(self) -> int:
+        back = [row for _, row in self.returned]
+        return sum(map(weight_of, [*back, *self]))
+
+    def weight_of(self, row: int) -> int:
+        return weight_of(row)
+
+    def weights(self, columns: Columns, start: int, stop: int) -> Iterator[int]:
+        return map(weight_of, columns[start:stop])
+
+
+class EagerStorage(PlainStorage):
     """First in, first out, but told of every row that comes, as a shuffle buffer is."""
 
     eager = True
@@ -148,13 +173,13 @@ class EagerStorage(ObjectStorage):
             raise ViolationError(f"claimed {n} rows of {self.size}")
 
 
-class WholeStorage(ObjectStorage):
+class WholeStorage(PlainStorage):
     """First in, first out, but a batch may not take rows early, as from a heap."""
 
     progressive = False
 
 
-class LendingStorage(ObjectStorage):
+class LendingStorage(PlainStorage):
     """First in, first out; batches are copied by their owners, as in blocks and on shelves.
 
     It notes what is being copied: memory that was reserved and not given back, or given back twice,
@@ -205,7 +230,7 @@ class LendingStorage(ObjectStorage):
 
 
 STORAGES: Final = {
-    "fifo": ObjectStorage,
+    "fifo": PlainStorage,
     "eager": EagerStorage,
     "whole": WholeStorage,
     "lending": LendingStorage,
@@ -244,12 +269,15 @@ class Setting:
         consumers: the same for consumers.
         operations: how many operations each caller makes.
         capacity: of the queue.
+        max_bytes: of the queue; rows have one byte or two, those of a ``put_heavy`` four.
         keep: ``min_after_dequeue``.
         storage: a key of `STORAGES`.
         puts: the kinds of operation a producer chooses from.
         takes: the same for consumers.
         withdrawals: how many there are in one path, at most.
         closes: the same for closes.
+        resizes: the same for changes of the capacity.
+        capacities: what it may be changed to.
         machine: the class to explore; another one only to see that mistakes are found.
     """
 
@@ -264,12 +292,15 @@ class Setting:
     withdrawals: int = 2
     closes: int = 2
     machine: type[Machine] = Machine
+    max_bytes: int | None = None
+    resizes: int = 0
+    capacities: tuple[int | None, ...] = (1, 2, None)
 
     def __str__(self) -> str:
         return (
             f"producers {self.producers}, consumers {self.consumers}, operations {self.operations},"
-            f" capacity {self.capacity}, keep {self.keep}, {self.storage},"
-            f" withdrawals {self.withdrawals}, closes {self.closes}"
+            f" capacity {self.capacity}, bytes {self.max_bytes}, keep {self.keep}, {self.storage},"
+            f" withdrawals {self.withdrawals}, closes {self.closes}, resizes {self.resizes}"
         )
 
 
@@ -333,6 +364,7 @@ class Model:
         "granted",
         "inside",
         "keep",
+        "max_bytes",
         "notified",
         "phase",
         "places",
@@ -340,8 +372,11 @@ class Model:
         "until",
     )
 
-    def __init__(self, capacity: int | None, keep: int, progressive: bool) -> None:
+    def __init__(
+        self, capacity: int | None, max_bytes: int | None, keep: int, progressive: bool
+    ) -> None:
         self.capacity = capacity
+        self.max_bytes = max_bytes
         self.keep = keep
         self.progressive = progressive
         self.phase = QueueState.OPEN
@@ -411,7 +446,18 @@ class Model:
             self.enqueues.clear()
         self.settle()
 
+    def resize(self, capacity: int | None) -> None:
+        """More may be inside from now on, or fewer."""
+        self.capacity = capacity
+        self.settle()
+
     # What follows from it.
+
+    @property
+    def limit(self) -> float:
+        """How many may be inside: more than the capacity, if a batch needs all at the same time."""
+        limit = float("inf") if self.capacity is None else self.capacity
+        return limit if self.progressive or not self.dequeues else max(limit, self.dequeues[0].n)
 
     def settle(self, calling: Op | None = None) -> None:
         """Let everything proceed that may: enqueues first, then dequeues, until nothing moves."""
@@ -430,7 +476,9 @@ class Model:
             self.until.clear()
 
     def _move_enqueue(self, op: Op, calling: Op | None) -> bool:
-        if self.capacity is not None and len(self.inside) + len(self.places) >= self.capacity:
+        if len(self.inside) + len(self.places) >= self.limit:
+            return False
+        if not self._is_light_enough(op.rows[op.done : op.done + 1]):
             return False
         two_step = op.two_step and op.kind != "put_many"
         # It may join the places of its own waker, whose owners resume before it.
@@ -481,13 +529,30 @@ class Model:
 
     def _at_once(self, op: Op, line: list[Op]) -> bool:
         if op.rows:
-            room = self.capacity is None or len(self.inside) < self.capacity
-            return room and not line and not self.places
+            room = len(self.inside) < self.limit
+            return room and not line and not self.places and self._is_light_enough(op.rows)
         keep = 0 if self.phase is QueueState.CLOSED else self.keep
         enough = len(self.inside) - keep >= op.n
         some_will_do = op.kind == "take_up_to" and bool(self.inside)
         ended = self.phase is QueueState.CLOSED and (not self.granted or some_will_do)
         return not line and (enough or ended)
+
+    def _is_light_enough(self, rows: list[int]) -> bool:
+        """Whether rows may go in: they fit, or the next dequeue lacks so many at least."""
+        if self.max_bytes is None:
+            return True
+        head = self.dequeues[0] if self.dequeues else None
+        held = head.held if head else []
+        lacks = 1 if head is None or head.expired else head.n
+        lacks -= len(held) + len(self.inside) - self.keep + len(self.places)
+        promised = [place.rows[0] for place in self.places]
+        total = sum(map(weight_of, [*held, *self.inside, *promised]))
+        for row in rows:
+            total += weight_of(row)
+            lacks -= 1
+            if lacks < 0 and total > self.max_bytes:
+                return False
+        return True
 
     def _enter(self, op: Op) -> None:
         row = op.rows[op.done]
@@ -534,6 +599,7 @@ class World:
         "delivered",
         "machine",
         "model",
+        "resizes",
         "setting",
         "storage",
         "wakers",
@@ -544,9 +610,15 @@ class World:
         self.setting = setting
         self.storage = STORAGES[setting.storage]()
         self.machine = setting.machine(
-            self.storage, FakeLock(), capacity=setting.capacity, keep=setting.keep
+            self.storage,
+            FakeLock(),
+            capacity=setting.capacity,
+            max_bytes=setting.max_bytes,
+            keep=setting.keep,
         )
-        self.model = Model(setting.capacity, setting.keep, self.storage.progressive)
+        self.model = Model(
+            setting.capacity, setting.max_bytes, setting.keep, self.storage.progressive
+        )
         self.wakers = {
             letter: FakeWaker(letter) for letter in sorted({*setting.producers, *setting.consumers})
         }
@@ -558,6 +630,7 @@ class World:
         ]
         self.withdrawals = setting.withdrawals
         self.closes = setting.closes
+        self.resizes = setting.resizes
         self.began = 0  # rows that were made so far
         self.delivered: list[int] = []
 
@@ -586,6 +659,10 @@ class World:
             if self.model.phase is QueueState.OPEN:
                 yield "close", False
             yield "close", True
+        if self.resizes:
+            for capacity in self.setting.capacities:
+                if capacity != self.model.capacity:
+                    yield "resize", capacity
 
     def apply(self, event: Event) -> None:
         """Make an event happen to the machine and to the model, and compare them."""
@@ -601,8 +678,9 @@ class World:
         caller = self.callers[index]
         caller.left -= 1
         rows: list[int] = []
-        if kind in PUTS or kind == "put_nowait":
-            rows = list(range(self.began, self.began + _SIZES.get(kind, 1)))
+        if kind.startswith("put"):
+            weights = _WEIGHTS.get(kind, (1,))
+            rows = [10 * (self.began + index) + weight for index, weight in enumerate(weights)]
             self.began += len(rows)
         op = Op(kind, caller, rows)
         can_wait = not kind.endswith("_nowait")
@@ -620,7 +698,7 @@ class World:
         wakes = self.machine.begin(attempt, caller.waker if can_wait else None)
         self.model.begin(op, can_wait)
         _expect(attempt.state is op.state, "began otherwise", op, attempt.state)
-        if op.state is PENDING:
+        if op.state is PENDING or op.state is GRANTED:  # it may join the places of its waker
             caller.op = op
         elif op.state is DONE:
             if not self._begins_to_copy(op):
@@ -706,6 +784,12 @@ class World:
         self.model.close(cancel)
         return wakes
 
+    def _resize(self, capacity: int | None) -> Collection[Waker]:
+        self.resizes -= 1
+        wakes = self.machine.resize(capacity)
+        self.model.resize(capacity)
+        return wakes
+
     def _leave(self, caller: Caller, op: Op) -> None:
         caller.op = None
         if op in caller.waker.line:
@@ -787,11 +871,17 @@ class World:
             rest.remove(row)
         everywhere = sorted(stored + rest + self.delivered)
         _expect(everywhere == sorted(model.entered), "lost or repeated", everywhere, model.entered)
-        if self.setting.capacity is not None:
+        if model.capacity is not None:
             # Only rows that come back may push it above the capacity; then nothing goes in.
             inside = self.machine.size + len(model.places)
-            most = max(self.setting.capacity, before + model.came_back)
+            most = max(model.limit, before + model.came_back)
             _expect(inside <= most, "above the capacity", inside)
+        if self.setting.max_bytes is not None and not (model.back or head or self.setting.keep):
+            # Nor bytes, but for one row; or for those that a batch lacked which was then withdrawn.
+            rows = [*stored, *[place.rows[0] for place in model.places]]
+            is_above = sum(map(weight_of, rows)) > self.setting.max_bytes
+            was_lacking = self.withdrawals < self.setting.withdrawals
+            _expect(not is_above or len(rows) == 1 or was_lacking, "above the bytes", rows)
         if not model.back:
             # As long as nothing came back, what is out is exactly what went in first.
             first = model.entered[: len(model.entered) - len(stored)]
@@ -806,9 +896,10 @@ class World:
         counts = self.machine.statistics()
         # A dequeue that was done in one step counts as made, though its owner has not run on yet.
         made = sum(len(c.op.held) for c in self.callers if c.op is not None and c.op.state is DONE)
+        _expect(counts.bytes == self.storage.weight, "another number of bytes", counts.bytes)
         expected = (
             len(model.inside),
-            self.setting.capacity,
+            model.capacity,
             len(model.entered),
             len(self.delivered) + made,
             len(model.enqueues),
@@ -865,6 +956,7 @@ class World:
             machine._bound_in,
             machine._bound_out,
             [rank[row] for row in back],
+            [weight_of(row) for row in rows] if self.setting.max_bytes is not None else 0,
             len(storage),
             [describe(op) for op in model.enqueues],
             [describe(op) for op in model.dequeues],
@@ -878,6 +970,8 @@ class World:
             sorted(idle),
             self.withdrawals,
             self.closes,
+            self.resizes,
+            machine.capacity,
         )
         # Version 2 writes equal values as equal bytes; later ones note shared objects.
         return blake2b(marshal.dumps(key, 2), digest_size=16).digest()
@@ -1001,7 +1095,8 @@ def explore(setting: Setting, *, deadline: float | None = None, progress: bool =
         ViolationError: the machine and the rules disagree, or the machine raised something.
     """
     world = World(setting)
-    result = Result(kinds=dict.fromkeys(("begin", "resume", "withdraw", "expire", "close"), 0))
+    kinds = ("begin", "resume", "withdraw", "expire", "close", "resize")
+    result = Result(kinds=dict.fromkeys(kinds, 0))
     visited = {world.digest()}
     frontier: list[tuple[Saved, Path]] = [(world.save(), ())]
     while frontier:
@@ -1066,11 +1161,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--consumers", type=int, default=2)
     parser.add_argument("--operations", type=int, default=2, help="of each caller")
     parser.add_argument("--capacity", type=int, default=3, help="all from 1 to this one")
+    parser.add_argument("--bytes", type=int, help="that fit; rows have 1, 2 or 4")
     parser.add_argument("--keep", type=int, nargs="*", default=[0], help="min_after_dequeue")
     parser.add_argument("--wakers", nargs="*", choices=WORLDS, default=list(WORLDS))
     parser.add_argument("--storage", choices=sorted(STORAGES), default="fifo")
     parser.add_argument("--withdrawals", type=int, default=2, help="in one path, at most")
     parser.add_argument("--closes", type=int, default=1, help="in one path, at most")
+    parser.add_argument("--resizes", type=int, default=0, help="the same")
     parser.add_argument("--seconds", type=float, help="give up after this time")
     given = parser.parse_args(arguments)
     deadline = None if given.seconds is None else time.monotonic() + given.seconds
@@ -1090,8 +1187,11 @@ def main(arguments: list[str] | None = None) -> int:
             capacity,
             keep,
             given.storage,
+            puts=PUTS if given.bytes is None else WEIGHTY_PUTS,
             withdrawals=given.withdrawals,
             closes=given.closes,
+            max_bytes=given.bytes,
+            resizes=given.resizes,
         )
         print(setting, flush=True)
         result = explore(setting, deadline=deadline, progress=True)

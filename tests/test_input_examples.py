@@ -121,3 +121,35 @@ class TestService:
         assert process.returncode == 130
         assert rest.startswith("interrupted\n")
         assert errors == ""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None,
+    reason="torch is not installed (pip install 'aioqueue[torch]')",
+)
+class TestRanks:
+    @pytest.mark.timeout(200)  # every process imports PyTorch, which may take many seconds
+    def test_they_stay_in_step_though_one_skips_more_than_the_other(self) -> None:
+        command = ["examples/ranks.py", "--epochs", "2", "--samples", "601", "--damaged", "60"]
+        done = subprocess.run(
+            [sys.executable, "-W", "error", *command],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        lines = re.findall(
+            r"^rank (\d)  \w+  ([\d +]+) steps, (\d+) damaged samples, accuracy ([\d.]+),"
+            r" weights (\w+)$",
+            done.stdout,
+            re.MULTILINE,
+        )
+        ranks, steps, skipped, accuracies, weights = zip(*lines, strict=True)
+        assert ranks == ("0", "1")
+        assert set(steps) == {"10 + 10"}  # 301 samples each, in batches of 32
+        assert len(set(skipped)) == 2
+        assert len(set(weights)) == 1
+        assert float(accuracies[0]) > 0.8

@@ -17,7 +17,7 @@ ROOT = Path(aioqueue.__file__).parent
 
 LAYERS = (
     ("errors", "locks", "checks", "functions", "docstrings"),
-    ("elements", "components"),
+    ("elements", "components", "sizes"),
     ("philox",),
     ("storage",),
     ("attempts", "copying", "invariants", "lines", "machine_state", "machine"),
@@ -169,7 +169,7 @@ INPUT_LAYERS = (
     ("sources",),
     ("readers",),
     ("prepare",),
-    ("batches",),
+    ("batches", "devices"),
     ("pipeline",),
     ("",),
 )
@@ -324,11 +324,12 @@ RULES = {
     "aioqueue.coordination.outcomes",
     "aioqueue.functions",
     "aioqueue.locks",
+    "aioqueue.sizes",
     "aioqueue.waiting.running",
 }
-"""Rules of the whole house, without state: what an argument and a value must be, how a function is
-called, how a lock is let go of, what an exception means, how a loop is reached. What is built on
-the core would else have to say them again."""
+"""Rules of the whole house, without state: what an argument and a value must be, how large a thing
+is, how a function is called, how a lock is let go of, what an exception means, how a loop is
+reached. What is built on the core would else have to say them again."""
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if part(name) in OUTER])

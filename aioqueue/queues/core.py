@@ -35,13 +35,13 @@ from aioqueue.attempts import (
 from aioqueue.checks import checked_count, checked_flag, checked_seconds, is_int
 from aioqueue.copying import Copier
 from aioqueue.docstrings import World, describe
-from aioqueue.elements import Columns, Component, ElementT, Spec, Typed
+from aioqueue.elements import Columns, Component, ElementT, Row, Spec, Typed
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
 from aioqueue.locks import OwnedLock, holding
 from aioqueue.machine import NOTHING, Machine
 from aioqueue.queues.forks import refuse_in_forks
 from aioqueue.queues.methods import QueueMethods
-from aioqueue.storage import Storage
+from aioqueue.storage import Storage, WeighedStorage
 from aioqueue.waiting import (
     AsyncWaker,
     CallbackWaker,
@@ -54,6 +54,7 @@ from aioqueue.waiting import (
 __all__ = (
     "QueueCore",
     "QueueFace",
+    "checked_bytes",
     "checked_capacity",
     "checked_count",
     "checked_seconds",
@@ -73,6 +74,7 @@ class QueueCore:
         spec: its elements.
         storage: where they rest.
         capacity: how many fit; ``None`` for no bound.
+        max_bytes: how many bytes of them fit; ``None`` for no bound.
         keep: how many a dequeue must leave inside until the queue is closed.
         name: for messages and worker names; made up if ``None``.
     """
@@ -84,6 +86,7 @@ class QueueCore:
         storage: Storage,
         *,
         capacity: int | None,
+        max_bytes: int | None = None,
         keep: int = 0,
         name: str | None = None,
     ) -> None:
@@ -92,7 +95,7 @@ class QueueCore:
         self.kind = kind
         self.spec = spec
         self.storage = storage
-        self.capacity = capacity
+        self.to_row = _row_maker(spec, storage)
         self.keep = keep
         self.name = name or f"{kind}-{next(_numbers)}"
         lock = cast(OwnedLock, threading.RLock())
@@ -101,6 +104,7 @@ class QueueCore:
             storage,
             lock,
             capacity=capacity,
+            max_bytes=max_bytes,
             keep=keep,
             kind=kind,
             name=self.name,
@@ -117,6 +121,11 @@ class QueueCore:
         # popped and listed, each of which is atomic.
         self.sleepers: dict[Waker, None] = {}
         refuse_in_forks(self)
+
+    @property
+    def capacity(self) -> int | None:
+        """How many elements fit; ``None`` for no bound."""
+        return self.machine.capacity
 
     def remember(self, waker: AsyncWaker) -> None:
         """Note an event loop whose tasks wait here."""
@@ -207,9 +216,11 @@ class QueueCore:
                 " batches can only be taken from a queue whose elements have shapes"
             )
         rows = checked_count(n, "n")
-        if not self.storage.progressive and self.capacity is not None and rows > self.capacity:
+        most = self.machine.most
+        if not self.storage.progressive and rows > most:
+            bound = "the capacity" if most == self.capacity else "which is all that max_bytes holds"
             raise InvalidArgumentError(
-                f"n: got {rows}; expected at most {self.capacity}, the capacity: a {self.kind}"
+                f"n: got {rows}; expected at most {most}, {bound}: a {self.kind}"
                 " cannot give elements to a batch before all of them are there"
             )
         return rows
@@ -287,7 +298,7 @@ class QueueFace(QueueMethods[ElementT]):
         # Bound once: the fast path in and out should do nothing but the work.
         self._try_enqueue = core.machine.try_enqueue
         self._try_dequeue = core.machine.try_dequeue
-        self._to_row = None if spec.row_is_identity else spec.row
+        self._to_row = core.to_row
         self._from_row = None if spec.element_is_identity else spec.element
 
     def __repr__(self) -> str:
@@ -296,8 +307,12 @@ class QueueFace(QueueMethods[ElementT]):
             size = self._machine.size
         except RuntimeError:  # see `forks`
             return f"<{type(self).__module__}.{core.kind} '{core.name}' of another process>"
-        bound = "unbounded" if core.capacity is None else f"{size}/{core.capacity}"
-        inside = bound if core.capacity is not None else f"{counted(size, 'element')}, unbounded"
+        capacity, max_bytes = core.capacity, self.max_bytes
+        inside = counted(size, "element") if capacity is None else f"{size}/{capacity}"
+        if max_bytes is not None:
+            inside += f", {self._machine.weight}/{max_bytes} bytes"
+        elif capacity is None:
+            inside += ", unbounded"
         state = self._machine.state
         suffix = "" if state is QueueState.OPEN else f", {state.value}"
         return (
@@ -330,8 +345,36 @@ class QueueFace(QueueMethods[ElementT]):
 
     @property
     def capacity(self) -> int | None:
-        """How many elements fit; ``None`` where there is no bound."""
+        """How many elements fit; ``None`` where there is no bound.
+
+        It can be set at any time, by any thread or task. With a larger one, enqueues that wait go
+        on in their order. With a smaller one, what is inside stays, and enqueues wait until fewer
+        are inside; but a batch that a `PriorityQueue` is waiting to give still comes together.
+
+        Raises:
+            InvalidArgumentError: set to what is no int >= 1 and not ``None``, or, in a
+                `RandomShuffleQueue`, to no more than its ``min_after_dequeue``.
+        """
         return self._core.capacity
+
+    @capacity.setter
+    def capacity(self, capacity: int | None) -> None:
+        capacity = checked_capacity(capacity)
+        if capacity is not None and capacity <= self._core.keep:
+            raise InvalidArgumentError(
+                f"capacity: got {capacity}; expected more than {self._core.keep},"
+                " the min_after_dequeue"
+            )
+        try:
+            apply_deferred(self._machine.resize, capacity)
+        except BaseException:
+            self._core.wake_all()  # callers whom it has let in, and that were not told
+            raise
+
+    @property
+    def max_bytes(self) -> int | None:
+        """How many bytes of elements fit; ``None`` where there is no bound."""
+        return self._machine.max_bytes
 
     @property
     def dtypes(self) -> list[np.dtype[Any]] | None:
@@ -478,6 +521,13 @@ class QueueFace(QueueMethods[ElementT]):
         return face
 
 
+def _row_maker(spec: Spec, storage: Storage) -> Callable[[Any], Row] | None:
+    """What makes a row of an element; ``None`` if it is one."""
+    if isinstance(storage, WeighedStorage):
+        return lambda element: storage.weighed(spec.row(element))
+    return None if spec.row_is_identity else spec.row
+
+
 def _shape(component: Component) -> tuple[int | None, ...]:
     assert component.shape is not None
     return component.shape
@@ -505,3 +555,13 @@ def checked_capacity(capacity: Any) -> int | None:
             f"capacity: got {capacity!r}; expected at most {sys.maxsize}, or None for no bound"
         )
     return int(capacity)
+
+
+def checked_bytes(max_bytes: Any) -> int | None:
+    """Check a bound on bytes: a positive int, or ``None`` for none."""
+    if max_bytes is not None and (not is_int(max_bytes) or max_bytes < 1):
+        raise InvalidArgumentError(
+            f"max_bytes: got {max_bytes!r}; expected a number of bytes, an int >= 1, or None for no"
+            " bound"
+        )
+    return None if max_bytes is None else int(max_bytes)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from aioqueue.elements import ArrayElements, DType, ElementT, NamedElements, TupleElements
-from aioqueue.queues.core import QueueCore, QueueFace, checked_capacity
+from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.specs import spec_for
 from aioqueue.storage import fifo_storage
@@ -26,6 +26,12 @@ class FIFOConstructor(QueueFace[ElementT]):
         shapes: one shape per dtype, or one bare shape where there is one dtype. Without shapes,
             elements may have any shape, and batches cannot be taken.
         names: one per component: elements and batches are then dicts with these keys.
+        max_bytes: how many bytes of elements fit: an int >= 1, or ``None`` for no bound. An enqueue
+            waits while what is inside and its element would be more together; but what the next
+            dequeue lacks goes in however large it is, one element if the queue is empty. With
+            shapes and dtypes of fixed size this bounds the number of elements, exactly; else each
+            element is asked for its size when it is put in: arrays for their ``nbytes``, strings
+            for their length, other objects for ``nbytes`` or what `sys.getsizeof` says.
         name: what error messages and worker names call the queue.
 
     Raises:
@@ -41,12 +47,15 @@ class FIFOConstructor(QueueFace[ElementT]):
         shapes: Any = None,
         names: Any = None,
         *,
+        max_bytes: int | None = None,
         name: str | None = None,
     ) -> None:
         capacity = checked_capacity(capacity)
+        max_bytes = checked_bytes(max_bytes)
         spec = spec_for(dtypes, shapes, names)
+        storage = fifo_storage(spec, capacity, max_bytes)
         super().__init__(
-            QueueCore(self._kind, spec, fifo_storage(spec, capacity), capacity=capacity, name=name)
+            QueueCore(self._kind, spec, storage, capacity=capacity, max_bytes=max_bytes, name=name)
         )
 
 
@@ -65,6 +74,7 @@ class FIFOQueue(FIFOConstructor[ElementT], AsyncQueue[ElementT]):
             shapes: None = None,
             names: None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -75,6 +85,7 @@ class FIFOQueue(FIFOConstructor[ElementT], AsyncQueue[ElementT]):
             shapes: Any = None,
             names: None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -85,6 +96,7 @@ class FIFOQueue(FIFOConstructor[ElementT], AsyncQueue[ElementT]):
             shapes: Any = None,
             names: None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -95,6 +107,7 @@ class FIFOQueue(FIFOConstructor[ElementT], AsyncQueue[ElementT]):
             shapes: Any = None,
             names: str | Sequence[str] | None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
@@ -115,6 +128,7 @@ class BlockingFIFOQueue(FIFOConstructor[ElementT], BlockingQueue[ElementT]):
             shapes: None = None,
             names: None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -125,6 +139,7 @@ class BlockingFIFOQueue(FIFOConstructor[ElementT], BlockingQueue[ElementT]):
             shapes: Any = None,
             names: None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -135,6 +150,7 @@ class BlockingFIFOQueue(FIFOConstructor[ElementT], BlockingQueue[ElementT]):
             shapes: Any = None,
             names: None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -145,6 +161,7 @@ class BlockingFIFOQueue(FIFOConstructor[ElementT], BlockingQueue[ElementT]):
             shapes: Any = None,
             names: str | Sequence[str] | None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...

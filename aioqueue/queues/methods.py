@@ -19,6 +19,10 @@ class QueueMethods(Generic[ElementT]):
     def enqueue(self, element: Any) -> Any:
         """Put one element in, waiting while the queue is full.
 
+        It is full with ``capacity`` elements inside; or when this one and what is inside are more
+        than ``max_bytes`` together, but not while the next dequeue needs more elements than there
+        are: into an empty queue one goes always, however large.
+
         Args:
             element: a value for one component (shape and dtype as declared, cast under NumPy's
                 ``same_kind`` rule); a tuple of them for several; a dict for named ones; any object
@@ -43,8 +47,8 @@ class QueueMethods(Generic[ElementT]):
     def enqueue_many(self, batch: Any, *, copy: bool = True) -> Any:
         """Put the rows of a batch in, one after another, waiting whenever the queue is full.
 
-        The rows stay together: no other enqueue comes between them. A batch of no rows returns at
-        once, always.
+        The rows stay together: no other enqueue comes between them. As many go in as fit, in number
+        and in bytes. A batch of no rows returns at once, always.
 
         Args:
             batch: per component an array of shape ``(n, *shape)``: alone for one component, in a

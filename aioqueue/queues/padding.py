@@ -14,7 +14,7 @@ from aioqueue.elements import (
     TupleElements,
 )
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.queues.core import QueueCore, QueueFace, checked_capacity
+from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.storage import fifo_storage
 
@@ -32,6 +32,7 @@ class PaddingFIFOConstructor(QueueFace[ElementT]):
         dtypes: as for `FIFOQueue`; not ``None``.
         shapes: one shape per dtype, in which ``None`` stands for a dimension that varies.
         names: as for `FIFOQueue`.
+        max_bytes: as for `FIFOQueue`.
         name: as for `FIFOQueue`.
 
     Raises:
@@ -47,17 +48,20 @@ class PaddingFIFOConstructor(QueueFace[ElementT]):
         shapes: Any,
         names: Any = None,
         *,
+        max_bytes: int | None = None,
         name: str | None = None,
     ) -> None:
         capacity = checked_capacity(capacity)
+        max_bytes = checked_bytes(max_bytes)
         if dtypes is None or shapes is None:
             raise InvalidArgumentError(
                 f"{'dtypes' if dtypes is None else 'shapes'}: got None; a PaddingFIFOQueue needs"
                 " a dtype and a shape per component, to know what to pad"
             )
         spec = ElementSpec(dtypes, shapes, names, ragged=True)
+        storage = fifo_storage(spec, capacity, max_bytes)
         super().__init__(
-            QueueCore(self._kind, spec, fifo_storage(spec, capacity), capacity=capacity, name=name)
+            QueueCore(self._kind, spec, storage, capacity=capacity, max_bytes=max_bytes, name=name)
         )
 
 
@@ -76,6 +80,7 @@ class PaddingFIFOQueue(PaddingFIFOConstructor[ElementT], AsyncQueue[ElementT]):
             shapes: Any,
             names: None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -86,6 +91,7 @@ class PaddingFIFOQueue(PaddingFIFOConstructor[ElementT], AsyncQueue[ElementT]):
             shapes: Any,
             names: None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -96,6 +102,7 @@ class PaddingFIFOQueue(PaddingFIFOConstructor[ElementT], AsyncQueue[ElementT]):
             shapes: Any,
             names: str | Sequence[str] | None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
@@ -116,6 +123,7 @@ class BlockingPaddingFIFOQueue(PaddingFIFOConstructor[ElementT], BlockingQueue[E
             shapes: Any,
             names: None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -126,6 +134,7 @@ class BlockingPaddingFIFOQueue(PaddingFIFOConstructor[ElementT], BlockingQueue[E
             shapes: Any,
             names: None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -136,6 +145,7 @@ class BlockingPaddingFIFOQueue(PaddingFIFOConstructor[ElementT], BlockingQueue[E
             shapes: Any,
             names: str | Sequence[str] | None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from aioqueue.elements import DType, ElementT, NamedElements, TupleElements
-from aioqueue.queues.core import QueueCore, QueueFace, checked_capacity
+from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
-from aioqueue.queues.specs import is_typed, priority_spec_for
-from aioqueue.storage import HeapStorage, shelf_for
+from aioqueue.queues.specs import priority_spec_for
+from aioqueue.storage import heap_storage
 
 __all__ = ("BlockingPriorityQueue", "PriorityConstructor", "PriorityQueue")
 
@@ -25,6 +25,7 @@ class PriorityConstructor(QueueFace[ElementT]):
         dtypes: as for `FIFOQueue`, without the priority's.
         shapes: as for `FIFOQueue`, without the priority's.
         names: one per component, the priority's first.
+        max_bytes: as for `FIFOQueue`.
         name: as for `FIFOQueue`.
 
     Raises:
@@ -40,12 +41,16 @@ class PriorityConstructor(QueueFace[ElementT]):
         shapes: Any = None,
         names: Any = None,
         *,
+        max_bytes: int | None = None,
         name: str | None = None,
     ) -> None:
         capacity = checked_capacity(capacity)
+        max_bytes = checked_bytes(max_bytes)
         spec = priority_spec_for(dtypes, shapes, names)
-        storage = HeapStorage(shelf_for(spec, capacity), typed=is_typed(spec))
-        super().__init__(QueueCore(self._kind, spec, storage, capacity=capacity, name=name))
+        storage = heap_storage(spec, capacity, max_bytes)
+        super().__init__(
+            QueueCore(self._kind, spec, storage, capacity=capacity, max_bytes=max_bytes, name=name)
+        )
 
 
 class PriorityQueue(PriorityConstructor[ElementT], AsyncQueue[ElementT]):
@@ -63,6 +68,7 @@ class PriorityQueue(PriorityConstructor[ElementT], AsyncQueue[ElementT]):
             shapes: None = None,
             names: None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -73,6 +79,7 @@ class PriorityQueue(PriorityConstructor[ElementT], AsyncQueue[ElementT]):
             shapes: Any = None,
             names: None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -83,6 +90,7 @@ class PriorityQueue(PriorityConstructor[ElementT], AsyncQueue[ElementT]):
             shapes: Any = None,
             names: str | Sequence[str] | None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
@@ -103,6 +111,7 @@ class BlockingPriorityQueue(PriorityConstructor[ElementT], BlockingQueue[Element
             shapes: None = None,
             names: None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -113,6 +122,7 @@ class BlockingPriorityQueue(PriorityConstructor[ElementT], BlockingQueue[Element
             shapes: Any = None,
             names: None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -123,6 +133,7 @@ class BlockingPriorityQueue(PriorityConstructor[ElementT], BlockingQueue[Element
             shapes: Any = None,
             names: str | Sequence[str] | None = None,
             *,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...

@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Any, overload
 
 from aioqueue.elements import ArrayElements, DType, ElementT, NamedElements, TupleElements
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.queues.core import QueueCore, QueueFace, checked_capacity, checked_count
+from aioqueue.queues.core import (
+    QueueCore,
+    QueueFace,
+    checked_bytes,
+    checked_capacity,
+    checked_count,
+)
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.specs import spec_for
-from aioqueue.storage import Seed, ShuffleStorage, shelf_for
+from aioqueue.storage import Seed, shuffle_storage
 
 __all__ = ("BlockingRandomShuffleQueue", "RandomShuffleConstructor", "RandomShuffleQueue")
 
@@ -28,6 +34,7 @@ class RandomShuffleConstructor(QueueFace[ElementT]):
         seed: ``None`` for fresh entropy, an int, or a pair of ints (the graph seed and the op seed
             of TensorFlow 1). The same seed and the same operations give the same order, on every
             platform and version, and it is the order that TensorFlow 1 gave.
+        max_bytes: as for `FIFOQueue`.
         name: as for `FIFOQueue`.
 
     Raises:
@@ -46,21 +53,33 @@ class RandomShuffleConstructor(QueueFace[ElementT]):
         names: Any = None,
         *,
         seed: Seed = None,
+        max_bytes: int | None = None,
         name: str | None = None,
     ) -> None:
         capacity = checked_capacity(capacity)
+        max_bytes = checked_bytes(max_bytes)
         keep = checked_count(min_after_dequeue, "min_after_dequeue")
         if capacity is not None and keep >= capacity:
             raise InvalidArgumentError(
                 f"min_after_dequeue: got {keep}; expected less than the capacity, {capacity}"
             )
         spec = spec_for(dtypes, shapes, names)
+        storage = shuffle_storage(
+            spec, capacity, max_bytes, seed=seed, draws_again=self._draws_again
+        )
+        size = storage.row_bytes
+        if keep and max_bytes is not None and size and max_bytes // size <= keep:
+            raise InvalidArgumentError(
+                f"max_bytes: got {max_bytes}; expected room for more than the {keep} elements of"
+                f" {size} bytes that min_after_dequeue keeps inside"
+            )
         super().__init__(
             QueueCore(
                 self._kind,
                 spec,
-                ShuffleStorage(shelf_for(spec, capacity), seed, draws_again=self._draws_again),
+                storage,
                 capacity=capacity,
+                max_bytes=max_bytes,
                 keep=keep,
                 name=name,
             )
@@ -89,6 +108,7 @@ class RandomShuffleQueue(RandomShuffleConstructor[ElementT], AsyncQueue[ElementT
             names: None = None,
             *,
             seed: Seed = None,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -101,6 +121,7 @@ class RandomShuffleQueue(RandomShuffleConstructor[ElementT], AsyncQueue[ElementT
             names: None = None,
             *,
             seed: Seed = None,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -113,6 +134,7 @@ class RandomShuffleQueue(RandomShuffleConstructor[ElementT], AsyncQueue[ElementT
             names: None = None,
             *,
             seed: Seed = None,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -125,6 +147,7 @@ class RandomShuffleQueue(RandomShuffleConstructor[ElementT], AsyncQueue[ElementT
             names: str | Sequence[str] | None = None,
             *,
             seed: Seed = None,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
@@ -147,6 +170,7 @@ class BlockingRandomShuffleQueue(RandomShuffleConstructor[ElementT], BlockingQue
             names: None = None,
             *,
             seed: Seed = None,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -159,6 +183,7 @@ class BlockingRandomShuffleQueue(RandomShuffleConstructor[ElementT], BlockingQue
             names: None = None,
             *,
             seed: Seed = None,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -171,6 +196,7 @@ class BlockingRandomShuffleQueue(RandomShuffleConstructor[ElementT], BlockingQue
             names: None = None,
             *,
             seed: Seed = None,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         @overload
@@ -183,6 +209,7 @@ class BlockingRandomShuffleQueue(RandomShuffleConstructor[ElementT], BlockingQue
             names: str | Sequence[str] | None = None,
             *,
             seed: Seed = None,
+            max_bytes: int | None = None,
             name: str | None = None,
         ) -> None: ...
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...

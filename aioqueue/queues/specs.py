@@ -7,7 +7,7 @@ from typing import Any
 from aioqueue.elements import ElementSpec, ObjectSpec, PriorityObjectSpec, Spec
 from aioqueue.errors import InvalidArgumentError
 
-__all__ = ("is_typed", "priority_spec_for", "spec_for")
+__all__ = ("priority_spec_for", "spec_for")
 
 
 def spec_for(dtypes: Any, shapes: Any, names: Any) -> Spec:
@@ -30,11 +30,6 @@ def priority_spec_for(dtypes: Any, shapes: Any, names: Any) -> Spec:
     if payload.batchable:
         all_shapes = [(), *(component.shape for component in payload.components)]
     return ElementSpec(["int64", *listed], all_shapes, names, priority=True)
-
-
-def is_typed(spec: Spec) -> bool:
-    """Whether the columns of a batch are arrays, and not a list of rows."""
-    return isinstance(spec, ElementSpec) and not spec.rows_private
 
 
 def _refuse_without_dtypes(shapes: Any, names: Any) -> None:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from aioqueue.elements import ElementSpec, Spec
 from aioqueue.philox import PhiloxWords, Seed
+from aioqueue.sizes import rows_within
 from aioqueue.storage.base import Held, Storage
 from aioqueue.storage.blocks import BlockStorage
+from aioqueue.storage.columns import common_bytes
 from aioqueue.storage.heap import HeapStorage
 from aioqueue.storage.objects import ObjectStorage
 from aioqueue.storage.padded import PaddedStorage
 from aioqueue.storage.shelf import ObjectShelf, Shelf, TypedShelf
 from aioqueue.storage.shuffle import ShuffleStorage
+from aioqueue.storage.weighed import WeighedStorage
 
 __all__ = (
     "BlockStorage",
@@ -28,18 +31,47 @@ __all__ = (
     "ShuffleStorage",
     "Storage",
     "TypedShelf",
+    "WeighedStorage",
     "fifo_storage",
+    "heap_storage",
     "shelf_for",
+    "shuffle_storage",
 )
 
 
-def fifo_storage(spec: Spec, capacity: int | None) -> Storage:
+def fifo_storage(spec: Spec, capacity: int | None, max_bytes: int | None = None) -> Storage:
     """The FIFO that suits the elements: blocks of arrays where every row has one fixed shape."""
+    if _brings_sizes(spec, max_bytes):
+        return WeighedStorage(ObjectStorage(), spec)
     if not isinstance(spec, ElementSpec) or (spec.rows_private and not spec.ragged):
         return ObjectStorage()
     if spec.rows_private:
         return PaddedStorage(spec.components)
-    return BlockStorage(spec.components, capacity)
+    return BlockStorage(spec.components, _most_rows(spec, capacity, max_bytes))
+
+
+def shuffle_storage(
+    spec: Spec,
+    capacity: int | None,
+    max_bytes: int | None = None,
+    *,
+    seed: Seed = None,
+    draws_again: bool = True,
+) -> Storage:
+    """The shuffle buffer that suits the elements."""
+    if _brings_sizes(spec, max_bytes):
+        entries = ShuffleStorage(ObjectShelf(), seed, draws_again=draws_again)
+        return WeighedStorage(entries, spec)
+    shelf = shelf_for(spec, _most_rows(spec, capacity, max_bytes))
+    return ShuffleStorage(shelf, seed, draws_again=draws_again)
+
+
+def heap_storage(spec: Spec, capacity: int | None, max_bytes: int | None = None) -> Storage:
+    """The heap that suits the elements, whose first component is the priority."""
+    if _brings_sizes(spec, max_bytes):
+        return WeighedStorage(HeapStorage(ObjectShelf(), typed=False), spec)
+    shelf = shelf_for(spec, _most_rows(spec, capacity, max_bytes))
+    return HeapStorage(shelf, typed=isinstance(shelf, TypedShelf))
 
 
 def shelf_for(spec: Spec, capacity: int | None) -> Shelf:
@@ -47,3 +79,19 @@ def shelf_for(spec: Spec, capacity: int | None) -> Shelf:
     if isinstance(spec, ElementSpec) and not spec.rows_private:
         return TypedShelf(spec.components, capacity)
     return ObjectShelf()
+
+
+def _brings_sizes(spec: Spec, max_bytes: int | None) -> bool:
+    """Whether each row has to bring its size, because somebody has to know and they differ."""
+    return max_bytes is not None and _row_bytes(spec) is None
+
+
+def _row_bytes(spec: Spec) -> int | None:
+    return common_bytes(spec.components) if isinstance(spec, ElementSpec) else None
+
+
+def _most_rows(spec: Spec, capacity: int | None, max_bytes: int | None) -> int | None:
+    """How many rows there will be at most, as a rule."""
+    size = _row_bytes(spec)
+    most = None if max_bytes is None or size is None else rows_within(max_bytes, size)
+    return min((rows for rows in (capacity, most) if rows is not None), default=None)

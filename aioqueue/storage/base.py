@@ -25,6 +25,10 @@ order in which they come back. So each held row has a *ticket*, and rows that ar
 ``returned``, sorted by it, in front of everything else. That list is nearly always empty; as long
 as it is not, the machine keeps off the fast path out, which does not look there.
 
+**Sizes.** Where all rows have as many bytes, ``row_bytes`` says so. Where they have not, and
+someone has to know, the rows bring their sizes with them (`aioqueue.storage.weighed`): ``weight``
+is what is inside, ``weight_of`` and ``weights`` are what is about to go in.
+
 **Private.** What a caller gets shares no memory with anything inside, and is writable. Rows are
 copied out in one place, `aioqueue.storage.columns.RowReader`.
 
@@ -42,9 +46,9 @@ others afterwards: a slot may be lost, but never has two rows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from aioqueue.elements import Columns, Row
 
@@ -83,11 +87,14 @@ class Storage(ABC):
     What is implemented here suits storages of *entries*: a row, or a number that stands for one.
     """
 
-    progressive: ClassVar[bool] = True
+    progressive: bool = True
     """Whether a waiting batch may take rows as they come without disturbing the order."""
 
-    eager: ClassVar[bool] = False
+    eager: bool = False
     """Whether a row must be claimed at the moment it comes, because the choice depends on it."""
+
+    row_bytes: int | None = None
+    """How many bytes a row takes, where all take as many."""
 
     def __init__(self) -> None:
         self.returned: list[tuple[Any, Any]] = []
@@ -101,6 +108,19 @@ class Storage(ABC):
     def size(self) -> int:
         """How many rows are inside."""
         return len(self) + len(self.returned)
+
+    @property
+    def weight(self) -> int | None:
+        """How many bytes the rows inside take; ``None`` if nobody counts them."""
+        return None if self.row_bytes is None else self.row_bytes * self.size
+
+    def weight_of(self, row: Row) -> int:
+        """How many bytes a row takes that is to be put in (only asked where rows bring it)."""
+        raise NotImplementedError
+
+    def weights(self, columns: Columns, start: int, stop: int) -> Iterator[int]:
+        """The same for rows of a batch, in order, each when it is asked for."""
+        raise NotImplementedError
 
     def is_large(self, n: int) -> bool:
         """Whether a batch of n rows is to be copied without the machine's lock."""

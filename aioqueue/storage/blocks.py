@@ -37,6 +37,7 @@ from aioqueue.storage.columns import (
     allocate,
     as_dtypes,
     blank,
+    common_bytes,
     is_large,
     row_bytes,
 )
@@ -103,6 +104,7 @@ class BlockStorage(Storage):
         super().__init__()
         self._components = components
         self._row_bytes = row_bytes(components)
+        self.row_bytes = common_bytes(components)
         self._reader = RowReader(components)
         self._references = [
             (index, blank(component.dtype))

@@ -8,7 +8,16 @@ import numpy as np
 
 from aioqueue.elements import Columns, Component, Row
 
-__all__ = ("LARGE_BYTES", "RowReader", "allocate", "as_dtypes", "blank", "is_large", "row_bytes")
+__all__ = (
+    "LARGE_BYTES",
+    "RowReader",
+    "allocate",
+    "as_dtypes",
+    "blank",
+    "common_bytes",
+    "is_large",
+    "row_bytes",
+)
 
 LARGE_BYTES: Final = 2**16
 """Bytes of a batch from which it is copied without the lock: what a lock costs, some ten times."""
@@ -38,6 +47,12 @@ def as_dtypes(components: tuple[Component, ...], columns: Columns) -> Columns:
 def row_bytes(components: tuple[Component, ...]) -> int:
     """How many bytes a row takes."""
     return sum(c.dtype.itemsize * int(np.prod(_fixed(c), dtype=np.int64)) for c in components)
+
+
+def common_bytes(components: tuple[Component, ...]) -> int | None:
+    """How many bytes every row takes; ``None`` if they differ, for want of a fixed size."""
+    is_known = all(c.fixed and not c.dtype.hasobject for c in components)
+    return row_bytes(components) if is_known else None
 
 
 def is_large(n: int, row_bytes: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
 from aioqueue.elements import Columns, Row
@@ -35,6 +35,9 @@ class HeapStorage(ShelvedStorage):
 
     def __len__(self) -> int:
         return len(self._items)
+
+    def __iter__(self) -> Iterator[Slot]:
+        return (entry for _, _, entry in self._items)
 
     def put(self, row: Row, /) -> None:
         self._add([int(row[0])], [self._shelf.place(row)])

@@ -11,7 +11,7 @@ from aioqueue.elements import Columns, Component
 from aioqueue.storage.base import Held
 from aioqueue.storage.objects import ObjectStorage
 
-__all__ = ("PaddedStorage",)
+__all__ = ("PaddedStorage", "padded")
 
 
 class PaddedStorage(ObjectStorage):
@@ -32,16 +32,17 @@ class PaddedStorage(ObjectStorage):
         return True  # padding takes its time, and may fail: never under the lock
 
     def columns(self, held: Held) -> Columns:
-        return self._padded(held.parts)
+        return padded(self._components, held.parts)
 
     def empty(self) -> Columns:
-        return self._padded([])
+        return padded(self._components, ())
 
-    def _padded(self, rows: Sequence[Any]) -> Columns:
-        return [
-            _pad(component, [row[index] for row in rows])
-            for index, component in enumerate(self._components)
-        ]
+
+def padded(components: tuple[Component, ...], rows: Sequence[Any]) -> Columns:
+    """Rows as columns, each component padded to the largest size among them."""
+    return [
+        _pad(component, [row[index] for row in rows]) for index, component in enumerate(components)
+    ]
 
 
 def _pad(component: Component, values: list[Any]) -> np.ndarray[Any, Any]:

@@ -18,7 +18,15 @@ import numpy as np
 
 from aioqueue.elements import Columns, Component, Row
 from aioqueue.storage.base import Held, Storage
-from aioqueue.storage.columns import RowReader, allocate, as_dtypes, blank, is_large, row_bytes
+from aioqueue.storage.columns import (
+    RowReader,
+    allocate,
+    as_dtypes,
+    blank,
+    common_bytes,
+    is_large,
+    row_bytes,
+)
 
 __all__ = ("Batch", "ObjectShelf", "Shelf", "ShelvedStorage", "TypedShelf")
 
@@ -45,7 +53,13 @@ class Batch(list[Any]):
 
 
 class Shelf(Protocol):
-    """Rows by entry."""
+    """Rows by entry.
+
+    Attributes:
+        row_bytes: how many bytes a row takes, where all take as many.
+    """
+
+    row_bytes: int | None
 
     def is_large(self, n: int) -> bool:
         """See `Storage.is_large`."""
@@ -79,6 +93,7 @@ class ObjectShelf:
     """Objects are their own entries."""
 
     __slots__ = ()
+    row_bytes: int | None = None
 
     def is_large(self, n: int) -> bool:
         return False
@@ -135,12 +150,14 @@ class TypedShelf:
         "_references",
         "_row_bytes",
         "_size",
+        "row_bytes",
     )
 
     def __init__(self, components: tuple[Component, ...], capacity: int | None) -> None:
         self._components = components
         self._reader = RowReader(components)
         self._row_bytes = row_bytes(components)
+        self.row_bytes = common_bytes(components)
         self._references = [
             (index, blank(component.dtype))
             for index, component in enumerate(components)
@@ -279,6 +296,7 @@ class ShelvedStorage(Storage):
     def __init__(self, shelf: Shelf) -> None:
         super().__init__()
         self._shelf = shelf
+        self.row_bytes = shelf.row_bytes
 
     def is_large(self, n: int) -> bool:
         return self._shelf.is_large(n)

@@ -14,6 +14,9 @@ so the last batch depends on whether it began before the close. Where that must 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 from aioqueue.elements import Columns, Row
 from aioqueue.philox import PhiloxWords, Seed
 from aioqueue.storage.base import Held
@@ -42,6 +45,9 @@ class ShuffleStorage(ShelvedStorage):
 
     def __len__(self) -> int:
         return len(self._order) + len(self._drawn)
+
+    def __iter__(self) -> Iterator[Slot]:
+        return chain(self._drawn, self._order)
 
     def put(self, row: Row, /) -> None:
         self._order.append(self._shelf.place(row))

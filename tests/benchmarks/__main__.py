@@ -10,6 +10,7 @@ import argparse
 from tests.benchmarks import (
     batches,
     compat,
+    devices,
     elements,
     expressions,
     loaders,
@@ -25,6 +26,7 @@ PARTS = {
     "batches": batches.measure,
     "pipelines": pipelines.measure,
     "expressions": expressions.measure,
+    "devices": devices.measure,
     "scaling": scaling.measure,
     "compat": compat.measure,
     "stalls": stalls.measure,

@@ -17,6 +17,7 @@ from tests.explorer import (
     NOWAIT,
     PUTS,
     TAKES,
+    WEIGHTY_PUTS,
     Event,
     Setting,
     ViolationError,
@@ -53,6 +54,36 @@ WORLDS = [
     # Callers that cannot wait, and those that wait for the end.
     (Setting("A", "A", 2, 1, puts=(*PUTS, NOWAIT[0]), takes=(*TAKES, NOWAIT[1])), 750),
     (Setting("AA", "At", 1, 1, takes=("take", "until_closed")), 1020),
+    # With a bound on bytes, and rows of one, two and four of them.
+    (Setting("A", "A", 2, None, max_bytes=2, puts=WEIGHTY_PUTS), 1470),
+    (Setting("A", "t", 2, 2, max_bytes=3, puts=WEIGHTY_PUTS), 1100),
+    (Setting("t", "t", 2, None, max_bytes=2, puts=WEIGHTY_PUTS), 1240),
+    (Setting("AB", "A", 1, None, max_bytes=3, puts=WEIGHTY_PUTS), 680),
+    (Setting("AAt", "A", 1, 3, max_bytes=3, puts=WEIGHTY_PUTS, withdrawals=1, closes=1), 3280),
+    (Setting("AA", "AA", 1, None, max_bytes=2, puts=WEIGHTY_PUTS, withdrawals=1, closes=1), 2320),
+    (Setting("AA", "A", 1, None, max_bytes=3, puts=WEIGHTY_PUTS, storage="whole"), 460),
+    (Setting("A", "tA", 1, None, keep=1, max_bytes=2, puts=WEIGHTY_PUTS, storage="eager"), 450),
+    (Setting("A", "A", 2, None, keep=1, max_bytes=2, puts=WEIGHTY_PUTS, storage="eager"), 930),
+    (Setting("A", "A", 2, None, max_bytes=2, puts=WEIGHTY_PUTS, storage="lending"), 2120),
+    (
+        Setting(
+            *("A", "A", 2, None),
+            max_bytes=3,
+            puts=("put", "put_heavy", "put_nowait"),
+            takes=(*TAKES, "take_nowait"),
+        ),
+        780,
+    ),
+    # With a capacity that changes.
+    (Setting("A", "A", 2, 1, withdrawals=1, closes=1, resizes=1), 1150),
+    (Setting("t", "t", 2, 2, withdrawals=1, closes=1, resizes=2), 2700),
+    (Setting("AA", "A", 1, 1, resizes=2), 2840),
+    (Setting("A", "AB", 1, 2, withdrawals=1, closes=1, resizes=2, storage="whole"), 1000),
+    (Setting("A", "A", 2, 3, keep=1, resizes=1, capacities=(2, 3), storage="eager"), 860),
+    (
+        Setting("A", "A", 1, 1, max_bytes=2, puts=WEIGHTY_PUTS, resizes=2),
+        300,
+    ),
 ]
 
 
@@ -138,6 +169,98 @@ def test_mistakes_are_found(machine: type[Machine], producers: str, capacity: in
         explore(setting)
 
 
+class LooksAtNoSizes(Machine):
+    def _rows_light_enough(self, attempt: Put | PutMany, n: int) -> int:
+        return n
+
+
+class ForgetsWhatWasPromised(Machine):
+    def _rows_light_enough(self, attempt: Put | PutMany, n: int) -> int:
+        promised, self._lines.promised = self._lines.promised, 0
+        n = super()._rows_light_enough(attempt, n)
+        self._lines.promised = promised
+        return n
+
+
+class LetsNoHeavyRowIn(Machine):
+    def _missing(self) -> int:
+        return 0
+
+
+class LeavesWhatABatchLacksOutside(Machine):
+    def _missing(self) -> int:
+        return min(1, 1 - self._available() - len(self._places))
+
+
+@pytest.mark.parametrize(
+    ("machine", "storage"),
+    [
+        (LooksAtNoSizes, "fifo"),
+        (ForgetsWhatWasPromised, "fifo"),
+        (LetsNoHeavyRowIn, "fifo"),
+        (LeavesWhatABatchLacksOutside, "whole"),
+        (LeavesTheFastPathOpen, "fifo"),
+    ],
+)
+def test_mistakes_with_bytes_are_found(machine: type[Machine], storage: str) -> None:
+    with pytest.raises(ViolationError, match="begin"):
+        explore(
+            Setting(
+                *("AAA", "A", 1, None),
+                max_bytes=2,
+                puts=WEIGHTY_PUTS,
+                storage=storage,
+                withdrawals=1,
+                closes=1,
+                machine=machine,
+            )
+        )
+
+
+class WakesNobodyWhenThereIsRoom(Machine):
+    def resize(self, capacity: int | None) -> Collection[Waker]:
+        self.capacity = capacity
+        self._capacity = self._rows_that_fit()
+        self._set_bounds()
+        return ()
+
+
+class LeavesABatchWithoutRoom(Machine):
+    def _limit(self) -> float:
+        return self._capacity
+
+
+class NeverShrinks(Machine):
+    def resize(self, capacity: int | None) -> Collection[Waker]:
+        before = self._capacity
+        wakers = super().resize(capacity)
+        self._capacity = max(self._capacity, before)
+        self._set_bounds()
+        return wakers
+
+
+@pytest.mark.parametrize(
+    ("machine", "storage"),
+    [
+        (WakesNobodyWhenThereIsRoom, "fifo"),
+        (LeavesABatchWithoutRoom, "whole"),
+        (NeverShrinks, "fifo"),
+    ],
+)
+def test_mistakes_with_another_capacity_are_found(machine: type[Machine], storage: str) -> None:
+    with pytest.raises(ViolationError, match="resize"):
+        explore(
+            Setting(
+                *("AA", "A", 1, 2),
+                storage=storage,
+                withdrawals=1,
+                closes=1,
+                resizes=2,
+                machine=machine,
+            )
+        )
+
+
 @pytest.mark.parametrize("machine", [KeepsWhatWasReserved, LetsGoTooEarly, LosesWhatWasHeld])
 def test_mistakes_with_what_is_copied_are_found(machine: type[Machine]) -> None:
     with pytest.raises(ViolationError, match="begin"):
@@ -166,5 +289,7 @@ def test_the_command_tells_what_it_explored(capsys: pytest.CaptureFixture[str]) 
     arguments = "--producers 1 --consumers 1 --operations 1 --capacity 1 --wakers threads"
     assert main(arguments.split()) == 0
     assert "states" in capsys.readouterr().out
+    assert main([*arguments.split(), "--bytes", "2"]) == 0
+    assert "bytes 2" in capsys.readouterr().out
     assert main([*arguments.split(), "--seconds", "-1"]) == 1
     assert "NOT finished" in capsys.readouterr().out

@@ -22,6 +22,8 @@ KINDS = (
     "padding",
     "priority",
     "large-priority",
+    "weighty",
+    "weighty-priority",
 )
 _LARGE = ("large", "large-shuffle")
 
@@ -29,6 +31,23 @@ _LARGE = ("large", "large-shuffle")
 def priority_of(number: int) -> int:
     """The priority of a row: some come in order, some do not, some are equal."""
     return number * 7 % 5
+
+
+MAX_BYTES = {"weighty": 4, "weighty-priority": 20}
+"""Of the queues whose rows differ in size."""
+
+
+def weight_of(kind: str, row: int) -> int:
+    """How many bytes a row of such a queue takes, its priority included."""
+    return 1 + row % 3 + (8 if kind == "weighty-priority" else 0)
+
+
+class Weighty(int):
+    """A row that says how large it is."""
+
+    @property
+    def nbytes(self) -> int:
+        return weight_of("weighty", self)
 
 
 class Codec:
@@ -44,6 +63,10 @@ class Codec:
             return aioqueue.FIFOQueue(capacity, "int64", (LARGE,))
         if self.kind == "objects":
             return aioqueue.FIFOQueue(capacity)
+        if self.kind == "weighty":
+            return aioqueue.FIFOQueue(capacity, max_bytes=MAX_BYTES[self.kind])
+        if self.kind == "weighty-priority":
+            return aioqueue.PriorityQueue(capacity, max_bytes=MAX_BYTES[self.kind])
         if self.kind == "structured":
             return aioqueue.FIFOQueue(capacity, STRUCTURED, ())
         if self.kind == "large-shuffle":
@@ -67,11 +90,17 @@ class Codec:
             return priority_of(row), np.full(LARGE, row)
         if self.kind == "padding":
             return [row + 1] * (1 + row % 3)
+        if self.kind == "weighty":
+            return Weighty(row)
+        if self.kind == "weighty-priority":
+            return priority_of(row), Weighty(row)
         return (priority_of(row), row) if self.kind == "priority" else row
 
     def batch(self, rows: Sequence[int]) -> Any:
         if self.kind == "objects":
             return list(rows)
+        if self.kind in MAX_BYTES:
+            return [self.element(row) for row in rows]
         column = np.array(rows, "int64")
         if self.kind == "fifo":
             return np.stack([column, -column], axis=1)
@@ -90,7 +119,7 @@ class Codec:
 
     def out(self, n: int) -> Any:
         """Arrays of the caller's for a batch of n rows; None where a queue writes to none."""
-        if self.kind in ("objects", "padding"):
+        if self.kind in ("objects", "padding", *MAX_BYTES):
             return None
         batch = self.batch(range(n))
         for column in batch if isinstance(batch, tuple) else (batch,):
@@ -114,7 +143,7 @@ class Codec:
         if self.kind == "padding":
             assert (element == element[0]).all()
             return int(element[0]) - 1
-        if self.kind == "priority":
+        if self.kind in ("priority", "weighty-priority"):
             assert element[0] == priority_of(int(element[1]))
             return int(element[1])
         return int(element)

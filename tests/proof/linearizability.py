@@ -34,11 +34,13 @@ from itertools import pairwise
 from math import inf
 from typing import Any
 
-from tests.proof.codec import priority_of
+from tests.proof.codec import priority_of, weight_of
 
 __all__ = ("NotLinearizableError", "Op", "Spec", "UndecidedError", "Verdict", "check")
 
 OPEN, CLOSING, ENDED = range(3)
+LARGEST = max(weight_of("weighty", row) for row in range(3))
+"""Bytes of a row: which one a call could not put in is not in the history."""
 
 
 @dataclass(slots=True)
@@ -93,11 +95,19 @@ class Spec:
 
     Attributes:
         order: "fifo", "priority" or "shuffle".
+        max_bytes: in a queue whose rows have the sizes of `codec.weight_of`.
     """
 
     order: str
     capacity: int | None = None
     keep: int = 0
+    max_bytes: int | None = None
+
+    def is_too_much(self, line: Iterable[int], more: int) -> bool:
+        """Whether so many bytes more are too many beside these rows."""
+        if self.max_bytes is None:
+            return False
+        return more + sum([weight_of("weighty", row) for row in line]) > self.max_bytes
 
 
 @dataclass(frozen=True)
@@ -314,6 +324,7 @@ class _Search:
         capacity = self.spec.capacity
         if op.outcome == "full":
             is_full = capacity is not None and len(line) >= capacity
+            is_full |= bool(line) and self.spec.is_too_much(line, LARGEST)
             return state if phase == OPEN and (is_full or move.slack or due >= 0) else None
         assert op.outcome == "empty", op
         keep = self.spec.keep if phase != ENDED else 0
@@ -328,6 +339,8 @@ class _Search:
         if phase == CLOSING and move.op.start > self.closed_at:
             return None
         if self.spec.capacity is not None and len(line) - move.slack >= self.spec.capacity:
+            return None
+        if line and not move.slack and self.spec.is_too_much(line, weight_of("weighty", row)):
             return None
         if self.spec.order == "fifo":
             line = (*line, row)

@@ -39,6 +39,8 @@ class Rules:
     kind: str
     capacity: int | None
     keep: int = 0
+    max_bytes: int | None = None
+    weight_of: Callable[[int], int] = field(default=lambda row: 0, compare=False)
 
     @property
     def takes_early(self) -> bool:
@@ -160,7 +162,7 @@ class Reference:
     def enqueue_nowait(self, row: int) -> Outcome:
         if self.phase != "open":
             return ("closed", 0, self.cause)
-        if self.enqueues or self.places or self._room() < 1:
+        if self.enqueues or self.places or not self._may_enter(row):
             return ("full",)
         self._enter(row)
         self.settle()
@@ -287,7 +289,7 @@ class Reference:
             self.closers.clear()
 
     def _move_enqueue(self, call: Call, calling: Call | None) -> bool:
-        if self._room() < 1:
+        if not self._may_enter(call.rows[self.done_rows.get(call.number, 0)]):
             return False
         if self.places and not (call.two_step and call.waker == self.places[0].waker):
             return False  # rows enter in the order of the grants
@@ -360,6 +362,16 @@ class Reference:
         if self.rules.capacity is None:
             return float("inf")
         return self.rules.capacity - (self.size() - self.owned()) - len(self.places)
+
+    def _may_enter(self, row: int) -> bool:
+        """Whether there is room; by its size too, unless the next dequeue lacks rows."""
+        rules = self.rules
+        if self._room() < 1 or rules.max_bytes is None:
+            return self._room() >= 1
+        head = self.dequeues[0] if self.dequeues else None
+        needed = 1 if head is None or head.number in self.expired else head.n
+        rows = [*self.inside, *[call.rows[0] for call in self.places], row]
+        return len(rows) <= needed or sum(map(rules.weight_of, rows)) <= rules.max_bytes
 
     def _enter(self, row: int) -> None:
         self.arrival[row] = len(self.arrival)

@@ -32,7 +32,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from tests.proof.codec import KINDS, Codec
+from tests.proof.codec import KINDS, MAX_BYTES, Codec, weight_of
 from tests.proof.effort import IS_LONG
 from tests.proof.model import Call, Outcome, Reference, Rules, follow
 from tests.proof.stage import LANES, Stage, outcome_of
@@ -80,11 +80,14 @@ class Program(RuleBasedStateMachine):
             keep = 0
         elif capacity is not None:
             keep = min(keep, capacity - 1)
-        if kind in ("large", "structured", "objects", "padding"):
+        max_bytes = MAX_BYTES.get(kind)
+        weight = partial(weight_of, kind)
+        kind = kind.removeprefix("weighty-")
+        if kind in ("large", "structured", "objects", "padding", "weighty"):
             kind = "fifo"
         self.stage = Stage(self.stage_name)
         self.queue = self.codec.queue(capacity, keep)
-        self.rules_of_it = Rules(kind, capacity, keep)
+        self.rules_of_it = Rules(kind, capacity, keep, max_bytes, weight)
         self.states = [Reference(self.rules_of_it)]
         self.began: list[Call] = []
         self.next_row = 0

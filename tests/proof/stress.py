@@ -26,7 +26,7 @@ from aioqueue.errors import (
     QueueEmpty,
     QueueFull,
 )
-from tests.proof.codec import Codec
+from tests.proof.codec import MAX_BYTES, Codec
 from tests.proof.linearizability import Op, Spec
 from tests.worlds import PATIENCE, TrioWorld, UvloopWorld
 
@@ -222,7 +222,7 @@ class Load:
             self.capacity = 16
         self.queue = self.codec.queue(self.capacity, keep)
         order = self.kind if self.kind in ("shuffle", "priority") else "fifo"
-        self.spec = Spec(order, self.capacity, keep)
+        self.spec = Spec(order, self.capacity, keep, MAX_BYTES.get(self.kind))
         self.largest = 4
         if self.kind == "priority" and self.capacity is not None:
             self.largest = min(4, self.capacity)

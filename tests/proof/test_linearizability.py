@@ -12,7 +12,15 @@ from tests.proof.effort import EFFORT
 from tests.proof.linearizability import NotLinearizableError, Op, Spec, UndecidedError, check
 from tests.proof.stress import Load
 
-HISTORIES = {"objects": 7, "fifo": 5, "large": 5, "padding": 6, "shuffle": 6, "priority": 6}
+HISTORIES = {
+    "objects": 7,
+    "fifo": 5,
+    "large": 5,
+    "padding": 6,
+    "shuffle": 6,
+    "priority": 6,
+    "weighty": 6,
+}
 """How many of each kind of queue, and of each of the six ways to work at it."""
 ENDINGS = {"to the end": None, "closed": False, "closed and cancelled": True}
 

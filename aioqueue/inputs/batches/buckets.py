@@ -109,7 +109,8 @@ class Buckets:
     ) -> None:
         self.limit = limit
         self._length = length or _first_dimension
-        self._collate = collate
+        self._collator = collate
+        self._collate: Callable[..., Any] = collate
         self._too_long = too_long
         self._lock = threading.Lock()  # guards all below
         self._groups = [_Group() for _ in range(limit.buckets)]
@@ -149,6 +150,10 @@ class Buckets:
         """Forget what is in the buckets."""
         with self._lock:
             self._groups = [_Group() for _ in range(self.limit.buckets)]
+
+    def defer(self) -> None:
+        """Leave the making of batches to who takes them: they are `Uncollated` from now on."""
+        self._collate = self._collator.later
 
     def statistics(self) -> BucketStatistics:
         """What has been done so far."""

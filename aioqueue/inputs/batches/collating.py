@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import eq
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,10 @@ from aioqueue import InvalidArgumentError, components
 from aioqueue.checks import counted
 from aioqueue.coordination.outcomes import said
 
-__all__ = ("Collator", "ExampleComponent", "components_of")
+__all__ = ("Collator", "Empty", "ExampleComponent", "Uncollated", "components_of")
+
+Empty: TypeAlias = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]
+"""Gives arrays of a shape and dtype to write into, whatever they hold."""
 
 _PYTHON_NUMBERS: dict[type, Any] = {
     bool: np.bool_,
@@ -60,6 +63,14 @@ class ExampleComponent:
         object.__setattr__(self, "rule", components.Component(self.label, self.dtype, None))
 
 
+@dataclass(frozen=True, slots=True)
+class Uncollated:
+    """A batch that is still to be made, by who takes it and where they say."""
+
+    make: Callable[[Empty], Any]
+    """Makes it, in arrays that are asked for with their shapes and dtypes."""
+
+
 class Collator:
     """Makes batches of lists of examples; the first example decides what all must look like.
 
@@ -80,7 +91,12 @@ class Collator:
         self._join: Callable[[list[Any]], Any]
 
     def __call__(
-        self, examples: Sequence[Any], *, lengths: Sequence[int] = (), to: int | None = None
+        self,
+        examples: Sequence[Any],
+        *,
+        lengths: Sequence[int] = (),
+        to: int | None = None,
+        empty: Empty = np.empty,
     ) -> Any:
         """Make a batch.
 
@@ -89,6 +105,7 @@ class Collator:
             lengths: how long each is, if ``to`` is given.
             to: what to pad sequences to, at least. Components are sequences if their axis 0 is as
                 long as the lengths say.
+            empty: gives the arrays that columns are written into.
 
         Returns:
             A batch with the structure of an example: per component an array of shape
@@ -105,10 +122,16 @@ class Collator:
             learnt = self._components
         return self._join(
             [
-                self._column(component, values, lengths, to)
+                self._column(component, values, lengths, to, empty)
                 for component, values in zip(learnt, self._split(examples), strict=True)
             ]
         )
+
+    def later(
+        self, examples: Sequence[Any], *, lengths: Sequence[int] = (), to: int | None = None
+    ) -> Uncollated:
+        """The same, but leave the making to who takes the batch."""
+        return Uncollated(lambda empty: self(examples, lengths=lengths, to=to, empty=empty))
 
     def _learn(self, example: Any) -> None:
         labels, values = components_of(example)
@@ -148,13 +171,14 @@ class Collator:
         values: tuple[Any, ...],
         lengths: Sequence[int],
         to: int | None,
+        empty: Empty,
     ) -> NDArray[Any]:
         if component.is_object:
             return _objects(component, values)
         if not component.shape or type(values[0]) is list:
             numbers = _at_once(component, values)
             if numbers is not None:
-                return numbers
+                return numbers if empty is np.empty else _moved(numbers, empty)
         dtype, shape, pad = component.dtype, component.shape, self._pad
         rank = len(shape)
         arrays = [
@@ -166,8 +190,8 @@ class Collator:
             for value in values
         ]
         if self._pad and rank:
-            return _padded(component, arrays, lengths, to)
-        column = np.empty((len(arrays), *component.shape), dtype)
+            return _padded(component, arrays, lengths, to, empty)
+        column = empty((len(arrays), *component.shape), dtype)
         if rank == 0:
             return np.stack(arrays, out=column, casting="same_kind")
         # Rows behind one another are the same memory as rows on top of one another, and cheaper.
@@ -347,13 +371,24 @@ def _as_array(label: str, value: Any) -> NDArray[Any]:
         ) from error
 
 
+def _moved(column: NDArray[Any], empty: Empty) -> NDArray[Any]:
+    moved = empty(column.shape, column.dtype)
+    np.copyto(moved, column)
+    return moved
+
+
 def _padded(
-    component: ExampleComponent, arrays: list[NDArray[Any]], lengths: Sequence[int], to: int | None
+    component: ExampleComponent,
+    arrays: list[NDArray[Any]],
+    lengths: Sequence[int],
+    to: int | None,
+    empty: Empty,
 ) -> NDArray[Any]:
     sizes = [max(lengths) for lengths in zip(*(array.shape for array in arrays), strict=True)]
     if to is not None and all(map(eq, map(len, arrays), lengths)):
         sizes[0] = max(sizes[0], to)
-    column = np.full((len(arrays), *sizes), component.padding, component.dtype)
+    column = empty((len(arrays), *sizes), component.dtype)
+    np.copyto(column, component.padding, casting="unsafe")
     for row, array in zip(column, arrays, strict=True):
         np.copyto(row[tuple(map(slice, array.shape))], array, casting="same_kind")
     return column

@@ -38,6 +38,9 @@ class Bucketing(Transform):
         self._buckets.clear()
         return rest
 
+    def defer(self) -> None:
+        self._buckets.defer()
+
     def clear(self) -> None:
         self._buckets.clear()
 

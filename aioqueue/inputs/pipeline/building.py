@@ -11,7 +11,16 @@ from typing import Any, Final, NamedTuple
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs.pipeline.flow import Node, Span
 from aioqueue.inputs.pipeline.nodes import Feeding, QueueNode, SourceNode
-from aioqueue.inputs.pipeline.stages import BaseStage, Mix, Prepare, Read, Shard, as_pipeline
+from aioqueue.inputs.pipeline.stages import (
+    BaseStage,
+    Mix,
+    Prepare,
+    Read,
+    Shard,
+    Take,
+    ToDevice,
+    as_pipeline,
+)
 from aioqueue.inputs.pipeline.transforms import Filling
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare_items
 from aioqueue.inputs.sources.base import Source
@@ -85,7 +94,13 @@ class Builder:
         return prod(stage.needs() for stage in after[:stop])
 
     def workers(
-        self, upstream: Node, function: Callable[..., Any], *, ahead: int, options: dict[str, Any]
+        self,
+        upstream: Node,
+        function: Callable[..., Any],
+        *,
+        ahead: int,
+        options: dict[str, Any],
+        at_once: int | None = None,
     ) -> Node:
         """Start workers that prepare the rows of a node."""
         stage = self._stages[self._place]
@@ -98,9 +113,11 @@ class Builder:
         self._working.append(_Working(stage, runner, queue))
         self._start(runner)
         is_one_to_one = stage.length(1) == 1
-        node = QueueNode(queue, feeding, items=self.length(), is_one_to_one=is_one_to_one)
-        if self._rank.ranks == 1 or self._rank.uneven == "allow":
-            return node
+        node = QueueNode(
+            queue, feeding, items=self.length(), is_one_to_one=is_one_to_one, at_once=at_once
+        )
+        if self._rank.ranks == 1 or self._rank.uneven == "allow" or not isinstance(stage, Prepare):
+            return node  # only functions of the user skip items
         return Filling(node, lambda: node.items_of_epoch, keep=max(1, self.largest_batch()))
 
     def branch(self, pipeline: Pipeline[Any]) -> Node:
@@ -181,6 +198,7 @@ def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
             f"epochs: got {source.epochs} for {source.name}, which a pipeline begins with; expected"
             " none: the epochs of a pipeline are said last, with .epochs(...)"
         )
+    _check_after_device(stages)
     shards = [stage for stage in stages if isinstance(stage, Shard)]
     if len(shards) > 1:
         raise InvalidArgumentError("shard: got it twice; expected one rank per pipeline")
@@ -210,6 +228,16 @@ def _sharded(stage: BaseStage, rank: Rank) -> BaseStage:
             for other in stage.others
         ),
     )
+
+
+def _check_after_device(stages: Sequence[BaseStage]) -> None:
+    names = [stage.name for stage in stages if not isinstance(stage, Take | Shard)]
+    if ToDevice.name in names[:-1]:
+        after = names[names.index(ToDevice.name) + 1]
+        raise InvalidArgumentError(
+            f"{after}: got it after `to_device`; expected before, since stages work with arrays of"
+            " the host (`take` and `shard` may follow, which only count)"
+        )
 
 
 def _length(rows: int | None, stages: Sequence[BaseStage]) -> int | None:

@@ -115,6 +115,11 @@ class Node(ABC):
     def close(self) -> None:
         """Let go of what is open for it; nothing is taken any more."""
 
+    def defer(self) -> None:  # noqa: B027  # most nodes have nothing to defer
+        """Leave the making of batches to who takes them, if this node makes any: from now on they
+        may be `Uncollated`, or have such parts.
+        """
+
     def take_ready(self, n: int) -> list[Row]:
         """Those of the next n rows that are at hand, without any more work; perhaps none."""
         ready = self._ready

@@ -126,6 +126,7 @@ class QueueNode(Node):
         source: what feeds the workers.
         items: how many items an epoch has, where that is known.
         is_one_to_one: whether every item is one example.
+        at_once: how many items may be taken out together; ``None`` for the usual number.
     """
 
     def __init__(
@@ -135,13 +136,14 @@ class QueueNode(Node):
         *,
         items: int | None,
         is_one_to_one: bool,
+        at_once: int | None = None,
     ) -> None:
         super().__init__(source.span)
         self._queue = queue
         self._source = source
         self._items = items
         self._is_one_to_one = is_one_to_one
-        self._at_once = min(_AT_ONCE, queue.capacity or _AT_ONCE)
+        self._at_once = at_once or min(_AT_ONCE, queue.capacity or _AT_ONCE)
         self._later: list[Delivered] = []  # of epochs to come
         self._arrived = 0  # items of this epoch, also those without examples
         self._expected: int | None = None  # how many there are, once that was told

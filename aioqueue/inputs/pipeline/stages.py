@@ -16,7 +16,10 @@ from aioqueue.checks import checked_count, checked_flag
 from aioqueue.functions import function_name, is_async
 from aioqueue.inputs.batches.buckets import checked_buckets
 from aioqueue.inputs.batches.collating import Collator
+from aioqueue.inputs.devices import target_of
+from aioqueue.inputs.devices.base import Target
 from aioqueue.inputs.pipeline.bucketing import Bucketing
+from aioqueue.inputs.pipeline.copying import Arriving, Copying
 from aioqueue.inputs.pipeline.flattening import flattened
 from aioqueue.inputs.pipeline.flow import Node
 from aioqueue.inputs.pipeline.mixing import Mixing, Stop
@@ -51,6 +54,7 @@ __all__ = (
     "Shard",
     "Shuffle",
     "Take",
+    "ToDevice",
     "Unbatch",
     "as_pipeline",
 )
@@ -69,9 +73,23 @@ class Building(Protocol):
         """How many rows come in per epoch, where that is known."""
 
     def workers(
-        self, upstream: Node, function: Callable[..., Any], *, ahead: int, options: dict[str, Any]
+        self,
+        upstream: Node,
+        function: Callable[..., Any],
+        *,
+        ahead: int,
+        options: dict[str, Any],
+        at_once: int | None = None,
     ) -> Node:
-        """Start workers that prepare the rows of a node."""
+        """Start workers that prepare the rows of a node.
+
+        Args:
+            upstream: the node.
+            function: called with each row's value.
+            ahead: how many rows may wait.
+            options: how they are prepared.
+            at_once: how many of those that wait may be taken out together; ``None`` for the usual.
+        """
 
     def branch(self, pipeline: Pipeline[Any]) -> Node:
         """Build another pipeline beside this one."""
@@ -387,7 +405,10 @@ class Mix(BaseStage):
                 "others: got none; expected a pipeline or source, or several"
             )
         for other in self.others:
-            as_pipeline(other)
+            if any(isinstance(stage, ToDevice) for stage in as_pipeline(other).stages):
+                raise InvalidArgumentError(
+                    f"others: got {other!r}; expected `to_device` after `mix`, for all of them"
+                )
         checked_weights(self.weights, len(self.others) + 1)
         resolved_seed(self.seed)
         if self.stop not in ("first", "all"):
@@ -433,6 +454,33 @@ class Prefetch(BaseStage):
 
 
 @dataclass(frozen=True)
+class ToDevice(BaseStage):
+    """Has the next batches on a device."""
+
+    name: ClassVar[str] = "to_device"
+    target: Target
+    ahead: int
+
+    @classmethod
+    def of(cls, device: Any, ahead: Any) -> ToDevice:
+        """The stage for what a user has said."""
+        return cls(target_of(device), checked_count(ahead, "ahead", least=1))
+
+    def details(self) -> str:
+        return f"{self.target.name}, {self.ahead} ahead"
+
+    def node(self, upstream: Node, building: Building) -> Node:
+        upstream.defer()
+        copy = Copying(self.target.open()).copy
+        # One thread, which has its hands on one batch: so the ring has one writer, and what is on
+        # the device is what was said, and one that waits for a place there.
+        options = {"workers": 1, "ordered": True, "limit": 1}
+        return Arriving(
+            building.workers(upstream, copy, ahead=self.ahead, options=options, at_once=1)
+        )
+
+
+@dataclass(frozen=True)
 class Shard(BaseStage):
     """Goes through one rank's part of the source."""
 
@@ -464,6 +512,7 @@ STAGES: Final[dict[str, Callable[..., BaseStage]]] = {
     "take": Take,
     "mix": Mix,
     "prefetch": Prefetch,
+    "to_device": ToDevice.of,
     "shard": Shard.of,
 }
 """How each method of `Stages` makes its stage."""

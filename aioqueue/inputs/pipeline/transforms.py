@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.batches.collating import components_of
+from aioqueue.inputs.batches.collating import Collator, components_of
 from aioqueue.inputs.pipeline.flow import Flow, Node, Row, Taken
 from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.philox import PhiloxWords
@@ -126,6 +126,9 @@ class Taking(Transform):
             self._has_ended = True
         return (yield from super().take(n))
 
+    def defer(self) -> None:
+        self._upstream.defer()
+
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         self._left -= len(rows)
         return rows
@@ -218,6 +221,10 @@ class Batching(Transform):
         self._across_epochs = across_epochs
         self._rows: list[Row] = []
         self._made = 0  # batches of this epoch
+
+    def defer(self) -> None:
+        if isinstance(self._collate, Collator):
+            self._collate = self._collate.later
 
     def begin(self, epoch: int) -> None:
         self._made = 0

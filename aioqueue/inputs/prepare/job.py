@@ -29,9 +29,10 @@ from aioqueue.inputs.prepare.feed import Feed, worst_of
 from aioqueue.inputs.prepare.limits import KeyLimit
 from aioqueue.inputs.prepare.ordering import Reordering
 from aioqueue.inputs.prepare.progress import Progress
-from aioqueue.inputs.prepare.window import Window, size_of
+from aioqueue.inputs.prepare.window import Window
 from aioqueue.inputs.sources.item import EpochEnd, Item
 from aioqueue.locks import guarded, let_go
+from aioqueue.sizes import size_of
 
 __all__ = ("Job", "NothingMore", "Prepared", "RunOfJob")
 

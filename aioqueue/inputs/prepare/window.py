@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
-from typing import Any
-
-import numpy as np
-
-__all__ = ("Window", "size_of")
+__all__ = ("Window",)
 
 _WEIGHT = 1 / 16  # of the latest size in the mean
 
@@ -90,27 +84,3 @@ class Window:
     def abort(self) -> None:
         """An item that came in will never be prepared."""
         self.items -= 1
-
-
-def size_of(examples: Iterable[Any]) -> int:
-    """About how many bytes some examples take: the arrays and strings in them.
-
-    A container that is met again, in itself perhaps, is counted once.
-    """
-    total = 0
-    pending = list(examples)
-    containers: dict[int, Any] = {}  # those met so far, by identity
-    while pending:
-        thing = pending.pop()
-        if isinstance(thing, np.ndarray):
-            total += thing.nbytes
-        elif isinstance(thing, str | bytes | bytearray):
-            total += len(thing)
-        elif isinstance(thing, tuple | list | dict):
-            if id(thing) not in containers:
-                containers[id(thing)] = thing
-                pending.extend(thing.values() if isinstance(thing, dict) else thing)
-        else:
-            size = getattr(thing, "nbytes", None)
-            total += size if isinstance(size, int) else sys.getsizeof(thing, 64)
-    return total

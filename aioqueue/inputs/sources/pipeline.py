@@ -351,6 +351,37 @@ class Stages(ABC, Generic[T_co]):
         """
         return self._add("prefetch", count)
 
+    def to_device(self, device: Any, *, ahead: int = 2) -> Pipeline[Any]:
+        """Have the next batches on a device before they are asked for.
+
+        A thread makes them in a few arrays of the host that are used again and again, and copies
+        them from there. To CUDA the arrays are pinned and the copies run on a stream of their own:
+        nobody waits for them but the stream that is current where a batch is taken. On the CPU it
+        does the same. What it gives is the user's alone: no later batch is written over it.
+
+        Arrays of numbers or bools (and scalars of NumPy) become tensors or arrays of JAX, in the
+        structure of tuples, mappings and lists that the batch has; also where a function of the
+        user's has made tensors. Strings, other objects and Python's own numbers stay as they are.
+        JAX makes 32 bits of 64, unless it was told otherwise (``jax_enable_x64``).
+
+        It is the last stage but for `take` and `shard`.
+
+        Args:
+            device: a string such as ``"cuda"``, ``"cuda:1"`` or ``"cpu"``, or a ``torch.device``,
+                for tensors; a device or a sharding of JAX for its arrays. ``"cuda"`` is the CUDA
+                device that is current in the thread that goes through the pipeline.
+            ahead: how many batches may wait on the device, >= 1, besides the one in use; another
+                one may be on its way.
+
+        Returns:
+            A pipeline of batches on the device.
+
+        Raises:
+            InvalidArgumentError: an argument is wrong, or there is no such device.
+            ModuleNotFoundError: PyTorch is asked for, and not installed.
+        """
+        return self._add("to_device", device, ahead)
+
     def shard(
         self, rank: int, ranks: int, *, uneven: Literal["pad", "drop", "allow"] = "pad"
     ) -> Pipeline[T_co]:

@@ -1,0 +1,88 @@
+"""Devices of JAX: its arrays on whatever it runs on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aioqueue.inputs.devices.base import Copied, Copier, mapped, numbers_of, refused
+from aioqueue.inputs.devices.ring import Slot
+
+if TYPE_CHECKING:
+    import jax
+
+__all__ = ("JaxTarget",)
+
+_APART: Final = frozenset({"cuda", "gpu", "rocm", "tpu"})
+"""Platforms with memory of their own, so that an array there is always a copy."""
+
+_ALIGNMENT: Final = 64
+"""Bytes. Memory of the host that lies so becomes an array of JAX on the CPU as it is."""
+
+
+@dataclass(frozen=True)
+class JaxTarget:
+    """A device of JAX, or a sharding: how an array lies on several."""
+
+    device: jax.Device | jax.sharding.Sharding
+
+    @property
+    def name(self) -> str:
+        """What JAX calls it."""
+        return str(self.device)
+
+    def open(self) -> Copier:
+        """Begin to copy to it."""
+        return JaxCopier(self.device)
+
+
+class JaxCopier(Copier):
+    """Copies to devices of JAX.
+
+    It waits for its copies, in the thread that makes batches, where nobody else waits for it.
+    Later nobody could: a step that was given an array to write over it has deleted it.
+
+    Args:
+        device: where to.
+    """
+
+    def __init__(self, device: jax.Device | jax.sharding.Sharding) -> None:
+        self._device = device
+        devices = getattr(device, "device_set", None) or {device}
+        self._is_apart = all(one.platform in _APART for one in devices)
+
+    def copied(self, batch: Any, slot: Slot) -> Copied:
+        import jax
+
+        arrays: list[jax.Array] = []
+
+        def array_of(leaf: Any) -> Any:
+            numbers = leaf if isinstance(leaf, jax.Array) else self._own(numbers_of(leaf))
+            if numbers is None:
+                return leaf
+            try:
+                array = jax.device_put(numbers, self._device, may_alias=False)
+            except TypeError:
+                raise refused(numbers.dtype, "JAX") from None
+            arrays.append(array)
+            return array
+
+        value = mapped(array_of, batch)
+        jax.block_until_ready(arrays)
+        return Copied(value)
+
+    def _own(self, numbers: NDArray[Any] | None) -> NDArray[Any] | None:
+        """Memory that JAX may keep. (``may_alias=False`` is about arrays of JAX alone: one of NumPy
+        may become an array on the CPU without a copy, whatever is said.)
+        """
+        if numbers is None or self._is_apart:
+            return numbers
+        memory = np.empty(numbers.nbytes + _ALIGNMENT, np.uint8)
+        start = -memory.ctypes.data % _ALIGNMENT
+        of_bytes = memory[start : start + numbers.nbytes]
+        own: NDArray[Any] = of_bytes.view(numbers.dtype).reshape(numbers.shape)
+        np.copyto(own, numbers)
+        return own
