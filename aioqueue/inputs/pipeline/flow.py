@@ -123,6 +123,8 @@ class Node(ABC):
     def take_ready(self, n: int) -> list[Row]:
         """Those of the next n rows that are at hand, without any more work; perhaps none."""
         ready = self._ready
+        if not ready:
+            return []
         rows = [ready.popleft() for _ in range(min(n, len(ready)))]
         self._given += len(rows)
         return rows

@@ -158,7 +158,8 @@ def from_iterable(
     Args:
         iterable: what ``for`` or ``async for`` can go through: a dataset of another library, a
             generator, a queue; or a function that makes such a thing for each epoch, like a
-            generator function (of async ones, an async generator function). If the function has a parameter ``epoch``, it is given its number.
+            generator function (of async ones, an async generator function). If the function has
+            a parameter ``epoch``, it is given its number.
             What is itself an iterator, as a generator is, can be gone through once: that is one
             epoch, and to ask for another one is an error. An async iterable is gone through by a
             task of the pipeline's own.

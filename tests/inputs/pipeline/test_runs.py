@@ -220,7 +220,7 @@ class TestEnding:
                 gate.wait()
             return item
 
-        epochs = numbers(5).prepare(slow, workers=1).epochs(1)
+        epochs: Any = numbers(5).prepare(slow, workers=1).epochs(1)
         epoch = next(epochs)
 
         def consume() -> None:
@@ -235,7 +235,7 @@ class TestEnding:
         taken.wait()
         closer = threading.Thread(target=epochs.close)
         closer.start()
-        spin_until(lambda: epochs._run is not None and epochs._run.is_over)
+        spin_until(lambda: epochs._run.is_over)
         gate.set()
         closer.join()
         consumer.join()
