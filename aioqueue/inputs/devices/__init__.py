@@ -1,6 +1,4 @@
-"""Devices that batches are copied to: those of PyTorch and of JAX, which are imported when asked
-for.
-"""
+"""Devices that batches are copied to: those of PyTorch and of JAX, imported when asked for."""
 
 from __future__ import annotations
 
