@@ -140,7 +140,7 @@ BUGS = (
         "leaked place",  # the place of a cancelled enqueue is never given back
         "lines.py",
         """        elif isinstance(attempt, Put):
-            self.places.pop(attempt, None)
+            self.leave_place(attempt)
 """,
         "",
     ),

@@ -217,6 +217,16 @@ def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
     return pipeline
 
 
+def _check_after_device(stages: Sequence[BaseStage]) -> None:
+    names = [stage.name for stage in stages if not isinstance(stage, Take | Shard)]
+    if ToDevice.name in names[:-1]:
+        after = names[names.index(ToDevice.name) + 1]
+        raise InvalidArgumentError(
+            f"{after}: got it after `to_device`; expected before, since stages work with arrays of"
+            " the host (`take` and `shard` may follow, which only count)"
+        )
+
+
 def _sharded(stage: BaseStage, rank: Rank) -> BaseStage:
     """A stage that comes before a shard: what was mixed in is gone through by one rank as well."""
     if not isinstance(stage, Mix):
@@ -228,16 +238,6 @@ def _sharded(stage: BaseStage, rank: Rank) -> BaseStage:
             for other in stage.others
         ),
     )
-
-
-def _check_after_device(stages: Sequence[BaseStage]) -> None:
-    names = [stage.name for stage in stages if not isinstance(stage, Take | Shard)]
-    if ToDevice.name in names[:-1]:
-        after = names[names.index(ToDevice.name) + 1]
-        raise InvalidArgumentError(
-            f"{after}: got it after `to_device`; expected before, since stages work with arrays of"
-            " the host (`take` and `shard` may follow, which only count)"
-        )
 
 
 def _length(rows: int | None, stages: Sequence[BaseStage]) -> int | None:
