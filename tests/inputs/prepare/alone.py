@@ -71,6 +71,7 @@ class Made:
         function: Callable[..., Any] = abs,
         source: Any = (),
         dtype: Any = None,
+        by_item: bool = False,
     ) -> None:
         self.queue = sync.FIFOQueue(9, dtype, name="images")
         self.window = Window(9, limit_bytes, count)
@@ -85,6 +86,7 @@ class Made:
             ordered=ordered,
             count=count,
             key_limit=key_limit,
+            by_item=by_item,
         )
         self.executor = Executor(self.job)
         self.job.run_by(self.executor)

@@ -11,6 +11,7 @@ import pytest
 
 from aioqueue import OutOfRangeError, QueueClosedError
 from aioqueue.inputs.prepare.job import NothingMore, Prepared
+from aioqueue.inputs.sources.item import EpochEnd, Item
 from tests.inputs.prepare.alone import Made
 
 
@@ -157,6 +158,14 @@ class TestWhatCutItShort:
         made.job.leave(asyncio.CancelledError())
         assert "'images' was cancelled before" in str(made.job.what_cut_it_short())
 
+    def test_nothing_of_a_queue_that_has_ended(self) -> None:
+        made = Made(1)
+        made.job.enter()
+        made.window.enter()
+        end = made.job.source_raised(OutOfRangeError("the queue has ended"))
+        made.job.leave(end, asyncio.CancelledError())
+        assert made.job.what_cut_it_short() is None
+
     def test_an_item_in_flight(self) -> None:
         made = Made(1)
         made.job.enter()
@@ -265,6 +274,16 @@ class TestAnItemThatFails:
         assert caught.value.__notes__ == ["while preparing item 7 (epoch 0, index 7)"]
         assert not prepared.is_skipped
 
+    def test_when_the_task_is_cancelled(self) -> None:
+        made, cancelled = Made(), asyncio.CancelledError()
+        made.job.stop()
+        prepared = Prepared(made.taken(), (1,))
+        with pytest.raises(asyncio.CancelledError) as caught:
+            made.job.not_enqueued(prepared, cancelled, owner=object())
+        assert caught.value is cancelled  # the task has to end by nothing else
+        with pytest.raises(NothingMore):
+            made.job.not_enqueued(prepared, cancelled)
+
     def test_a_refusal_in_a_closed_queue_is_a_refusal(self) -> None:
         made = Made(on_error="skip")
         made.queue.close()
@@ -327,6 +346,43 @@ class TestAnItemThatLeaves:
         with pytest.raises(KeyboardInterrupt):
             made.job.left(Prepared(made.taken(), (1,)))
         assert not made.job.lock._is_owned()  # type: ignore[attr-defined]
+
+
+class TestDeliveryByItem:
+    def test_as_a_whole(self) -> None:
+        made = Made(by_item=True)
+        assert made.job.notes_made
+        assert not made.job.streams
+        made.window.enter()
+        prepared = Prepared(Item(3, "path", 1, 7), ("a", "b"))
+        assert made.job.made(prepared)
+        assert prepared.examples == ((1, 3, 7, ("a", "b")),)
+        prepared.entered = 1
+        made.job.left(prepared)
+        progress = made.progress.statistics()
+        assert (progress.examples, progress.prepared) == (2, 1)
+
+    def test_without_examples(self) -> None:
+        made = Made(by_item=True)
+        prepared = Prepared(made.taken(), ())
+        assert made.job.made(prepared)
+        assert prepared.examples == ((0, 0, 0, ()),)
+        prepared.entered = 1
+        made.job.left(prepared)
+        progress = made.progress.statistics()
+        assert (progress.examples, progress.prepared, progress.left_out) == (0, 0, 1)
+
+    def test_the_end_of_an_epoch_is_no_example(self) -> None:
+        made = Made(by_item=True)
+        made.window.enter()
+        end = EpochEnd(0, 9)
+        prepared = Prepared(Item(9, end, 0, 9), (end,))
+        assert made.job.made(prepared)
+        assert prepared.examples == ((0, 9, 9, (end,)),)
+        prepared.entered = 1
+        made.job.left(prepared)
+        progress = made.progress.statistics()
+        assert (progress.examples, progress.prepared, progress.left_out) == (0, 0, 0)
 
 
 class TestOrder:

@@ -1,0 +1,177 @@
+"""How worker processes are started, as far as it is decided without any."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aioqueue.inputs.prepare.processes import start
+from aioqueue.inputs.prepare.processes.start import CannotStartError, StartedProcess
+from tests.inputs.prepare.processing import open_files
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no fork server")
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "imported"),
+    [
+        (None, None, False),
+        ("program", None, True),
+        (None, "program.py", True),
+        ("program", "program.py", True),
+    ],
+)
+def test_which_main_module_is_imported(
+    name: str | None, file: str | None, imported: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main: Any = ModuleType("__main__")
+    if name is not None:
+        main.__spec__ = SimpleNamespace(name=name)
+    if file is not None:
+        main.__file__ = file
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    assert start.imports_main() == imported
+
+
+class TestTheEndOfTheProgram:
+    def test_no_process_is_started_then(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(start, "_is_ending", False)
+        assert start.is_ending() is False
+        start.no_more()
+        assert start.is_ending() is True
+        with pytest.raises(CannotStartError, match=r"^the program is ending$") as caught:
+            StartedProcess(daemon=True).start()
+        assert caught.value.exitcode is None
+
+    def test_a_process_that_gets_its_data_is_waited_for(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(start, "_is_ending", False)
+        monkeypatch.setattr(start, "_PATIENCE", 60.0)
+        start._handing_over.acquire()
+        ended = threading.Thread(target=start.no_more)
+        ended.start()
+        try:
+            ended.join(0.02)
+            assert ended.is_alive()
+        finally:
+            start._handing_over.release()
+        ended.join()
+        assert not start._handing_over.locked()
+
+    def test_but_not_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(start, "_is_ending", False)
+        monkeypatch.setattr(start, "_PATIENCE", 0.001)
+        with start._handing_over:
+            start.no_more()
+            assert start._handing_over.locked()
+        assert start.is_ending()
+
+
+@linux
+class TestTheForkServer:
+    def server(self, monkeypatch: pytest.MonkeyPatch, *ends: Any) -> Any:
+        """One that fails each time, and has then ended so."""
+        server = start._Server()
+        left = list(ends)
+
+        def fail(fds: list[int], message: bytes) -> Any:
+            if not left:
+                return 1, 2, 3
+            raise EOFError
+
+        monkeypatch.setattr(server, "_handed_over", fail)
+        monkeypatch.setattr(server, "_bury", lambda: left.pop(0))
+        return server
+
+    @pytest.mark.parametrize("exitcode", [0, 1, 3])
+    def test_one_that_ends_by_itself_would_do_so_again(
+        self, exitcode: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        server = self.server(monkeypatch, exitcode, None, None)
+        message = rf"^the fork server has ended with exit code {exitcode} while it started$"
+        with pytest.raises(CannotStartError, match=message) as caught:
+            server.hand_over([], b"")
+        assert caught.value.exitcode == exitcode
+
+    @pytest.mark.parametrize("exitcode", [-9, None])
+    def test_one_that_was_killed_is_replaced(
+        self, exitcode: int | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert self.server(monkeypatch, exitcode, exitcode).hand_over([], b"") == (1, 2, 3)
+
+    def test_three_that_were_killed_are_enough(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        server = self.server(monkeypatch, -9, -9, -9)
+        with pytest.raises(CannotStartError, match="is killed again and again") as caught:
+            server.hand_over([], b"")
+        assert caught.value.exitcode is None
+
+    def test_how_one_has_ended_is_asked_once(self) -> None:
+        server: Any = start._Server()
+        pid = os.fork()
+        if not pid:
+            os._exit(3)
+        alive, kept = os.pipe()
+        os.close(kept)
+        server._server = SimpleNamespace(_forkserver_pid=pid, _forkserver_alive_fd=alive)
+        assert server._bury() == 3
+        assert server._server is None
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(alive)
+        server._server = SimpleNamespace(_forkserver_pid=None)
+        assert server._bury() is None  # it had never begun
+
+    def test_somebody_else_may_have_asked(self) -> None:
+        server: Any = start._Server()
+        alive, kept = os.pipe()
+        os.close(kept)
+        server._server = SimpleNamespace(_forkserver_pid=2**22 - 1, _forkserver_alive_fd=alive)
+        assert server._bury() is None
+
+    def test_a_process_that_does_not_tell_its_number_leaves_nothing_open(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = open_files()
+        server: Any = start._Server()
+
+        def connect(fds: list[int], message: bytes) -> tuple[int, int]:
+            sentinel, theirs = os.pipe()
+            os.close(theirs)
+            return sentinel, os.open(os.devnull, os.O_WRONLY)
+
+        monkeypatch.setattr(server, "_connect", connect)
+        with pytest.raises(EOFError):
+            server._handed_over([], b"")
+        assert open_files() == before
+
+    def test_a_fork_of_the_program_closes_what_keeps_it_alive(self) -> None:
+        server: Any = start._Server()
+        server.forget()  # of one that has never been there
+        alive, kept = os.pipe()
+        os.close(kept)
+        server._server = SimpleNamespace(_forkserver_alive_fd=alive)
+        server.forget()
+        assert server._server is None
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(alive)
+
+    def test_all_of_a_message_is_written(self) -> None:
+        here, there = os.pipe()
+        message, got = os.urandom(300_000), bytearray()
+
+        def read() -> None:
+            while part := os.read(here, 70_000):
+                got.extend(part)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        start._write(there, message)
+        os.close(there)
+        reader.join()
+        os.close(here)
+        assert got == message
