@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +26,7 @@ from aioqueue.inputs.prepare.processes.start import CannotStartError
 from aioqueue.inputs.sources.item import Item
 from tests.inputs.prepare.alone import Made
 from tests.inputs.prepare.processing import async_numbers, open_files
+from tests.worlds import PATIENCE
 
 Life = Callable[["Acted"], Iterator[Report | None]]
 
@@ -306,6 +308,28 @@ class TestWhatLiesInSharedMemory:
         assert np.array_equal(array, self.ARRAY)
         assert sizes == expected
 
+    @pytest.mark.parametrize("dtype", [None, "int64"], ids=["kept", "copied"])
+    def test_is_copied_for_a_queue_that_keeps_it(
+        self, dtype: str | None, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Any other queue copies it by itself, so that once is enough."""
+
+        def life(process: Acted) -> Iterator[Report]:
+            yield Report([], 0.0)
+            message, blocks = self.blocks(process, (self.ARRAY,))
+            yield Report([(0, message, blocks, False)], 1.0)
+
+        played, shared = stage(life, values="a", dtype=dtype), list[bool]()
+
+        def look(prepared: Any) -> None:
+            memory = np.frombuffer(played.processes[0].arena.memory, "uint8")
+            shared.append(np.shares_memory(prepared.examples[0], memory))
+            played.made.job.left(prepared)
+
+        monkeypatch.setattr(played.executor._delivery, "deliver", look)
+        played.play()
+        assert shared == [dtype is not None]
+
     def test_is_free_also_if_it_cannot_be_read(self, stage: Callable[..., Stage]) -> None:
         freed: list[Any] = []
 
@@ -394,6 +418,57 @@ class TestAProcessThatDies:
         assert "exit code" not in process.events
         assert ("kill" in process.events) == (how == "a stop")
         assert played.made.progress.statistics().workers_died == 0
+
+
+class TestAStop:
+    def test_of_threads_that_have_nothing_to_do(
+        self, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        played, ended = stage(works), list[BaseException]()
+        played.made.job.source_ended = False  # something may come, by what they know
+        came, waits = played.executor._inbox._work_came, threading.Event()
+        wait = came.wait
+
+        def noted(seconds: float | None) -> bool:
+            waits.set()  # the lock is held: nobody can tell anything before we wait
+            return wait(seconds)
+
+        monkeypatch.setattr(came, "wait", noted)
+
+        def work() -> None:
+            try:
+                played.executor._work()
+            except NothingMore as end:
+                ended.append(end)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert waits.wait(PATIENCE)
+        played.made.job.stop()
+        thread.join(PATIENCE)
+        assert len(ended) == 1
+        assert played.processes[0].events == ["kill", "end, at once: True"]
+
+    def test_at_the_end_of_the_program(
+        self, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        order: list[str] = []
+        played = stage(works)
+        process = played.executor._started_process()
+        monkeypatch.setattr(parent, "_executors", {played.executor})
+
+        def no_more() -> None:
+            assert played.executor._is_over()  # nothing is replaced
+            assert not played.processes[0].events
+            order.append("no more")
+
+        monkeypatch.setattr(parent, "no_more", no_more)
+        parent._end_all()
+        assert order == ["no more"]
+        assert played.processes[0].events == ["kill at exit"]
+        with pytest.raises(NothingMore):
+            played.executor._started_process()
+        assert played.executor._all() == [process]
 
 
 class TestTheStart:
