@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.process
 import os
+import signal
 import sys
 import threading
 from types import ModuleType, SimpleNamespace
@@ -36,6 +39,81 @@ def test_which_main_module_is_imported(
         main.__file__ = file
     monkeypatch.setitem(sys.modules, "__main__", main)
     assert start.imports_main() == imported
+
+
+def test_in_a_fork_of_the_program_no_process_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, another = StartedProcess(daemon=True), multiprocessing.get_context("spawn").Process()
+    children, forgot = {ours, another}, list[str]()
+    monkeypatch.setattr(multiprocessing.process, "_children", children)
+    monkeypatch.setattr(start, "_forget_server", lambda: forgot.append("server"))
+    for lock in ("_starting", "_handing_over"):
+        monkeypatch.setattr(start, lock, getattr(start, lock))
+    before = start._starting
+    with before, start._handing_over:  # by threads that are not there any more
+        start._after_fork()
+        assert start._starting is not before
+        assert not start._handing_over.locked()
+    assert children == {another}
+    assert forgot == ["server"]
+
+
+@linux
+class TestSignals:
+    def test_what_is_started_hears_none(self) -> None:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        with start._signals_blocked():
+            assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before | start._UNHEARD
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+    def test_a_process_stops_listening_before_it_lets_them_in(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        handlers: dict[int, Any] = {}
+        others: list[Any] = []
+
+        def mask(how: int, signals: Any) -> None:
+            others.append((how, signals, len(handlers)))
+
+        monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+        monkeypatch.setattr(signal, "pthread_sigmask", mask)
+        monkeypatch.setattr(signal, "siginterrupt", lambda *given: others.append(given))
+        start._stop_listening()
+        handled = handlers.pop(signal.SIGTERM)
+        assert handled(signal.SIGTERM, None) is None
+        names = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+        assert handlers == {signal.Signals[name]: signal.SIG_IGN for name in names}
+        assert others == [
+            (signal.SIGTERM, False),
+            (signal.SIG_UNBLOCK, start._UNHEARD, 6),
+        ]
+
+    @pytest.mark.parametrize("error", [None, OSError, AttributeError])
+    def test_a_process_dies_with_the_server(
+        self, error: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where the kernel can do that, and it does not keep the server alive in any case."""
+        asked: list[Any] = []
+
+        class Library:
+            def __init__(self, name: str | None) -> None:
+                assert name is None
+
+            def prctl(self, *given: int) -> None:
+                asked.append(given)
+                if error is not None:
+                    raise error
+
+        monkeypatch.setattr("ctypes.CDLL", Library)
+        alive, other = os.pipe()
+        shared = SimpleNamespace(_forkserver_alive_fd=alive)
+        monkeypatch.setattr("multiprocessing.forkserver._forkserver", shared)
+        start._die_with_the_server()
+        assert asked == [(1, signal.SIGKILL)]  # PR_SET_PDEATHSIG
+        assert shared._forkserver_alive_fd is None
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(alive)
+        os.close(other)
+        start._die_with_the_server()  # there is nothing more to close
 
 
 class TestTheEndOfTheProgram:
@@ -113,9 +191,8 @@ class TestTheForkServer:
 
     def test_how_one_has_ended_is_asked_once(self) -> None:
         server: Any = start._Server()
-        pid = os.fork()
-        if not pid:
-            os._exit(3)
+        ends = [sys.executable, "-S", "-c", "raise SystemExit(3)"]
+        pid = os.posix_spawn(sys.executable, ends, os.environ)
         alive, kept = os.pipe()
         os.close(kept)
         server._server = SimpleNamespace(_forkserver_pid=pid, _forkserver_alive_fd=alive)
