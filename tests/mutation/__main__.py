@@ -62,8 +62,8 @@ coordination/test_native_cancellation.py coordination/test_corners.py
 queues/test_cancellation.py queues/test_adversary.py queues/test_corners.py
 queues/test_bad_input.py inputs/prepare inputs/test_batching.py inputs/test_sources.py
 """
-"""Quick and sharp ones. The model, the linearizability checker, the explorer and the tests of signals
-at every place are left out."""
+"""Quick and sharp ones. The model, the linearizability checker, the explorer, and the tests where a
+signal strikes everywhere are left out."""
 IN_PROCESSES = "call arena channels start"
 """Files of `inputs` that worker processes run too, where nothing is noted."""
 PROCESS_TESTS = (
