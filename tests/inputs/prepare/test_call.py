@@ -106,6 +106,10 @@ def test_in_tasks(task_world: TaskWorld) -> None:
             await Call(none, 0, False).examples_async(ITEM)
         examples: Any = await Call(many, 0, True).examples_async(ITEM)
         assert [example async for example in examples] == [5, 6]
+        examples = await Call(many, 0, False).examples_async(ITEM)
+        assert await anext(examples) == 5
+        with pytest.raises(TypeError, match="many returned None"):
+            await anext(examples)
         end = EpochEnd(1, 9)
         assert await Call(one, 0, False).examples_async(Item(9, end, 1, 9)) == (end,)
 

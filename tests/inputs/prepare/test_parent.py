@@ -190,6 +190,16 @@ class TestAProcessThatLives:
         assert played.play() == list(range(9))
         assert had == [4, 4, 4, 3, 1]
 
+    def test_tells_how_long_they_take(self, stage: Callable[..., Stage]) -> None:
+        def life(process: Acted) -> Iterator[Report]:
+            yield Report([], 0.0)
+            while True:
+                yield outcomes(process, seconds_each=0.004)
+
+        played = stage(life, values=range(3))
+        played.play()
+        assert played.executor._pace.chunk() == (2, 2)
+
     def test_whatever_their_pace_one_by_one_with_limited_keys(
         self, stage: Callable[..., Stage]
     ) -> None:
