@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import functools
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
@@ -169,8 +170,8 @@ class Source:
                 self._where.append(child.name)
                 yield from self._of_module(child)
                 self._where.pop()
-            elif isinstance(child, ast.If) and _asks_for_windows(child.test):
-                yield from self._of_module(ast.Module(getattr(child, _elsewhere(child)), []))
+            elif isinstance(child, ast.If) and _asks_for_platform(child.test):
+                yield from self._of_module(ast.Module(getattr(child, _run_here(child)), []))
             elif isinstance(child, (ast.If, ast.Try, ast.With)):
                 yield from self._of_module(child)
 
@@ -192,8 +193,8 @@ class Source:
         self.statements.append(statement)
         for new in _other_statements(statement):
             yield self._mutant(number, parent, field, index, statement, new)
-        if isinstance(statement, ast.If) and _asks_for_windows(statement.test):
-            yield from self._of_block(statement, _elsewhere(statement))
+        if isinstance(statement, ast.If) and _asks_for_platform(statement.test):
+            yield from self._of_block(statement, _run_here(statement))
         elif isinstance(statement, FUNCTIONS):
             yield from self._of_function(statement)
         elif not isinstance(statement, (ast.Raise, ast.Assert, ast.ClassDef)):
@@ -243,13 +244,18 @@ def codes(code: CodeType) -> dict[tuple[str, int], CodeType]:
     return result
 
 
-def _asks_for_windows(test: ast.expr) -> bool:
-    return ast.unparse(test) in ("sys.platform == 'win32'", "sys.platform != 'win32'")
+def _asks_for_platform(test: ast.expr) -> bool:
+    return (
+        isinstance(test, ast.Compare)
+        and ast.unparse(test.left) == "sys.platform"
+        and isinstance(test.ops[0], (ast.Eq, ast.NotEq))
+    )
 
 
-def _elsewhere(branch: ast.If) -> str:
-    """Which part of a statement that asks for Windows is run where the tests are."""
-    return "orelse" if isinstance(branch.test.ops[0], ast.Eq) else "body"  # type: ignore[attr-defined]
+def _run_here(branch: ast.If) -> str:
+    """Which part of a statement that asks for the platform is run where the tests are."""
+    holds = eval(ast.unparse(branch.test), {"sys": sys})
+    return "body" if holds else "orelse"
 
 
 def _is_text(statement: ast.stmt) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -326,3 +327,130 @@ def test_many_blocks_are_what_each_is(stride: int) -> None:
     singly = [philox_blocks(seed, seed2, first + index * stride, 1) for index in range(20)]
     assert many.dtype == singly[0].dtype == np.uint32
     assert many.tolist() == np.concatenate(singly).tolist()
+
+
+# What strikes while rows move.
+
+
+class Struck(Held):
+    """Something strikes when the row has been taken out, and is noted."""
+
+    @property
+    def single(self) -> Any:
+        return None
+
+    @single.setter
+    def single(self, row: Any) -> None:
+        if row is not None:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("came_back", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [ObjectStorage, lambda: ShuffleStorage(ObjectShelf(), SEED)],
+    ids=["objects", "shuffled"],
+)
+def test_a_row_that_is_struck_on_its_way_stays(make: Callable[[], Any], came_back: bool) -> None:
+    storage, other = make(), make()
+    for each in (storage, other):
+        each.put_many([*"abcde"], 0, 5)
+        if came_back:
+            held = Held()
+            each.hold(held, 2)
+            each.restore(held)
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            storage.hold_one(Struck())
+    order = []
+    for each in (storage, other):
+        held, took = Held(), list[Any]()
+        while len(took) < 5:
+            each.hold_one(held)
+            took.append(each.columns(held))
+            each.free(held)
+        order.append(took)
+    assert order[0] == order[1]
+
+
+def test_rows_that_have_not_gone_yet_are_in_nobodys_hands() -> None:
+    class Interrupted(ObjectStorage):
+        left = 2
+
+        def popleft(self) -> Any:
+            if not self.left:
+                raise KeyboardInterrupt
+            self.left -= 1
+            return super().popleft()
+
+    storage, removed = Interrupted(), list[Any]()
+    storage.put_many([*"abcde"], 0, 5)
+    with pytest.raises(KeyboardInterrupt):
+        storage._remove(4, removed)
+    assert removed == ["a", "b"]
+    assert list(storage) == ["c", "d", "e"]
+
+
+# Rows that come back, and batches that are left half way.
+
+
+def filled() -> BlockStorage:
+    """The numbers from 0 to 10, that came in every way."""
+    storage = BlockStorage(NUMBER, 16)
+    batch: Any = storage.fill(None, numbers(*range(6)), 6)
+    storage.put_many(batch, 0, 2)
+    storage.put_many(batch, 2, 6)  # which had waited for room
+    storage.put((6,))
+    storage.put((7,))
+    storage.put_many(numbers(0, 8, 9, 0), 1, 3)
+    storage.put((10,))
+    return storage
+
+
+@pytest.mark.parametrize("first", range(5))
+def test_rows_come_back_to_their_places_in_any_order(first: int) -> None:
+    for order in itertools.permutations(range(5)):
+        if order[0] == first:
+            storage, hands = filled(), [Held() for _ in range(5)]
+            for held, n in zip(hands, (1, 2, 4, 1, 2), strict=True):
+                storage.hold(held, n)
+            assert len(storage) == 1
+            for place in order:
+                storage.restore(hands[place])
+            assert pulled(storage, 11) == list(range(11))
+
+
+def test_a_few_rows_of_a_batch_do_not_keep_the_memory_of_all() -> None:
+    storage = BlockStorage(NUMBER, 100)
+    storage.put((-1,))
+    batch: Any = storage.fill(None, numbers(*range(50)), 50)
+    storage.put_many(batch, 0, 4)
+    assert (storage.take(), storage.take()) == ((-1,), (0,))
+    storage.discard(batch, 4)
+    assert storage._line[0].block.rows == 3
+    assert batch.uses == 0
+    storage.put((4,))
+    one, other = Held(), Held()
+    storage.hold(one, 2)
+    storage.hold(other, 2)
+    storage.restore(one)
+    storage.restore(other)
+    assert pulled(storage, 4) == [1, 2, 3, 4]
+
+
+def test_most_rows_of_a_batch_stay_where_they_are() -> None:
+    storage = BlockStorage(NUMBER, 100)
+    batch: Any = storage.fill(None, numbers(*range(5)), 5)
+    storage.put_many(batch, 0, 3)
+    storage.discard(batch, 3)
+    assert storage._line[0].block is batch
+    assert pulled(storage, 3) == [0, 1, 2]
+
+
+def test_a_batch_of_which_nothing_is_in_is_forgotten() -> None:
+    storage = BlockStorage(NUMBER, 100)
+    storage.put((7,))
+    batch: Any = storage.fill(None, numbers(*range(5)), 5)
+    storage.discard(batch, 0)
+    assert batch.uses == 0
+    assert pulled(storage, 1) == [7]

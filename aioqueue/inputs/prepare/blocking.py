@@ -98,7 +98,7 @@ class ThreadSource:
         if not self._turn.acquire(blocking=False):
             return None
         try:
-            getattr(self._items, "close", bool)()
+            self._items.close()
         except BaseException as error:
             return failure_of_clean_up(error)
         finally:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import aclosing
 from typing import Any, Final
 
 import numpy as np
@@ -84,12 +85,13 @@ class Call:
             else:
                 self._none()
 
-    async def _many_async(self, made: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        async for example in made:
-            if example is not None:
-                yield example
-            else:
-                self._none()
+    async def _many_async(self, made: AsyncGenerator[Any, Any]) -> AsyncIterator[Any]:
+        async with aclosing(made):  # else it would be closed when somebody finds it forgotten
+            async for example in made:
+                if example is not None:
+                    yield example
+                else:
+                    self._none()
 
     def _none(self) -> tuple[()]:
         if not self.skip_none:

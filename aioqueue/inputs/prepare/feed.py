@@ -88,7 +88,7 @@ class Feed:
         """Whether it can be iterated by tasks only."""
         return not isinstance(self.source, Source | Iterable) and self._take is None
 
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Generator[Item, None, None]:
         """For threads, which take turns: a queue is waited for, and its end comes as
         `OutOfRangeError`, with what closed it."""
         if self._take is not None:
@@ -164,7 +164,7 @@ class AsyncReader:
             except QueueClosedError:
                 return  # nobody wants more
 
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Generator[Item, None, None]:
         """What the task has read, for threads, which take turns."""
         while True:
             yield self._queue.dequeue()
@@ -174,7 +174,7 @@ class AsyncReader:
         self._queue.close(cancel_pending_enqueues=True)
 
 
-def _taken(take: Callable[[], Any]) -> Iterator[Item]:
+def _taken(take: Callable[[], Any]) -> Generator[Item, None, None]:
     for number in itertools.count():
         yield Item(number, take(), 0, number)
 
@@ -193,7 +193,7 @@ def _counted(values: Iterable[Any]) -> Generator[Item, None, None]:
         close(iterator, values)
 
 
-def _numbered(entries: Iterator[Any]) -> Iterator[Item]:
+def _numbered(entries: Iterator[Any]) -> Generator[Item, None, None]:
     try:
         for number, (value, epoch, index) in enumerate(entries):
             yield Item(number, value, epoch, index)

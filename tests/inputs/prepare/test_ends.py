@@ -138,8 +138,9 @@ async def broken_source() -> AsyncIterator[int]:
 class TestClosing:
     @pytest.mark.parametrize("make", [double, in_loop(double)], ids=["threads", "tasks"])
     @pytest.mark.parametrize("how", ["a stop", "a closed queue", "a cancellation"])
+    @pytest.mark.parametrize("options", [{}, {"limit_per": abs, "at_most": 2}], ids=["", "by key"])
     async def test_an_async_source_is_closed_to_its_end(
-        self, task_world: TaskWorld, make: Callable[[int], Any], how: str
+        self, task_world: TaskWorld, make: Callable[[int], Any], how: str, options: dict[str, Any]
     ) -> None:
         """Also where its own closing has to wait for something."""
         closed = []
@@ -152,10 +153,10 @@ class TestClosing:
                 await anyio.lowlevel.checkpoint()
                 closed.append("now")
 
-        queue = task_world.fifo(2)
+        queue, source = task_world.fifo(2), endless()  # kept, so that nobody else closes it
         with anyio.CancelScope() as scope:
             async with aioqueue.Coordinator() as coord:
-                runner = prepare(endless(), make, into=queue, workers=2)
+                runner = prepare(source, make, into=queue, workers=2, **options)
                 coord.start(runner)
                 await task_world.until(lambda: queue.size() == 2)
                 if how == "a closed queue":

@@ -71,6 +71,7 @@ class TestSkip:
         assert (got if ordered else sorted(got)) == GOOD
         progress = runners[0].statistics()
         assert (progress.prepared, progress.skipped, progress.retried) == (len(GOOD), 4, 0)
+        assert (progress.left_out, progress.in_flight) == (0, 0)
         records = sorted(runners[0].quarantine, key=lambda record: record.index)
         assert [record.item for record in records] == [0, 13, 26, 39]
         assert records[1].error == "ValueError: 13 is unlucky"

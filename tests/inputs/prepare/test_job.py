@@ -4,102 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from aioqueue import OutOfRangeError, QueueClosedError, sync
-from aioqueue.functions import EnqueueOp
-from aioqueue.inputs.options import OnError
-from aioqueue.inputs.prepare.call import Call
-from aioqueue.inputs.prepare.feed import Feed
-from aioqueue.inputs.prepare.job import Job, NothingMore, Prepared
-from aioqueue.inputs.prepare.policy import FailurePolicy
-from aioqueue.inputs.prepare.progress import Progress
-from aioqueue.inputs.prepare.quarantine import QuarantineList
-from aioqueue.inputs.prepare.window import Window
-from aioqueue.inputs.sources.item import Item
-
-
-class Run:
-    """A run that is over when the test says so."""
-
-    def __init__(self, *, in_time: bool = True) -> None:
-        self.comes_in_time = in_time
-        self.callbacks: list[Callable[[], object]] = []
-
-    def call_when_over(self, callback: Callable[[], object]) -> None:
-        self.callbacks.append(callback)
-
-
-class Executor:
-    """Notes how often it was told something, and whether the job's lock was held then."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.stops = self.rooms = self.ends = 0
-        self.failure: BaseException | None = None
-        self.order: list[str] = []
-
-    def enqueue_ops(self) -> list[EnqueueOp]:
-        return []
-
-    def stop(self) -> None:
-        assert self.job.is_halted
-        self.stops += 1
-
-    def room_came(self) -> None:
-        assert self.job.lock._is_owned()  # type: ignore[attr-defined]
-        self.rooms += 1
-
-    def end(self) -> BaseException | None:
-        self.ends += 1
-        return self.failure
-
-
-class Made:
-    """A job of so many workers, and what is around it."""
-
-    def __init__(
-        self,
-        count: int = 2,
-        *,
-        ordered: bool = False,
-        limit_bytes: int | None = None,
-        on_error: OnError = "stop",
-        max_failures: float | None = None,
-        in_time: bool = True,
-    ) -> None:
-        self.queue = sync.FIFOQueue(9, name="images")
-        self.window = Window(9, limit_bytes, count)
-        policy = FailurePolicy(on_error, max_failures, has_quarantine=False)
-        self.progress = Progress(policy, QuarantineList(), 0, self.window)
-        self.job = Job(
-            Feed([]),
-            self.queue,
-            Call(abs, 0, False),
-            self.progress,
-            self.window,
-            ordered=ordered,
-            count=count,
-        )
-        self.executor = Executor(self.job)
-        self.job.run_by(self.executor)
-        self.job.is_room_awaited = True
-        self.run = Run(in_time=in_time)
-        self.job.begin(self.run)
-
-    def taken(self, number: int = 0) -> Item:
-        """An item that has come in."""
-        self.window.enter()
-        return Item(number, number, 0, number)
-
-    def exhausted(self) -> BaseException:
-        """Have the source end; returns by what the worker ends that has asked."""
-        self.window.enter()
-        return self.job.source_raised(StopIteration())
+from aioqueue import OutOfRangeError, QueueClosedError
+from aioqueue.inputs.prepare.job import NothingMore, Prepared
+from aioqueue.inputs.sources.item import EpochEnd, Item
+from tests.inputs.prepare.alone import Made
 
 
 class TestBeginning:
@@ -245,6 +158,14 @@ class TestWhatCutItShort:
         made.job.leave(asyncio.CancelledError())
         assert "'images' was cancelled before" in str(made.job.what_cut_it_short())
 
+    def test_nothing_of_a_queue_that_has_ended(self) -> None:
+        made = Made(1)
+        made.job.enter()
+        made.window.enter()
+        end = made.job.source_raised(OutOfRangeError("the queue has ended"))
+        made.job.leave(end, asyncio.CancelledError())
+        assert made.job.what_cut_it_short() is None
+
     def test_an_item_in_flight(self) -> None:
         made = Made(1)
         made.job.enter()
@@ -353,6 +274,16 @@ class TestAnItemThatFails:
         assert caught.value.__notes__ == ["while preparing item 7 (epoch 0, index 7)"]
         assert not prepared.is_skipped
 
+    def test_when_the_task_is_cancelled(self) -> None:
+        made, cancelled = Made(), asyncio.CancelledError()
+        made.job.stop()
+        prepared = Prepared(made.taken(), (1,))
+        with pytest.raises(asyncio.CancelledError) as caught:
+            made.job.not_enqueued(prepared, cancelled, owner=object())
+        assert caught.value is cancelled  # the task has to end by nothing else
+        with pytest.raises(NothingMore):
+            made.job.not_enqueued(prepared, cancelled)
+
     def test_a_refusal_in_a_closed_queue_is_a_refusal(self) -> None:
         made = Made(on_error="skip")
         made.queue.close()
@@ -415,6 +346,43 @@ class TestAnItemThatLeaves:
         with pytest.raises(KeyboardInterrupt):
             made.job.left(Prepared(made.taken(), (1,)))
         assert not made.job.lock._is_owned()  # type: ignore[attr-defined]
+
+
+class TestDeliveryByItem:
+    def test_as_a_whole(self) -> None:
+        made = Made(by_item=True)
+        assert made.job.notes_made
+        assert not made.job.streams
+        made.window.enter()
+        prepared = Prepared(Item(3, "path", 1, 7), ("a", "b"))
+        assert made.job.made(prepared)
+        assert prepared.examples == ((1, 3, 7, ("a", "b")),)
+        prepared.entered = 1
+        made.job.left(prepared)
+        progress = made.progress.statistics()
+        assert (progress.examples, progress.prepared) == (2, 1)
+
+    def test_without_examples(self) -> None:
+        made = Made(by_item=True)
+        prepared = Prepared(made.taken(), ())
+        assert made.job.made(prepared)
+        assert prepared.examples == ((0, 0, 0, ()),)
+        prepared.entered = 1
+        made.job.left(prepared)
+        progress = made.progress.statistics()
+        assert (progress.examples, progress.prepared, progress.left_out) == (0, 0, 1)
+
+    def test_the_end_of_an_epoch_is_no_example(self) -> None:
+        made = Made(by_item=True)
+        made.window.enter()
+        end = EpochEnd(0, 9)
+        prepared = Prepared(Item(9, end, 0, 9), (end,))
+        assert made.job.made(prepared)
+        assert prepared.examples == ((0, 9, 9, (end,)),)
+        prepared.entered = 1
+        made.job.left(prepared)
+        progress = made.progress.statistics()
+        assert (progress.examples, progress.prepared, progress.left_out) == (0, 0, 0)
 
 
 class TestOrder:

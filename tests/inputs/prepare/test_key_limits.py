@@ -250,7 +250,28 @@ class TestEverywhere:
             at_most=1,
         )
         assert sorted(got) == [number for number in range(1, 40) if number % 13]
-        assert runners[0].statistics().skipped == 3
+        progress = runners[0].statistics()
+        assert (progress.skipped, progress.prepared, progress.left_out) == (3, 36, 0)
+
+    def test_what_waits_for_room_in_the_queue_needs_no_place(
+        self, where: Any, tmp_path: Path
+    ) -> None:
+        """It is prepared: so another one of its key may be."""
+        queue, began = sync.FIFOQueue(1), Began(tmp_path)
+        began.go()
+        runner: Any = prepare(
+            [("a", number) for number in range(3)],
+            fitting(functools.partial(functions.waits_for_go, str(tmp_path)), where),
+            into=queue,
+            where=where,
+            workers=2,
+            limit_per=first,
+            at_most=1,
+        )
+        with sync.Coordinator() as coord:
+            coord.start(runner)
+            spin_until(lambda: began.counts()["a"] == 3)  # of which one fits in there
+            assert sorted(queue) == [("a", 0), ("a", 1), ("a", 2)]
 
 
 class TestKeysThatFail:
@@ -481,3 +502,56 @@ def test_a_coroutine_function_gives_no_keys() -> None:
     key_of: Any = coroutine
     with pytest.raises(InvalidArgumentError, match=r"limit_per: got .*expected a plain function"):
         prepare(source, abs, into=sync.FIFOQueue(3), limit_per=key_of, at_most=1)
+
+
+@pytest.mark.parametrize("where", ["task", "thread"])
+@pytest.mark.parametrize("options", [{}, {"limit_per": abs, "at_most": 1}], ids=["", "by key"])
+async def test_how_often_it_was_tried_is_told_of_what_the_queue_refuses(
+    world: World, where: Any, options: dict[str, Any]
+) -> None:
+    """After a failure that was retried."""
+    failed: list[int] = []
+    runners: list[Runner] = []
+
+    def make(number: int) -> Any:
+        if number == 3 and not failed:
+            failed.append(number)
+            raise OSError(number)
+        return "text" if number == 3 else number
+
+    got = await prepared(
+        world,
+        range(5),
+        fitting(make, where),
+        world.fifo(8, "int64"),
+        runners,
+        where=where,
+        on_error=Retry(1, then="skip"),
+        workers=1,
+        **options,
+    )
+    assert sorted(got) == [0, 1, 2, 4]
+    (record,) = runners[0].quarantine
+    assert (record.item, record.attempts) == (3, 2)
+    progress = runners[0].statistics()
+    assert (progress.retried, progress.skipped, progress.left_out) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("where", ["task", "thread"])
+async def test_a_retry_in_vain_is_counted(world: World, where: Any) -> None:
+    runners: list[Runner] = []
+    got = await prepared(
+        world,
+        range(1, 15),
+        fitting(functions.refuses_thirteens, where),
+        runners=runners,
+        where=where,
+        on_error=Retry(2, then="skip"),
+        limit_per=lambda number: "all",
+        at_most=1,
+    )
+    assert sorted(got) == [number for number in range(1, 15) if number != 13]
+    (record,) = runners[0].quarantine
+    assert (record.item, record.attempts) == (13, 3)
+    progress = runners[0].statistics()
+    assert (progress.retried, progress.skipped, progress.left_out) == (2, 1, 0)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.inputs.prepare.processes.arena import SMALL, Allocator, Arena, pack, unpack
+from aioqueue.inputs.prepare.processes.arena import SMALL, Allocator, Arena, _attached, pack, unpack
 
 SIZE = 2**22
 
@@ -133,6 +133,34 @@ def test_places_never_overlap(seed: int) -> None:
             taken[place] = size
     allocator.give_back(list(taken))
     assert allocator.take(9_920) == 64
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there it is handed over by name")
+def test_both_processes_see_the_same_memory() -> None:
+    class Handle:
+        """As it comes to the other process."""
+
+        def __init__(self, fd: int) -> None:
+            self.detach = lambda: fd
+
+    ours = Arena(4096)
+    assert ours._fd is not None
+    handed = os.dup(ours._fd)
+    theirs = _attached(4096, Handle(handed))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(handed)
+    assert (theirs.size, len(theirs.memory)) == (4096, 4096)
+    assert theirs.item == -1
+    before = ours.has_begun
+    theirs.begin()
+    theirs.item = 5
+    assert (before, ours.has_begun) == (False, True)
+    assert (ours.item, theirs.item) == (5, 5)
+    theirs.memory[100:104] = b"here"
+    assert [bytes(view) for view in ours.views([(100, 4), (101, 2)])] == [b"here", b"er"]
+    theirs.close()
+    ours.close()
+    assert ours.memory.closed
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")

@@ -108,7 +108,7 @@ class Arena:
             pass  # the last view of it will
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._tag is not None:
+        if sys.platform == "win32":
             return _attached, (self.size, self._tag)
         assert self._fd is not None, "handed over once already"
         return _attached, (self.size, reduction.DupFd(self._fd))

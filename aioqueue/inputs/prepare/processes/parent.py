@@ -15,11 +15,8 @@ import atexit
 import logging
 import os
 import pickle
-import signal
 import weakref
-from collections import deque
 from contextlib import ExitStack, closing
-from functools import partial
 from multiprocessing import reduction
 from typing import Any, Final
 
@@ -36,12 +33,18 @@ from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.prepare.job import Job, NothingMore, Prepared
 from aioqueue.inputs.prepare.limits import Pending
 from aioqueue.inputs.prepare.processes.arena import Arena, unpack
+from aioqueue.inputs.prepare.processes.books import (
+    Books,
+    Pace,
+    Succession,
+    how_it_ended,
+    why_not_begun,
+)
 from aioqueue.inputs.prepare.processes.channels import channels
 from aioqueue.inputs.prepare.processes.child import Outcome, Report, Sent, failure_of_message, work
 from aioqueue.inputs.prepare.processes.start import (
     CannotStartError,
     StartedProcess,
-    imports_main,
     is_ending,
     is_importing_main,
     no_more,
@@ -51,30 +54,8 @@ from aioqueue.locks import guarded
 
 __all__ = ("ProcessExecutor",)
 
-_MOST_DEATHS: Final = 3
-"""How many processes may die of one item."""
-
-_MOST_IN_VAIN: Final = 10
-"""How many processes in a row may die that nothing has come from."""
-
-_MOST_ITEMS: Final = 64
-_CHUNK_SECONDS: Final = 0.01
-"""How much work a chunk aims to be."""
-
-_WEIGHT: Final = 0.2
-"""Of the latest report in what an item is taken to last."""
-
-_LONG: Final = 0.02
-"""Seconds that an item may take for others to be sent ahead of its end."""
-
 _ENDING: Final = 1.0
 """Seconds that a process has to end after it was told so."""
-
-_SEE_OUTPUT: Final = ": its error output says more"
-_GUARD: Final = (
-    ". Processes import the main module of the program: if that starts"
-    ' work when it is imported, put that under `if __name__ == "__main__":`'
-)
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -109,11 +90,7 @@ class _Process:
     """
 
     def __init__(self, name: str, arena_size: int) -> None:
-        self.is_ready = False  # it has said so
-        self.has_begun = False  # it had come to its own work when it died
-        self.was_of_use = False  # something has come from it, or it tells which item to blame
-        self.pending: dict[int, Pending] = {}  # what it has to prepare, by number
-        self.freed: deque[int] = deque()  # places in the arena that it may use again
+        self.books = Books()
         try:
             self._start(name, arena_size)
         except (OSError, EOFError) as error:
@@ -158,7 +135,7 @@ class _Process:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
-        self.has_begun = self.arena.has_begun
+        self.books.has_begun = self.arena.has_begun
         exitcode: int = self._process.exitcode
         return exitcode
 
@@ -236,7 +213,7 @@ class ProcessExecutor:
         self._inbox = ThreadInbox(job, self._source, self._delivery)
         self._threads = WorkerThreads(job, self._source, self._work)
         self._processes: set[_Process] = set()
-        self._seconds = 0.0  # that one item takes, about; 0: unknown
+        self._pace = Pace()
         self._started = 0
         self._none_can_work = False
         self._is_ending = False  # the program
@@ -289,19 +266,13 @@ class ProcessExecutor:
 
     def _work(self) -> None:
         """The work of the thread of one worker, until there is none."""
-        in_vain = 0
+        succession = Succession()
         while True:
             process = self._started_process()
             exitcode = self._work_till_its_end(process)
-            in_vain = 0 if process.was_of_use else in_vain + 1
-            when = "before it had done anything" if process.is_ready else "while it started"
-            why = f", as did {in_vain - 1} before it"
-            if exitcode >= 0 and not process.is_ready:
-                why = _SEE_OUTPUT if process.has_begun else _why_not_begun()
-            elif in_vain < _MOST_IN_VAIN:
-                continue
-            message = f"worker process {process.name} {_how(exitcode)} {when}{why}"
-            raise self._once(WorkerDiedError(message, exitcode=exitcode))
+            why = succession.why_the_last(process.name, process.books, exitcode)
+            if why is not None:
+                raise self._once(WorkerDiedError(why, exitcode=exitcode))
 
     def _started_process(self) -> _Process:
         """A new process."""
@@ -313,7 +284,7 @@ class ProcessExecutor:
         try:
             process = _Process(name, self._arena_size)
         except CannotStartError as error:
-            why = "" if error.exitcode is None else _why_not_begun()
+            why = "" if error.exitcode is None else why_not_begun()
             message = f"worker process {name} cannot be started: {error}{why}"
             raise self._once(WorkerDiedError(message, exitcode=error.exitcode or 0)) from error
         with self._lock:
@@ -345,7 +316,7 @@ class ProcessExecutor:
         report = process.receive()
         if report is None:
             return self._recover(process)
-        process.is_ready = True
+        process.books.is_ready = True
         if report.refusal is not None:
             error = InvalidArgumentError(
                 f"function: got {function_name(self._job.call.function)!r}, which a new process"
@@ -368,46 +339,33 @@ class ProcessExecutor:
 
     def _feed_process(self, process: _Process) -> None:
         """Send items, until the process has some ahead or there are none; wait for the first."""
-        size, ahead = self._chunk_size()
-        while len(process.pending) <= ahead:
-            pendings = self._inbox.take(size, wait=not process.pending)
+        books = process.books
+        size, ahead = self._chunk()
+        while len(books) <= ahead:
+            pendings = self._inbox.take(size, wait=not books)
             if not pendings:
                 return
             chunk: list[Sent] = []
             for pending in pendings:
                 try:
-                    value = pickle.dumps(pending.item.value, 5)
+                    chunk.append(books.enter(pending))
                 except Exception as error:
                     add_note(error, "while pickling the item")
                     self._failed(pending, error)
-                    continue
-                number, _, epoch, index = pending.item
-                process.pending[number] = pending
-                chunk.append((number, epoch, index, value))
-            freed = [process.freed.popleft() for _ in range(len(process.freed))]
-            process.send(pickle.dumps((freed, chunk), 5))
+            process.send(books.message(chunk))
 
-    def _chunk_size(self) -> tuple[int, int]:
-        """How many items to send at a time, and how many a process may have left by then.
-
-        None, if they take long: an item that is sent ahead waits for the one before it, though
-        another process may have nothing to do. Nor if keys are limited: what only waits would have
-        the place of one that could be prepared.
-        """
-        if self._job.key_limit is not None or not 0 < self._seconds < _LONG:
-            return 1, 0
-        size = max(1, min(_MOST_ITEMS, int(_CHUNK_SECONDS / self._seconds)))
-        return size, size
+    def _chunk(self) -> tuple[int, int]:
+        """See `Pace.chunk`. Nothing is sent ahead where keys are limited: what only waits would
+        have the place of one that could be prepared."""
+        return self._pace.chunk() if self._job.key_limit is None else (1, 0)
 
     def _accept(self, process: _Process, report: Report) -> None:
         """Take what has come from a process to where it belongs."""
         if report.outcomes:
-            process.was_of_use = True
-            seconds = max(1e-6, report.seconds / len(report.outcomes))
-            self._seconds += (seconds - self._seconds) * (_WEIGHT if self._seconds else 1.0)
+            self._pace.note(report.seconds, len(report.outcomes))
         for outcome in report.outcomes:
             number, message, _, has_failed = outcome
-            pending = process.pending.pop(number)
+            pending = process.books.take_off(number)
             if has_failed:
                 self._failed(pending, failure_of_message(message))
             else:
@@ -415,9 +373,7 @@ class ProcessExecutor:
 
     def _arrived(self, process: _Process, pending: Pending, outcome: Outcome) -> None:
         _, message, blocks, _ = outcome
-        release = None
-        if blocks:
-            release = partial(process.freed.extend, [start for start, _ in blocks])
+        release = process.books.release_of(blocks)
         try:
             examples = unpack(message, blocks, process.arena, self._copy)
         except Exception as error:
@@ -450,47 +406,26 @@ class ProcessExecutor:
             raise job.nothing_more()
         exitcode = process.exitcode()
         job.progress.worker_died()
-        pendings = list(process.pending.values())
+        loss = process.books.lost(process.arena.item)
         _log.warning(
             "worker process %s %s%s; %d items that it had are prepared again",
             process.name,
-            _how(exitcode),
-            "" if process.is_ready else " while it started",
-            len(pendings),
+            how_it_ended(exitcode),
+            "" if process.books.is_ready else " while it started",
+            len(loss.to_do),
         )
-        culprit = process.pending.get(process.arena.item)
-        process.pending.clear()
-        fatal = False
-        if culprit is not None:
-            process.was_of_use = True
-            culprit.deaths += 1
-            if fatal := culprit.deaths == _MOST_DEATHS:
-                pendings.remove(culprit)
-        self._inbox.put_back(pendings)
-        if culprit is not None and fatal:
-            self._inbox.give_back(culprit)
-            error = WorkerDiedError(
-                f"{culprit.deaths} worker processes have died of one item; the last one"
-                f" {_how(exitcode)}",
-                exitcode=exitcode,
-            )
-            job.progress.give_up(culprit.item, error, culprit.failures + culprit.deaths)
-            self._delivery.deliver(Prepared(culprit.item, is_skipped=True))
+        self._inbox.put_back(loss.to_do)
+        if loss.given_up is not None:
+            self._give_up(loss.given_up, exitcode)
         return exitcode
 
-
-def _why_not_begun() -> str:
-    """Why a process may have ended by itself before it came to its own work, in words."""
-    return _SEE_OUTPUT + (_GUARD if imports_main() else "")
-
-
-def _how(exitcode: int) -> str:
-    """How a process has ended, in words."""
-    if exitcode >= 0:
-        return f"has ended with exit code {exitcode}"
-    try:
-        name = signal.Signals(-exitcode).name
-    except ValueError:
-        name = f"signal {-exitcode}"
-    hint = " (out of memory?)" if name == "SIGKILL" else ""
-    return f"was killed by {name}{hint}"
+    def _give_up(self, culprit: Pending, exitcode: int) -> None:
+        """Too many processes have died of an item; the last one has ended so."""
+        self._inbox.give_back(culprit)
+        error = WorkerDiedError(
+            f"{culprit.deaths} worker processes have died of one item; the last one"
+            f" {how_it_ended(exitcode)}",
+            exitcode=exitcode,
+        )
+        self._job.progress.give_up(culprit.item, error, culprit.failures + culprit.deaths)
+        self._delivery.deliver(Prepared(culprit.item, is_skipped=True))

@@ -237,8 +237,6 @@ if sys.platform == "linux":
         def _connect(self, fds: list[int], message: bytes) -> tuple[int, int]:
             if is_ending():
                 raise CannotStartError("the program is ending")
-            with _signals_blocked():
-                self._server.ensure_running()
             sentinel, pipe = self._server.connect_to_new_process(fds)
             with suppress(BrokenPipeError):  # it was killed, which is going to be noticed
                 _write(pipe, message)

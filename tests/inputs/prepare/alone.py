@@ -1,0 +1,105 @@
+"""A job without its surroundings: a run and an executor that only note what they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aioqueue import sync
+from aioqueue.functions import EnqueueOp
+from aioqueue.inputs.options import OnError
+from aioqueue.inputs.prepare.call import Call
+from aioqueue.inputs.prepare.feed import Feed
+from aioqueue.inputs.prepare.job import Job
+from aioqueue.inputs.prepare.limits import KeyLimit
+from aioqueue.inputs.prepare.policy import FailurePolicy
+from aioqueue.inputs.prepare.progress import Progress
+from aioqueue.inputs.prepare.quarantine import QuarantineList
+from aioqueue.inputs.prepare.window import Window
+from aioqueue.inputs.sources.item import Item
+
+
+class Run:
+    """A run that is over when the test says so."""
+
+    def __init__(self, *, in_time: bool = True) -> None:
+        self.comes_in_time = in_time
+        self.callbacks: list[Callable[[], object]] = []
+
+    def call_when_over(self, callback: Callable[[], object]) -> None:
+        self.callbacks.append(callback)
+
+
+class Executor:
+    """Notes how often it was told something, and whether the job's lock was held then."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.stops = self.rooms = self.ends = 0
+        self.failure: BaseException | None = None
+        self.order: list[str] = []
+
+    def enqueue_ops(self) -> list[EnqueueOp]:
+        return []
+
+    def stop(self) -> None:
+        assert self.job.is_halted
+        self.stops += 1
+
+    def room_came(self) -> None:
+        assert self.job.lock._is_owned()  # type: ignore[attr-defined]
+        self.rooms += 1
+
+    def end(self) -> BaseException | None:
+        self.ends += 1
+        return self.failure
+
+
+class Made:
+    """A job of so many workers, and what is around it."""
+
+    def __init__(
+        self,
+        count: int = 2,
+        *,
+        ordered: bool = False,
+        limit_bytes: int | None = None,
+        on_error: OnError = "stop",
+        max_failures: float | None = None,
+        in_time: bool = True,
+        key_limit: KeyLimit | None = None,
+        function: Callable[..., Any] = abs,
+        source: Any = (),
+        dtype: Any = None,
+        by_item: bool = False,
+    ) -> None:
+        self.queue = sync.FIFOQueue(9, dtype, name="images")
+        self.window = Window(9, limit_bytes, count)
+        policy = FailurePolicy(on_error, max_failures, has_quarantine=False)
+        self.progress = Progress(policy, QuarantineList(), 0, self.window)
+        self.job = Job(
+            Feed(source),
+            self.queue,
+            Call(function, 0, False),
+            self.progress,
+            self.window,
+            ordered=ordered,
+            count=count,
+            key_limit=key_limit,
+            by_item=by_item,
+        )
+        self.executor = Executor(self.job)
+        self.job.run_by(self.executor)
+        self.job.is_room_awaited = True
+        self.run = Run(in_time=in_time)
+        self.job.begin(self.run)
+
+    def taken(self, number: int = 0) -> Item:
+        """An item that has come in."""
+        self.window.enter()
+        return Item(number, number, 0, number)
+
+    def exhausted(self) -> BaseException:
+        """Have the source end; returns by what the worker ends that has asked."""
+        self.window.enter()
+        return self.job.source_raised(StopIteration())
