@@ -74,7 +74,9 @@ def adjust_gamma(image: Any, gamma: Any = 1, gain: Any = 1) -> Tensor:
         def adjusted(x: Any, gamma: Any, gain: Any) -> Any:
             if not gamma >= 0:
                 raise invalid(f"assertion failed: [{message}]")
-            return back(gain * there(x) ** gamma)
+            # In double precision and rounded, as a good C library's function gives.
+            power = there(x).astype(np.float64) ** np.float64(gamma)
+            return back(gain * power.astype(work.numpy))
 
         return _adjusted(op, adjusted)
 

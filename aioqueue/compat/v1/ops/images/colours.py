@@ -56,10 +56,7 @@ YUV_TO_RGB: Final = (
 def grey(pixels: NDArray[np.float32]) -> NDArray[np.float32]:
     """How bright pixels are, one channel."""
     red, green, blue = (np.float32(one) for one in GREY_WEIGHTS)
-    # A product and a sum at once, rounded once, as a matrix product does it on today's CPUs.
-    total = pixels[..., 0] * red
-    total = (pixels[..., 1].astype(np.float64) * green + total).astype(np.float32)
-    total = (pixels[..., 2].astype(np.float64) * blue + total).astype(np.float32)
+    total = pixels[..., 0] * red + pixels[..., 1] * green + pixels[..., 2] * blue
     return total[..., None]
 
 
@@ -153,8 +150,8 @@ def with_hue_turned(pixels: NDArray[np.float32], delta: np.float32) -> NDArray[n
     part = hue - sixth.astype(f)
     part = np.where(sixth % 2 == 0, part, f(1) - part)
     levels = np.stack((least, least + part * span, largest), axis=-1)
-    made: NDArray[np.float32] = np.take_along_axis(levels, _ORDER[np.minimum(sixth, 5)], -1)
-    return made
+    made = np.take_along_axis(levels, _ORDER[np.minimum(sixth, 5)], -1)
+    return made.astype(f, copy=False)
 
 
 def _within_circle(hue: NDArray[np.float32]) -> NDArray[np.float32]:

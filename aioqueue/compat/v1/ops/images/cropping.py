@@ -54,7 +54,9 @@ def crop_to_bounding_box(
             op, image, offset_height, offset_width, target_height, target_width
         )
         check_rules(_cropping(frame(shape), [one.fixed for one in block]), fixed=True)
-        return op.output(tensor.dtype, _resized(shape, block[2], block[3]), Pure(_cropped))
+        return op.output(
+            tensor.dtype, _resized(shape, block[2].known, block[3].known), Pure(_cropped)
+        )
 
 
 def pad_to_bounding_box(
@@ -78,7 +80,9 @@ def pad_to_bounding_box(
             op, image, offset_height, offset_width, target_height, target_width
         )
         check_rules(_padding(frame(shape), [one.fixed for one in block]), fixed=True)
-        return op.output(tensor.dtype, _resized(shape, block[2], block[3]), Pure(_padded))
+        return op.output(
+            tensor.dtype, _resized(shape, block[2].fixed, block[3].fixed), Pure(_padded)
+        )
 
 
 def resize_image_with_crop_or_pad(image: Any, target_height: Any, target_width: Any) -> Tensor:
@@ -99,7 +103,9 @@ def resize_image_with_crop_or_pad(image: Any, target_height: Any, target_width: 
         height = Size(op, target_height, "target_height")
         width = Size(op, target_width, "target_width")
         check_rules(positive_sizes(height.fixed, width.fixed), fixed=True)
-        return op.output(tensor.dtype, _resized(shape, height, width), Pure(_cropped_or_padded))
+        return op.output(
+            tensor.dtype, _resized(shape, height.fixed, width.fixed), Pure(_cropped_or_padded)
+        )
 
 
 def central_crop(image: Any, central_fraction: Any) -> Tensor:
@@ -172,10 +178,10 @@ def _with_block(
     )
 
 
-def _resized(shape: Dims, height: Size, width: Size) -> Dims:
+def _resized(shape: Dims, height: int | None, width: int | None) -> Dims:
     """The static shape with another height and width; of a picture if the rank is not known."""
     front: tuple[int | None, ...] = () if shape is None else shape[:-3]
-    return (*front, height.known, width.known, frame(shape)[2])
+    return (*front, height, width, frame(shape)[2])
 
 
 Frame = tuple[int | None, int | None, int | None]

@@ -426,8 +426,13 @@ def _deep(contents: bytes, channels: int) -> NDArray[Any]:
     pixels = cv2.imdecode(np.frombuffer(contents, np.uint8), cv2.IMREAD_UNCHANGED)
     if pixels is None:
         raise invalid(f"Invalid PNG data, data size {len(contents)}")
+    has_colours = contents[25] & 2
+    if not has_colours:  # grey with alpha, of which OpenCV makes colours
+        return np.ascontiguousarray(
+            pixels[..., {1: [0], 3: [0, 0, 0], 4: [0, 0, 0, 3]}.get(channels, [0, 3])]
+        )
     order = [2, 1, 0, 3][: channels or pixels.shape[-1]]
-    return np.ascontiguousarray(pixels[..., order[: pixels.shape[-1]]])
+    return np.ascontiguousarray(pixels[..., order])
 
 
 def _opened(contents: bytes) -> Any:
@@ -452,6 +457,15 @@ def _array(picture: Any, channels: int) -> NDArray[Any]:
         picture = picture.convert("RGBA" if "transparency" in picture.info else "RGB")
     if picture.mode not in _MODES.values():
         picture = picture.convert("L" if picture.mode == "1" else "RGB")
+    if channels == 1 and picture.format == "PNG" and picture.mode in ("RGB", "RGBA"):
+        return _grey_by_libpng(np.asarray(picture))
     wanted = _MODES.get(channels, picture.mode)
     pixels = np.asarray(picture if picture.mode == wanted else picture.convert(wanted))
     return pixels if pixels.ndim == 3 else pixels[..., None]
+
+
+def _grey_by_libpng(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The brightness of colours in the whole numbers that libpng reckons with."""
+    red, green, blue = (pixels[..., one].astype(np.uint32) for one in range(3))
+    grey = (red * 9797 + green * 19234 + blue * 3737) >> 15
+    return grey.astype(np.uint8)[..., None]

@@ -196,28 +196,17 @@ class Encoding:
             quality=self.quality if quality is None else quality,
             progressive=self.progressive,
             optimize=self.optimize_size,
-            subsampling=2 if self.chroma_downsampling else 0,
+            subsampling=2 if self.chroma_downsampling and not is_grey else 0,
             dpi=(300, 300),
         )
-        return self._completed(file.getvalue(), is_grey)
+        return self._completed(file.getvalue())
 
-    def _completed(self, contents: bytes, is_grey: bool) -> bytes:
+    def _completed(self, contents: bytes) -> bytes:
         """The file with what Pillow cannot be told."""
         unit = {"in": 1, "cm": 2}[self.density_unit]
         density = bytes([unit]) + self.x_density.to_bytes(2) + self.y_density.to_bytes(2)
         head, body = contents[:13] + density + contents[18:20], contents[20:]
-        if is_grey and self.chroma_downsampling:
-            body = _with_sampling(body)
         if not self.xmp_metadata:
             return head + body
         text = _XMP + self.xmp_metadata
         return head + b"\xff\xe1" + (2 + len(text)).to_bytes(2) + text + body
-
-
-def _with_sampling(body: bytes) -> bytes:
-    """A grey file whose channel is said to have the sampling of one among several."""
-    place = 0
-    while body[place + 1] not in _FRAMES:
-        place += 2 + int.from_bytes(body[place + 2 : place + 4])
-    at = place + 11  # behind marker, length, precision, size, count and the channel's number
-    return body[:at] + b"\x22" + body[at + 1 :]

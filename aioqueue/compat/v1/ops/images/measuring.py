@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from aioqueue.compat.v1.ops.building import NUMBERS, REALS, OpBuilder, Pure
 from aioqueue.compat.v1.ops.images.converting import converter
 
 __all__ = ("image_gradients", "psnr", "total_variation")
+
+
+_SIGNED: Final = frozenset(one for one in REALS if not one.startswith("uint"))
 
 
 def total_variation(images: Any, name: str | None = None) -> Tensor:
@@ -37,7 +40,7 @@ def total_variation(images: Any, name: str | None = None) -> Tensor:
         return sums[0] + sums[1]
 
     with OpBuilder("TotalVariation", name, "total_variation") as op:
-        tensor = op.tensor(images, "images", None, REALS)
+        tensor = op.tensor(images, "images", None, _SIGNED)
         shape = tensor.shape.as_tuple()
         if shape is None or len(shape) not in (3, 4):
             raise ValueError("'images' must be either 3 or 4-dimensional.")

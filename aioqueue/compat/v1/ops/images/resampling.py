@@ -98,7 +98,7 @@ class Grid:
         first, last = np.floor(begin).astype(np.intp), np.ceil(end).astype(np.intp)
         return [
             (self._bounded(first + offset), self._covered(first + offset, begin, end, last))
-            for offset in range(int((last - first).max(initial=0)))
+            for offset in range(int((last - first).max(initial=1)))
         ]
 
     def _covered(self, pixel: Places, begin: Floats, end: Floats, last: Places) -> Floats:
@@ -189,7 +189,7 @@ def by_area(pixels: NDArray[Any], rows: Grid, columns: Grid) -> Floats:
     lines = _weighted(pixels, _taps(columns), 2)
     total = _weighted(lines, _taps(rows), 1)
     # TensorFlow takes the reciprocal in double precision.
-    total *= np.float32(1.0 / float(rows.scale * columns.scale))
+    total *= np.float32(np.float64(1) / np.float64(rows.scale * columns.scale))
     return total
 
 

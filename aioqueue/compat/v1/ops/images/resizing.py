@@ -294,7 +294,7 @@ def resize_image_with_pad(
         width = Size(op, target_width, "target_width")
         check_rules(positive_sizes(height.fixed, width.fixed), fixed=True)
         front = () if shape is None else shape[:-3]
-        static = (*front, height.known, width.known, frame(shape)[2])
+        static = (*front, height.fixed, width.fixed, frame(shape)[2])
         return op.output(tensor.dtype if keeps else dtypes.float32, static, Pure(fitted))
 
 
