@@ -56,7 +56,8 @@ YUV_TO_RGB: Final = (
 def grey(pixels: NDArray[np.float32]) -> NDArray[np.float32]:
     """How bright pixels are, one channel."""
     red, green, blue = (np.float32(one) for one in GREY_WEIGHTS)
-    total = pixels[..., 0] * red + pixels[..., 1] * green + pixels[..., 2] * blue
+    total: NDArray[np.float32] = pixels[..., 0] * red + pixels[..., 1] * green
+    total = total + pixels[..., 2] * blue
     return total[..., None]
 
 
@@ -150,8 +151,8 @@ def with_hue_turned(pixels: NDArray[np.float32], delta: np.float32) -> NDArray[n
     part = hue - sixth.astype(f)
     part = np.where(sixth % 2 == 0, part, f(1) - part)
     levels = np.stack((least, least + part * span, largest), axis=-1)
-    made = np.take_along_axis(levels, _ORDER[np.minimum(sixth, 5)], -1)
-    return made.astype(f, copy=False)
+    made: NDArray[np.float32] = np.take_along_axis(levels, _ORDER[np.minimum(sixth, 5)], -1)
+    return made
 
 
 def _within_circle(hue: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -202,4 +203,5 @@ def _rgb_of(hue: Pixels, saturation: Pixels, value: Pixels) -> NDArray[np.float3
     odd = np.fmod(turned, f(2))
     between = chroma * (f(1) - np.abs(odd - f(1)))
     levels = np.stack((np.zeros_like(chroma), between, chroma), axis=-1)
-    return (np.take_along_axis(levels, _SHARES[sixth], -1) + rest[..., None]).astype(f)
+    made: NDArray[np.float32] = np.take_along_axis(levels, _SHARES[sixth], -1) + rest[..., None]
+    return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,9 @@ __all__ = (
     "resize_image_with_crop_or_pad",
     "set_among_zeros",
 )
+
+
+Frame = tuple[int | None, int | None, int | None]
 
 
 def crop_to_bounding_box(
@@ -81,7 +84,7 @@ def pad_to_bounding_box(
         )
         check_rules(_padding(frame(shape), [one.fixed for one in block]), fixed=True)
         return op.output(
-            tensor.dtype, _resized(shape, block[2].fixed, block[3].fixed), Pure(_padded)
+            tensor.dtype, _resized(shape, *_static_sizes(frame(shape), block)), Pure(_padded)
         )
 
 
@@ -165,6 +168,9 @@ def _with_block(
 ) -> tuple[Tensor, Dims, tuple[Size, Size, Size, Size]]:
     """The picture, its static shape, and where the block lies that an op is about."""
     tensor = op.tensor(image, "image")
+    rank = tensor.shape.ndims
+    if rank is not None and rank not in (3, 4):
+        raise ValueError(f"'image' (shape {tensor.shape}) must have either 3 or 4 dimensions.")
     shape = one_or_many(tensor)
     return (
         tensor,
@@ -178,13 +184,20 @@ def _with_block(
     )
 
 
+def _static_sizes(whole: Frame, block: Sequence[Size]) -> list[int | None]:
+    """The size of a padded picture, as TensorFlow knows it: from tensors if all else is known."""
+    return [
+        size.fixed if extent is None else size.known
+        for size, extent in zip(block[2:], whole, strict=False)
+    ]
+
+
 def _resized(shape: Dims, height: int | None, width: int | None) -> Dims:
     """The static shape with another height and width; of a picture if the rank is not known."""
     front: tuple[int | None, ...] = () if shape is None else shape[:-3]
     return (*front, height, width, frame(shape)[2])
 
 
-Frame = tuple[int | None, int | None, int | None]
 Block = list[int | None]
 """Offsets from above and from the left, and a height and a width."""
 

@@ -395,7 +395,7 @@ def _decoded(
         elif wanted == dtypes.uint16 and _has_deep_colours(contents):
             made = _deep(contents, count)
         else:
-            made = _array(_opened(contents), count)
+            made = _array(_opened(contents), count or 2 * _is_grey_with_alpha(contents))
         if made.dtype == wanted.numpy:
             return made
         if wanted == dtypes.uint16:
@@ -426,13 +426,15 @@ def _deep(contents: bytes, channels: int) -> NDArray[Any]:
     pixels = cv2.imdecode(np.frombuffer(contents, np.uint8), cv2.IMREAD_UNCHANGED)
     if pixels is None:
         raise invalid(f"Invalid PNG data, data size {len(contents)}")
-    has_colours = contents[25] & 2
-    if not has_colours:  # grey with alpha, of which OpenCV makes colours
-        return np.ascontiguousarray(
-            pixels[..., {1: [0], 3: [0, 0, 0], 4: [0, 0, 0, 3]}.get(channels, [0, 3])]
-        )
-    order = [2, 1, 0, 3][: channels or pixels.shape[-1]]
+    if _is_grey_with_alpha(contents):  # of which OpenCV makes colours
+        order = {1: [0], 3: [0, 0, 0], 4: [0, 0, 0, 3]}.get(channels, [0, 3])
+    else:
+        order = [2, 1, 0, 3][: channels or pixels.shape[-1]]
     return np.ascontiguousarray(pixels[..., order])
+
+
+def _is_grey_with_alpha(contents: bytes) -> bool:
+    return contents.startswith(b"\x89PNG") and contents[25:26] == b"\x04"
 
 
 def _opened(contents: bytes) -> Any:
