@@ -179,7 +179,8 @@ def chain(draw: random.Random) -> list[str]:
     kind.batched = draw.random() < 0.3
     lines = [f"pixels = {_pixels(kind, draw)}"]
     if draw.random() < 0.6:
-        lines.append("pics = [tf.constant(pixels)]")
+        # No constant: TensorFlow runs what is made of constants while it infers shapes.
+        lines.append("pics = [tf.placeholder_with_default(pixels, pixels.shape)]")
     else:
         channels = draw.choice((None, kind.channels))
         unknown = [None] * (3 if kind.batched else 2) + [channels]
