@@ -83,7 +83,6 @@ WORDED_OTHERWISE = {
     "csv option columns order",
     "csv option no columns",
     "csv option int8",
-    "image crop void",
     "image png float",
     *(name for name in CASES if name.startswith(("x[-7]", "x[float tensor]"))),
 }

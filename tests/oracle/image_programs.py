@@ -99,7 +99,8 @@ def _converted(draw: random.Random, kind: _Kind) -> str:
     match draw.choice(("dtype", "dtype", "standard", "grey")):
         case "dtype":
             kind.dtype = draw.choice(("float32", "uint8"))
-            return f"convert_image_dtype(X, tf.{kind.dtype}, saturate={draw.random() < 0.5})"
+            # Without it, what is beyond the range becomes whatever the CPU makes of it.
+            return f"convert_image_dtype(X, tf.{kind.dtype}, saturate=True)"
         case "standard":
             kind.dtype = "float32"
             return "per_image_standardization(X)"

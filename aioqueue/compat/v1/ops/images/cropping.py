@@ -18,7 +18,7 @@ from aioqueue.compat.v1.ops.images.pictures import (
     check_3d,
     check_rules,
     frame,
-    one_or_many,
+    one_as_batch,
     positive_sizes,
     rule,
 )
@@ -102,7 +102,7 @@ def resize_image_with_crop_or_pad(image: Any, target_height: Any, target_width: 
     """
     with OpBuilder("ResizeImageWithCropOrPad", None, "resize_image_with_crop_or_pad") as op:
         tensor = op.tensor(image, "image")
-        shape = one_or_many(tensor)
+        shape = one_as_batch(tensor)
         height = Size(op, target_height, "target_height")
         width = Size(op, target_width, "target_width")
         check_rules(positive_sizes(height.fixed, width.fixed), fixed=True)
@@ -168,10 +168,7 @@ def _with_block(
 ) -> tuple[Tensor, Dims, tuple[Size, Size, Size, Size]]:
     """The picture, its static shape, and where the block lies that an op is about."""
     tensor = op.tensor(image, "image")
-    rank = tensor.shape.ndims
-    if rank is not None and rank not in (3, 4):
-        raise ValueError(f"'image' (shape {tensor.shape}) must have either 3 or 4 dimensions.")
-    shape = one_or_many(tensor)
+    shape = one_as_batch(tensor)
     return (
         tensor,
         shape,

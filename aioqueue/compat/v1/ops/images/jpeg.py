@@ -142,8 +142,9 @@ class Decoding:
                 least = (max(one // self.ratio, 1) for one in picture.size)
                 picture.draft(mode, tuple(least))
             height, width = self._size(header)
-            if picture.size != (width, height):
-                picture = picture.reduce(self.ratio)
+            if picture.size != (width, height):  # Pillow minds small sizes more than libjpeg
+                done = max(-(-header.width // picture.width), -(-header.height // picture.height))
+                picture = picture.reduce(self.ratio // done)
             made = np.array(picture if picture.mode == mode else picture.convert(mode))
         except (OSError, SyntaxError) as error:
             raise _refusal(contents, error) from error

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.building import INDICES, Dims, OpBuilder, dtype_hint, invalid
 from aioqueue.compat.v1.ops.static import constant_value
 
@@ -25,6 +26,7 @@ __all__ = (
     "check_3d",
     "check_rules",
     "frame",
+    "one_as_batch",
     "one_or_many",
     "positive_sizes",
     "rule",
@@ -57,6 +59,23 @@ def one_or_many(image: Tensor) -> Dims:
     if shape is not None and len(shape) > 4:
         raise ValueError(f"'image' (shape {image.shape}) must have either 3 or 4 dimensions.")
     return at_least_3d(image)
+
+
+def one_as_batch(image: Tensor) -> Dims:
+    """The static shape, where TensorFlow makes a batch of a single picture before it looks.
+
+    Raises:
+        ValueError: it has neither three nor four dimensions, or is empty.
+    """
+    shape = image.shape.as_tuple()
+    if shape is None:
+        return None
+    if len(shape) not in (3, 4):
+        raise ValueError(f"'image' (shape {image.shape}) must have either 3 or 4 dimensions.")
+    if 0 in shape[-3:]:
+        seen = TensorShape(shape if len(shape) == 4 else (1, *shape))
+        raise ValueError(f"inner 3 dims of 'image.shape' must be > 0: {seen}")
+    return shape
 
 
 def check_3d(pixels: NDArray[Any]) -> None:

@@ -18,7 +18,7 @@ from aioqueue.compat.v1.ops.images.pictures import (
     check_3d,
     check_rules,
     frame,
-    one_or_many,
+    one_as_batch,
     positive_sizes,
 )
 from aioqueue.compat.v1.ops.images.resampling import (
@@ -101,7 +101,7 @@ def resize_images(
         static = _static_size(wanted)
         if preserve_aspect_ratio:
             static = _static_within(*shape[-3:-1], *static)
-        if None not in static and static == [*shape[-3:-1]]:
+        elif None not in static and static == [*shape[-3:-1]]:
             return tensor
         key = _NAMES.get(method, method) if isinstance(method, str) else method
         if key not in _METHODS:
@@ -289,7 +289,7 @@ def resize_image_with_pad(
 
     with OpBuilder("ResizeImageWithPad", None, "resize_image_with_pad") as op:
         tensor = op.tensor(image, "image", None, REALS)
-        shape: Dims = one_or_many(tensor)
+        shape: Dims = one_as_batch(tensor)
         height = Size(op, target_height, "target_height")
         width = Size(op, target_width, "target_width")
         check_rules(positive_sizes(height.fixed, width.fixed), fixed=True)
