@@ -1,4 +1,4 @@
-"""Rows 20 and 21: `aioqueue.compat.v1` beside TensorFlow, running the same program.
+"""Rows 20, 21 and 25: `aioqueue.compat.v1` beside TensorFlow, running the same program.
 
 The runner's rows are measured in processes of their own, alternately, since its threads would
 disturb what comes after: ``python -m tests.benchmarks.compat LIBRARY COUNT`` runs one.
@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
+
+import numpy as np
 
 from tests.benchmarks.harness import Comparison, Mode, Row, compare, installed
 
@@ -55,6 +57,35 @@ def pairs(name: str, n: int) -> Callable[[], float]:
     return run
 
 
+def decoding(name: str, contents: bytes, n: int) -> Callable[[], float]:
+    """Seconds to decode a JPEG file, in a run of the session."""
+    tf = library(name)
+    graph = tf.Graph()
+    with graph.as_default():
+        file = tf.placeholder(tf.string, [])
+        pixels = tf.image.decode_jpeg(file, channels=3)
+    session = tf.Session(graph=graph)
+
+    def run() -> float:
+        start = perf_counter()
+        for _ in range(n):
+            session.run(pixels, {file: contents})
+        return (perf_counter() - start) / n
+
+    return run
+
+
+def picture() -> bytes:
+    """A JPEG file of 427 rows and 640 columns, about as hard to decode as a photograph."""
+    tf = library("aioqueue")
+    y, x = np.mgrid[0:427, 0:640]
+    noise = np.random.default_rng(0).integers(0, 40, x.shape)
+    pixels = np.stack(((x + noise) % 256, (y + noise) % 256, (x + y) % 256), axis=-1)
+    with tf.Graph().as_default(), tf.Session() as session:
+        contents: bytes = session.run(tf.image.encode_jpeg(pixels.astype(np.uint8), quality=90))
+    return contents
+
+
 def feed(name: str, count: int) -> float:
     """Examples per second that four threads of a queue runner feed to one consumer."""
     tf = library(name)
@@ -83,7 +114,7 @@ def feed_apart(name: str, count: int) -> float:
 
 
 def measure(mode: Mode) -> Iterator[Comparison]:
-    """Rows 20 and 21, where TensorFlow is installed."""
+    """Rows 20, 21 and 25, where TensorFlow is installed."""
     if not installed("tensorflow"):
         return
     n = mode.scaled(10_000)
@@ -91,6 +122,15 @@ def measure(mode: Mode) -> Iterator[Comparison]:
         Row("20", "compat.v1: enqueue and dequeue by Session.run", "TensorFlow", 5.0),
         pairs("aioqueue", n),
         pairs("TensorFlow", n // 5),
+        mode,
+        names=("aioqueue", "TensorFlow"),
+    )
+    contents = picture()
+    n = mode.scaled(100)
+    yield compare(
+        Row("27", "compat.v1: decode_jpeg, 640 x 427, by Session.run", "TensorFlow", 0.9),
+        decoding("aioqueue", contents, n),
+        decoding("TensorFlow", contents, n),
         mode,
         names=("aioqueue", "TensorFlow"),
     )

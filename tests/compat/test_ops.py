@@ -14,11 +14,17 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from tests.compat import op_cases_arrays, op_cases_elementwise, op_cases_text
+from tests.compat import (
+    op_cases_arrays,
+    op_cases_elementwise,
+    op_cases_images,
+    op_cases_text,
+)
 from tests.compat.op_cases import CASES, Outcome, agree, message_of
 
 assert op_cases_arrays.OTHERS
 assert op_cases_elementwise.OPERATORS
+assert op_cases_images.METHODS
 assert op_cases_text.STRINGS
 
 RECORD = json.loads(Path(__file__).with_name("op_record.json").read_text(encoding="utf-8"))

@@ -324,6 +324,6 @@ class TestPictures:
     @pytest.mark.parametrize(("kind", "kept"), [("jpeg", -8), ("png", -20)])
     def test_a_picture_that_is_cut_off(self, kind: str, kept: int) -> None:
         contents = self.picture(kind)[0][:kept]
-        told = f"Invalid {kind.upper()} data, data size {len(contents)}: .*truncated"
+        told = rf"Invalid {kind.upper()} data.*data size {len(contents)}: .*truncated"
         with pytest.raises(tf.errors.InvalidArgumentError, match=told):
             run(tf.image.decode_image(contents))

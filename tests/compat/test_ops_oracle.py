@@ -15,11 +15,17 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as ours
-from tests.compat import op_cases_arrays, op_cases_elementwise, op_cases_text
+from tests.compat import (
+    op_cases_arrays,
+    op_cases_elementwise,
+    op_cases_images,
+    op_cases_text,
+)
 from tests.compat.op_cases import CASES, Outcome, agree, message_of
 
 assert op_cases_arrays.OTHERS
 assert op_cases_elementwise.OPERATORS
+assert op_cases_images.METHODS
 assert op_cases_text.STRINGS
 
 
@@ -77,6 +83,7 @@ WORDED_OTHERWISE = {
     "csv option columns order",
     "csv option no columns",
     "csv option int8",
+    "image png float",
     *(name for name in CASES if name.startswith(("x[-7]", "x[float tensor]"))),
 }
 """Errors of the same class whose messages are not TensorFlow 2.21's word for word."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tests.oracle.building_programs import BUILDING
 from tests.oracle.coordinator_programs import COORDINATOR
+from tests.oracle.image_programs import IMAGES
 from tests.oracle.input_programs import INPUTS
 from tests.oracle.program import Maker, Program, made_from
 from tests.oracle.queue_programs import QUEUES
@@ -23,6 +24,7 @@ KINDS: dict[str, Maker] = {
     **RUNNERS,
     **INPUTS,
     **READERS,
+    **IMAGES,
 }
 """What writes the programs of each kind."""
 

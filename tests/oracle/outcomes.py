@@ -30,6 +30,8 @@ AROUND = re.compile(
     r"|Tried to convert '\w+' to a tensor and failed\. Error: )",
     re.DOTALL,
 )
+# The nodes of an assertion, within what asserts.
+ASSERTION = re.compile(r"/Assert(_\d+)?(/Assert)?\Z")
 # The names of threads, which come out of a set.
 STRAGGLERS = re.compile(r"(?<=threads still running: ).*")
 
@@ -71,7 +73,8 @@ def made(value: Any) -> Outcome:
 def failed(error: BaseException) -> Outcome:
     """An exception: its class, what it says, and the op that failed."""
     op = getattr(error, "op", None)
-    return ("raises", type(error).__name__, text_of(error), None if op is None else op.name)
+    where = None if op is None else ASSERTION.sub("", op.name)
+    return ("raises", type(error).__name__, text_of(error), where)
 
 
 def text_of(error: BaseException) -> str:

@@ -34,7 +34,10 @@ SUMMARIES = (
     "summaries are out of scope: queue.statistics() of aioqueue's own queues has the fill level,"
     " and tensorboardX or your framework writes event files"
 )
-IMAGES = "pictures are decoded, and no more: change them in a tf.py_func, with Pillow or OpenCV"
+IMAGES = (
+    "pictures are cut, turned, resized, recoloured, measured, decoded and encoded; for the rest"
+    " use a tf.py_func, with Pillow or OpenCV"
+)
 LOOPS = "use tf.while_loop, a NumPy function on the tensor, or a loop around Session.run"
 DEVICES = "everything runs on NumPy in this process; tf.device is accepted and has no effect"
 NUMPY = "NumPy's functions work on tensors: np.linalg.norm(x) is an op that a session runs"

@@ -7,12 +7,16 @@ from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.inputs.producers import match_filenames_once
 from aioqueue.compat.v1.ops.decoding import decode_base64, decode_csv, decode_raw, encode_base64
 from aioqueue.compat.v1.ops.files import matching_files, read_file, write_file
-from aioqueue.compat.v1.ops.images import (
+from aioqueue.compat.v1.ops.images.files import (
+    decode_and_crop_jpeg,
     decode_bmp,
     decode_gif,
     decode_image,
     decode_jpeg,
     decode_png,
+    encode_jpeg,
+    encode_png,
+    extract_jpeg_shape,
     is_jpeg,
 )
 from aioqueue.compat.v1.parsing.parsing import (
@@ -49,6 +53,7 @@ __all__ = (
     "TFRecordOptions",
     "TFRecordWriter",
     "VarLenFeature",
+    "decode_and_crop_jpeg",
     "decode_base64",
     "decode_bmp",
     "decode_csv",
@@ -58,6 +63,9 @@ __all__ = (
     "decode_png",
     "decode_raw",
     "encode_base64",
+    "encode_jpeg",
+    "encode_png",
+    "extract_jpeg_shape",
     "gfile",
     "is_jpeg",
     "match_filenames_once",

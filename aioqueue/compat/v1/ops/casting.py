@@ -64,13 +64,19 @@ def saturate_cast(value: Any, dtype: Any, name: str | None = None) -> Tensor:
     wanted = dtypes.as_dtype(dtype).base_dtype
     with OpBuilder("SaturateCast", name, "saturate_cast") as op:
         tensor = op.tensor(value, "value", None, REALS)
-        low, high = _limits(tensor.dtype, wanted)
-        to = wanted.numpy
-
-        def clipped(x: Any) -> Any:
-            return np.minimum(np.maximum(x, low), high).astype(to)
-
+        clipped = saturating(tensor.dtype, wanted)
         return op.output(wanted, tensor.shape.as_tuple(), Elementwise(clipped))
+
+
+def saturating(dtype: DType, wanted: DType) -> Callable[[Any], Any]:
+    """What makes arrays of one dtype those of another, clipped to what that can hold."""
+    low, high = _limits(dtype, wanted)
+    to = wanted.numpy
+
+    def clipped(x: Any) -> Any:
+        return np.minimum(np.maximum(x, low), high).astype(to)
+
+    return clipped
 
 
 def _limits(dtype: DType, wanted: DType) -> tuple[Any, Any]:

@@ -13,7 +13,6 @@ seed of its own where its numbers are to be the same in both.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from math import prod
 from typing import Any, Final
@@ -27,8 +26,14 @@ from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops import arrays, indexing, math
 from aioqueue.compat.v1.ops.building import INDICES, REALS, OpBuilder, Pure, array, invalid
+from aioqueue.compat.v1.ops.generators import (
+    RESERVED,
+    Generator,
+    RandomKernel,
+    Words,
+    unit_floats,
+)
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
-from aioqueue.philox import philox_blocks, resolve_seed
 
 __all__ = (
     "categorical",
@@ -41,90 +46,11 @@ __all__ = (
 )
 
 _FLOATS: Final = frozenset(("float16", "float32", "float64"))
-_RESERVED: Final = 256
-"""Blocks of four words that TensorFlow sets aside for each number, whatever it needs."""
 _NEARLY_ENOUGH: Final = 2
 """Blocks in which a group of truncated numbers is nearly always complete."""
 
-_Draw = Callable[["_Words", int], NDArray[Any]]
+_Draw = Callable[["Words", int], NDArray[Any]]
 """Makes so many numbers from the words that begin at a place."""
-
-
-class _Words:
-    """The words of one generator from one block on.
-
-    Args:
-        seeds: the generator's two seeds.
-        first: the block.
-    """
-
-    __slots__ = ("_first", "_seeds")
-
-    def __init__(self, seeds: tuple[int, int], first: int) -> None:
-        self._seeds = seeds
-        self._first = first
-
-    def take(self, count: int) -> NDArray[np.uint32]:
-        """The first `count` words."""
-        return philox_blocks(*self._seeds, self._first, -(-count // 4))[:count]
-
-    def blocks(self, first: int, count: int, stride: int = 1) -> NDArray[np.uint32]:
-        """The words of some later blocks."""
-        return philox_blocks(*self._seeds, self._first + first, count, stride=stride)
-
-    def of_groups(self, groups: int, apart: int, blocks: int) -> NDArray[np.uint32]:
-        """The words of the first blocks of groups of blocks, one group to a row.
-
-        Args:
-            groups: how many.
-            apart: the blocks from one group to the next.
-            blocks: how many of each are wanted.
-        """
-        columns = [self.blocks(one, groups, apart).reshape(groups, 4) for one in range(blocks)]
-        return np.concatenate(columns, axis=1)
-
-
-class _Generator:
-    """An op's generator in one session: where its next numbers begin."""
-
-    __slots__ = ("_block", "_lock", "_seeds")
-
-    def __init__(self, seeds: tuple[int | None, int | None]) -> None:
-        graph_seed, op_seed = seeds
-        given = None if graph_seed is None or op_seed is None else (graph_seed, op_seed)
-        self._seeds = resolve_seed(given)
-        self._block = 0
-        self._lock = threading.Lock()
-
-    def reserve(self, blocks: int) -> _Words:
-        """Set blocks aside for one run."""
-        with self._lock:
-            first = self._block
-            self._block += blocks
-        return _Words(self._seeds, first)
-
-
-class _RandomKernel:
-    """A kernel that draws from its session's generator.
-
-    Args:
-        seeds: of the op.
-        function: ``function(generator, *values)``.
-    """
-
-    __slots__ = ("_function", "_seeds")
-
-    def __init__(self, seeds: tuple[int | None, int | None], function: Callable[..., Any]) -> None:
-        self._seeds = seeds
-        self._function = function
-
-    def __call__(self, step: Any, *values: Any) -> Any:
-        """The random numbers of this run."""
-        key = ("random", self)
-        generator = step.own_resources.get_or_create(key, lambda: _Generator(self._seeds))
-        with np.errstate(all="ignore"):
-            result = self._function(generator, *values)
-        return result[()] if isinstance(result, np.ndarray) else result
 
 
 def _shape_tensor(shape: Any) -> Tensor:
@@ -146,16 +72,16 @@ def _drawn(
 ) -> Tensor:
     """An op that fills a shape with numbers."""
 
-    def fill(generator: _Generator, sizes: Any) -> Any:
+    def fill(generator: Generator, sizes: Any) -> Any:
         wanted = _sizes(sizes)
         count = prod(wanted)
-        words = generator.reserve(count * _RESERVED)
+        words = generator.reserve(count * RESERVED)
         return draw(words, count).astype(dtype.numpy, copy=False).reshape(wanted)
 
     with OpBuilder(op_type, name) as op:
         sizes = op.tensor(shape, "shape", None, INDICES)
         attrs = {"seed": seeds[0] or 0, "seed2": seeds[1] or 0, "dtype": dtype}
-        return op.output(dtype, shape_value(sizes), _RandomKernel(seeds, fill), attrs=attrs)
+        return op.output(dtype, shape_value(sizes), RandomKernel(seeds, fill), attrs=attrs)
 
 
 # Uniform numbers.
@@ -204,12 +130,12 @@ def random_uniform(
 
 
 def _uniform_int(shape: Tensor, low: Tensor, high: Tensor, seeds: Any, name: str) -> Tensor:
-    def fill(generator: _Generator, sizes: Any, low: Any, high: Any) -> Any:
+    def fill(generator: Generator, sizes: Any, low: Any, high: Any) -> Any:
         if low >= high:
             raise invalid(f"Need minval < maxval, got {low} >= {high}")
         wanted = _sizes(sizes)
         count = prod(wanted)
-        words = generator.reserve(count * _RESERVED)
+        words = generator.reserve(count * RESERVED)
         unsigned = np.uint32 if low.dtype == np.int32 else np.uint64
         many = _words64(words, count) if unsigned is np.uint64 else words.take(count)
         span = unsigned((int(high) - int(low)) % 2 ** (8 * unsigned().itemsize))
@@ -220,18 +146,12 @@ def _uniform_int(shape: Tensor, low: Tensor, high: Tensor, seeds: Any, name: str
         sizes = op.tensor(shape, "shape", None, INDICES)
         op.alike(INDICES, minval=low, maxval=high)
         attrs = {"seed": seeds[0] or 0, "seed2": seeds[1] or 0}
-        return op.output(low.dtype, shape_value(sizes), _RandomKernel(seeds, fill), attrs=attrs)
+        return op.output(low.dtype, shape_value(sizes), RandomKernel(seeds, fill), attrs=attrs)
 
 
-def _words64(words: _Words, count: int) -> NDArray[np.uint64]:
+def _words64(words: Words, count: int) -> NDArray[np.uint64]:
     pairs = words.take(2 * count).astype(np.uint64).reshape(-1, 2)
     return pairs[:, 0] | (pairs[:, 1] << np.uint64(32))
-
-
-def _as_float32(words: NDArray[np.uint32]) -> NDArray[np.float32]:
-    """23 bits of each word as a number of [0, 1)."""
-    bits = (words & np.uint32(0x7FFFFF)) | np.uint32(127 << 23)
-    return bits.view(np.float32) - np.float32(1)
 
 
 def _as_float64(words: NDArray[np.uint32]) -> NDArray[np.float64]:
@@ -250,7 +170,7 @@ def _as_float16(words: NDArray[np.uint32]) -> NDArray[np.float16]:
 
 _UNIFORM: Final[dict[str, _Draw]] = {
     "float16": lambda words, count: _as_float16(words.take(count)),
-    "float32": lambda words, count: _as_float32(words.take(count)),
+    "float32": lambda words, count: unit_floats(words.take(count)),
     "float64": lambda words, count: _as_float64(words.take(2 * count)),
 }
 
@@ -301,7 +221,7 @@ def truncated_normal(
 def _normal(
     op_type: str,
     default: str,
-    draw: Callable[[_Words, int, bool], NDArray[Any]],
+    draw: Callable[[Words, int, bool], NDArray[Any]],
     shape: Any,
     mean: Any,
     stddev: Any,
@@ -336,7 +256,7 @@ def _box_muller(words: NDArray[np.uint32], is_double: bool) -> NDArray[Any]:
         radius = np.sqrt(-2.0 * np.log(np.maximum(uniform[:, 0], least)))
         angle = 2.0 * np.pi * uniform[:, 1]
         return np.stack((np.sin(angle) * radius, np.cos(angle) * radius), axis=1).ravel()
-    single = _as_float32(words).reshape(-1, 2)
+    single = unit_floats(words).reshape(-1, 2)
     first = np.maximum(single[:, 0], np.float32(least)).astype(np.float64)
     # In double and rounded, which is what a good C library's float functions give.
     logarithm = np.log(first).astype(np.float32)
@@ -346,16 +266,16 @@ def _box_muller(words: NDArray[np.uint32], is_double: bool) -> NDArray[Any]:
     return np.stack((sines * radius32, cosines * radius32), axis=1).ravel()
 
 
-def _normals(words: _Words, count: int, is_double: bool) -> NDArray[Any]:
+def _normals(words: Words, count: int, is_double: bool) -> NDArray[Any]:
     per_block = 2 if is_double else 4
     blocks = -(-count // per_block)
     return _box_muller(words.take(4 * blocks), is_double)[:count]
 
 
-def _truncated(words: _Words, count: int, is_double: bool) -> NDArray[Any]:
+def _truncated(words: Words, count: int, is_double: bool) -> NDArray[Any]:
     """Each group of results has 256 words per result to draw from, until enough are near 0."""
     group = 2 if is_double else 4
-    apart = group * _RESERVED // 4
+    apart = group * RESERVED // 4
     groups = -(-count // group)
     numbers = _first_near(words.of_groups(groups, apart, _NEARLY_ENOUGH), group)
     for short in np.flatnonzero(np.isnan(numbers).any(axis=1)):
@@ -380,7 +300,7 @@ def random_shuffle(value: Any, seed: int | None = None, name: str | None = None)
     """The rows of a tensor in a random order."""
     seeds = scopes.get_seed(seed)
 
-    def shuffled(generator: _Generator, x: Any) -> Any:
+    def shuffled(generator: Generator, x: Any) -> Any:
         x = array(x)
         if x.size <= 1 or len(x) <= 1:
             return x
@@ -394,7 +314,7 @@ def random_shuffle(value: Any, seed: int | None = None, name: str | None = None)
 
     with OpBuilder("RandomShuffle", name) as op:
         tensor = op.tensor(value, "value")
-        return op.output(tensor.dtype, tensor.shape.as_tuple(), _RandomKernel(seeds, shuffled))
+        return op.output(tensor.dtype, tensor.shape.as_tuple(), RandomKernel(seeds, shuffled))
 
 
 def multinomial(
@@ -418,12 +338,12 @@ def multinomial(
     """
     wanted = dtypes.int64 if output_dtype is None else dtypes.as_dtype(output_dtype)
 
-    def drawn(generator: _Generator, logits: Any, count: Any) -> Any:
+    def drawn(generator: Generator, logits: Any, count: Any) -> Any:
         rows, wide = np.asarray(logits, np.float64), int(count)
         if rows.ndim != 2:
             raise invalid(f"logits should be a matrix, got shape {list(rows.shape)}")
         reserved = len(rows) * 2 * (-(-wide // 4) * 4)
-        words = generator.reserve(reserved * _RESERVED).take(2 * wide * len(rows))
+        words = generator.reserve(reserved * RESERVED).take(2 * wide * len(rows))
         uniform = _as_float64(words).reshape(len(rows), wide)
         result = np.empty(uniform.shape, wanted.numpy)
         for row, numbers, places in zip(rows, uniform, result, strict=True):
@@ -440,7 +360,7 @@ def multinomial(
         known, rows = constant_value(count), op.rank(tensor, 2)
         assert rows is not None
         shape = (rows[0], None if known is None else int(known))
-        return op.output(wanted, shape, _RandomKernel(seeds, drawn))
+        return op.output(wanted, shape, RandomKernel(seeds, drawn))
 
 
 def categorical(
