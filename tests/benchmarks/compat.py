@@ -1,4 +1,4 @@
-"""Rows 20, 21 and 25: `aioqueue.compat.v1` beside TensorFlow, running the same program.
+"""Rows 20, 21 and 27: `aioqueue.compat.v1` beside TensorFlow, running the same program.
 
 The runner's rows are measured in processes of their own, alternately, since its threads would
 disturb what comes after: ``python -m tests.benchmarks.compat LIBRARY COUNT`` runs one.
@@ -114,7 +114,7 @@ def feed_apart(name: str, count: int) -> float:
 
 
 def measure(mode: Mode) -> Iterator[Comparison]:
-    """Rows 20, 21 and 25, where TensorFlow is installed."""
+    """Rows 20, 21 and 27, where TensorFlow is installed."""
     if not installed("tensorflow"):
         return
     n = mode.scaled(10_000)
