@@ -14,7 +14,7 @@ from aioqueue.inputs.devices.ring import Slot
 if TYPE_CHECKING:
     import jax
 
-__all__ = ("JaxTarget",)
+__all__ = ("JaxCopier", "JaxTarget")
 
 _APART: Final = frozenset({"cuda", "gpu", "rocm", "tpu"})
 """Platforms with memory of their own, so that an array there is always a copy."""

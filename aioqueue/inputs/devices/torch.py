@@ -16,7 +16,7 @@ from aioqueue.inputs.devices.ring import HostMemory, Slot
 if TYPE_CHECKING:
     import torch
 
-__all__ = ("TorchTarget",)
+__all__ = ("CudaCopier", "TorchCopier", "TorchTarget")
 
 
 @dataclass(frozen=True)
