@@ -15,7 +15,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count
 from aioqueue.inputs.sources.base import Entry, Source, closing_run
 
-__all__ = ("EpochEntries", "Rank", "Uneven")
+__all__ = ("EpochEntries", "Rank", "Uneven", "aclosed")
 
 Uneven = Literal["pad", "drop", "allow"]
 _UNEVEN: Final = get_args(Uneven)
