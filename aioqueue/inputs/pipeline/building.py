@@ -8,8 +8,10 @@ from math import prod
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.inputs.pipeline.flow import Node, Span
-from aioqueue.inputs.pipeline.nodes import Feeding, QueueNode, SourceNode
+from aioqueue.inputs.pipeline.feeding import Feeding
+from aioqueue.inputs.pipeline.flow import Node, Span, State
+from aioqueue.inputs.pipeline.nodes import QueueNode
+from aioqueue.inputs.pipeline.sourcing import SourceNode
 from aioqueue.inputs.pipeline.stages import BaseStage, Prepare, Shard
 from aioqueue.inputs.pipeline.transforms import Filling
 from aioqueue.inputs.prepare.runner import prepare_items
@@ -18,7 +20,7 @@ from aioqueue.inputs.sources.epochs import EpochEntries, Rank
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.sequences import Sequential
 
-__all__ = ("Builder", "checked", "length_of", "stages_of")
+__all__ = ("Builder", "checked", "length_of", "source_of", "stages_of")
 
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 """2**64 over the golden ratio: seeds that are this far apart have nothing in common."""
@@ -49,8 +51,18 @@ class Builder:
         self._seen: Counter[str] = Counter()
         self._stages = stages_of(pipeline)
         self._rank = _rank_of(self._stages)
-        self._entries = EpochEntries(_source_of(pipeline), self._rank)
+        self._entries = EpochEntries(source_of(pipeline), self._rank)
         self._place = 0  # of the stage that is being built
+        self._runners: list[Any] = []
+
+    def run(self, state: State | None = None) -> Node:
+        """Build it, go to a state, and start the workers; returns where its rows come from."""
+        node = self.build()
+        if state is not None:
+            node.restore(state)
+        for runner in self._runners:
+            self._start(runner)
+        return node
 
     def build(self) -> Node:
         """Build it; returns where its rows come from."""
@@ -90,19 +102,27 @@ class Builder:
         feeding = Feeding(upstream, seed, blocking=not is_source or self._entries.blocking)
         queue = sync.FIFOQueue(ahead, name=f"pipeline-{stage.name}-{self._place}")
         into = queue.aio if self._is_async else queue
-        self._start(prepare_items(feeding, function, into=into, **options))
+        self._runners.append(prepare_items(feeding, function, into=into, **options))
         is_one_to_one = stage.length(1) == 1
-        node = QueueNode(queue, feeding, items=self.length(), is_one_to_one=is_one_to_one)
+        node = QueueNode(
+            queue,
+            feeding,
+            items=self.length(),
+            is_one_to_one=is_one_to_one,
+            keeps_order=options["ordered"],
+        )
         if self._rank.ranks == 1 or self._rank.uneven == "allow":
             return node
         return Filling(node, lambda: node.items_of_epoch, keep=max(1, self.largest_batch()))
 
     def branch(self, pipeline: Pipeline[Any]) -> Node:
         """Build another pipeline beside this one."""
-        return Builder(pipeline, self._span, self._start, is_async=self._is_async).build()
+        builder = Builder(pipeline, self._span, self._start, is_async=self._is_async)
+        builder._runners = self._runners
+        return builder.build()
 
 
-def _source_of(pipeline: Pipeline[Any]) -> Source[Any]:
+def source_of(pipeline: Pipeline[Any]) -> Source[Any]:
     """Where the items of a pipeline come from."""
     source: Any = pipeline.source
     return source  # type: ignore[no-any-return]
@@ -122,7 +142,7 @@ def _rank_of(stages: Sequence[BaseStage]) -> Rank:
 def length_of(pipeline: Pipeline[Any]) -> int | None:
     """How much an epoch of a pipeline gives, where that is known."""
     stages = stages_of(pipeline)
-    return _length(EpochEntries(_source_of(pipeline), _rank_of(stages)).length(), stages)
+    return _length(EpochEntries(source_of(pipeline), _rank_of(stages)).length(), stages)
 
 
 def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
@@ -131,7 +151,7 @@ def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
     Raises:
         InvalidArgumentError: they do not.
     """
-    source, stages = _source_of(pipeline), stages_of(pipeline)
+    source, stages = source_of(pipeline), stages_of(pipeline)
     if not isinstance(source, Source):
         raise InvalidArgumentError(f"source: got {source!r}; expected one of aioqueue.inputs")
     if isinstance(source, Sequential) and source.epochs not in (None, 1):

@@ -14,12 +14,25 @@ a shuffle, say) has to hold.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from aioqueue.inputs.sources.item import EpochEnd
 
-__all__ = ("Flow", "Node", "Row", "Span", "Taken", "Want", "drive", "drive_async")
+__all__ = (
+    "END",
+    "Flow",
+    "Id",
+    "Node",
+    "Row",
+    "Span",
+    "State",
+    "Taken",
+    "Want",
+    "Wanted",
+    "drive",
+    "drive_async",
+)
 
 T = TypeVar("T")
 
@@ -27,11 +40,31 @@ T = TypeVar("T")
 Row: TypeAlias = tuple[Any, int, int, int]
 """An example, and where it comes from: ``(value, number, index, sub)``.
 
-``number`` is the place of its item among all that the stage before has given out in this epoch,
+``number`` and ``sub`` name it among the rows of its node in this epoch, and grow from row to row.
+``number`` is the place of its item among all that the stage before has given out in the epoch, and
 ``index`` the index of that item in its source, the same whatever the order, and ``sub`` the place
 of the example among those of its item. They say which generator later functions are given. (A plain
 tuple: there is one of them for every example.)
 """
+
+
+Id: TypeAlias = tuple[int, int, int]
+"""Names a row among those of a node: its epoch, ``number`` and ``sub``."""
+
+END: Final = 2**62
+"""In the place of a number: behind the last row of an epoch."""
+
+State: TypeAlias = dict[str, Any]
+"""Where a node is, in plain JSON types."""
+
+
+class Wanted(NamedTuple):
+    """Of the rows of one epoch whose numbers are below a limit only these are wanted."""
+
+    epoch: int
+    numbers: list[int]
+    """Ascending."""
+    upto: int
 
 
 class Span(NamedTuple):
@@ -72,6 +105,33 @@ class Node(ABC):
     def __init__(self, span: Span) -> None:
         self.span = span
 
+    is_ordered: bool = True
+    """Whether it gives the same rows in the same order each time, with growing numbers."""
+
+    @abstractmethod
+    def state(self, held: Sequence[Id] = ()) -> State:
+        """Where it is: what makes another node of its kind give what this one would give next.
+
+        Args:
+            held: rows that it has given, and is to give again: of a node that is not ordered.
+
+        Raises:
+            RuntimeError: rows that were not kept in order cannot be told apart any more.
+        """
+
+    @abstractmethod
+    def restore(self, state: State, wanted: Wanted | None = None) -> None:
+        """Go to a state of an earlier run, before anything was taken.
+
+        Args:
+            state: of a node of the same kind.
+            wanted: rows that need not be given.
+        """
+
+    def weight(self) -> int:
+        """How many rows its state names."""
+        return 1
+
     @abstractmethod
     def take(self, n: int) -> Flow[Taken]:
         """The next rows of the epoch, 1 to n of them; or its end.
@@ -84,25 +144,42 @@ class Node(ABC):
         """Forget the epochs before this one, of which nobody wants any more; this one is next."""
 
 
-def drive(flow: Flow[T]) -> T:
-    """Run a flow in the calling thread."""
+Step: TypeAlias = Callable[[Callable[[Any], Want], Any], Want]
+"""Makes one step of a flow: calls its ``send`` with what has come."""
+
+
+def _at_once(send: Callable[[Any], Want], come: Any) -> Want:
+    return send(come)
+
+
+def drive(flow: Flow[T], step: Step = _at_once) -> T:
+    """Run a flow in the calling thread.
+
+    Args:
+        flow: what is run.
+        step: makes its steps; between them it waits, and all nodes are at rest.
+    """
     try:
-        want = next(flow)
+        want = step(flow.send, None)
         while True:
-            want = flow.send(want.take())
+            want = step(flow.send, want.take())
     except StopIteration as ended:
         return ended.value  # type: ignore[no-any-return]
 
 
-async def drive_async(flow: Flow[T]) -> T:
+async def drive_async(flow: Flow[T], step: Step = _at_once) -> T:
     """Run a flow in the calling task.
+
+    Args:
+        flow: what is run.
+        step: makes its steps.
 
     Cancellation:
         A cancelled call has lost nothing; what it waits for is as cancellable as that says.
     """
     try:
-        want = next(flow)
+        want = step(flow.send, None)
         while True:
-            want = flow.send(await want.take_async())
+            want = step(flow.send, await want.take_async())
     except StopIteration as ended:
         return ended.value  # type: ignore[no-any-return]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Coroutine
+import threading
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import anyio
@@ -19,7 +20,10 @@ import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs.pipeline.building import Builder
 from aioqueue.inputs.pipeline.flow import Node, Span, Taken, drive, drive_async
+from aioqueue.inputs.pipeline.resuming import Standing
+from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.inputs.sources.pipeline import Pipeline
+from aioqueue.locks import holding
 from aioqueue.waiting.running import in_trio, loaded_trio
 
 __all__ = ("AsyncRun", "ThreadRun")
@@ -30,20 +34,74 @@ _GRACE: Final = 5.0
 """Seconds that workers have to end when a loop was left, before the log names those that do not."""
 
 
-class ThreadRun:
+class _Run:
+    """What runs of both worlds know of where they stand.
+
+    Args:
+        standing: where they begin.
+    """
+
+    def __init__(self, standing: Standing) -> None:
+        self._begin = standing
+        self._skip = standing.skip
+        self._node: Node | None = None
+        self._lock = threading.RLock()  # held while nodes move, and not while they wait
+        self._is_moving = False
+
+    def standing(self) -> Standing:
+        """Where it stands behind the last batch that was delivered. For any thread.
+
+        Raises:
+            RuntimeError: a signal handler asks that has interrupted the making of a batch; or the
+                pipeline has no positions.
+        """
+        return holding(self._lock, self._standing)
+
+    def _standing(self) -> Standing:
+        if self._is_moving:
+            raise RuntimeError(
+                "a signal handler asked for the state in the middle of a step; let the handler set"
+                " a flag, and ask for the state between two batches"
+            )
+        if self._node is None:
+            return self._begin
+        state = self._node.state()
+        return Standing(state["epoch"], state["given"], self._skip, state)
+
+    def _step(self, move: Callable[[Any], Any], argument: Any) -> Any:
+        return holding(self._lock, self._move, move, argument)
+
+    def _move(self, move: Callable[[Any], Any], argument: Any) -> Any:
+        self._is_moving = True
+        try:
+            return move(argument)
+        finally:
+            self._is_moving = False
+
+    def _is_wanted(self, taken: Taken) -> bool:
+        if isinstance(taken, EpochEnd) or not self._skip:
+            return True
+        self._skip -= 1
+        return False
+
+
+class ThreadRun(_Run):
     """A run for threads.
 
     Args:
         pipeline: what is run.
-        span: the epochs.
+        stop: the first epoch that is not gone through; ``None`` goes on for ever.
+        standing: where to begin.
     """
 
-    def __init__(self, pipeline: Pipeline[Any], span: Span) -> None:
+    def __init__(self, pipeline: Pipeline[Any], stop: int | None, standing: Standing) -> None:
+        super().__init__(standing)
         self._coord = sync.Coordinator()
         self._has_ended = False
         try:
+            span = Span(standing.epoch, stop)
             builder = Builder(pipeline, span, self._coord.start, is_async=False)
-            self._node: Node = builder.build()
+            self._node = builder.run(standing.node)
         except BaseException:
             self._coord.request_stop()
             self._coord.join()
@@ -55,14 +113,18 @@ class ThreadRun:
         Raises:
             ExceptionGroup: what has failed, as the coordinator reports it.
         """
+        assert self._node is not None
         try:
-            return drive(self._node.take(1))
+            while not self._is_wanted(taken := drive(self._node.take(1), self._step)):
+                pass
+            return taken
         except Exception as error:
             raise self._failure(error) from None
 
     def skip_to(self, epoch: int) -> None:
         """Nobody wants the epochs before this one any more."""
-        self._node.skip_to(epoch)
+        assert self._node is not None
+        self._step(self._node.skip_to, epoch)
 
     def close(self) -> None:
         """Stop and join all workers.
@@ -98,19 +160,20 @@ class ThreadRun:
         return RuntimeError("the pipeline was stopped from outside before its end")
 
 
-class AsyncRun:
+class AsyncRun(_Run):
     """A run for the tasks of one event loop.
 
     Args:
         pipeline: what is run.
-        span: the epochs.
+        stop: the first epoch that is not gone through; ``None`` goes on for ever.
+        standing: where to begin.
     """
 
-    def __init__(self, pipeline: Pipeline[Any], span: Span) -> None:
+    def __init__(self, pipeline: Pipeline[Any], stop: int | None, standing: Standing) -> None:
+        super().__init__(standing)
         self._pipeline = pipeline
-        self._span = span
+        self._span = Span(standing.epoch, stop)
         self._coord = aioqueue.Coordinator()
-        self._node: Node | None = None
         self._failure: BaseException | None = None
         self._has_begun = anyio.Event()
         self._has_ended = anyio.Event()
@@ -131,14 +194,16 @@ class AsyncRun:
         if self._node is None:
             raise await self._reported(None)
         try:
-            return await drive_async(self._node.take(1))
+            while not self._is_wanted(taken := await drive_async(self._node.take(1), self._step)):
+                pass
+            return taken
         except Exception as error:
             raise await self._reported(error) from None
 
     def skip_to(self, epoch: int) -> None:
         """Nobody wants the epochs before this one any more."""
         if self._node is not None:
-            self._node.skip_to(epoch)
+            self._step(self._node.skip_to, epoch)
 
     async def aclose(self) -> None:
         """Stop and join all workers.
@@ -167,7 +232,7 @@ class AsyncRun:
         try:
             async with self._coord as coord:
                 builder = Builder(self._pipeline, self._span, coord.start, is_async=True)
-                self._node = builder.build()
+                self._node = builder.run(self._begin.node)
                 self._has_begun.set()
                 await coord.wait_for_stop()
         except Exception as failure:
