@@ -193,6 +193,9 @@ class Holding(Transform):
                 " order (ordered=False), and pass several stages that hold some of them; keep the"
                 " order, or use one such stage"
             )
+        if not self._has_begun:  # what was counted is of the epoch before
+            self._has_begun = True
+            self.begin(self._epoch)
         shape = self._restored if self._tape.is_to_be_wound else self._shape()
         # What comes in no order is not wound back to: the node before gives what was held again.
         has_ended = self._has_ended and self.is_ordered
