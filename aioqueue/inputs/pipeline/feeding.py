@@ -175,15 +175,14 @@ class Feeding(Source[Any]):
                 entries.append(Entry(value, epoch, _index_of(index, sub)))
                 self._yielded += 1
             self._number += 1
+        if not self.is_ordered:  # whoever asks may have the row before the next one is asked for
+            self._mark()
         return entries
 
     @guarded
     def _note(self) -> None:
-        at = (self._epoch, self._number)
-        if not self.is_ordered:
-            self._marks.make(at)
-        else:
-            self._marks.note(at)
+        if self.is_ordered or not self._marks:
+            self._marks.note((self._epoch, self._number))
         if len(self._marks) > _MOST_MARKS:
             self._marks.thin_out()
 

@@ -197,8 +197,8 @@ class Holding(Transform):
             self._has_begun = True
             self.begin(self._epoch)
         shape = self._restored if self._tape.is_to_be_wound else self._shape()
-        # What comes in no order is not wound back to: the node before gives what was held again.
-        has_ended = self._has_ended and self.is_ordered
+        # Where there is no order, the node before goes back and gives again what was held.
+        has_ended = self._has_ended and (self.is_ordered or not self._held())
         return {"shape": shape, "has_ended": has_ended, "tape": self._tape.state()}
 
     def _restore_own(self, state: State, wanted: Wanted | None) -> None:

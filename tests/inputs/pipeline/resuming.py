@@ -16,6 +16,16 @@ from aioqueue.inputs import Pipeline, Retry, items, mix, numbers, read_lines
 from tests.inputs.pipeline.going import plain
 
 SIZE = 61
+LINES = (13, 0, 30, 18)
+"""Of the files that some of them read."""
+
+
+def write_files(folder: Path) -> Path:
+    """Write them."""
+    for number, count in enumerate(LINES):
+        path = folder / f"{number}.txt"
+        path.write_text("".join(f"{number}-{line}\n" for line in range(count)))
+    return folder
 
 
 def noisy(item: int, rng: np.random.Generator) -> tuple[int, float]:
@@ -82,12 +92,7 @@ def shuffled() -> Any:
 
 def ordered_shapes(folder: Path) -> dict[str, Shape]:
     """Pipelines that keep the order, by what is special about them."""
-    folder.mkdir(exist_ok=True)
-    paths = []
-    for number, count in enumerate((13, 0, 30, 18)):
-        path = folder / f"{number}.txt"
-        path.write_text("".join(f"{number}-{line}\n" for line in range(count)))
-        paths.append(str(path))
+    paths = [str(folder / f"{number}.txt") for number in range(len(LINES))]
 
     def lines(seed: int = 3) -> Any:
         return read_lines(items(paths, shuffle=True, seed=seed))
@@ -143,19 +148,21 @@ def ordered_shapes(folder: Path) -> dict[str, Shape]:
         "prepared batches": lambda how: how.prepare(
             on(how.prepare(shuffled(), noisy)), total
         ).prefetch(3),
-        "batches of batches": lambda how: how.prepare(shuffled(), noisy).batch(3, drop_remainder=True).batch(2),
+        "batches of batches": lambda how: (
+            how.prepare(shuffled(), noisy).batch(3, drop_remainder=True).batch(2)
+        ),
         "unbatch": lambda how: how.prepare(shuffled(), noisy).batch(5).unbatch().batch(3),
         "shuffled batches": lambda how: how.prepare(shuffled(), noisy).batch(3).shuffle(4),
         "across epochs": lambda how: how.prepare(shuffled(), noisy).batch(7, across_epochs=True),
-        "long batches across epochs": lambda how: (
-            how.prepare(shuffled().shuffle(5), noisy).batch(100, across_epochs=True)
+        "long batches across epochs": lambda how: how.prepare(shuffled().shuffle(5), noisy).batch(
+            100, across_epochs=True
         ),
-        "drop the remainder": lambda how: (
-            how.prepare(shuffled(), noisy).batch(8, drop_remainder=True)
+        "drop the remainder": lambda how: how.prepare(shuffled(), noisy).batch(
+            8, drop_remainder=True
         ),
         "buckets": lambda how: how.prepare(shuffled(), sequence).bucket([3, 6], 4),
-        "buckets of tokens": lambda how: (
-            how.prepare(shuffled(), sequence).bucket([3, 6], tokens_per_batch=10)
+        "buckets of tokens": lambda how: how.prepare(shuffled(), sequence).bucket(
+            [3, 6], tokens_per_batch=10
         ),
         "buckets after a shuffle": lambda how: (
             how.prepare(shuffled(), sequence).shuffle(10).bucket([3, 6], 4).prefetch()
@@ -173,7 +180,9 @@ def ordered_shapes(folder: Path) -> dict[str, Shape]:
             )
         ),
         "mix, stopped": lambda how: on(
-            how.prepare(shuffled(), noisy).mix(how.prepare(numbers(9, seed=2), noisy), stop="first").shuffle(5)
+            how.prepare(shuffled(), noisy)
+            .mix(how.prepare(numbers(9, seed=2), noisy), stop="first")
+            .shuffle(5)
         ),
         "one rank": lambda how: on(how.prepare(shuffled().shard(1, 3), noisy).shuffle(4)),
         "a padded rank": lambda how: on(how.prepare(shuffled().shard(2, 3), noisy)),
@@ -189,15 +198,11 @@ def ordered_shapes(folder: Path) -> dict[str, Shape]:
 
 def unordered_shapes(folder: Path) -> dict[str, Shape]:
     """Pipelines that do not keep the order, and give each example by itself in the end."""
-    folder.mkdir(exist_ok=True)
-    path = folder / "lines.txt"
-    path.write_text("".join(f"{line}\n" for line in range(SIZE)))
+    path = folder / "2.txt"
     free = functools.partial
     return {
         "prepare": lambda how: how.prepare(shuffled(), slowly, ordered=False).batch(4),
-        "lines": lambda how: (
-            how.prepare(read_lines(str(path)), str.upper, ordered=False).batch(4)
-        ),
+        "lines": lambda how: how.prepare(read_lines(str(path)), str.upper, ordered=False).batch(4),
         "shuffle": lambda how: (
             how.prepare(shuffled().shuffle(9), slowly, ordered=False).shuffle(8).batch(4)
         ),
