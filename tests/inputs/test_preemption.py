@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,7 @@ needs_signals = pytest.mark.skipif(
 def test_signals_set_it(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with Preemption(grace=20) as preempted:
-        assert not preempted
-        assert preempted.deadline is None
+        assert (bool(preempted), preempted.deadline) == (False, None)
         begun = time.monotonic()
         signal.raise_signal(number)
         assert preempted
@@ -68,11 +68,11 @@ def test_a_file_sets_it(tmp_path: Path) -> None:
 
 
 def test_a_notice_sets_it_also_after_it_has_failed(caplog: pytest.LogCaptureFixture) -> None:
-    answers = iter([OSError("no network"), False, True])
+    answers: Iterator[OSError | bool] = iter([OSError("no network"), False, True])
 
     def notice() -> bool:
         answer = next(answers)
-        if isinstance(answer, Exception):
+        if isinstance(answer, OSError):
             raise answer
         return answer
 

@@ -43,7 +43,8 @@ class Outcome:
 
     def __str__(self) -> str:
         verdict = "as undisturbed" if not self.faults else "; ".join(self.faults)
-        return f"{self.name}: {self.kills} kills in {self.runs} runs, {self.batches} batches: {verdict}"
+        counts = f"{self.kills} kills in {self.runs} runs, {self.batches} batches"
+        return f"{self.name}: {counts}: {verdict}"
 
 
 def shape_of(name: str, folder: Path) -> Any:
@@ -129,10 +130,8 @@ def _judge(name: str, folder: Path, outcome: Outcome) -> None:
     found = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     whole = json.loads(json.dumps(run(shape_of(name, folder)(How()), EPOCHS)[0]))
     outcome.batches += len(whole)
-    if name.startswith("unordered:"):
-        same = _examples(found) == _examples(whole)
-    else:
-        same = found == whole
+    shown: Any = _examples if name.startswith("unordered:") else list
+    same = shown(found) == shown(whole)
     if not same:
         outcome.faults.append(f"another result: {len(found)} batches, expected {len(whole)}")
 
