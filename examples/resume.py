@@ -16,10 +16,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from aioqueue.inputs import load_position, numbers, save_position
+from aioqueue.inputs import Pipeline, load_position, numbers, save_position
 
 EPOCHS = 3
 
@@ -29,7 +30,7 @@ def augmented(number: int, rng: np.random.Generator) -> tuple[np.ndarray, int]:
     return number + rng.random(1000, np.float32), number
 
 
-def batches(workers: int):
+def batches(workers: int) -> Pipeline[Any]:
     """The input of the training."""
     source = numbers(4000, shuffle=True, seed=7)
     return source.prepare(augmented, workers=workers).shuffle(200).batch(32).prefetch(2)
@@ -37,7 +38,7 @@ def batches(workers: int):
 
 def train(folder: Path, workers: int) -> None:
     """Train from where the last run has saved what it had."""
-    kept = load_position(folder / "run.json", default=None) or {"step": 0, "data": None}
+    kept: Any = load_position(folder / "run.json", default=None) or {"step": 0, "data": None}
     step = kept["step"]
     log = folder / "log.txt"
     done = log.read_text().splitlines(keepends=True)[:step] if step else []
