@@ -5,7 +5,8 @@ decoded, prepared by many workers, shuffled again and batched, each step with it
 are the parts, which compose with plain ``for`` and ``async for``, and stop, close and report
 through the coordinator as queue runners do:
 
-* **sources** of items: `items`, `numbers`, `arrays`, `files`, and mixtures of them;
+* **sources** of items: `items`, `numbers`, `arrays`, `files`, `from_iterable`, and mixtures of
+  them;
 * **readers** of files: `read_lines`, `read_csv`, `read_records`, `read_tfrecords`, `read_tar`,
   `read_parquet`, `read_arrow`, `read_whole_files`;
 * `prepare`: calls a function for each item on tasks, threads or processes, by a failure policy;
@@ -33,6 +34,7 @@ from aioqueue.inputs.readers.parquet import read_arrow, read_parquet
 from aioqueue.inputs.readers.tar import read_tar
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
 from aioqueue.inputs.sources.base import Entry, Placed, Source, rng
+from aioqueue.inputs.sources.iterables import from_iterable
 from aioqueue.inputs.sources.keeping import Position, load_position, save_position
 from aioqueue.inputs.sources.mixing import mix
 from aioqueue.inputs.sources.pipeline import Pipeline
@@ -44,6 +46,7 @@ from aioqueue.inputs.statistics import (
     BucketStatistics,
     ConsumerStatistics,
     PrepareStatistics,
+    StageStatistics,
 )
 
 __all__ = (
@@ -68,12 +71,14 @@ __all__ = (
     "Reader",
     "Retry",
     "Source",
+    "StageStatistics",
     "TFRecordWriter",
     "arrays",
     "batch",
     "broadcast",
     "bucket_by_sequence_length",
     "files",
+    "from_iterable",
     "items",
     "load_position",
     "mix",

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ("BatchStatistics", "BucketStatistics", "ConsumerStatistics", "PrepareStatistics")
+__all__ = (
+    "BatchStatistics",
+    "BucketStatistics",
+    "ConsumerStatistics",
+    "PrepareStatistics",
+    "StageStatistics",
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,27 @@ class PrepareStatistics:
     retried: int = 0
     workers_died: int = 0
     in_flight: int = 0
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """Which stage of a pipeline; see `StageStatistics`."""
+
+    stage: str
+    ready: int
+
+
+@dataclass(frozen=True)
+class StageStatistics(PrepareStatistics, _Stage):
+    """Counts of a stage of a pipeline that has workers, over all epochs of a run.
+
+    They are those of a `prepare`, and what is told of the stage. Items are counted when they are
+    prepared, which may be an epoch ahead of what is used.
+
+    Attributes:
+        stage: its name and details, as drawings of the pipeline have them.
+        ready: items whose examples wait to be used.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -64,7 +65,7 @@ class Bucketing(Holding):
         self._made = state["made"]
 
     def _put_back(self, rows: list[Row]) -> None:
-        self._ready = list(self.accept(rows))
+        self._ready = deque(self.accept(rows))
 
     def _need(self, n: int) -> int:
         return max(1, n // 2)  # one row may make two batches

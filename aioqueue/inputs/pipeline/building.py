@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs.pipeline.feeding import Feeding
 from aioqueue.inputs.pipeline.flow import Node, Span, State
 from aioqueue.inputs.pipeline.nodes import QueueNode
 from aioqueue.inputs.pipeline.sourcing import SourceNode
-from aioqueue.inputs.pipeline.stages import BaseStage, Prepare, Shard
+from aioqueue.inputs.pipeline.stages import BaseStage, Mix, Prepare, Read, Shard, as_pipeline
 from aioqueue.inputs.pipeline.transforms import Filling
-from aioqueue.inputs.prepare.runner import prepare_items
+from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare_items
 from aioqueue.inputs.sources.base import Source
 from aioqueue.inputs.sources.epochs import EpochEntries, Rank
+from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.sequences import Sequential
+from aioqueue.inputs.statistics import StageStatistics
 
 __all__ = ("Builder", "checked", "length_of", "source_of", "stages_of")
 
@@ -49,20 +52,24 @@ class Builder:
         self._start = start
         self._is_async = is_async
         self._seen: Counter[str] = Counter()
-        self._stages = stages_of(pipeline)
+        self._stages = _built_stages(pipeline)
         self._rank = _rank_of(self._stages)
         self._entries = EpochEntries(source_of(pipeline), self._rank)
         self._place = 0  # of the stage that is being built
-        self._runners: list[Any] = []
+        self._working: list[_Working | Builder] = []
 
     def run(self, state: State | None = None) -> Node:
         """Build it, go to a state, and start the workers; returns where its rows come from."""
         node = self.build()
         if state is not None:
             node.restore(state)
-        for runner in self._runners:
+        for runner in self.runners():
             self._start(runner)
         return node
+
+    def runners(self) -> list[Any]:
+        """All that prepare, those of branches as well."""
+        return [one for working in self._working for one in working.runners()]
 
     def build(self) -> Node:
         """Build it; returns where its rows come from."""
@@ -102,7 +109,8 @@ class Builder:
         feeding = Feeding(upstream, seed, blocking=not is_source or self._entries.blocking)
         queue = sync.FIFOQueue(ahead, name=f"pipeline-{stage.name}-{self._place}")
         into = queue.aio if self._is_async else queue
-        self._runners.append(prepare_items(feeding, function, into=into, **options))
+        runner = prepare_items(feeding, function, into=into, **options)
+        self._working.append(_Working(stage, runner, queue))
         is_one_to_one = stage.length(1) == 1
         node = QueueNode(
             queue,
@@ -118,8 +126,35 @@ class Builder:
     def branch(self, pipeline: Pipeline[Any]) -> Node:
         """Build another pipeline beside this one."""
         builder = Builder(pipeline, self._span, self._start, is_async=self._is_async)
-        builder._runners = self._runners
+        self._working.append(builder)
         return builder.build()
+
+    def statistics(self) -> tuple[StageStatistics, ...]:
+        """What the stages that have workers have done so far, in order."""
+        return tuple(one for working in self._working for one in working.statistics())
+
+    def quarantine(self) -> list[Quarantined]:
+        """What was skipped so far, by stages."""
+        return [one for working in self._working for one in working.quarantine()]
+
+
+class _Working(NamedTuple):
+    """A stage that has workers."""
+
+    stage: BaseStage
+    runner: AsyncPrepareRunner | PrepareRunner
+    queue: sync.FIFOQueue
+
+    def runners(self) -> list[Any]:
+        return [self.runner]
+
+    def statistics(self) -> tuple[StageStatistics, ...]:
+        name = f"{self.stage.name} {self.stage.details()}"
+        counts = vars(self.runner.statistics())
+        return (StageStatistics(name.strip(), self.queue.statistics().size, **counts),)
+
+    def quarantine(self) -> list[Quarantined]:
+        return self.runner.quarantine
 
 
 def source_of(pipeline: Pipeline[Any]) -> Source[Any]:
@@ -132,6 +167,16 @@ def stages_of(pipeline: Pipeline[Any]) -> list[BaseStage]:
     """The stages of a pipeline."""
     stages: Any = pipeline.stages
     return list(stages)
+
+
+def _built_stages(pipeline: Pipeline[Any]) -> list[BaseStage]:
+    """What is done, in order: that of an async iterable begins with reading it.
+
+    That takes a task of its own: a cancellation of whoever asks for a row would end a generator.
+    """
+    source = source_of(pipeline)
+    reading = [Read(source.name)] if source.is_async else []
+    return [*reading, *stages_of(pipeline)]
 
 
 def _rank_of(stages: Sequence[BaseStage]) -> Rank:
@@ -162,9 +207,12 @@ def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
     shards = [stage for stage in stages if isinstance(stage, Shard)]
     if len(shards) > 1:
         raise InvalidArgumentError("shard: got it twice; expected one rank per pipeline")
+    if shards and stages[-1] is shards[0]:
+        stages = [_sharded(stage, shards[0].rank) for stage in stages]
+        pipeline = Pipeline(source, tuple(stages))
     if shards and shards[0].rank.uneven != "allow" and shards[0].rank.ranks > 1:
         for stage in stages:
-            if stage.length(2**40) is None:
+            if stage.depends_on_data():
                 raise InvalidArgumentError(
                     f"shard: got uneven={shards[0].rank.uneven!r} with the stage"
                     f" `{stage.name}`, whose number of rows depends on the data, so that ranks"
@@ -172,6 +220,19 @@ def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
                     " agree on the number of steps"
                 )
     return pipeline
+
+
+def _sharded(stage: BaseStage, rank: Rank) -> BaseStage:
+    """A stage that comes before a shard: what was mixed in is gone through by one rank as well."""
+    if not isinstance(stage, Mix):
+        return stage
+    return replace(
+        stage,
+        others=tuple(
+            as_pipeline(other).shard(rank.rank, rank.ranks, uneven=rank.uneven)
+            for other in stage.others
+        ),
+    )
 
 
 def _length(rows: int | None, stages: Sequence[BaseStage]) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import anyio
@@ -16,9 +17,10 @@ from aioqueue.inputs.pipeline.resuming import (
     position_of_pipeline,
 )
 from aioqueue.inputs.pipeline.runs import AsyncRun, ThreadRun
-from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.inputs.sources.item import EpochEnd, Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.positions import misplaced
+from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
 from aioqueue.waiting.running import in_event_loop
 
@@ -31,7 +33,8 @@ class Epochs(Generic[T]):
     """Epochs of a pipeline, in one run: workers live on from one to the next.
 
     Iterate over it once, with ``for`` or with ``async for``: each item is an `Epoch`. Going on to
-    the next one leaves what is left of the one before; it is not prepared then.
+    the next one leaves what is left of the one before; it is not prepared then. When this object
+    is dropped, as by leaving the loop, the workers end, and its epochs with them.
 
     Args:
         pipeline: what is gone through.
@@ -51,7 +54,8 @@ class Epochs(Generic[T]):
         self._run: ThreadRun | AsyncRun | None = None
         self._epoch: Epoch[T] | None = None
         self._next = span.start
-        self._is_over = False
+        self._is_closed = False
+        self._turns = _Turns()
         if resume is not None:
             self.load_state_dict(resume)
 
@@ -70,27 +74,22 @@ class Epochs(Generic[T]):
             raise TypeError("these epochs have no length: they have no end (count=None)")
         return self._span.stop - self._span.start
 
+    def __bool__(self) -> bool:
+        """Epochs are always true, also if there are none."""
+        return True
+
     def __iter__(self) -> Iterator[Epoch[T]]:
         return self
 
     def __next__(self) -> Epoch[T]:
-        if self._is_at_end():
-            self.close()
-            raise StopIteration
-        if self._run is None:
-            self._run = ThreadRun(self._pipeline, self._span.stop, self._standing)
-        return self._begin_next()
+        return holding(self._turns.lock, self._begin_next)
 
     def __aiter__(self) -> AsyncIterator[Epoch[T]]:
         return self
 
     async def __anext__(self) -> Epoch[T]:
-        if self._is_at_end():
-            await self.aclose()
-            raise StopAsyncIteration
-        if self._run is None:
-            self._run = AsyncRun(self._pipeline, self._span.stop, self._standing)
-        return self._begin_next()
+        async with self._turns.aio:
+            return await self._begin_next_async()
 
     def __enter__(self) -> Epochs[T]:
         return self
@@ -109,6 +108,27 @@ class Epochs(Generic[T]):
             await self.aclose()
         else:
             self._abandon()
+
+    def statistics(self) -> tuple[StageStatistics, ...]:
+        """What the stages that have workers have done so far, one after another.
+
+        Each stage that calls a function on workers has a record, and `Stages.prefetch` has one;
+        those of a pipeline that was mixed in come where it was. There are none before the first
+        epoch has begun. Any thread may ask, also when all is over.
+        """
+        return () if self._run is None else self._run.statistics()
+
+    @property
+    def quarantine(self) -> list[Quarantined]:
+        """The items that were skipped so far, stage by stage, in the order of their giving up.
+
+        Those of a stage that writes them to a file are read from it.
+
+        Raises:
+            OSError: the file cannot be read.
+            DataLossError: records of this run are no longer in the file.
+        """
+        return [] if self._run is None else self._run.quarantine()
 
     def state_dict(self) -> dict[str, Any]:
         """The position behind the last batch that was handed out, to go on from another time.
@@ -161,9 +181,9 @@ class Epochs(Generic[T]):
             ExceptionGroup: what has failed and was not told yet.
             RuntimeError: it was begun with ``async for``; await `aclose`.
         """
-        self._is_over = True
         if isinstance(self._run, AsyncRun):
             raise RuntimeError("close would have to wait for tasks: use `await epochs.aclose()`")
+        self._is_closed = True
         if self._run is not None:
             self._run.close()
 
@@ -172,35 +192,70 @@ class Epochs(Generic[T]):
 
         Raises:
             ExceptionGroup: what has failed and was not told yet.
+            RuntimeError: it was begun with ``for``; call `close`, in a thread.
 
         Cancellation:
             A cancelled call has asked for the stop; it is not waited for.
         """
-        self._is_over = True
-        if isinstance(self._run, AsyncRun):
+        if isinstance(self._run, ThreadRun):
+            raise RuntimeError("aclose would have to wait for threads: use `epochs.close()`")
+        self._is_closed = True
+        if self._run is not None:
             await self._run.aclose()
-        elif self._run is not None:
-            self._run.abandon()
 
     def __del__(self) -> None:
         self._abandon()
 
     def _abandon(self) -> None:
-        self._is_over = True
+        self._is_closed = True
         if self._run is not None:
             self._run.abandon()
 
     def _is_at_end(self) -> bool:
-        return self._is_over or (self._span.stop is not None and self._next >= self._span.stop)
+        return self._is_closed or (self._span.stop is not None and self._next >= self._span.stop)
 
     def _begin_next(self) -> Epoch[T]:
-        assert self._run is not None
+        if self._is_at_end():
+            self.close()
+            raise StopIteration
+        if self._run is None:
+            _refuse_in_loop()
+            self._run = ThreadRun(self._pipeline, self._span.stop, self._standing)
+        if not isinstance(self._run, ThreadRun):
+            raise TypeError("these epochs were begun with `async for`; go on with `async for`")
+        return self._epoch_of(self._run)
+
+    async def _begin_next_async(self) -> Epoch[T]:
+        if self._is_at_end():
+            await self.aclose()
+            raise StopAsyncIteration
+        if self._run is None:
+            self._run = AsyncRun(self._pipeline, self._span.stop, self._standing)
+        if not isinstance(self._run, AsyncRun):
+            raise TypeError("these epochs were begun with `for`; go on with `for`")
+        await self._run.begin()
+        return self._epoch_of(self._run)
+
+    def _epoch_of(self, run: ThreadRun | AsyncRun) -> Epoch[T]:
+        run.check()
         number = self._next
         self._next += 1
-        if self._epoch is not None:
-            self._epoch._leave()
-        self._epoch = Epoch(self._pipeline, Standing(number), self._run)
+        if self._epoch is not None and self._epoch._leave():
+            run.skip_to(number)
+        self._epoch = Epoch(self._pipeline, Standing(number), run, self._turns)
         return self._epoch
+
+
+class _Turns:
+    """Who takes from a run takes turns, whichever epoch it is for."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    @cached_property
+    def aio(self) -> anyio.Lock:
+        """The same for tasks."""
+        return anyio.Lock()
 
 
 class Epoch(Generic[T]):
@@ -213,20 +268,24 @@ class Epoch(Generic[T]):
         standing: where it begins.
         run: what runs it; ``None`` starts one with the first that is taken, and ends it with the
             last, or when this object is dropped.
+        turns: those of that run.
     """
 
     def __init__(
-        self, pipeline: Pipeline[T], standing: Standing, run: ThreadRun | AsyncRun | None = None
+        self,
+        pipeline: Pipeline[T],
+        standing: Standing,
+        run: ThreadRun | AsyncRun | None = None,
+        turns: _Turns | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._standing = standing
         self._number = standing.epoch
         self._run = run
         self._is_own = run is None
+        self._turns = turns or _Turns()
         self._has_ended = False
         self._was_left = False
-        self._lock = threading.RLock()
-        self._turn: anyio.Lock | None = None
 
     @property
     def number(self) -> int:
@@ -252,15 +311,18 @@ class Epoch(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        return holding(self._lock, self._next)
+        return holding(self._turns.lock, self._next)
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self
 
     async def __anext__(self) -> T:
-        if self._turn is None:
-            self._turn = anyio.Lock()
-        async with self._turn:
+        turn = self._turns.aio
+        if not turn.locked() and isinstance(self._run, AsyncRun) and not self._was_left:
+            taken = self._run.take_ready()
+            if taken:
+                return taken[0][0]  # type: ignore[no-any-return]
+        async with turn:
             return await self._next_async()
 
     def state_dict(self) -> dict[str, Any]:
@@ -276,16 +338,12 @@ class Epoch(Generic[T]):
         if self._has_ended:
             raise StopIteration
         if self._run is None:
-            self._refuse_in_loop()
+            _refuse_in_loop()
             self._run = ThreadRun(self._pipeline, self._number + 1, self._standing)
         if not isinstance(self._run, ThreadRun):
             raise TypeError("this epoch was begun with `async for`; go on with `async for`")
         self._check_current()
-        try:
-            taken = self._run.take()
-        except Exception:
-            self._has_ended = True
-            raise
+        taken = self._run.take()
         if isinstance(taken, EpochEnd):
             self._has_ended = True
             if self._is_own:
@@ -301,11 +359,7 @@ class Epoch(Generic[T]):
         if not isinstance(self._run, AsyncRun):
             raise TypeError("this epoch was begun with `for`; go on with `for`")
         self._check_current()
-        try:
-            taken = await self._run.take()
-        except Exception:
-            self._has_ended = True
-            raise
+        taken = await self._run.take()
         if isinstance(taken, EpochEnd):
             self._has_ended = True
             if self._is_own:
@@ -313,12 +367,10 @@ class Epoch(Generic[T]):
             raise StopAsyncIteration
         return taken[0][0]  # type: ignore[no-any-return]
 
-    def _leave(self) -> None:
-        """The next epoch begins."""
-        if not self._has_ended:
-            self._was_left = True
-            assert self._run is not None
-            self._run.skip_to(self._number + 1)
+    def _leave(self) -> bool:
+        """The next epoch begins; tells whether something of this one is left."""
+        self._was_left = not self._has_ended
+        return self._was_left
 
     def _check_current(self) -> None:
         if self._was_left:
@@ -326,10 +378,15 @@ class Epoch(Generic[T]):
                 f"epoch {self._number} was left when the next one began; take its batches first"
             )
 
-    @staticmethod
-    def _refuse_in_loop() -> None:
-        if in_event_loop():
-            raise RuntimeError(
-                "a `for` loop would have to wait, and this thread's event loop is running:"
-                " use `async for` here"
-            )
+
+def _refuse_in_loop() -> None:
+    """A `for` loop would stop all other tasks.
+
+    Raises:
+        RuntimeError: this thread's event loop is running.
+    """
+    if in_event_loop():
+        raise RuntimeError(
+            "a `for` loop would have to wait, and this thread's event loop is running:"
+            " use `async for` here"
+        )

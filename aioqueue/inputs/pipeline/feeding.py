@@ -5,14 +5,24 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing
 from typing import Any, Final
 
+from aioqueue import OutOfRangeError
 from aioqueue.inputs.pipeline.delivered import Kept
-from aioqueue.inputs.pipeline.flow import Node, State, Taken, drive, drive_async
+from aioqueue.inputs.pipeline.flow import (
+    Node,
+    State,
+    Taken,
+    drive,
+    drive_async,
+    no_end,
+    told_apart,
+)
 from aioqueue.inputs.pipeline.sourcing import SourceNode, closing_of
 from aioqueue.inputs.pipeline.states import Marks
 from aioqueue.inputs.sources.base import Entry, Source
-from aioqueue.inputs.sources.epochs import EpochEntries, Start
+from aioqueue.inputs.sources.epochs import EpochEntries, Start, aclosed
 from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.locks import guarded
 
@@ -104,20 +114,33 @@ class Feeding(Source[Any]):
         if isinstance(node, SourceNode) and node.source.is_addressed:
             yield from self._straight(node.source)
             return
-        while not self._is_over():
-            self._note()
-            yield from self._entries_of(drive(node.take(self._at_once)))
+        try:
+            while not self._is_over():
+                self._note()
+                yield from self._entries_of(drive(node.take(self._at_once)))
+        finally:
+            node.close()
 
     async def aentries(self) -> AsyncGenerator[Entry[Any], None]:
         node = self._node
-        if isinstance(node, SourceNode) and node.source.is_addressed and not self.blocking:
-            for entry in self._straight(node.source):
-                yield entry
-            return
-        while not self._is_over():
-            self._note()
-            for entry in self._entries_of(await drive_async(node.take(self._at_once))):
-                yield entry
+        if isinstance(node, SourceNode):
+            source = node.source
+            if source.is_addressed and not self.blocking:
+                for entry in self._straight(source):
+                    yield entry
+                return
+            if source.source.is_async:
+                async with aclosing(self._straight_async(source)) as entries:
+                    async for entry in entries:
+                        yield entry
+                return
+        try:
+            while not self._is_over():
+                self._note()
+                for entry in self._entries_of(await drive_async(node.take(self._at_once))):
+                    yield entry
+        finally:
+            node.close()
 
     @property
     def _at_once(self) -> int:
@@ -144,6 +167,25 @@ class Feeding(Source[Any]):
                         yield entry
             if self._wanted <= epoch:
                 yield Entry(self._end(epoch), epoch, 0)
+
+    async def _straight_async(self, source: EpochEntries) -> AsyncGenerator[Entry[Any], None]:
+        """The same for tasks, of what is gone through by ``async for``, and has no positions."""
+        while not self._is_over():
+            epoch = self._epoch
+            entries = source.of_task(epoch)
+            try:
+                async for entry in entries:
+                    if self._wanted > epoch:
+                        break
+                    self._number += 1
+                    self._yielded += 1
+                    yield entry
+                else:
+                    yield Entry(self._end(epoch), epoch, 0)
+            except OutOfRangeError as error:
+                raise no_end(error)  # noqa: B904  # it says its cause
+            finally:
+                await aclosed(entries)
 
     def _end(self, epoch: int) -> EpochEnd:
         end = EpochEnd(epoch, self._number)
@@ -172,7 +214,7 @@ class Feeding(Source[Any]):
         for value, _, index, sub in taken:
             if self._kept.keeps(self._number):
                 self._go_on_at(self._number)
-                entries.append(Entry(value, epoch, _index_of(index, sub)))
+                entries.append(Entry(value, epoch, told_apart(index, sub)))
                 self._yielded += 1
             self._number += 1
         if not self.is_ordered:  # whoever asks may have the row before the next one is asked for
@@ -205,8 +247,3 @@ class Feeding(Source[Any]):
     @guarded
     def _earlier_number(self, place: int) -> int:
         return place + self._offsets[bisect_right(self._starts, place) - 1]
-
-
-def _index_of(index: int, sub: int) -> int:
-    """What tells an example from all others of its epoch."""
-    return index if not sub else index | sub << 96

@@ -14,9 +14,13 @@ a shuffle, say) has to hold.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from aioqueue import OutOfRangeError
+from aioqueue.coordination.outcomes import told
 from aioqueue.inputs.sources.item import EpochEnd
 
 __all__ = (
@@ -25,6 +29,7 @@ __all__ = (
     "Id",
     "Node",
     "Row",
+    "RunOver",
     "Span",
     "State",
     "Taken",
@@ -32,6 +37,8 @@ __all__ = (
     "Wanted",
     "drive",
     "drive_async",
+    "no_end",
+    "told_apart",
 )
 
 T = TypeVar("T")
@@ -43,8 +50,8 @@ Row: TypeAlias = tuple[Any, int, int, int]
 ``number`` and ``sub`` name it among the rows of its node in this epoch, and grow from row to row.
 ``number`` is the place of its item among all that the stage before has given out in the epoch, and
 ``index`` the index of that item in its source, the same whatever the order, and ``sub`` the place
-of the example among those of its item. They say which generator later functions are given. (A plain
-tuple: there is one of them for every example.)
+of the example, from 1, among those of its item; 0 if it is the only one. They say which generator
+later functions are given. (A plain tuple: there is one of them for every example.)
 """
 
 
@@ -104,6 +111,9 @@ class Node(ABC):
 
     def __init__(self, span: Span) -> None:
         self.span = span
+        self._epoch = span.start
+        self._ready: deque[Row] = deque()  # of this epoch, and next to be handed out
+        self._given = 0  # rows of this epoch
 
     is_ordered: bool = True
     """Whether it gives the same rows in the same order each time, with growing numbers."""
@@ -139,9 +149,65 @@ class Node(ABC):
         After the end of an epoch the next one begins.
         """
 
-    @abstractmethod
     def skip_to(self, epoch: int) -> None:
-        """Forget the epochs before this one, of which nobody wants any more; this one is next."""
+        """Forget the epochs before this one, of which nobody wants any more; this one is next.
+
+        A node that has come to it already keeps what it has: nodes before one that is left may be
+        an epoch ahead of it.
+        """
+        if epoch > self._epoch:
+            self._skip_to(epoch)
+
+    @abstractmethod
+    def _skip_to(self, epoch: int) -> None:
+        """The same, for an epoch that is to come."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is open for it; nothing is taken any more."""
+
+    def take_ready(self, n: int) -> list[Row]:
+        """Those of the next n rows that are at hand, without any more work; perhaps none."""
+        ready = self._ready
+        if not ready:
+            return []
+        rows = [ready.popleft() for _ in range(min(n, len(ready)))]
+        self._given += len(rows)
+        return rows
+
+
+class RunOver(OutOfRangeError):  # noqa: N818  # it is no error
+    """The queue of a node was closed: the run has ended, for a reason that its coordinator knows.
+
+    Only of its own making is it an end: a function of the user's that is called on the way may
+    raise an `OutOfRangeError` too, which is a failure.
+    """
+
+
+_INDEX_BITS: Final = 128
+"""How large the index of a random generator may be."""
+
+
+def told_apart(index: int, number: int, count: int | None = None) -> int:
+    """An index for one of several things that share one: another one for each (index, number).
+
+    Args:
+        index: what they share, >= 0 and < 2**128.
+        number: which of them, >= 0.
+        count: how many there are, where all indices are told apart by as many numbers: then small
+            ones stay small. ``None`` leaves the index of the first one as it is.
+
+    Returns:
+        An index >= 0 and < 2**128. Where no simple one is left it is a hash (BLAKE2b), so that two
+        of them are as likely to be the same as two random ones of that size: never.
+    """
+    if count is None and not number:
+        return index
+    if count is not None and index * count + number < 2 ** (_INDEX_BITS - 1):
+        return index * count + number
+    said = f"{index}.{number}.{count}".encode("ascii")
+    hashed = int.from_bytes(blake2b(said, digest_size=_INDEX_BITS // 8).digest(), "little")
+    return hashed | 1 << (_INDEX_BITS - 1)  # no simple index is as large
 
 
 Step: TypeAlias = Callable[[Callable[[Any], Want], Any], Want]
@@ -158,6 +224,9 @@ def drive(flow: Flow[T], step: Step = _at_once) -> T:
     Args:
         flow: what is run.
         step: makes its steps; between them it waits, and all nodes are at rest.
+
+    Raises:
+        RunOver: there is nothing more to wait for.
     """
     try:
         want = step(flow.send, None)
@@ -165,6 +234,8 @@ def drive(flow: Flow[T], step: Step = _at_once) -> T:
             want = step(flow.send, want.take())
     except StopIteration as ended:
         return ended.value  # type: ignore[no-any-return]
+    except OutOfRangeError as error:
+        raise no_end(error)  # noqa: B904  # it says its cause
 
 
 async def drive_async(flow: Flow[T], step: Step = _at_once) -> T:
@@ -173,6 +244,9 @@ async def drive_async(flow: Flow[T], step: Step = _at_once) -> T:
     Args:
         flow: what is run.
         step: makes its steps.
+
+    Raises:
+        RunOver: there is nothing more to wait for.
 
     Cancellation:
         A cancelled call has lost nothing; what it waits for is as cancellable as that says.
@@ -183,3 +257,14 @@ async def drive_async(flow: Flow[T], step: Step = _at_once) -> T:
             want = step(flow.send, await want.take_async())
     except StopIteration as ended:
         return ended.value  # type: ignore[no-any-return]
+    except OutOfRangeError as error:
+        raise no_end(error)  # noqa: B904  # it says its cause
+
+
+def no_end(error: OutOfRangeError) -> Exception:
+    """The end of the run as it is; any other end is a failure of what has raised it."""
+    if isinstance(error, RunOver):
+        return error
+    failure = RuntimeError(f"a source or a function of the pipeline raised {told(error)}")
+    failure.__cause__ = error
+    return failure

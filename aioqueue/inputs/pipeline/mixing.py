@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Literal
 
-from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, State, Taken, Wanted
+from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, State, Taken, Wanted, told_apart
 from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.inputs.sources.mixing import bounds_of
 from aioqueue.philox import PhiloxWords
@@ -33,7 +33,6 @@ class Mixing(Node):
         self._weights = weights
         self._seed = seed
         self._stop = stop
-        self._epoch = self.span.start
         self._chosen: int | None = None  # drawn, but not yet taken from
         self._words = PhiloxWords((seed, 1))
         self._left: list[float] = []  # the weights of those that go on
@@ -52,7 +51,7 @@ class Mixing(Node):
         self._go_to(self._epoch + 1)
         return end
 
-    def skip_to(self, epoch: int) -> None:
+    def _skip_to(self, epoch: int) -> None:
         for branch in self._branches:
             branch.skip_to(epoch)
         self._go_to(epoch)
@@ -88,12 +87,16 @@ class Mixing(Node):
     def weight(self) -> int:
         return sum(branch.weight() for branch in self._branches)
 
+    def close(self) -> None:
+        for branch in self._branches:
+            branch.close()
+
     def _marked(self, rows: list[Row], branch: int) -> list[Row]:
         self._chosen = None
         first, count = self._given, len(self._branches)
         self._given += len(rows)
         return [  # numbered anew: those of the branches may be the same
-            (value, number, index * count + branch, sub)
+            (value, number, told_apart(index, branch, count), sub)
             for number, (value, _, index, sub) in enumerate(rows, first)
         ]
 

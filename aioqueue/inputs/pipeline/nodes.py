@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from aioqueue import sync
+from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs.pipeline.delivered import Done, Kept, Partial
 from aioqueue.inputs.pipeline.feeding import Feeding
-from aioqueue.inputs.pipeline.flow import END, Flow, Id, Node, Row, State, Taken, Wanted
+from aioqueue.inputs.pipeline.flow import END, Flow, Id, Node, Row, RunOver, State, Taken, Wanted
 from aioqueue.inputs.pipeline.states import packed, unpacked
 from aioqueue.inputs.prepare.delivery import Delivered
 from aioqueue.inputs.sources.item import EpochEnd
@@ -54,12 +55,9 @@ class QueueNode(Node):
         self._keeps_order = keeps_order
         self.is_ordered = keeps_order and source.is_ordered
         self._at_once = min(_AT_ONCE, queue.capacity or _AT_ONCE)
-        self._epoch = source.span.start
-        self._rows: list[Row] = []
         self._later: list[Delivered] = []  # of epochs to come
         self._arrived = 0  # items of this epoch, also those without examples
         self._expected: int | None = None  # how many there are, once that was told
-        self._given = 0
         self._kept = Kept()
         self._next = 0  # the number behind the last item that has arrived
         self._done = Done()
@@ -71,24 +69,28 @@ class QueueNode(Node):
         """How many items the epoch had that has ended last, also those without examples."""
 
     def take(self, n: int) -> Flow[Taken]:
-        while not self._rows and self._arrived != self._expected:
+        while not self._ready and self._arrived != self._expected:
             self._accept((yield self._want(n)))
-        rows = self._rows
-        if rows:
-            self._rows = rows[n:]
-            self._given += len(rows) - len(self._rows)
-            if not self._keeps_order:
-                self._before = None
-                self._done.give(rows[:n])
-            return rows[:n]
+        if self._ready:
+            return self.take_ready(n)
         end = EpochEnd(self._epoch, self._given)
         self._go_to(self._epoch + 1)
         return end
 
-    def skip_to(self, epoch: int) -> None:
+    def take_ready(self, n: int) -> list[Row]:
+        rows = super().take_ready(n)
+        if rows and not self._keeps_order:
+            self._before = None
+            self._done.give(rows)
+        return rows
+
+    def _skip_to(self, epoch: int) -> None:
         self._source.skip_to(epoch)
-        self._rows = []
+        self._ready = deque()
         self._go_to(epoch)
+
+    def close(self) -> None:
+        """Nothing is open for it: its workers let go of what they have."""
 
     def state(self, held: Sequence[Id] = ()) -> State:
         if held and (self._keeps_order or not self._source.is_ordered):
@@ -126,8 +128,8 @@ class QueueNode(Node):
 
     def _ordered_state(self) -> State:
         number, sub = self._next, 0
-        if self._rows:
-            _, number, _, sub = self._rows[0]
+        if self._ready:
+            _, number, _, sub = self._ready[0]
         begin, upstream = self._source.state_before(self._epoch, number)
         return {
             "epoch": self._epoch,
@@ -146,7 +148,7 @@ class QueueNode(Node):
         missing, upto = self._done.missing(again)
         for number in self._done.cut():
             again.setdefault(number, set())
-        for _, number, _, sub in self._rows:
+        for _, number, _, sub in self._ready:
             if number in again:
                 again[number].add(sub)
         partial = {number: one.subs for number, one in self._partial.items()} | again
@@ -192,35 +194,35 @@ class QueueNode(Node):
         return _Items(self._queue, max(1, min(n, left)), None)
 
     def _accept(self, items: list[Delivered]) -> None:
-        current, append, number_of = self._epoch, self._rows.append, self._source.number_of
+        current, append, number_of = self._epoch, self._ready.append, self._source.number_of
         for item in items:
             epoch, place, index, examples = item
             if epoch == current:
                 number = number_of(place)
-                for sub, value in enumerate(examples):
+                partial = self._partial.pop(number, None) if self._partial else None
+                count = 0
+                # Those of an item that share it count from 1; see `Row`.
+                for sub, value in enumerate(examples, len(examples) != 1):
                     if isinstance(value, EpochEnd):
                         self.items_of_epoch = value.count
                         self._expected = value.count - self._kept.left_out(value.count)
                         break
-                    append((value, number, index, sub))
+                    if partial is None or partial.keeps(sub):
+                        append((value, number, index, sub))
+                        count += 1
                 else:
                     self._arrived += 1
-                    self._note(number, len(examples))
+                    self._note(number, count, is_cut=partial is not None)
             elif epoch > current:
                 self._later.append(item)
 
-    def _note(self, number: int, examples: int) -> None:
-        """An item has arrived, whose rows are the last ones."""
-        partial = self._partial.pop(number, None) if self._partial else None
-        if partial is not None:
-            first = len(self._rows) - examples
-            self._rows[first:] = [row for row in self._rows[first:] if partial.keeps(row[3])]
-            examples = len(self._rows) - first
+    def _note(self, number: int, examples: int, *, is_cut: bool) -> None:
+        """An item has arrived, of which so many examples are to be given out."""
         if self._keeps_order:
             self._next = number + 1
-            self._source.forget(self._epoch, self._rows[0][1] if self._rows else number + 1)
+            self._source.forget(self._epoch, self._ready[0][1] if self._ready else number + 1)
         else:
-            self._done.arrived(number, examples, is_cut=partial is not None)
+            self._done.arrived(number, examples, is_cut=is_cut)
 
     def _go_to(self, epoch: int) -> None:
         self._before = self._done if epoch == self._epoch + 1 else None
@@ -242,7 +244,13 @@ class _Items:
         self._max_wait = max_wait
 
     def take(self) -> list[Delivered]:
-        return self._queue.dequeue_up_to(self._n, self._max_wait)  # type: ignore[no-any-return]
+        try:
+            return self._queue.dequeue_up_to(self._n, self._max_wait)  # type: ignore[no-any-return]
+        except OutOfRangeError as end:
+            raise RunOver(str(end)) from end.__cause__
 
     async def take_async(self) -> list[Delivered]:
-        return await self._queue.aio.dequeue_up_to(self._n, self._max_wait)  # type: ignore[no-any-return]
+        try:
+            return await self._queue.aio.dequeue_up_to(self._n, self._max_wait)  # type: ignore[no-any-return]
+        except OutOfRangeError as end:
+            raise RunOver(str(end)) from end.__cause__

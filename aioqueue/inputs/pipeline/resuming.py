@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from aioqueue import InvalidArgumentError
 from aioqueue.inputs.pipeline.building import source_of, stages_of
 from aioqueue.inputs.pipeline.flow import State
 from aioqueue.inputs.pipeline.stages import BaseStage, Shard
@@ -38,10 +39,16 @@ def fingerprint_of(pipeline: Pipeline[Any]) -> dict[str, Any]:
         InvalidArgumentError: its source has no positions.
         OSError: the size of a file cannot be found out.
     """
-    stages = stages_of(pipeline)
+    stages, source = stages_of(pipeline), source_of(pipeline)
+    found = source.fingerprint()
+    if not source.is_repeatable:
+        raise InvalidArgumentError(
+            f"source: got {source!r}, of which there is no position; expected one that is sure to"
+            " give the same again, as items(...) and readers of files are"
+        )
     return {
         "kind": "pipeline",
-        "source": source_of(pipeline).fingerprint(),
+        "source": found,
         "stages": [
             {"stage": stage.name, **stage.fingerprint(), **_others(stage), **_size(stage, rest)}
             for stage, rest in ((one, stages[at + 1 :]) for at, one in enumerate(stages))

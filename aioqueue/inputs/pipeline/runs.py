@@ -3,28 +3,36 @@
 In threads that is a coordinator of threads. For tasks it is an async coordinator in a task of its
 own, in the same event loop: so leaving an ``async for``, which tells nobody, leaves no scope behind
 that was entered in the user's task.
+
+A run that has failed, was closed or was interrupted is over, and says so to whoever asks it for
+more: what its nodes still hold is no longer the whole.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, Final
 
 import anyio
 
 import aioqueue
-from aioqueue import OutOfRangeError, sync
+from aioqueue import CancelledError, DeadlineExceededError, sync
 from aioqueue.inputs.pipeline.building import Builder
-from aioqueue.inputs.pipeline.flow import Node, Span, Taken, drive, drive_async
+from aioqueue.inputs.pipeline.flow import Node, Row, RunOver, Span, Taken, drive, drive_async
 from aioqueue.inputs.pipeline.resuming import Standing
-from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.inputs.sources.item import EpochEnd, Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
+from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
-from aioqueue.waiting.running import in_trio, loaded_trio
+from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 
 __all__ = ("AsyncRun", "ThreadRun")
 
@@ -33,27 +41,38 @@ _log: Final = logging.getLogger("aioqueue")
 _GRACE: Final = 5.0
 """Seconds that workers have to end when a loop was left, before the log names those that do not."""
 
+_WHOLE_GRACE: Final = 120.0
+"""The same where the caller is told, which is what a coordinator gives them."""
 
-class _Run:
-    """What runs of both worlds know of where they stand.
+_LEFT: Final = "the loop or the block that it belongs to was left"
+_FAILED: Final = "it has failed"
+_INTERRUPTED: Final = (
+    "it was interrupted in the middle of a step; epochs(start=...) begins again from an epoch"
+)
 
-    Args:
-        standing: where they begin.
-    """
+
+class _Run(ABC):
+    """What runs of both worlds know."""
+
+    _node: Node | None = None
+    _builder: Builder | None = None
+    _why_over: str | None = None
+    """Why nothing more can be taken."""
 
     def __init__(self, standing: Standing) -> None:
-        self._begin = standing
+        self._process = os.getpid()
+        self._begin_at = standing
         self._skip = standing.skip
-        self._node: Node | None = None
         self._lock = threading.RLock()  # held while nodes move, and not while they wait
         self._is_moving = False
+        self._is_torn = False  # a step was interrupted
 
     def standing(self) -> Standing:
         """Where it stands behind the last batch that was delivered. For any thread.
 
         Raises:
-            RuntimeError: a signal handler asks that has interrupted the making of a batch; or the
-                pipeline has no positions.
+            RuntimeError: a signal handler asks that has interrupted the making of a batch, or has
+                raised in it; or the pipeline has no positions.
         """
         return holding(self._lock, self._standing)
 
@@ -63,8 +82,10 @@ class _Run:
                 "a signal handler asked for the state in the middle of a step; let the handler set"
                 " a flag, and ask for the state between two batches"
             )
+        if self._is_torn:
+            raise RuntimeError(f"this run has no position any more: {_INTERRUPTED}")
         if self._node is None:
-            return self._begin
+            return self._begin_at
         state = self._node.state()
         return Standing(state["epoch"], state["given"], self._skip, state)
 
@@ -75,6 +96,11 @@ class _Run:
         self._is_moving = True
         try:
             return move(argument)
+        except Exception:
+            raise
+        except BaseException:
+            self._is_torn = True
+            raise
         finally:
             self._is_moving = False
 
@@ -84,9 +110,45 @@ class _Run:
         self._skip -= 1
         return False
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more can be taken."""
+        return self._why_over is not None
+
+    def statistics(self) -> tuple[StageStatistics, ...]:
+        """What the stages that have workers have done so far."""
+        return () if self._builder is None else self._builder.statistics()
+
+    def quarantine(self) -> list[Quarantined]:
+        """What was skipped so far."""
+        return [] if self._builder is None else self._builder.quarantine()
+
+    def abandon(self) -> None:
+        """Stop all workers, without telling the caller what fails in that: the log does."""
+        self._end(_LEFT)
+        # A fork has no threads to stop, nor an event loop that would run on.
+        if self._process == os.getpid() and not sys.is_finalizing():
+            self._stop_quietly()
+
+    def skip_to(self, epoch: int) -> None:
+        """Nobody wants the epochs before this one any more."""
+        if self._node is not None and not self.is_over:
+            self._step(self._node.skip_to, epoch)
+
+    @abstractmethod
+    def _stop_quietly(self) -> None:
+        """Stop all workers; the log tells what has failed."""
+
+    def _end(self, why: str) -> None:
+        self._why_over = self._why_over or why
+
+    def check(self) -> None:
+        if self._why_over is not None:
+            raise RuntimeError(f"this run of the pipeline is over: {self._why_over}")
+
 
 class ThreadRun(_Run):
-    """A run for threads.
+    """A run for threads, which take turns; but any thread may close it at any time.
 
     Args:
         pipeline: what is run.
@@ -96,35 +158,39 @@ class ThreadRun(_Run):
 
     def __init__(self, pipeline: Pipeline[Any], stop: int | None, standing: Standing) -> None:
         super().__init__(standing)
+        span = Span(standing.epoch, stop)
         self._coord = sync.Coordinator()
-        self._has_ended = False
+        self._is_joined = False
+        self._is_taking = False
+        self._taker = threading.get_ident()
         try:
-            span = Span(standing.epoch, stop)
-            builder = Builder(pipeline, span, self._coord.start, is_async=False)
-            self._node = builder.run(standing.node)
+            self._builder = Builder(pipeline, span, self._coord.start, is_async=False)
+            self._node = self._builder.run(standing.node)
         except BaseException:
             self._coord.request_stop()
             self._coord.join()
             raise
+
+    def __del__(self) -> None:
+        self.abandon()  # Ctrl-C may strike before anybody has it
 
     def take(self) -> Taken:
         """The next row, in a list; or the end of the epoch.
 
         Raises:
             ExceptionGroup: what has failed, as the coordinator reports it.
+            RuntimeError: the run is over.
         """
-        assert self._node is not None
-        try:
-            while not self._is_wanted(taken := drive(self._node.take(1), self._step)):
-                pass
-            return taken
-        except Exception as error:
-            raise self._failure(error) from None
-
-    def skip_to(self, epoch: int) -> None:
-        """Nobody wants the epochs before this one any more."""
-        assert self._node is not None
-        self._step(self._node.skip_to, epoch)
+        self._taker = threading.get_ident()
+        taken = self._take()
+        if isinstance(taken, RunOver):
+            self.check()  # else it has ended by itself
+        if isinstance(taken, Exception):
+            self._end(_FAILED)
+            raise self._failure(taken)
+        if self.is_over:
+            self._let_go()  # it was closed meanwhile, by another thread
+        return taken
 
     def close(self) -> None:
         """Stop and join all workers.
@@ -132,36 +198,87 @@ class ThreadRun(_Run):
         Raises:
             ExceptionGroup: what has failed.
         """
-        if not self._has_ended:
-            self._has_ended = True
+        self._end(_LEFT)
+        if not self._is_joined:
             self._coord.request_stop()
-            self._coord.join()
+            self._let_go()
+            self._join()
 
-    def abandon(self) -> None:
-        """Stop and join all workers; the log tells what has failed."""
-        if self._has_ended or sys.is_finalizing():
-            return
-        self._has_ended = True
-        self._coord.request_stop()
+    def _take(self) -> Taken | Exception:
+        """What was taken, or what was raised instead."""
+        self._is_taking = True  # first this, then the question: who closes does it the other way
         try:
-            self._coord.join(stop_grace_period=_GRACE)
-        except Exception as failure:
-            _log.error("a pipeline that was left has failed", exc_info=failure)
+            if self._node is None or self.is_over:
+                return RunOver()
+            node = self._node
+            while True:
+                taken: Taken = self._step(node.take_ready, 1) or drive(node.take(1), self._step)
+                if self._is_wanted(taken):
+                    return taken
+        except Exception as error:
+            return error
+        except BaseException:
+            # Ctrl-C may have struck anywhere in there: who knows what was lost.
+            self._end(_INTERRUPTED)
+            self._coord.request_stop()
+            raise
+        finally:
+            self._is_taking = False
 
     def _failure(self, error: Exception) -> BaseException:
         """What to raise instead of what a node has raised."""
-        self._has_ended = True
         # That a queue was closed is no failure of its own: why it was, the coordinator knows.
-        self._coord.request_stop(None if isinstance(error, OutOfRangeError) else error)
+        self._coord.request_stop(None if isinstance(error, RunOver) else error)
+        self._let_go()
         try:
-            self._coord.join()
+            self._join()
         except Exception as failure:
             return failure
         return RuntimeError("the pipeline was stopped from outside before its end")
 
+    def _stop_quietly(self) -> None:
+        if self._is_joined:
+            return
+        self._coord.request_stop()
+        # Who has left a loop finds everything ended. But garbage may be collected anywhere: where
+        # waiting is forbidden, or in the very workers that would be waited for.
+        if self._taker == threading.get_ident() and not in_event_loop():
+            with suppress(CancelledError, DeadlineExceededError):  # of a scope around us
+                self._join_quietly()
+                return
+        with suppress(RuntimeError):  # the program ends
+            threading.Thread(
+                target=self._join_quietly, name="aioqueue-pipeline-left", daemon=True
+            ).start()
+
+    def _join_quietly(self) -> None:
+        self._let_go()
+        try:
+            self._join(_GRACE)
+        except (CancelledError, DeadlineExceededError):
+            raise
+        except Exception as failure:
+            _log.error("a pipeline that was left has failed", exc_info=failure)
+
+    def _join(self, grace: float = _WHOLE_GRACE) -> None:
+        try:
+            self._coord.join(stop_grace_period=grace)
+        except ExceptionGroup:
+            self._is_joined = True
+            raise
+        self._is_joined = True
+
+    def _let_go(self) -> None:
+        """Close what is open for the nodes; or leave it to whoever is in the middle of them."""
+        try:
+            if self._node is not None and not self._is_taking:
+                self._node.close()
+        except Exception as error:
+            self._coord.request_stop(error)
+
 
 class AsyncRun(_Run):
-    """A run for the tasks of one event loop.
+    """A run for the tasks of one event loop, which take turns.
 
     Args:
         pipeline: what is run.
@@ -177,33 +294,55 @@ class AsyncRun(_Run):
         self._failure: BaseException | None = None
         self._has_begun = anyio.Event()
         self._has_ended = anyio.Event()
-        self._is_closed = False
+        self._is_told = False  # whoever has to know what has failed
         self._is_abandoned = False
         _spawn(self._host())
+
+    async def begin(self) -> None:
+        """Wait until its workers have been started.
+
+        Cancellation:
+            A cancelled call has changed nothing.
+        """
+        await self._has_begun.wait()
+
+    def take_ready(self) -> list[Row]:
+        """The next row, in a list, if it is at hand; else nothing."""
+        if self._node is None or self.is_over or self._skip:
+            return []
+        rows: list[Row] = self._step(self._node.take_ready, 1)
+        return rows
 
     async def take(self) -> Taken:
         """The next row, in a list; or the end of the epoch.
 
         Raises:
             ExceptionGroup: what has failed, as the coordinator reports it.
+            RuntimeError: the run is over.
 
         Cancellation:
             A cancelled call has lost nothing.
         """
-        await self._has_begun.wait()
+        if self._why_over == _FAILED and not self._is_told:
+            raise await self._reported()  # a cancelled call has found it, but could not say so
+        self.check()
         if self._node is None:
-            raise await self._reported(None)
+            await self._has_begun.wait()
+        if self._node is None:
+            self._end(_FAILED)
+            raise await self._reported()
         try:
             while not self._is_wanted(taken := await drive_async(self._node.take(1), self._step)):
                 pass
             return taken
+        except RunOver:
+            self.check()  # else it has ended by itself; why, the coordinator knows
+            self._end(_FAILED)
+            self._coord.request_stop()
         except Exception as error:
-            raise await self._reported(error) from None
-
-    def skip_to(self, epoch: int) -> None:
-        """Nobody wants the epochs before this one any more."""
-        if self._node is not None:
-            self._step(self._node.skip_to, epoch)
+            self._end(_FAILED)
+            self._coord.request_stop(error)
+        raise await self._reported()
 
     async def aclose(self) -> None:
         """Stop and join all workers.
@@ -214,41 +353,59 @@ class AsyncRun(_Run):
         Cancellation:
             A cancelled call has asked for the stop; it is not waited for.
         """
-        if not self._is_closed:
-            self._is_closed = True
-            self._coord.request_stop()
-            await self._has_ended.wait()
-            if self._failure is not None:
-                raise self._failure
+        self._end(_LEFT)
+        if self._is_told:
+            return
+        self._coord.request_stop()
+        await self._has_ended.wait()
+        self._is_told = True
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
-    def abandon(self) -> None:
-        """Ask all workers to stop; the log tells what has failed."""
-        if not self._is_closed and not sys.is_finalizing():
-            self._is_closed = self._is_abandoned = True
+    def _stop_quietly(self) -> None:
+        if not self._is_told:
+            self._is_told = self._is_abandoned = True
             self._coord.request_stop()
+            self._log_failure()
 
     async def _host(self) -> None:
         """The life of the task that has the coordinator."""
         try:
             async with self._coord as coord:
-                builder = Builder(self._pipeline, self._span, coord.start, is_async=True)
-                self._node = builder.run(self._begin.node)
+                self._builder = Builder(self._pipeline, self._span, coord.start, is_async=True)
+                self._node = self._builder.run(self._begin_at.node)
                 self._has_begun.set()
-                await coord.wait_for_stop()
+                try:
+                    await coord.wait_for_stop()
+                finally:
+                    self._let_go()
         except Exception as failure:
             self._failure = failure
             if self._is_abandoned:
-                _log.error("a pipeline that was left has failed", exc_info=failure)
+                self._log_failure()
         finally:
             self._has_begun.set()
             self._has_ended.set()
 
-    async def _reported(self, error: Exception | None) -> BaseException:
-        is_own = error is not None and not isinstance(error, OutOfRangeError)
-        self._coord.request_stop(error if is_own else None)
+    def _let_go(self) -> None:
+        """Close what is open for the nodes."""
+        try:
+            if self._node is not None:
+                self._node.close()
+        except Exception as error:
+            self._coord.request_stop(error)
+
+    def _log_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            _log.error("a pipeline that was left has failed", exc_info=failure)
+
+    async def _reported(self) -> BaseException:
         await self._has_ended.wait()
-        self._is_closed = True
-        return self._failure or RuntimeError("the pipeline was stopped from outside before its end")
+        self._is_told = True
+        failure, self._failure = self._failure, None
+        return failure or RuntimeError("the pipeline was stopped from outside before its end")
 
 
 _hosts: Final[set[asyncio.Task[None]]] = set()
@@ -262,7 +419,8 @@ def _spawn(host: Coroutine[Any, Any, None]) -> None:
         async def run() -> None:
             await host
 
-        loaded_trio().lowlevel.spawn_system_task(run)
+        # What is said of the program around the loop holds for its workers too, as in asyncio.
+        loaded_trio().lowlevel.spawn_system_task(run, context=copy_context())
         return
     task = asyncio.get_running_loop().create_task(host)
     _hosts.add(task)

@@ -7,7 +7,19 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeAlias
 
-from aioqueue.inputs.pipeline.flow import END, Flow, Id, Node, Span, State, Taken, Wanted
+from aioqueue import OutOfRangeError
+from aioqueue.inputs.pipeline.flow import (
+    END,
+    Flow,
+    Id,
+    Node,
+    RunOver,
+    Span,
+    State,
+    Taken,
+    Wanted,
+    no_end,
+)
 from aioqueue.inputs.sources.base import Entry
 from aioqueue.inputs.sources.epochs import EpochEntries, Start
 from aioqueue.inputs.sources.item import EpochEnd
@@ -26,12 +38,11 @@ class SourceNode(Node):
     def __init__(self, source: EpochEntries, span: Span) -> None:
         super().__init__(span)
         self.source = source
-        self._epoch = span.start
-        self._given = 0
         self._start = Start()  # where to begin again
         self._wanted: Wanted | None = None
         self._entries: Iterator[_Numbered] | None = None
         self._entries_async: AsyncIterator[_Numbered] | None = None
+        self._is_closed = False
 
     def take(self, n: int) -> Flow[Taken]:
         entries = yield _Entries(self, n)
@@ -45,13 +56,14 @@ class SourceNode(Node):
             self._start = start
         return [(value, number, index, 0) for number, (value, _, index), _ in entries]
 
-    def skip_to(self, epoch: int) -> None:
-        entries, self._entries = self._entries, None
-        self._entries_async = None
+    def _skip_to(self, epoch: int) -> None:
         self._epoch, self._given = epoch, 0
         self._start, self._wanted = Start(), None
-        if isinstance(entries, Generator):
-            entries.close()
+        self._leave()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._leave()
 
     def state(self, held: Sequence[Id] = ()) -> State:
         return self.state_at(self._epoch, self._given, self._start)
@@ -69,6 +81,7 @@ class SourceNode(Node):
 
     def next_entries(self, n: int) -> list[_Numbered]:
         """The next of this epoch, up to n; none at its end."""
+        self._check()
         if self._entries is None:
             self._entries = self._addressed() if self.source.is_addressed else self._read()
         return list(islice(self._entries, n))
@@ -77,10 +90,22 @@ class SourceNode(Node):
         """The same, for a task. What is cancelled here has taken nothing."""
         if not self.source.blocking:
             return self.next_entries(n)
+        self._check()
         if self._entries_async is None:
             self._entries_async = self.source.in_background(self._read())
         entry = await anext(self._entries_async, None)
         return [] if entry is None else [entry]
+
+    def _check(self) -> None:
+        """Nobody begins again with what was let go of."""
+        if self._is_closed:
+            raise RunOver("the source was let go of")
+
+    def _leave(self) -> None:
+        entries, self._entries = self._entries, None
+        self._entries_async = None  # which ends when it is dropped
+        if isinstance(entries, Generator):
+            entries.close()
 
     def _addressed(self) -> Iterator[_Numbered]:
         source, epoch, number, wanted = self.source, self._epoch, self._given, self._wanted
@@ -126,9 +151,14 @@ class _Entries:
 
 @contextmanager
 def closing_of(entries: Iterator[Any]) -> Iterator[Iterator[Any]]:
-    """Close what goes through a source when it is left: files stay open in it otherwise."""
+    """Close what goes through a source when it is left: files stay open in it otherwise.
+
+    That it runs into the end of something else is a failure, and not the end of the source.
+    """
     try:
         yield entries
+    except OutOfRangeError as error:
+        raise no_end(error)  # noqa: B904  # it says its cause
     finally:
         if isinstance(entries, Generator):
             entries.close()

@@ -47,6 +47,7 @@ __all__ = (
     "Pack",
     "Prefetch",
     "Prepare",
+    "Read",
     "Shard",
     "Shuffle",
     "Take",
@@ -96,6 +97,10 @@ class BaseStage(ABC):
         """How many rows it makes of so many, where that is known."""
         return rows
 
+    def depends_on_data(self) -> bool:
+        """Whether of as many rows it may make more or fewer, on different ranks say."""
+        return self.length(2**40) is None
+
     def needs(self) -> int:
         """How many rows it may need for one that it makes."""
         return 1
@@ -107,6 +112,21 @@ class BaseStage(ABC):
     def branches(self) -> list[Pipeline[Any]]:
         """What comes in besides."""
         return []
+
+
+@dataclass(frozen=True)
+class Read(BaseStage):
+    """Goes through an async iterable, in a task of its own. Nobody asks for it: it is needed."""
+
+    name: ClassVar[str] = "read"
+    source: str
+
+    def details(self) -> str:
+        return self.source
+
+    def node(self, upstream: Node, building: Building) -> Node:
+        options = {"workers": 1, "ordered": True, "limit": 1}
+        return building.workers(upstream, _itself_async, ahead=_LEAST_AHEAD, options=options)
 
 
 @dataclass(frozen=True)
@@ -254,6 +274,9 @@ class Batch(BaseStage):
 
     def fingerprint(self) -> dict[str, Any]:
         return {"across_epochs": self.across_epochs}
+
+    def depends_on_data(self) -> bool:
+        return False  # but, across epochs, on the number of the epoch, which all ranks share
 
     def needs(self) -> int:
         return int(self.size)
@@ -427,7 +450,12 @@ class Mix(BaseStage):
         return [as_pipeline(other) for other in self.others]
 
     def length(self, rows: int | None) -> int | None:
-        return None
+        lengths = [rows, *map(_length_of, self.others)]
+        known = [length for length in lengths if length is not None]
+        return sum(known) if self.stop == "all" and len(known) == len(lengths) else None
+
+    def depends_on_data(self) -> bool:
+        return True  # what is mixed in may skip items, which nothing makes up for
 
 
 @dataclass(frozen=True)
@@ -503,5 +531,16 @@ def as_pipeline(given: Any) -> Pipeline[Any]:
     )
 
 
+def _length_of(given: Stages[Any]) -> int | None:
+    try:
+        return len(as_pipeline(given))
+    except TypeError:
+        return None
+
+
 def _itself(row: Any) -> Any:
+    return row
+
+
+async def _itself_async(row: Any) -> Any:
     return row

@@ -48,11 +48,8 @@ class Transform(Node):
         super().__init__(upstream.span)
         self.is_ordered = upstream.is_ordered
         self._upstream = upstream
-        self._ready: list[Row] = []
-        self._epoch = upstream.span.start
         self._has_begun = False
         self._has_ended = False  # upstream; what is left is ready
-        self._given = 0  # rows of this epoch
 
     def take(self, n: int) -> Flow[Taken]:
         while not (self._ready or self._add_more()) and not self._has_ended:
@@ -66,14 +63,17 @@ class Transform(Node):
             else:
                 self._ready.extend(self.accept(taken))
         if self._ready or self._add_more():
-            return self._hand_out(n)
+            return self.take_ready(n)
         return self._turn()
 
-    def skip_to(self, epoch: int) -> None:
+    def _skip_to(self, epoch: int) -> None:
         self._pass_over(epoch)
-        self._ready = []
+        self._ready = deque()
         self._go_to(epoch)
         self.clear()
+
+    def close(self) -> None:
+        self._upstream.close()
 
     def state(self, held: Sequence[Id] = ()) -> State:
         return {"epoch": self._epoch, "given": self._given - len(held), **self._own_state(held)}
@@ -126,12 +126,6 @@ class Transform(Node):
         if row is not None:
             self._ready.append(row)
         return row is not None
-
-    def _hand_out(self, n: int) -> list[Row]:
-        ready = self._ready
-        self._ready = ready[n:]
-        self._given += len(ready) - len(self._ready)
-        return ready[:n]
 
     def _turn(self) -> EpochEnd:
         end = EpochEnd(self._epoch, self._given)
@@ -319,10 +313,10 @@ class Shuffling(Holding):
         self._drawn += count
         return self._words.take(count)
 
-    def _hand_out(self, n: int) -> list[Row]:
+    def take_ready(self, n: int) -> list[Row]:
         # What comes out is numbered anew: in the order in which it does.
         first = self._given
-        rows = super()._hand_out(n)
+        rows = super().take_ready(n)
         return [(value, number, *rest) for number, (value, _, *rest) in enumerate(rows, first)]
 
     def _held(self) -> list[Id]:
@@ -338,7 +332,7 @@ class Shuffling(Holding):
 
     def _put_back(self, rows: list[Row]) -> None:
         size = self._sizes[0]
-        self._buffer[:], self._ready = rows[:size], rows[size:]
+        self._buffer[:], self._ready = rows[:size], deque(rows[size:])
 
     def _need(self, n: int) -> int:
         return max(n, min(_AT_ONCE, self._size - len(self._buffer) + n))
@@ -434,7 +428,7 @@ class Unbatching(Holding):
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         (self._batch,) = rows
         batch, number, index, _ = self._batch
-        return [(value, number, index, sub) for sub, value in enumerate(rows_of(batch))]
+        return [(value, number, index, sub) for sub, value in enumerate(rows_of(batch), 1)]
 
     def _held(self) -> list[Id]:
         return self._ids([self._batch]) if self._batch is not None and self._ready else []
@@ -446,7 +440,7 @@ class Unbatching(Holding):
         self._left = state["left"]
 
     def _put_back(self, rows: list[Row]) -> None:
-        self._ready = list(self.accept(rows))[-self._left :]
+        self._ready = deque(list(self.accept(rows))[-self._left :])
 
     def _need(self, n: int) -> int:
         return 1
@@ -474,7 +468,7 @@ class Filling(Holding):
 
     def begin(self, epoch: int) -> None:
         self._seen = self._extra = 0
-        self._latest.clear()
+        self._latest.clear()  # epochs do not mix
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         self._seen += len(rows)
@@ -483,6 +477,12 @@ class Filling(Holding):
 
     def finish(self) -> Iterable[Row]:
         missing = self._items() - self._seen - self._extra
+        if missing < 0:
+            raise RuntimeError(
+                f"{self._seen} examples came of {self._items()} items of epoch {self._epoch}, so"
+                " ranks cannot be made equal: a function that makes several of an item is one for"
+                " `flat`, with shard(..., uneven='allow')"
+            )
         if missing and not self._latest:
             raise RuntimeError(
                 f"all {missing} items of epoch {self._epoch} were skipped on this rank, so nothing"
@@ -497,8 +497,8 @@ class Filling(Holding):
     def weight(self) -> int:
         return len(self._latest) + super().weight()
 
-    def _hand_out(self, n: int) -> list[Row]:
-        rows = super()._hand_out(n)
+    def take_ready(self, n: int) -> list[Row]:
+        rows = super().take_ready(n)
         if not self._has_ended:
             return rows
         first = _EXTRA + self._extra
@@ -519,7 +519,7 @@ class Filling(Holding):
 
     def _put_back(self, rows: list[Row]) -> None:
         self._latest.extend(rows[: self._kept])
-        self._ready = rows[self._kept :]
+        self._ready = deque(rows[self._kept :])
 
 
 def rows_of(batch: Any) -> Iterable[Any]:

@@ -15,6 +15,7 @@ import copy
 import secrets
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Generic, NamedTuple, Self, TypeGuard, TypeVar
 
@@ -32,7 +33,7 @@ from aioqueue.inputs.sources.positions import (
 )
 from aioqueue.inputs.sources.read_ahead import ReadAhead
 
-__all__ = ("Entry", "Placed", "Resumed", "Shard", "Source", "resolved_seed", "rng")
+__all__ = ("Entry", "Placed", "Resumed", "Shard", "Source", "closing_run", "resolved_seed", "rng")
 
 T = TypeVar("T")
 
@@ -93,6 +94,15 @@ def rng(seed: int, epoch: int, index: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=int(seed), counter=counter))
 
 
+@contextmanager
+def closing_run(run: Iterator[T]) -> Iterator[Iterator[T]]:
+    """Close a run through a source when it is left, if that can be: files are open in it."""
+    try:
+        yield run
+    finally:
+        getattr(run, "close", bool)()
+
+
 class Source(Stages[T]):
     """Items to go through, again and again.
 
@@ -115,6 +125,9 @@ class Source(Stages[T]):
 
     is_repeatable: bool = True
     """Whether it can be gone through again, and so has positions."""
+
+    is_async: bool = False
+    """Whether it can be gone through by ``async for`` alone: by `epoch_aentries`."""
 
     _ahead = 64
     """How many items that thread may be ahead."""
@@ -160,8 +173,17 @@ class Source(Stages[T]):
         Args:
             epoch: which, from 0.
         """
-        for value, _, index in self.entries():
-            yield Entry(value, epoch, index)
+        with closing_run(self.entries()) as run:
+            for value, _, index in run:
+                yield Entry(value, epoch, index)
+
+    def epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
+        """The same for ``async for``. It may have to wait.
+
+        Args:
+            epoch: which, from 0.
+        """
+        return self.epoch(epoch).aentries()
 
     def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[Placed[T]]:
         """The items of one epoch behind a place, as `epoch_entries`, each with the place behind it.
@@ -338,8 +360,9 @@ class Source(Stages[T]):
 
     def _entry_bursts(self, place: Place) -> Generator[list[Entry[T]], None, None]:
         """The entries in lists, as they come: for reading ahead."""
-        for entry in self.entries_after(place):
-            yield [entry]
+        with closing_run(self.entries_after(place)) as run:
+            for entry in run:
+                yield [entry]
 
     def _placed_bursts(self, place: Place) -> Generator[list[Placed[T]], None, None]:
         """The entries with their places in lists, as they come: for reading ahead."""

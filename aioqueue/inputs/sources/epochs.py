@@ -17,7 +17,7 @@ from aioqueue.inputs.sources.base import Entry, Placed, Source
 from aioqueue.inputs.sources.positions import Place
 from aioqueue.inputs.sources.read_ahead import ReadAhead
 
-__all__ = ("EpochEntries", "Rank", "Start", "Uneven")
+__all__ = ("EpochEntries", "Rank", "Start", "Uneven", "aclosed")
 
 T = TypeVar("T")
 
@@ -98,8 +98,9 @@ class EpochEntries:
             start: where to begin.
         """
         number, place = start
+        found: Iterator[Any]
         if not self.source.is_repeatable:
-            found: Iterator[Any] = ((one, None) for one in self.source.epoch_entries(epoch))
+            found = ((one, None) for one in self.source.epoch_entries(epoch))
         else:
             found = self.source.placed_epoch(epoch, place)
         if self.rank.ranks > 1:
@@ -154,3 +155,49 @@ class EpochEntries:
                 round_.clear()
         if uneven == "pad" and 0 < len(round_) <= rank:
             yield round_[rank % len(round_)], Start(number, behind)
+
+    def of_task(self, epoch: int) -> AsyncIterator[Entry[Any]]:
+        """The entries of an epoch of a source that is gone through by ``async for``."""
+        entries = self.source.epoch_aentries(epoch)
+        return entries if self.rank.ranks == 1 else self._share_async(entries)
+
+    async def _share_async(self, entries: AsyncIterator[Entry[Any]]) -> AsyncIterator[Entry[Any]]:
+        dealing = _Dealing(self.rank)
+        try:
+            async for entry in entries:
+                for own in dealing.deal(entry):
+                    yield own
+            for own in dealing.rest():
+                yield own
+        finally:
+            await aclosed(entries)
+
+
+async def aclosed(entries: AsyncIterator[Any]) -> None:
+    """Close what goes through a source, if it can be closed."""
+    close = getattr(entries, "aclose", None)
+    if close is not None:
+        await close()
+
+
+class _Dealing:
+    """Deals entries to ranks in rounds, and keeps what is one rank's."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self._round: list[Entry[Any]] = []
+
+    def deal(self, entry: Entry[Any]) -> list[Entry[Any]]:
+        """The next entry of all ranks; returns what this one is sure to have by it."""
+        rank, ranks, uneven = self._rank
+        if len(self._round) == ranks:
+            self._round.clear()
+        self._round.append(entry)
+        is_sure = len(self._round) == (ranks if uneven == "drop" else rank + 1)
+        return [self._round[rank]] if is_sure else []
+
+    def rest(self) -> list[Entry[Any]]:
+        """All have been dealt; returns what makes this rank equal to the others."""
+        rank, _, uneven = self._rank
+        dealt = len(self._round)
+        return [self._round[rank % dealt]] if uneven == "pad" and 0 < dealt <= rank else []

@@ -1,12 +1,14 @@
-"""One item of a source, as it was taken, and what it says of itself."""
+"""One item of a source, as it was taken, what it says of itself, and its record if it failed."""
 
 from __future__ import annotations
 
 import reprlib
+import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ("EpochEnd", "Item", "safe_repr")
+__all__ = ("EpochEnd", "Item", "Quarantined", "safe_repr")
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 120
@@ -33,6 +35,43 @@ class Item(NamedTuple):
         """Its value, bounded, and where it comes from."""
         text = safe_repr(self.value, _repr.repr)
         return f"item {text} (epoch {self.epoch}, index {self.index})"
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """An item that could not be prepared.
+
+    Attributes:
+        item: the item itself.
+        epoch: the epoch of the source that it belongs to.
+        index: its place in that epoch.
+        error: the last failure, its class and message.
+        traceback: that failure as Python prints it.
+        attempts: how often its preparation was tried.
+        seed: what the generator of the item is derived from, beside epoch and index.
+    """
+
+    item: Any
+    epoch: int
+    index: int
+    error: str
+    traceback: str
+    attempts: int
+    seed: int
+
+    @classmethod
+    def of(cls, item: Item, error: Exception, attempts: int, seed: int) -> Quarantined:
+        """The record of an item and its last failure."""
+        lines = "".join(traceback.format_exception_only(error)).splitlines()
+        return cls(
+            item.value,
+            item.epoch,
+            item.index,
+            next(line for line in lines if not line.startswith(" ")),  # first may be code
+            "".join(traceback.format_exception(error)),
+            attempts,
+            seed,
+        )
 
 
 def safe_repr(value: Any, describe: Callable[[Any], str] = repr) -> str:

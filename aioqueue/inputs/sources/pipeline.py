@@ -26,6 +26,9 @@ from aioqueue.inputs.options import PrepareOptions
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from aioqueue.inputs.sources.item import Quarantined
+    from aioqueue.inputs.statistics import StageStatistics
+
 __all__ = ("Engine", "Epoch", "Epochs", "Pipeline", "Stage", "Stages")
 
 T_co = TypeVar("T_co", covariant=True)
@@ -81,6 +84,9 @@ class Epochs(Protocol[T_co]):
     async def __aexit__(self, *exc_info: object) -> None: ...
     def close(self) -> None: ...
     async def aclose(self) -> None: ...
+    def statistics(self) -> tuple[StageStatistics, ...]: ...
+    @property
+    def quarantine(self) -> list[Quarantined]: ...
 
 
 class Engine(Protocol):
@@ -378,9 +384,9 @@ class Stages(ABC, Generic[T_co]):
         """Go through one rank's part of the source, in data-parallel training.
 
         The ranks cut one common order, place by place, whatever stages come before: what is not
-        this rank's is not prepared. All ranks make the same number of batches, so that no
-        collective call waits for ever: also where items were skipped, for which the rank's latest
-        examples come again.
+        this rank's is not prepared. What was mixed in before this stage is cut as well. All ranks
+        make the same number of batches, so that no collective call waits for ever: also where
+        items were skipped, for which the rank's latest examples of the epoch come again.
 
         Args:
             rank: this one, ``0 <= rank < ranks``.

@@ -14,15 +14,13 @@ from __future__ import annotations
 import base64
 import json
 import pickle
-import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
 from os import PathLike
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs.sources.base import Entry, Source
-from aioqueue.inputs.sources.item import Item, safe_repr
+from aioqueue.inputs.sources.item import Quarantined, safe_repr
 
 __all__ = (
     "Line",
@@ -37,43 +35,6 @@ __all__ = (
 
 _MOST_BITS: Final = 10_000
 """Ints as long as that are not written in decimals, which Python refuses from 4,300 digits on."""
-
-
-@dataclass(frozen=True)
-class Quarantined:
-    """An item that could not be prepared.
-
-    Attributes:
-        item: the item itself.
-        epoch: the epoch of the source that it belongs to.
-        index: its place in that epoch.
-        error: the last failure, its class and message.
-        traceback: that failure as Python prints it.
-        attempts: how often its preparation was tried.
-        seed: what the generator of the item is derived from, beside epoch and index.
-    """
-
-    item: Any
-    epoch: int
-    index: int
-    error: str
-    traceback: str
-    attempts: int
-    seed: int
-
-    @classmethod
-    def of(cls, item: Item, error: Exception, attempts: int, seed: int) -> Quarantined:
-        """The record of an item and its last failure."""
-        lines = "".join(traceback.format_exception_only(error)).splitlines()
-        return cls(
-            item.value,
-            item.epoch,
-            item.index,
-            next(line for line in lines if not line.startswith(" ")),  # first may be code
-            "".join(traceback.format_exception(error)),
-            attempts,
-            seed,
-        )
 
 
 class QuarantinedItems(Source[Any]):
