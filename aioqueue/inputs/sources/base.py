@@ -198,19 +198,19 @@ class Source(Stages[T]):
             InvalidArgumentError: there is no such place, or the source has none; when the first
                 item is asked for.
         """
-        run = self.epoch_entries(epoch)
         taken = 0
-        if after is not None:
-            taken, last = after
-            entry = next(islice(run, taken - 1, None), None)
-            if entry is None or entry.index != last:
-                found = "fewer items" if entry is None else entry.index
-                raise misplaced(
-                    f"{last} as index of item {taken} of epoch {epoch}",
-                    f"{found}, which {self.name} has",
-                )
-        for number, entry in enumerate(run, taken + 1):
-            yield Placed(entry, (number, entry.index))
+        with closing_run(self.epoch_entries(epoch)) as run:
+            if after is not None:
+                taken, last = after
+                entry = next(islice(run, taken - 1, None), None)
+                if entry is None or entry.index != last:
+                    found = "fewer items" if entry is None else entry.index
+                    raise misplaced(
+                        f"{last} as index of item {taken} of epoch {epoch}",
+                        f"{found}, which {self.name} has",
+                    )
+            for number, entry in enumerate(run, taken + 1):
+                yield Placed(entry, (number, entry.index))
 
     def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
         """Single items of an epoch, by their places in its order: where that takes no reading.

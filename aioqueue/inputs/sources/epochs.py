@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count
-from aioqueue.inputs.sources.base import Entry, Placed, Source
+from aioqueue.inputs.sources.base import Entry, Placed, Source, closing_run
 from aioqueue.inputs.sources.positions import Place
 from aioqueue.inputs.sources.read_ahead import ReadAhead
 
@@ -100,14 +100,15 @@ class EpochEntries:
         number, place = start
         found: Iterator[Any]
         if not self.source.is_repeatable:
-            found = ((one, None) for one in self.source.epoch_entries(epoch))
+            found = _without_places(self.source.epoch_entries(epoch))
         else:
             found = self.source.placed_epoch(epoch, place)
-        if self.rank.ranks > 1:
-            return self._share(found, start)
-        return (
-            (one, Start(taken, behind)) for taken, (one, behind) in enumerate(found, number + 1)
-        )
+        with closing_run(found):
+            if self.rank.ranks > 1:
+                yield from self._share(found, start)
+                return
+            for taken, (one, behind) in enumerate(found, number + 1):
+                yield one, Start(taken, behind)
 
     def in_background(self, run: Generator[T, None, None]) -> AsyncIterator[T]:
         """A run through an epoch, read ahead on a thread."""
@@ -171,6 +172,12 @@ class EpochEntries:
                 yield own
         finally:
             await aclosed(entries)
+
+
+def _without_places(entries: Iterator[Entry[Any]]) -> Iterator[tuple[Entry[Any], None]]:
+    with closing_run(entries):
+        for entry in entries:
+            yield entry, None
 
 
 async def aclosed(entries: AsyncIterator[Any]) -> None:
