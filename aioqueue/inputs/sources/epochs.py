@@ -174,10 +174,10 @@ class EpochEntries:
             await aclosed(entries)
 
 
-def _without_places(entries: Iterator[Entry[Any]]) -> Iterator[tuple[Entry[Any], None]]:
+def _without_places(entries: Iterator[Entry[Any]]) -> Iterator[Placed[Any]]:
     with closing_run(entries):
         for entry in entries:
-            yield entry, None
+            yield Placed(entry, None)
 
 
 async def aclosed(entries: AsyncIterator[Any]) -> None:
