@@ -123,6 +123,12 @@ class TestService:
         assert errors == ""
 
 
+def test_a_killed_training_ends_as_an_undisturbed_one() -> None:
+    done = run("examples/resume.py", "--kills", "2", "--seed", "1")
+    assert done.returncode == 0, done.stderr
+    assert "2 kills, 375 batches: every one as in a run that was not disturbed" in done.stdout
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("torch") is None,
     reason="torch is not installed (pip install 'aioqueue[torch]')",

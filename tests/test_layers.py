@@ -165,7 +165,7 @@ def _called(node: ast.Call) -> str:
 
 INPUTS = "aioqueue.inputs"
 INPUT_LAYERS = (
-    ("statistics", "options"),
+    ("statistics", "options", "preemption"),
     ("sources",),
     ("readers",),
     ("prepare",),

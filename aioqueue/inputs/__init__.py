@@ -24,6 +24,7 @@ from aioqueue.inputs.batches.broadcast import broadcast
 from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
 from aioqueue.inputs.options import PrepareOptions, Retry
 from aioqueue.inputs.pipeline import Epoch, Epochs
+from aioqueue.inputs.preemption import Preemption
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from aioqueue.inputs.readers.base import Reader, read_records, read_whole_files
 from aioqueue.inputs.readers.csv import read_csv
@@ -34,6 +35,7 @@ from aioqueue.inputs.readers.tar import read_tar
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
 from aioqueue.inputs.sources.base import Entry, Placed, Source, rng
 from aioqueue.inputs.sources.iterables import from_iterable
+from aioqueue.inputs.sources.keeping import Position, load_position, save_position
 from aioqueue.inputs.sources.mixing import mix
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.quarantined import Quarantined, QuarantinedItems, read_quarantine
@@ -59,6 +61,8 @@ __all__ = (
     "Epochs",
     "Pipeline",
     "Placed",
+    "Position",
+    "Preemption",
     "PrepareOptions",
     "PrepareRunner",
     "PrepareStatistics",
@@ -76,6 +80,7 @@ __all__ = (
     "files",
     "from_iterable",
     "items",
+    "load_position",
     "mix",
     "numbers",
     "prepare",
@@ -89,6 +94,7 @@ __all__ = (
     "read_tfrecords",
     "read_whole_files",
     "rng",
+    "save_position",
     "shuffle_batch",
 )
 

@@ -67,10 +67,11 @@ class Limit:
 class _Group:
     """Examples that are to become one batch, or their lengths alone."""
 
-    __slots__ = ("examples", "lengths", "longest", "total")
+    __slots__ = ("examples", "lengths", "longest", "tags", "total")
 
     def __init__(self) -> None:
         self.examples: list[Any] = []
+        self.tags: list[Any] = []
         self.lengths: list[int] = []
         self.longest = 0
         self.total = 0
@@ -119,10 +120,14 @@ class Buckets:
         self._elements = self._padding = 0
         self._plain_elements = self._plain_padding = 0
 
-    def add(self, example: Any) -> Iterable[tuple[Any, Any]]:
+    def add(self, example: Any, tag: Any = None) -> Iterable[tuple[Any, Any]]:
         """Sort one example; give out the batches that are full by that: none, one or two.
 
-        Each is a pair ``(lengths, batch)``.
+        Each is a pair ``(lengths, batch)``. If there are two, the example alone is the second.
+
+        Args:
+            example: what is sorted.
+            tag: what to call it.
         """
         length = self._checked_length(example)
         if self.limit.is_too_long(length):
@@ -136,9 +141,14 @@ class Buckets:
             self._count_plain(length)
             group = self._groups[bucket]
             group.examples.append(example)
+            group.tags.append(tag)
             group.add(length)
         if not group.takes(self.limit, group.longest):
             yield self._batch_of(bucket)
+
+    def tags(self) -> list[Any]:
+        """What the examples in the buckets are called, those of one bucket as they came in."""
+        return [tag for group in self._groups for tag in group.tags]
 
     def rest(self) -> Iterable[tuple[Any, Any]]:
         """Give out what is left in the buckets, the shortest first."""

@@ -11,6 +11,7 @@ from aioqueue.inputs.pipeline.building import checked, length_of
 from aioqueue.inputs.pipeline.drawing import svg, text
 from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.flow import Span
+from aioqueue.inputs.pipeline.resuming import Standing, checked_standing
 from aioqueue.inputs.pipeline.stages import STAGES, BaseStage
 from aioqueue.inputs.sources.pipeline import Pipeline, register
 
@@ -28,11 +29,14 @@ class _Engine:
     def checked(self, pipeline: Pipeline[Any]) -> Pipeline[Any]:
         return checked(pipeline)
 
-    def epochs(self, pipeline: Pipeline[T], start: int, stop: int | None) -> Epochs[T]:
-        return Epochs(pipeline, Span(start, stop))
+    def epochs(self, pipeline: Pipeline[T], start: int, stop: int | None, resume: Any) -> Epochs[T]:
+        return Epochs(pipeline, Span(start, stop), resume)
 
     def single(self, pipeline: Pipeline[T]) -> Epoch[T]:
-        return Epoch(pipeline, 0)
+        return Epoch(pipeline, Standing(0))
+
+    def resumed(self, pipeline: Pipeline[T], state: Any) -> Epoch[T]:
+        return Epoch(*checked_standing(pipeline, state))
 
     def length(self, pipeline: Pipeline[Any]) -> int | None:
         return length_of(pipeline)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
 from aioqueue.inputs.batches.buckets import Buckets
-from aioqueue.inputs.pipeline.flow import Node, Row
-from aioqueue.inputs.pipeline.transforms import Transform
+from aioqueue.inputs.pipeline.flow import Id, Node, Row, State
+from aioqueue.inputs.pipeline.transforms import Holding
 
 __all__ = ("Bucketing",)
 
 
-class Bucketing(Transform):
+class Bucketing(Holding):
     """The node that sorts rows into buckets; see `Stages.bucket`.
 
     Args:
@@ -26,23 +27,51 @@ class Bucketing(Transform):
         self._buckets = buckets
         self._drop_remainder = drop_remainder
         self._made = 0  # batches of this epoch
+        self._alone: Id | None = None  # the row that is the batch which is ready, if one is
 
     def begin(self, epoch: int) -> None:
         self._made = 0
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
-        return [self._row(batch) for value, *_ in rows for batch in self._buckets.add(value)]
+        batches = []
+        for row, one in zip(rows, self._ids(rows), strict=True):
+            batches += [self._row(batch) for batch in self._buckets.add(row[0], one)]
+            self._alone = one
+        return batches
 
     def finish(self) -> Iterable[Row]:
-        rest = [] if self._drop_remainder else [self._row(batch) for batch in self._buckets.rest()]
-        self._buckets.clear()
-        return rest
+        if self._drop_remainder:
+            self._buckets.clear()
+        return ()
+
+    def more(self) -> Row | None:
+        rest = self._buckets.rest() if self._has_ended else ()
+        return next(map(self._row, rest), None)
 
     def defer(self) -> None:
         self._buckets.defer()
 
     def clear(self) -> None:
         self._buckets.clear()
+
+    def weight(self) -> int:
+        return len(self._buckets.tags()) + super().weight()
+
+    def _held(self) -> list[Id]:
+        alone = [self._alone] if self._ready and self._alone is not None else []
+        return [*self._buckets.tags(), *alone]
+
+    def _shape(self) -> State:
+        return {"made": self._made - len(self._ready)}
+
+    def _reshape(self, state: State) -> None:
+        self._made = state["made"]
+
+    def _put_back(self, rows: list[Row]) -> None:
+        self._ready = deque(self.accept(rows))
+
+    def _need(self, n: int) -> int:
+        return max(1, n // 2)  # one row may make two batches
 
     def _row(self, batch: Any) -> Row:
         number = self._made

@@ -9,8 +9,10 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.inputs.pipeline.flow import Node, Span
-from aioqueue.inputs.pipeline.nodes import Feeding, QueueNode, SourceNode
+from aioqueue.inputs.pipeline.feeding import Feeding
+from aioqueue.inputs.pipeline.flow import Node, Span, State
+from aioqueue.inputs.pipeline.nodes import QueueNode
+from aioqueue.inputs.pipeline.sourcing import SourceNode
 from aioqueue.inputs.pipeline.stages import (
     BaseStage,
     Mix,
@@ -30,7 +32,7 @@ from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.sequences import Sequential
 from aioqueue.inputs.statistics import StageStatistics
 
-__all__ = ("Builder", "checked", "length_of", "stages_of")
+__all__ = ("Builder", "checked", "length_of", "source_of", "stages_of")
 
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 """2**64 over the golden ratio: seeds that are this far apart have nothing in common."""
@@ -61,9 +63,22 @@ class Builder:
         self._seen: Counter[str] = Counter()
         self._stages = _built_stages(pipeline)
         self._rank = _rank_of(self._stages)
-        self._entries = EpochEntries(_source_of(pipeline), self._rank)
+        self._entries = EpochEntries(source_of(pipeline), self._rank)
         self._place = 0  # of the stage that is being built
         self._working: list[_Working | Builder] = []
+
+    def run(self, state: State | None = None) -> Node:
+        """Build it, go to a state, and start the workers; returns where its rows come from."""
+        node = self.build()
+        if state is not None:
+            node.restore(state)
+        for runner in self.runners():
+            self._start(runner)
+        return node
+
+    def runners(self) -> list[Any]:
+        """All that prepare, those of branches as well."""
+        return [one for working in self._working for one in working.runners()]
 
     def build(self) -> Node:
         """Build it; returns where its rows come from."""
@@ -111,10 +126,14 @@ class Builder:
         into = queue.aio if self._is_async else queue
         runner = prepare_items(feeding, function, into=into, **options)
         self._working.append(_Working(stage, runner, queue))
-        self._start(runner)
         is_one_to_one = stage.length(1) == 1
         node = QueueNode(
-            queue, feeding, items=self.length(), is_one_to_one=is_one_to_one, at_once=at_once
+            queue,
+            feeding,
+            items=self.length(),
+            is_one_to_one=is_one_to_one,
+            keeps_order=options["ordered"],
+            at_once=at_once,
         )
         if self._rank.ranks == 1 or self._rank.uneven == "allow" or not isinstance(stage, Prepare):
             return node  # only functions of the user skip items
@@ -142,6 +161,9 @@ class _Working(NamedTuple):
     runner: AsyncPrepareRunner | PrepareRunner
     queue: sync.FIFOQueue
 
+    def runners(self) -> list[Any]:
+        return [self.runner]
+
     def statistics(self) -> tuple[StageStatistics, ...]:
         name = f"{self.stage.name} {self.stage.details()}"
         counts = vars(self.runner.statistics())
@@ -151,7 +173,7 @@ class _Working(NamedTuple):
         return self.runner.quarantine
 
 
-def _source_of(pipeline: Pipeline[Any]) -> Source[Any]:
+def source_of(pipeline: Pipeline[Any]) -> Source[Any]:
     """Where the items of a pipeline come from."""
     source: Any = pipeline.source
     return source  # type: ignore[no-any-return]
@@ -168,7 +190,7 @@ def _built_stages(pipeline: Pipeline[Any]) -> list[BaseStage]:
 
     That takes a task of its own: a cancellation of whoever asks for a row would end a generator.
     """
-    source = _source_of(pipeline)
+    source = source_of(pipeline)
     reading = [Read(source.name)] if source.is_async else []
     return [*reading, *stages_of(pipeline)]
 
@@ -181,7 +203,7 @@ def _rank_of(stages: Sequence[BaseStage]) -> Rank:
 def length_of(pipeline: Pipeline[Any]) -> int | None:
     """How much an epoch of a pipeline gives, where that is known."""
     stages = stages_of(pipeline)
-    return _length(EpochEntries(_source_of(pipeline), _rank_of(stages)).length(), stages)
+    return _length(EpochEntries(source_of(pipeline), _rank_of(stages)).length(), stages)
 
 
 def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
@@ -190,7 +212,7 @@ def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
     Raises:
         InvalidArgumentError: they do not.
     """
-    source, stages = _source_of(pipeline), stages_of(pipeline)
+    source, stages = source_of(pipeline), stages_of(pipeline)
     if not isinstance(source, Source):
         raise InvalidArgumentError(f"source: got {source!r}; expected one of aioqueue.inputs")
     if isinstance(source, Sequential) and source.epochs not in (None, 1):

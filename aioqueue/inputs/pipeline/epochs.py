@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import anyio
 
 from aioqueue.inputs.pipeline.flow import Span
+from aioqueue.inputs.pipeline.resuming import (
+    Standing,
+    checked_standing,
+    fingerprint_of,
+    position_of_pipeline,
+)
 from aioqueue.inputs.pipeline.runs import AsyncRun, ThreadRun
 from aioqueue.inputs.sources.item import EpochEnd, Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
+from aioqueue.inputs.sources.positions import misplaced
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
 from aioqueue.waiting.running import in_event_loop
@@ -32,16 +39,25 @@ class Epochs(Generic[T]):
     Args:
         pipeline: what is gone through.
         span: which epochs.
+        resume: a position to begin at.
+
+    Raises:
+        InvalidArgumentError: the position does not fit.
     """
 
-    def __init__(self, pipeline: Pipeline[T], span: Span) -> None:
+    def __init__(
+        self, pipeline: Pipeline[T], span: Span, resume: Mapping[str, Any] | None = None
+    ) -> None:
         self._pipeline = pipeline
         self._span = span
+        self._standing = Standing(span.start)
         self._run: ThreadRun | AsyncRun | None = None
         self._epoch: Epoch[T] | None = None
         self._next = span.start
         self._is_closed = False
         self._turns = _Turns()
+        if resume is not None:
+            self.load_state_dict(resume)
 
     def __repr__(self) -> str:
         start, stop = self._span
@@ -114,6 +130,50 @@ class Epochs(Generic[T]):
         """
         return [] if self._run is None else self._run.quarantine()
 
+    def state_dict(self) -> dict[str, Any]:
+        """The position behind the last batch that was handed out, to go on from another time.
+
+        What is under way is not in it: it will be prepared again, and become the same. It may be
+        called at any time by any thread, before the first batch and after the last, and stops no
+        worker.
+
+        Returns:
+            A dict of plain JSON types. See `Pipeline.epochs` for what goes on from it.
+
+        Raises:
+            RuntimeError: the order of the pipeline is not kept in a way that has no position; or a
+                signal handler asks that has interrupted the making of a batch.
+            InvalidArgumentError: the source cannot be gone through again.
+            OSError: the size of a file cannot be found out.
+        """
+        standing = self._standing if self._run is None else self._run.standing()
+        return position_of_pipeline(fingerprint_of(self._pipeline), standing)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on behind a position, instead of at the beginning.
+
+        Args:
+            state: what `state_dict` gave, in this process or another.
+
+        Raises:
+            InvalidArgumentError: it is no position, is damaged, or belongs to another pipeline: the
+                message names the field that differs, and both values.
+            RuntimeError: the first epoch was asked for already.
+        """
+        if self._run is not None or self._next != self._span.start:
+            raise RuntimeError(
+                "a state was loaded after the first epoch was asked for, so batches from the"
+                " beginning are under way: make new epochs with it,"
+                " pipeline.epochs(count, resume=state)"
+            )
+        self._pipeline, standing = checked_standing(self._pipeline, state)
+        stop = self._span.stop
+        if stop is not None and standing.epoch > stop:
+            raise misplaced(f"epoch {standing.epoch}", f"{stop} at most, where these epochs end")
+        self._standing = standing
+        self._span = Span(standing.epoch, stop)
+        self._next = standing.epoch
+
     def close(self) -> None:
         """Leave: stop the workers and wait until they have ended. It may be called again.
 
@@ -160,7 +220,7 @@ class Epochs(Generic[T]):
             raise StopIteration
         if self._run is None:
             _refuse_in_loop()
-            self._run = ThreadRun(self._pipeline, self._span)
+            self._run = ThreadRun(self._pipeline, self._span.stop, self._standing)
         if not isinstance(self._run, ThreadRun):
             raise TypeError("these epochs were begun with `async for`; go on with `async for`")
         return self._epoch_of(self._run)
@@ -170,7 +230,7 @@ class Epochs(Generic[T]):
             await self.aclose()
             raise StopAsyncIteration
         if self._run is None:
-            self._run = AsyncRun(self._pipeline, self._span)
+            self._run = AsyncRun(self._pipeline, self._span.stop, self._standing)
         if not isinstance(self._run, AsyncRun):
             raise TypeError("these epochs were begun with `for`; go on with `for`")
         await self._run.begin()
@@ -182,7 +242,7 @@ class Epochs(Generic[T]):
         self._next += 1
         if self._epoch is not None and self._epoch._leave():
             run.skip_to(number)
-        self._epoch = Epoch(self._pipeline, number, run, self._turns)
+        self._epoch = Epoch(self._pipeline, Standing(number), run, self._turns)
         return self._epoch
 
 
@@ -205,7 +265,7 @@ class Epoch(Generic[T]):
 
     Args:
         pipeline: what is gone through.
-        number: which epoch.
+        standing: where it begins.
         run: what runs it; ``None`` starts one with the first that is taken, and ends it with the
             last, or when this object is dropped.
         turns: those of that run.
@@ -214,12 +274,13 @@ class Epoch(Generic[T]):
     def __init__(
         self,
         pipeline: Pipeline[T],
-        number: int,
+        standing: Standing,
         run: ThreadRun | AsyncRun | None = None,
         turns: _Turns | None = None,
     ) -> None:
         self._pipeline = pipeline
-        self._number = number
+        self._standing = standing
+        self._number = standing.epoch
         self._run = run
         self._is_own = run is None
         self._turns = turns or _Turns()
@@ -264,6 +325,11 @@ class Epoch(Generic[T]):
         async with turn:
             return await self._next_async()
 
+    def state_dict(self) -> dict[str, Any]:
+        """The position behind the last batch that was handed out: see `Epochs.state_dict`."""
+        standing = self._standing if self._run is None else self._run.standing()
+        return position_of_pipeline(fingerprint_of(self._pipeline), standing)
+
     def __del__(self) -> None:
         if self._is_own and self._run is not None:
             self._run.abandon()
@@ -273,7 +339,7 @@ class Epoch(Generic[T]):
             raise StopIteration
         if self._run is None:
             _refuse_in_loop()
-            self._run = ThreadRun(self._pipeline, Span(self._number, self._number + 1))
+            self._run = ThreadRun(self._pipeline, self._number + 1, self._standing)
         if not isinstance(self._run, ThreadRun):
             raise TypeError("this epoch was begun with `async for`; go on with `async for`")
         self._check_current()
@@ -289,7 +355,7 @@ class Epoch(Generic[T]):
         if self._has_ended:
             raise StopAsyncIteration
         if self._run is None:
-            self._run = AsyncRun(self._pipeline, Span(self._number, self._number + 1))
+            self._run = AsyncRun(self._pipeline, self._number + 1, self._standing)
         if not isinstance(self._run, AsyncRun):
             raise TypeError("this epoch was begun with `for`; go on with `for`")
         self._check_current()

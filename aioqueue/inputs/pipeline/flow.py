@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -24,13 +24,17 @@ from aioqueue.coordination.outcomes import told
 from aioqueue.inputs.sources.item import EpochEnd
 
 __all__ = (
+    "END",
     "Flow",
+    "Id",
     "Node",
     "Row",
     "RunOver",
     "Span",
+    "State",
     "Taken",
     "Want",
+    "Wanted",
     "drive",
     "drive_async",
     "no_end",
@@ -43,11 +47,31 @@ T = TypeVar("T")
 Row: TypeAlias = tuple[Any, int, int, int]
 """An example, and where it comes from: ``(value, number, index, sub)``.
 
-``number`` is the place of its item among all that the stage before has given out in this epoch,
+``number`` and ``sub`` name it among the rows of its node in this epoch, and grow from row to row.
+``number`` is the place of its item among all that the stage before has given out in the epoch, and
 ``index`` the index of that item in its source, the same whatever the order, and ``sub`` the place
 of the example, from 1, among those of its item; 0 if it is the only one. They say which generator
 later functions are given. (A plain tuple: there is one of them for every example.)
 """
+
+
+Id: TypeAlias = tuple[int, int, int]
+"""Names a row among those of a node: its epoch, ``number`` and ``sub``."""
+
+END: Final = 2**62
+"""In the place of a number: behind the last row of an epoch."""
+
+State: TypeAlias = dict[str, Any]
+"""Where a node is, in plain JSON types."""
+
+
+class Wanted(NamedTuple):
+    """Of the rows of one epoch whose numbers are below a limit only these are wanted."""
+
+    epoch: int
+    numbers: list[int]
+    """Ascending."""
+    upto: int
 
 
 class Span(NamedTuple):
@@ -90,6 +114,33 @@ class Node(ABC):
         self._epoch = span.start
         self._ready: deque[Row] = deque()  # of this epoch, and next to be handed out
         self._given = 0  # rows of this epoch
+
+    is_ordered: bool = True
+    """Whether it gives the same rows in the same order each time, with growing numbers."""
+
+    @abstractmethod
+    def state(self, held: Sequence[Id] = ()) -> State:
+        """Where it is: what makes another node of its kind give what this one would give next.
+
+        Args:
+            held: rows that it has given, and is to give again: of a node that is not ordered.
+
+        Raises:
+            RuntimeError: rows that were not kept in order cannot be told apart any more.
+        """
+
+    @abstractmethod
+    def restore(self, state: State, wanted: Wanted | None = None) -> None:
+        """Go to a state of an earlier run, before anything was taken.
+
+        Args:
+            state: of a node of the same kind.
+            wanted: rows that need not be given.
+        """
+
+    def weight(self) -> int:
+        """How many rows its state names."""
+        return 1
 
     @abstractmethod
     def take(self, n: int) -> Flow[Taken]:
@@ -167,24 +218,40 @@ def told_apart(index: int, number: int, count: int | None = None) -> int:
     return hashed | 1 << (_INDEX_BITS - 1)  # no simple index is as large
 
 
-def drive(flow: Flow[T]) -> T:
+Step: TypeAlias = Callable[[Callable[[Any], Want], Any], Want]
+"""Makes one step of a flow: calls its ``send`` with what has come."""
+
+
+def _at_once(send: Callable[[Any], Want], come: Any) -> Want:
+    return send(come)
+
+
+def drive(flow: Flow[T], step: Step = _at_once) -> T:
     """Run a flow in the calling thread.
+
+    Args:
+        flow: what is run.
+        step: makes its steps; between them it waits, and all nodes are at rest.
 
     Raises:
         RunOver: there is nothing more to wait for.
     """
     try:
-        want = next(flow)
+        want = step(flow.send, None)
         while True:
-            want = flow.send(want.take())
+            want = step(flow.send, want.take())
     except StopIteration as ended:
         return ended.value  # type: ignore[no-any-return]
     except OutOfRangeError as error:
         raise no_end(error)  # noqa: B904  # it says its cause
 
 
-async def drive_async(flow: Flow[T]) -> T:
+async def drive_async(flow: Flow[T], step: Step = _at_once) -> T:
     """Run a flow in the calling task.
+
+    Args:
+        flow: what is run.
+        step: makes its steps.
 
     Raises:
         RunOver: there is nothing more to wait for.
@@ -193,9 +260,9 @@ async def drive_async(flow: Flow[T]) -> T:
         A cancelled call has lost nothing; what it waits for is as cancellable as that says.
     """
     try:
-        want = next(flow)
+        want = step(flow.send, None)
         while True:
-            want = flow.send(await want.take_async())
+            want = step(flow.send, await want.take_async())
     except StopIteration as ended:
         return ended.value  # type: ignore[no-any-return]
     except OutOfRangeError as error:

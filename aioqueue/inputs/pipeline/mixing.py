@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Literal
 
-from aioqueue.inputs.pipeline.flow import Flow, Node, Row, Taken, told_apart
+from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, State, Taken, Wanted, told_apart
 from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.inputs.sources.mixing import bounds_of
 from aioqueue.philox import PhiloxWords
@@ -27,11 +28,13 @@ class Mixing(Node):
 
     def __init__(self, branches: list[Node], weights: list[float], seed: int, stop: Stop) -> None:
         super().__init__(branches[0].span)
+        self.is_ordered = all(branch.is_ordered for branch in branches)
         self._branches = branches
         self._weights = weights
         self._seed = seed
         self._stop = stop
         self._chosen: int | None = None  # drawn, but not yet taken from
+        self._words = PhiloxWords((seed, 1))
         self._left: list[float] = []  # the weights of those that go on
         self._go_to(self._epoch)
 
@@ -39,6 +42,7 @@ class Mixing(Node):
         while any(self._left):
             if self._chosen is None:
                 self._chosen = bisect_right(self._bounds, self._words.take(1)[0])
+                self._drawn += 1
             taken = yield from self._branches[self._chosen].take(1)
             if not isinstance(taken, EpochEnd):
                 return self._marked(taken, self._chosen)
@@ -52,17 +56,48 @@ class Mixing(Node):
             branch.skip_to(epoch)
         self._go_to(epoch)
 
+    def state(self, held: Sequence[Id] = ()) -> State:
+        if held:
+            raise RuntimeError(
+                "this pipeline has no position: a stage after `mix` holds examples that come from"
+                " workers which do not keep the order (ordered=False); keep the order"
+            )
+        return {
+            "epoch": self._epoch,
+            "given": self._given,
+            "drawn": self._drawn,
+            "chosen": self._chosen,
+            "left": [bool(weight) for weight in self._left],
+            "branches": [branch.state() for branch in self._branches],
+        }
+
+    def restore(self, state: State, wanted: Wanted | None = None) -> None:
+        self._go_to(state["epoch"])
+        self._given, self._chosen = state["given"], state["chosen"]
+        self._drawn = state["drawn"]
+        self._words.skip(self._drawn)
+        self._left = [
+            weight if goes_on else 0.0
+            for weight, goes_on in zip(self._left, state["left"], strict=True)
+        ]
+        self._bounds = bounds_of(self._left)
+        for branch, one in zip(self._branches, state["branches"], strict=True):
+            branch.restore(one)
+
+    def weight(self) -> int:
+        return sum(branch.weight() for branch in self._branches)
+
     def close(self) -> None:
         for branch in self._branches:
             branch.close()
 
     def _marked(self, rows: list[Row], branch: int) -> list[Row]:
         self._chosen = None
+        first, count = self._given, len(self._branches)
         self._given += len(rows)
-        count = len(self._branches)
-        return [
+        return [  # numbered anew: those of the branches may be the same
             (value, number, told_apart(index, branch, count), sub)
-            for value, number, index, sub in rows
+            for number, (value, _, index, sub) in enumerate(rows, first)
         ]
 
     def _ended(self, branch: int) -> None:
@@ -81,4 +116,5 @@ class Mixing(Node):
         self._left = list(self._weights)
         self._bounds = bounds_of(self._left)
         self._words = PhiloxWords((self._seed, epoch + 1))
+        self._drawn = 0
         self._chosen = None

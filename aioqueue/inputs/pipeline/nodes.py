@@ -1,117 +1,26 @@
-"""Where a pipeline's rows come from: a source itself, or a queue that workers fill."""
+"""Where the rows of a prepared stage come from: a queue that workers fill."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator
-from contextlib import aclosing, contextmanager
-from itertools import islice
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from aioqueue import OutOfRangeError, sync
-from aioqueue.inputs.pipeline.flow import (
-    Flow,
-    Node,
-    RunOver,
-    Span,
-    Taken,
-    drive,
-    drive_async,
-    no_end,
-    told_apart,
-)
+from aioqueue.inputs.pipeline.delivered import Done, Kept, Partial
+from aioqueue.inputs.pipeline.feeding import Feeding
+from aioqueue.inputs.pipeline.flow import END, Flow, Id, Node, Row, RunOver, State, Taken, Wanted
+from aioqueue.inputs.pipeline.states import packed, unpacked
 from aioqueue.inputs.prepare.delivery import Delivered
-from aioqueue.inputs.sources.base import Entry, Source
-from aioqueue.inputs.sources.epochs import EpochEntries, aclosed
 from aioqueue.inputs.sources.item import EpochEnd
 
-__all__ = ("Feeding", "QueueNode", "SourceNode")
+__all__ = ("QueueNode",)
 
 _AT_ONCE: Final = 32
 """Items that are taken out together, if as many are there and fewer are needed."""
 
 _SOON: Final = 0.005
 """Seconds that a consumer waits for more than one item, where it is not known how many come."""
-
-
-class SourceNode(Node):
-    """The entries of a source as rows, epoch after epoch.
-
-    Args:
-        source: what has them.
-        span: the epochs.
-    """
-
-    def __init__(self, source: EpochEntries, span: Span) -> None:
-        super().__init__(span)
-        self.source = source
-        self._entries: Iterator[Entry[Any]] | None = None
-        self._entries_async: AsyncIterator[Entry[Any]] | None = None
-        self._is_closed = False
-
-    def take(self, n: int) -> Flow[Taken]:
-        entries = yield _Entries(self, n)
-        if not entries:
-            end = EpochEnd(self._epoch, self._given)
-            self.skip_to(self._epoch + 1)
-            return end
-        first = self._given
-        self._given += len(entries)
-        return [
-            (value, number, index, 0) for number, (value, _, index) in enumerate(entries, first)
-        ]
-
-    def _skip_to(self, epoch: int) -> None:
-        self._epoch, self._given = epoch, 0
-        self._leave()
-
-    def close(self) -> None:
-        self._is_closed = True
-        self._leave()
-
-    def next_entries(self, n: int) -> list[Entry[Any]]:
-        """The next of this epoch, up to n; none at its end."""
-        self._check()
-        if self._entries is None:
-            self._entries = self.source.entries(self._epoch)
-        return list(islice(self._entries, n))
-
-    async def next_entries_async(self, n: int) -> list[Entry[Any]]:
-        """The same, for a task. What is cancelled here has taken nothing."""
-        if not self.source.blocking:
-            return self.next_entries(n)
-        self._check()
-        if self._entries_async is None:
-            self._entries_async = self.source.entries_async(self._epoch)
-        entry = await anext(self._entries_async, None)
-        return [] if entry is None else [entry]
-
-    def _check(self) -> None:
-        """Nobody begins again with what was let go of."""
-        if self._is_closed:
-            raise RunOver("the source was let go of")
-
-    def _leave(self) -> None:
-        entries, self._entries = self._entries, None
-        self._entries_async = None  # which ends when it is dropped
-        if isinstance(entries, Generator):
-            entries.close()
-
-
-class _Entries:
-    """The wish for entries of a source."""
-
-    __slots__ = ("_n", "_node")
-
-    def __init__(self, node: SourceNode, n: int) -> None:
-        self._node = node
-        self._n = n
-
-    def take(self) -> list[Entry[Any]]:
-        return self._node.next_entries(self._n)
-
-    async def take_async(self) -> list[Entry[Any]]:
-        return await self._node.next_entries_async(self._n)
 
 
 class QueueNode(Node):
@@ -126,6 +35,7 @@ class QueueNode(Node):
         source: what feeds the workers.
         items: how many items an epoch has, where that is known.
         is_one_to_one: whether every item is one example.
+        keeps_order: whether the workers do.
         at_once: how many items may be taken out together; ``None`` for the usual number.
     """
 
@@ -136,6 +46,7 @@ class QueueNode(Node):
         *,
         items: int | None,
         is_one_to_one: bool,
+        keeps_order: bool,
         at_once: int | None = None,
     ) -> None:
         super().__init__(source.span)
@@ -143,10 +54,19 @@ class QueueNode(Node):
         self._source = source
         self._items = items
         self._is_one_to_one = is_one_to_one
+        self._keeps_order = keeps_order
+        self.is_ordered = keeps_order and source.is_ordered
         self._at_once = at_once or min(_AT_ONCE, queue.capacity or _AT_ONCE)
         self._later: list[Delivered] = []  # of epochs to come
         self._arrived = 0  # items of this epoch, also those without examples
         self._expected: int | None = None  # how many there are, once that was told
+        self._kept = Kept()
+        self._next = 0  # the number behind the last item that has arrived
+        self._done = Done()
+        self._partial: dict[int, Partial] = {}  # items of which examples were delivered before
+        self._before: Done | None = (
+            None  # of the epoch before, until something of this one is given
+        )
         self.items_of_epoch = 0
         """How many items the epoch had that has ended last, also those without examples."""
 
@@ -156,9 +76,15 @@ class QueueNode(Node):
         if self._ready:
             return self.take_ready(n)
         end = EpochEnd(self._epoch, self._given)
-        self.items_of_epoch = self._arrived
         self._go_to(self._epoch + 1)
         return end
+
+    def take_ready(self, n: int) -> list[Row]:
+        rows = super().take_ready(n)
+        if rows and not self._keeps_order:
+            self._before = None
+            self._done.give(rows)
+        return rows
 
     def _skip_to(self, epoch: int) -> None:
         self._source.skip_to(epoch)
@@ -168,33 +94,143 @@ class QueueNode(Node):
     def close(self) -> None:
         """Nothing is open for it: its workers let go of what they have."""
 
+    def state(self, held: Sequence[Id] = ()) -> State:
+        if held and (self._keeps_order or not self._source.is_ordered):
+            raise RuntimeError(
+                "this pipeline has no position: a stage holds examples that come from workers"
+                " which do not keep the order (ordered=False) by way of another `prepare` or"
+                " `prefetch`; keep the order, or move that stage before it"
+            )
+        if self._keeps_order:
+            return self._ordered_state()
+        if not self._source.is_ordered:
+            raise RuntimeError(
+                "this pipeline has no position: two `prepare` in a row do not keep the order"
+                " (ordered=False); let one of them keep it"
+            )
+        return self._unordered_state(held)
+
+    def restore(self, state: State, wanted: Wanted | None = None) -> None:
+        self._epoch, self._given = state["epoch"], state["given"]
+        if "missing" in state:
+            kept = Kept(frozenset(unpacked(state["missing"])), state["upto"])
+            self._partial = {
+                number: Partial(END, frozenset(subs)) for number, subs in state["partial"]
+            }
+            self._done = Done(kept)
+        else:
+            number, sub = state["next"]
+            kept = Kept(upto=number)
+            if wanted is not None and wanted.epoch == self._epoch:
+                kept = Kept.of(wanted, number)
+            self._partial = {number: Partial(sub)} if sub else {}
+            self._next = number
+        self._kept = kept
+        self._source.restore(state["upstream"], self._epoch, state["from"], kept)
+
+    def _ordered_state(self) -> State:
+        number, sub = self._next, 0
+        if self._ready:
+            _, number, _, sub = self._ready[0]
+        begin, upstream = self._source.state_before(self._epoch, number)
+        return {
+            "epoch": self._epoch,
+            "given": self._given,
+            "next": [number, sub],
+            "from": begin,
+            "upstream": upstream,
+        }
+
+    def _unordered_state(self, held: Sequence[Id]) -> State:
+        again: dict[int, set[int]] = {}
+        for _, number, sub in held:
+            again.setdefault(number, set()).add(sub)
+        if held and {epoch for epoch, _, _ in held} != {self._epoch}:
+            return self._ended_state(held[0][0], again)
+        missing, upto = self._done.missing(again)
+        for number in self._done.cut():
+            again.setdefault(number, set())
+        for _, number, _, sub in self._ready:
+            if number in again:
+                again[number].add(sub)
+        partial = {number: one.subs for number, one in self._partial.items()} | again
+        begin, upstream = self._source.state_before(self._epoch, min(missing, default=upto))
+        return {
+            "epoch": self._epoch,
+            "given": self._given - len(held),
+            "missing": packed(sorted(missing)),
+            "upto": upto,
+            "partial": [[number, sorted(subs)] for number, subs in sorted(partial.items())]
+            if not self._is_one_to_one
+            else [],
+            "from": begin,
+            "upstream": upstream,
+        }
+
+    def _ended_state(self, epoch: int, again: dict[int, set[int]]) -> State:
+        """The state in which all of an epoch was given that has ended, but for some rows."""
+        if self._before is None or epoch != self._epoch - 1:
+            raise RuntimeError(
+                "this pipeline has no position: batches mix epochs (across_epochs=True), whose"
+                " examples come from workers that do not keep the order (ordered=False)"
+            )
+        missing, upto = self._before.missing(again)
+        begin, upstream = self._source.state_before(epoch, min(missing, default=upto))
+        return {
+            "epoch": epoch,
+            "given": 0,
+            "missing": packed(sorted(missing)),
+            "upto": upto,
+            "partial": [[number, sorted(subs)] for number, subs in sorted(again.items())],
+            "from": begin,
+            "upstream": upstream,
+        }
+
     def _want(self, n: int) -> _Items:
         """What to wait for: all that was asked for if it is sure to come; else what is there."""
         if n < self._at_once or not self._is_one_to_one:
             return _Items(self._queue, self._at_once, 0.0)
         if self._items is None:
             return _Items(self._queue, n, _SOON)
-        return _Items(self._queue, max(1, min(n, self._items - self._arrived)), None)
+        left = self._items - self._kept.left_out(self._items) - self._arrived
+        return _Items(self._queue, max(1, min(n, left)), None)
 
     def _accept(self, items: list[Delivered]) -> None:
-        current, append = self._epoch, self._ready.append
+        current, append, number_of = self._epoch, self._ready.append, self._source.number_of
         for item in items:
-            epoch, number, index, examples = item
+            epoch, place, index, examples = item
             if epoch == current:
+                number = number_of(place)
+                partial = self._partial.pop(number, None) if self._partial else None
+                count = 0
                 # Those of an item that share it count from 1; see `Row`.
                 for sub, value in enumerate(examples, len(examples) != 1):
                     if isinstance(value, EpochEnd):
-                        self._expected = value.count
+                        self.items_of_epoch = value.count
+                        self._expected = value.count - self._kept.left_out(value.count)
                         break
-                    append((value, number, index, sub))
+                    if partial is None or partial.keeps(sub):
+                        append((value, number, index, sub))
+                        count += 1
                 else:
                     self._arrived += 1
+                    self._note(number, count, is_cut=partial is not None)
             elif epoch > current:
                 self._later.append(item)
 
+    def _note(self, number: int, examples: int, *, is_cut: bool) -> None:
+        """An item has arrived, of which so many examples are to be given out."""
+        if self._keeps_order:
+            self._next = number + 1
+            self._source.forget(self._epoch, self._ready[0][1] if self._ready else number + 1)
+        else:
+            self._done.arrived(number, examples, is_cut=is_cut)
+
     def _go_to(self, epoch: int) -> None:
+        self._before = self._done if epoch == self._epoch + 1 else None
         self._epoch, self._given = epoch, 0
-        self._arrived, self._expected = 0, None
+        self._arrived, self._expected, self._next = 0, None, 0
+        self._kept, self._done, self._partial = Kept(), Done(), {}
         later, self._later = self._later, []
         self._accept(later)
 
@@ -220,114 +256,3 @@ class _Items:
             return await self._queue.aio.dequeue_up_to(self._n, self._max_wait)  # type: ignore[no-any-return]
         except OutOfRangeError as end:
             raise RunOver(str(end)) from end.__cause__
-
-
-class Feeding(Source[Any]):
-    """The rows of a node as the source of a `prepare`, with the ends of epochs among them.
-
-    Args:
-        node: where the rows come from; from now on only this one takes them.
-        seed: of the generators that the function is given.
-        blocking: whether taking one may have to wait.
-    """
-
-    def __init__(self, node: Node, seed: int, *, blocking: bool) -> None:
-        super().__init__("pipeline", seed)
-        self.blocking = blocking
-        self.span = node.span
-        self._node = node
-        self._epoch = node.span.start
-        self._wanted = node.span.start  # nobody wants earlier ones
-
-    def skip_to(self, epoch: int) -> None:
-        """Nobody wants the epochs before this one any more. May be called from any thread."""
-        self._wanted = max(self._wanted, epoch)
-
-    def entries(self) -> Iterator[Entry[Any]]:
-        if isinstance(self._node, SourceNode):
-            yield from self._straight(self._node.source)
-            return
-        try:
-            while not self._is_over():
-                yield from self._entries_of(drive(self._node.take(_AT_ONCE)))
-        finally:
-            self._node.close()
-
-    async def aentries(self) -> AsyncGenerator[Entry[Any], None]:
-        if isinstance(self._node, SourceNode):
-            source = self._node.source
-            if not self.blocking:
-                for entry in self._straight(source):
-                    yield entry
-                return
-            async with aclosing(self._straight_async(source)) as entries:
-                async for entry in entries:
-                    yield entry
-            return
-        try:
-            while not self._is_over():
-                for entry in self._entries_of(await drive_async(self._node.take(_AT_ONCE))):
-                    yield entry
-        finally:
-            self._node.close()
-
-    def _straight(self, source: EpochEntries) -> Iterator[Entry[Any]]:
-        """The entries of a source with nothing in between: without making rows of them."""
-        while not self._is_over():
-            epoch, count = self._epoch, 0
-            with _closing(source.entries(epoch)) as entries:
-                for entry in entries:
-                    if self._wanted > epoch:
-                        break
-                    yield entry
-                    count += 1
-                else:
-                    yield Entry(EpochEnd(epoch, count), epoch, 0)
-                    self._epoch += 1
-
-    async def _straight_async(self, source: EpochEntries) -> AsyncGenerator[Entry[Any], None]:
-        """The same for tasks, of what has to be waited for."""
-        while not self._is_over():
-            epoch, count = self._epoch, 0
-            entries = source.entries_async(epoch)
-            try:
-                async for entry in entries:
-                    if self._wanted > epoch:
-                        break
-                    yield entry
-                    count += 1
-                else:
-                    yield Entry(EpochEnd(epoch, count), epoch, 0)
-                    self._epoch += 1
-            except OutOfRangeError as error:
-                raise no_end(error)  # noqa: B904  # it says its cause
-            finally:
-                await aclosed(entries)
-
-    def _is_over(self) -> bool:
-        if self._wanted > self._epoch:
-            self._epoch = self._wanted
-            self._node.skip_to(self._epoch)
-        return self.span.stop is not None and self._epoch >= self.span.stop
-
-    def _entries_of(self, taken: Taken) -> Iterable[Entry[Any]]:
-        epoch = self._epoch
-        if isinstance(taken, EpochEnd):
-            self._epoch += 1
-            return (Entry(taken, epoch, 0),)
-        return [Entry(value, epoch, told_apart(index, sub)) for value, _, index, sub in taken]
-
-
-@contextmanager
-def _closing(entries: Iterator[Entry[Any]]) -> Iterator[Iterator[Entry[Any]]]:
-    """Close what goes through a source when it is left: files stay open in it otherwise.
-
-    That it runs into the end of something else is a failure, and not the end of the source.
-    """
-    try:
-        yield entries
-    except OutOfRangeError as error:
-        raise no_end(error)  # noqa: B904  # it says its cause
-    finally:
-        if isinstance(entries, Generator):
-            entries.close()

@@ -7,16 +7,19 @@ if a sequence fits in none of them, the oldest is given out (next-k-fit).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal
+from itertools import islice
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.batches.collating import components_of
-from aioqueue.inputs.pipeline.flow import Node, Row
-from aioqueue.inputs.pipeline.transforms import Transform
+from aioqueue.inputs.pipeline.flow import Id, Node, Row, State
+from aioqueue.inputs.pipeline.states import packed, unpacked
+from aioqueue.inputs.pipeline.transforms import Holding
 
 __all__ = ("SEGMENT_IDS", "Packing", "TooLong")
 
@@ -26,6 +29,19 @@ SEGMENT_IDS: Final = "segment_ids"
 POSITIONS: Final = "positions"
 
 
+class _Piece(NamedTuple):
+    """A sequence, or what of it was cut off, and where it comes from."""
+
+    components: list[NDArray[Any]]
+    origin: Id
+    place: int
+    """Among the pieces of its sequence."""
+
+    @property
+    def size(self) -> int:
+        return len(self.components[0])
+
+
 class _OpenRow:
     """A row that has room left."""
 
@@ -33,14 +49,14 @@ class _OpenRow:
 
     def __init__(self, length: int) -> None:
         self.left = length
-        self.pieces: list[list[NDArray[Any]]] = []  # for each sequence, its components
+        self.pieces: list[_Piece] = []
 
-    def add(self, piece: list[NDArray[Any]]) -> None:
+    def add(self, piece: _Piece) -> None:
         self.pieces.append(piece)
-        self.left -= len(piece[0])
+        self.left -= piece.size
 
 
-class Packing(Transform):
+class Packing(Holding):
     """The node that packs; see `Stages.pack`."""
 
     def __init__(
@@ -52,6 +68,9 @@ class Packing(Transform):
         self._padding_value = padding_value
         self._too_long = too_long
         self._open: list[_OpenRow] = []
+        self._waiting: deque[_Piece] = deque()  # to be put into rows
+        self._counts: list[int] = []  # of pieces in each row, before a restart
+        self._places: list[int] = []  # of the pieces
         self._example: Any = None  # whose structure the rows have
         self._made = 0  # rows of this epoch
 
@@ -59,32 +78,70 @@ class Packing(Transform):
         self._made = 0
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
-        for example, *_ in rows:
-            for piece in self._pieces(example):
-                yield from self._place(piece)
+        for row, origin in zip(rows, self._ids(rows), strict=True):
+            pieces = self._pieces(row[0])
+            self._waiting += [_Piece(one, origin, place) for place, one in enumerate(pieces)]
+        return ()
 
-    def finish(self) -> Iterable[Row]:
-        rows = [self._made_of(row) for row in self._open]
-        self._open = []
-        return rows
+    def more(self) -> Row | None:
+        while self._waiting:
+            full = self._place()
+            if full is not None:
+                return self._made_of(full)
+        return self._made_of(self._open.pop(0)) if self._has_ended and self._open else None
 
     def clear(self) -> None:
         self._open = []
+        self._waiting.clear()
 
-    def _place(self, piece: list[NDArray[Any]]) -> Iterable[Row]:
-        size = len(piece[0])
-        for row in self._open:
-            if row.left >= size:
+    def weight(self) -> int:
+        return sum(len(row.pieces) for row in self._open) + super().weight()
+
+    def _place(self) -> _OpenRow | None:
+        """Put the next piece into a row; if one is full by that, or must make room, return it."""
+        piece = self._waiting[0]
+        row = next((row for row in self._open if row.left >= piece.size), None)
+        if row is None:
+            if len(self._open) == self._most:
+                return self._open.pop(0)
+            row = _OpenRow(self._length)
+            self._open.append(row)
+        row.add(self._waiting.popleft())
+        if row.left:
+            return None
+        self._open.remove(row)
+        return row
+
+    def _held(self) -> list[Id]:
+        return [piece.origin for piece in self._all_pieces()]
+
+    def _shape(self) -> State:
+        return {
+            "made": self._made - len(self._ready),
+            "counts": [len(row.pieces) for row in self._open],
+            "places": packed([piece.place for piece in self._all_pieces()]),
+        }
+
+    def _reshape(self, state: State) -> None:
+        self._made, self._counts = state["made"], state["counts"]
+        self._places = unpacked(state["places"])
+
+    def _put_back(self, rows: list[Row]) -> None:
+        origins = self._ids(rows)
+        pieces = [
+            _Piece(list(self._pieces(row[0]))[place], origin, place)
+            for row, origin, place in zip(rows, origins, self._places, strict=True)
+        ]
+        back = iter(pieces)
+        for count in self._counts:
+            row = _OpenRow(self._length)
+            for piece in islice(back, count):
                 row.add(piece)
-                if row.left:
-                    return
-                self._open.remove(row)
-                yield self._made_of(row)
-                return
-        if len(self._open) == self._most:
-            yield self._made_of(self._open.pop(0))
-        self._open.append(_OpenRow(self._length))
-        yield from self._place(piece)
+            self._open.append(row)
+        self._waiting.extend(back)
+
+    def _all_pieces(self) -> list[_Piece]:
+        return [*(piece for row in self._open for piece in row.pieces), *self._waiting]
 
     def _pieces(self, example: Any) -> Iterable[list[NDArray[Any]]]:
         """The components of an example, in pieces that fit a row."""
@@ -117,12 +174,12 @@ class Packing(Transform):
     def _made_of(self, row: _OpenRow) -> Row:
         length, used = self._length, self._length - row.left
         columns = []
-        for arrays in zip(*row.pieces, strict=True):
+        for arrays in zip(*(piece.components for piece in row.pieces), strict=True):
             first = arrays[0]
             column = np.full((length, *first.shape[1:]), self._padding_value, first.dtype)
             np.concatenate(arrays, out=column[:used], casting="same_kind")
             columns.append(column)
-        sizes = [len(piece[0]) for piece in row.pieces]
+        sizes = [piece.size for piece in row.pieces]
         segments = np.zeros(length, np.int32)
         segments[:used] = np.repeat(np.arange(1, len(sizes) + 1, dtype=np.int32), sizes)
         positions = np.zeros(length, np.int32)

@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Final
@@ -27,9 +27,11 @@ import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, sync
 from aioqueue.inputs.pipeline.building import Builder
 from aioqueue.inputs.pipeline.flow import Node, Row, RunOver, Span, Taken, drive, drive_async
-from aioqueue.inputs.sources.item import Quarantined
+from aioqueue.inputs.pipeline.resuming import Standing
+from aioqueue.inputs.sources.item import EpochEnd, Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.statistics import StageStatistics
+from aioqueue.locks import holding
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 
 __all__ = ("AsyncRun", "ThreadRun")
@@ -57,8 +59,56 @@ class _Run(ABC):
     _why_over: str | None = None
     """Why nothing more can be taken."""
 
-    def __init__(self) -> None:
+    def __init__(self, standing: Standing) -> None:
         self._process = os.getpid()
+        self._begin_at = standing
+        self._skip = standing.skip
+        self._lock = threading.RLock()  # held while nodes move, and not while they wait
+        self._is_moving = False
+        self._is_torn = False  # a step was interrupted
+
+    def standing(self) -> Standing:
+        """Where it stands behind the last batch that was delivered. For any thread.
+
+        Raises:
+            RuntimeError: a signal handler asks that has interrupted the making of a batch, or has
+                raised in it; or the pipeline has no positions.
+        """
+        return holding(self._lock, self._standing)
+
+    def _standing(self) -> Standing:
+        if self._is_moving:
+            raise RuntimeError(
+                "a signal handler asked for the state in the middle of a step; let the handler set"
+                " a flag, and ask for the state between two batches"
+            )
+        if self._is_torn:
+            raise RuntimeError(f"this run has no position any more: {_INTERRUPTED}")
+        if self._node is None:
+            return self._begin_at
+        state = self._node.state()
+        return Standing(state["epoch"], state["given"], self._skip, state)
+
+    def _step(self, move: Callable[[Any], Any], argument: Any) -> Any:
+        return holding(self._lock, self._move, move, argument)
+
+    def _move(self, move: Callable[[Any], Any], argument: Any) -> Any:
+        self._is_moving = True
+        try:
+            return move(argument)
+        except Exception:
+            raise
+        except BaseException:
+            self._is_torn = True
+            raise
+        finally:
+            self._is_moving = False
+
+    def _is_wanted(self, taken: Taken) -> bool:
+        if isinstance(taken, EpochEnd) or not self._skip:
+            return True
+        self._skip -= 1
+        return False
 
     @property
     def is_over(self) -> bool:
@@ -83,7 +133,7 @@ class _Run(ABC):
     def skip_to(self, epoch: int) -> None:
         """Nobody wants the epochs before this one any more."""
         if self._node is not None and not self.is_over:
-            self._node.skip_to(epoch)
+            self._step(self._node.skip_to, epoch)
 
     @abstractmethod
     def _stop_quietly(self) -> None:
@@ -102,18 +152,20 @@ class ThreadRun(_Run):
 
     Args:
         pipeline: what is run.
-        span: the epochs.
+        stop: the first epoch that is not gone through; ``None`` goes on for ever.
+        standing: where to begin.
     """
 
-    def __init__(self, pipeline: Pipeline[Any], span: Span) -> None:
-        super().__init__()
+    def __init__(self, pipeline: Pipeline[Any], stop: int | None, standing: Standing) -> None:
+        super().__init__(standing)
+        span = Span(standing.epoch, stop)
         self._coord = sync.Coordinator()
         self._is_joined = False
         self._is_taking = False
         self._taker = threading.get_ident()
         try:
             self._builder = Builder(pipeline, span, self._coord.start, is_async=False)
-            self._node = self._builder.build()
+            self._node = self._builder.run(standing.node)
         except BaseException:
             self._coord.request_stop()
             self._coord.join()
@@ -158,7 +210,11 @@ class ThreadRun(_Run):
         try:
             if self._node is None or self._why_over is not None:
                 return RunOver()
-            return self._node.take_ready(1) or drive(self._node.take(1))
+            node = self._node
+            while True:
+                taken: Taken = self._step(node.take_ready, 1) or drive(node.take(1), self._step)
+                if self._is_wanted(taken):
+                    return taken
         except Exception as error:
             return error
         except BaseException:
@@ -226,13 +282,14 @@ class AsyncRun(_Run):
 
     Args:
         pipeline: what is run.
-        span: the epochs.
+        stop: the first epoch that is not gone through; ``None`` goes on for ever.
+        standing: where to begin.
     """
 
-    def __init__(self, pipeline: Pipeline[Any], span: Span) -> None:
-        super().__init__()
+    def __init__(self, pipeline: Pipeline[Any], stop: int | None, standing: Standing) -> None:
+        super().__init__(standing)
         self._pipeline = pipeline
-        self._span = span
+        self._span = Span(standing.epoch, stop)
         self._coord = aioqueue.Coordinator()
         self._failure: BaseException | None = None
         self._has_begun = anyio.Event()
@@ -251,9 +308,10 @@ class AsyncRun(_Run):
 
     def take_ready(self) -> list[Row]:
         """The next row, in a list, if it is at hand; else nothing."""
-        if self._node is None or self.is_over:
+        if self._node is None or self.is_over or self._skip:
             return []
-        return self._node.take_ready(1)
+        rows: list[Row] = self._step(self._node.take_ready, 1)
+        return rows
 
     async def take(self) -> Taken:
         """The next row, in a list; or the end of the epoch.
@@ -274,7 +332,9 @@ class AsyncRun(_Run):
             self._end(_FAILED)
             raise await self._reported()
         try:
-            return await drive_async(self._node.take(1))
+            while not self._is_wanted(taken := await drive_async(self._node.take(1), self._step)):
+                pass
+            return taken
         except RunOver:
             self.check()  # else it has ended by itself; why, the coordinator knows
             self._end(_FAILED)
@@ -314,7 +374,7 @@ class AsyncRun(_Run):
         try:
             async with self._coord as coord:
                 self._builder = Builder(self._pipeline, self._span, coord.start, is_async=True)
-                self._node = self._builder.build()
+                self._node = self._builder.run(self._begin_at.node)
                 self._has_begun.set()
                 try:
                     await coord.wait_for_stop()

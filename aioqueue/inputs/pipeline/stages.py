@@ -123,6 +123,14 @@ class BaseStage(ABC):
         """How many rows it may need for one that it makes."""
         return 1
 
+    def fingerprint(self) -> dict[str, Any]:
+        """What a position must have in common with it, in plain JSON types: by field."""
+        return {}
+
+    def branches(self) -> list[Pipeline[Any]]:
+        """What comes in besides."""
+        return []
+
 
 @dataclass(frozen=True)
 class Read(BaseStage):
@@ -174,6 +182,9 @@ class Prepare(BaseStage):
             del options["seed"]
         ahead = self.ahead or max(_LEAST_AHEAD, 2 * building.largest_batch())
         return building.workers(upstream, self.function, ahead=ahead, options=options)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {"ordered": self.options.get("ordered", True)}
 
     def length(self, rows: int | None) -> int | None:
         several = isgeneratorfunction(self.function) or isasyncgenfunction(self.function)
@@ -234,7 +245,10 @@ class Shuffle(BaseStage):
 
     def node(self, upstream: Node, building: Building) -> Node:
         seed = building.seed("shuffle")
-        return Shuffling(upstream, self.size, seed if self.seed is None else int(self.seed))
+        return Shuffling(upstream, int(self.size), seed if self.seed is None else int(self.seed))
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {"buffer": int(self.size), "seed": self.seed}
 
 
 @dataclass(frozen=True)
@@ -276,6 +290,9 @@ class Batch(BaseStage):
             return None
         return rows // self.size if self.drop_remainder else -(-rows // self.size)
 
+    def fingerprint(self) -> dict[str, Any]:
+        return {"across_epochs": self.across_epochs}
+
     def depends_on_data(self) -> bool:
         return False  # but, across epochs, on the number of the epoch, which all ranks share
 
@@ -307,6 +324,16 @@ class Bucket(BaseStage):
 
     def node(self, upstream: Node, building: Building) -> Node:
         return Bucketing(upstream, self._buckets(), drop_remainder=self.drop_remainder)
+
+    def fingerprint(self) -> dict[str, Any]:
+        limit = self._buckets().limit
+        return {
+            "boundaries": list(limit.boundaries),
+            "batch_size": None if limit.sizes is None else list(limit.sizes),
+            "tokens_per_batch": limit.budget,
+            "pad_to_boundary": limit.to_boundary,
+            "too_long": self.too_long,
+        }
 
     def length(self, rows: int | None) -> int | None:
         return None
@@ -349,6 +376,13 @@ class Pack(BaseStage):
             upstream, int(self.row_length), int(self.open_rows), self.padding_value, self.too_long
         )
 
+    def fingerprint(self) -> dict[str, Any]:
+        return {
+            "length": int(self.row_length),
+            "open_rows": int(self.open_rows),
+            "too_long": self.too_long,
+        }
+
     def length(self, rows: int | None) -> int | None:
         return None
 
@@ -384,6 +418,9 @@ class Take(BaseStage):
 
     def node(self, upstream: Node, building: Building) -> Node:
         return Taking(upstream, int(self.count))
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {"count": int(self.count)}
 
     def length(self, rows: int | None) -> int | None:
         return None if rows is None else min(rows, int(self.count))
@@ -425,6 +462,13 @@ class Mix(BaseStage):
         seed = building.seed("mix")
         seed = seed if self.seed is None else int(self.seed)
         return Mixing([upstream, *branches], weights, seed, self.stop)
+
+    def fingerprint(self) -> dict[str, Any]:
+        weights = checked_weights(self.weights, len(self.others) + 1)
+        return {"weights": weights, "seed": self.seed, "stop": self.stop}
+
+    def branches(self) -> list[Pipeline[Any]]:
+        return [as_pipeline(other) for other in self.others]
 
     def length(self, rows: int | None) -> int | None:
         lengths = [rows, *map(_length_of, self.others)]
@@ -498,6 +542,9 @@ class Shard(BaseStage):
 
     def node(self, upstream: Node, building: Building) -> Node:
         return upstream  # the source knows
+
+    def fingerprint(self) -> dict[str, Any]:
+        return dict(self.rank._asdict())
 
 
 STAGES: Final[dict[str, Callable[..., BaseStage]]] = {

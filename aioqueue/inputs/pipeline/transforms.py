@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.batches.collating import Collator, components_of
-from aioqueue.inputs.pipeline.flow import Flow, Node, Row, Taken
+from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, State, Taken, Wanted
+from aioqueue.inputs.pipeline.states import Tape, packed, unpacked
 from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.philox import PhiloxWords
 
@@ -21,12 +22,16 @@ __all__ = (
     "Batching",
     "Filling",
     "Filtering",
+    "Holding",
     "Shuffling",
     "Taking",
     "Transform",
     "Unbatching",
     "rows_of",
 )
+
+_EXTRA: Final = 2**48
+"""From this number on rows are counted that are given out again: beyond all others."""
 
 _AT_ONCE: Final = 256
 """The most rows that are asked for at a time, in order to fill a buffer."""
@@ -41,31 +46,57 @@ class Transform(Node):
 
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream.span)
+        self.is_ordered = upstream.is_ordered
         self._upstream = upstream
         self._has_begun = False
         self._has_ended = False  # upstream; what is left is ready
 
     def take(self, n: int) -> Flow[Taken]:
-        while not self._ready and not self._has_ended:
-            taken = yield from self._upstream.take(self._need(n))
+        while not (self._ready or self._add_more()) and not self._has_ended:
+            taken = yield from self._pull(self._need(n))
             if not self._has_begun:
                 self.begin(self._epoch)
                 self._has_begun = True
             if isinstance(taken, EpochEnd):
-                self._ready.extend(self.finish())
                 self._has_ended = True
+                self._ready.extend(self.finish())
             else:
                 self._ready.extend(self.accept(taken))
-        return self.take_ready(n) if self._ready else self._turn()
+        if self._ready or self._add_more():
+            return self.take_ready(n)
+        return self._turn()
 
     def _skip_to(self, epoch: int) -> None:
-        self._upstream.skip_to(epoch)
+        self._pass_over(epoch)
         self._ready = deque()
         self._go_to(epoch)
         self.clear()
 
     def close(self) -> None:
         self._upstream.close()
+
+    def state(self, held: Sequence[Id] = ()) -> State:
+        return {"epoch": self._epoch, "given": self._given - len(held), **self._own_state(held)}
+
+    def restore(self, state: State, wanted: Wanted | None = None) -> None:
+        self._epoch, self._given = state["epoch"], state["given"]
+        self._restore_own(state, wanted)
+
+    def weight(self) -> int:
+        return self._upstream.weight()
+
+    def _pull(self, n: int) -> Flow[Taken]:
+        return self._upstream.take(n)
+
+    def _pass_over(self, epoch: int) -> None:
+        self._upstream.skip_to(epoch)
+
+    def _own_state(self, held: Sequence[Id]) -> State:
+        """What it knows besides, and what the node before does."""
+        return {"upstream": self._upstream.state(held)}
+
+    def _restore_own(self, state: State, wanted: Wanted | None) -> None:
+        self._upstream.restore(state["upstream"], wanted)
 
     def _need(self, n: int) -> int:
         """How many rows to ask for, in order to give out n."""
@@ -85,6 +116,17 @@ class Transform(Node):
     def clear(self) -> None:
         """Forget what is inside."""
 
+    def more(self) -> Row | None:
+        """The next of what is inside and can be given out at any time: for nodes of which one row
+        makes several, so that those wait as what they are made of."""
+        return None
+
+    def _add_more(self) -> bool:
+        row = self.more()
+        if row is not None:
+            self._ready.append(row)
+        return row is not None
+
     def _turn(self) -> EpochEnd:
         end = EpochEnd(self._epoch, self._given)
         self._go_to(self._epoch + 1)
@@ -93,6 +135,73 @@ class Transform(Node):
     def _go_to(self, epoch: int) -> None:
         self._epoch, self._given = epoch, 0
         self._has_begun = self._has_ended = False
+
+
+class Holding(Transform):
+    """A node that holds rows while it gives out others.
+
+    Args:
+        upstream: where they come from.
+    """
+
+    def __init__(self, upstream: Node) -> None:
+        super().__init__(upstream)
+        self._tape = Tape(upstream, self._held)
+        self._restored: State = {}
+
+    def take(self, n: int) -> Flow[Taken]:
+        if self._tape.is_to_be_wound:
+            self._put_back((yield from self._tape.again()))
+        return (yield from super().take(n))
+
+    @abstractmethod
+    def _held(self) -> list[Id]:
+        """The rows that it holds."""
+
+    @abstractmethod
+    def _put_back(self, rows: list[Row]) -> None:
+        """Take back what `_held` has named, after a restart."""
+
+    @abstractmethod
+    def _shape(self) -> State:
+        """How it holds them."""
+
+    @abstractmethod
+    def _reshape(self, state: State) -> None:
+        """Be about to take rows back, or begin without."""
+
+    def _ids(self, rows: Iterable[Row]) -> list[Id]:
+        epoch = self._epoch
+        return [(epoch, number, sub) for _, number, _, sub in rows]
+
+    def _pull(self, n: int) -> Flow[Taken]:
+        return self._tape.take(n)
+
+    def _pass_over(self, epoch: int) -> None:
+        self._tape.skip_to(epoch)
+
+    def _own_state(self, held: Sequence[Id]) -> State:
+        if held:
+            raise RuntimeError(
+                "this pipeline has no position: examples come from workers that do not keep the"
+                " order (ordered=False), and pass several stages that hold some of them; keep the"
+                " order, or use one such stage"
+            )
+        if not self._has_begun:  # what was counted is of the epoch before
+            self._has_begun = True
+            self.begin(self._epoch)
+        shape = self._restored if self._tape.is_to_be_wound else self._shape()
+        # Where there is no order, the node before goes back and gives again what was held.
+        has_ended = self._has_ended and (self.is_ordered or not self._held())
+        return {"shape": shape, "has_ended": has_ended, "tape": self._tape.state()}
+
+    def _restore_own(self, state: State, wanted: Wanted | None) -> None:
+        self._has_begun = True
+        self._has_ended = state["has_ended"]
+        self._restored = state["shape"]
+        self.begin(self._epoch)
+        self._tape.restore(state["tape"])
+        self._reshape(state["shape"])
 
 
 class Filtering(Transform):
@@ -133,6 +242,13 @@ class Taking(Transform):
         self._left -= len(rows)
         return rows
 
+    def _own_state(self, held: Sequence[Id]) -> State:
+        return {"left": self._left + len(held), **super()._own_state(held)}
+
+    def _restore_own(self, state: State, wanted: Wanted | None) -> None:
+        self._left = state["left"]
+        super()._restore_own(state, None)  # it has to count all of them
+
     def _need(self, n: int) -> int:
         return min(n, self._left)
 
@@ -141,7 +257,7 @@ class Taking(Transform):
         self._left = self._count
 
 
-class Shuffling(Transform):
+class Shuffling(Holding):
     """Rows in random order, each drawn uniformly from a buffer that is kept full.
 
     Which row is drawn depends on the seed, the epoch and how many were drawn before, and so the
@@ -158,11 +274,17 @@ class Shuffling(Transform):
         self._size = size
         self._seed = seed
         self._buffer: list[Row] = []
+        self._sizes = [0, 0]  # of the buffer and of what is ready, before a restart
         self._words = PhiloxWords((seed, 1))
+        self._drawn = 0  # words of this epoch
 
     def begin(self, epoch: int) -> None:
         # The seed is the key and the epoch the upper half of the counter: no two epochs share one.
         self._words = PhiloxWords((self._seed, epoch + 1))
+        self._drawn = 0
+
+    def weight(self) -> int:
+        return len(self._buffer) + super().weight()
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         buffer, size = self._buffer, self._size
@@ -171,7 +293,7 @@ class Shuffling(Transform):
             buffer += rows[:missing]
             rows = rows[missing:]
         drawn = []
-        for row, word in zip(rows, self._words.take(len(rows)), strict=True):
+        for row, word in zip(rows, self._draw(len(rows)), strict=True):
             # The newcomer may be drawn itself; else it takes the place of the one that is.
             place = word % (size + 1)
             if place < size:
@@ -181,7 +303,7 @@ class Shuffling(Transform):
 
     def finish(self) -> Iterable[Row]:
         buffer, drawn = self._buffer, []
-        for word in self._words.take(len(buffer)):
+        for word in self._draw(len(buffer)):
             place = word % len(buffer)
             buffer[place], buffer[-1] = buffer[-1], buffer[place]
             drawn.append(buffer.pop())
@@ -190,11 +312,36 @@ class Shuffling(Transform):
     def clear(self) -> None:
         self._buffer.clear()
 
+    def _draw(self, count: int) -> list[int]:
+        self._drawn += count
+        return self._words.take(count)
+
+    def take_ready(self, n: int) -> list[Row]:
+        # What comes out is numbered anew: in the order in which it does.
+        first = self._given
+        rows = super().take_ready(n)
+        return [(value, number, *rest) for number, (value, _, *rest) in enumerate(rows, first)]
+
+    def _held(self) -> list[Id]:
+        return self._ids([*self._buffer, *self._ready])
+
+    def _shape(self) -> State:
+        return {"drawn": self._drawn, "sizes": [len(self._buffer), len(self._ready)]}
+
+    def _reshape(self, state: State) -> None:
+        self._sizes = state["sizes"]
+        self._drawn = state["drawn"]
+        self._words.skip(self._drawn)
+
+    def _put_back(self, rows: list[Row]) -> None:
+        size = self._sizes[0]
+        self._buffer[:], self._ready = rows[:size], deque(rows[size:])
+
     def _need(self, n: int) -> int:
         return max(n, min(_AT_ONCE, self._size - len(self._buffer) + n))
 
 
-class Batching(Transform):
+class Batching(Holding):
     """Batches of rows that follow each other.
 
     Args:
@@ -220,6 +367,7 @@ class Batching(Transform):
         self._drop_remainder = drop_remainder
         self._across_epochs = across_epochs
         self._rows: list[Row] = []
+        self._epochs: list[int] = []  # of the rows
         self._made = 0  # batches of this epoch
 
     def defer(self) -> None:
@@ -231,17 +379,34 @@ class Batching(Transform):
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         self._rows += rows
+        self._epochs += [self._epoch] * len(rows)
         return [self._batch(self._size)] if len(self._rows) >= self._size else ()
 
     def finish(self) -> Iterable[Row]:
         if self._across_epochs and not self.span.is_last(self._epoch):
             return ()
         rest = () if self._drop_remainder or not self._rows else (self._batch(len(self._rows)),)
-        self._rows = []
+        self.clear()
         return rest
 
     def clear(self) -> None:
-        self._rows = []
+        self._rows, self._epochs = [], []
+
+    def _held(self) -> list[Id]:
+        rows = zip(self._epochs, self._rows, strict=True)
+        return [(epoch, number, sub) for epoch, (_, number, _, sub) in rows]
+
+    def _shape(self) -> State:
+        return {"made": self._made, "epochs": packed(self._epochs)}
+
+    def _reshape(self, state: State) -> None:
+        self._made = state["made"]
+        self._restored_epochs = unpacked(state["epochs"])
+
+    def _put_back(self, rows: list[Row]) -> None:
+        self._rows, self._epochs = rows, self._restored_epochs
+        while len(self._rows) >= self._size:  # batches may be smaller now
+            self._ready.append(self._batch(self._size))
 
     def _need(self, n: int) -> int:
         return self._size - len(self._rows)
@@ -249,27 +414,46 @@ class Batching(Transform):
     def _batch(self, size: int) -> Row:
         rows = self._rows[:size]
         batch = self._collate([row[0] for row in rows])
-        del self._rows[:size]
+        del self._rows[:size], self._epochs[:size]
         number = self._made
         self._made += 1
         return batch, number, number, 0
 
 
-class Unbatching(Transform):
-    """The rows of batches, one by one."""
+class Unbatching(Holding):
+    """The rows of batches, one by one.
+
+    Args:
+        upstream: where the batches come from.
+    """
+
+    def __init__(self, upstream: Node) -> None:
+        super().__init__(upstream)
+        self._batch: Row | None = None  # of which some rows are ready
+        self._left = 0  # how many of them, before a restart
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
-        return [
-            (value, number, index, sub)
-            for batch, number, index, _ in rows
-            for sub, value in enumerate(rows_of(batch), 1)
-        ]
+        (self._batch,) = rows
+        batch, number, index, _ = self._batch
+        return [(value, number, index, sub) for sub, value in enumerate(rows_of(batch), 1)]
+
+    def _held(self) -> list[Id]:
+        return self._ids([self._batch]) if self._batch is not None and self._ready else []
+
+    def _shape(self) -> State:
+        return {"left": len(self._ready)}
+
+    def _reshape(self, state: State) -> None:
+        self._left = state["left"]
+
+    def _put_back(self, rows: list[Row]) -> None:
+        self._ready = deque(list(self.accept(rows))[-self._left :])
 
     def _need(self, n: int) -> int:
         return 1
 
 
-class Filling(Transform):
+class Filling(Holding):
     """As many rows in every epoch as there were items: what was skipped is made up for.
 
     So all ranks of a data-parallel training make the same number of steps, also where an item of
@@ -286,9 +470,11 @@ class Filling(Transform):
         self._items = items
         self._latest: deque[Row] = deque(maxlen=keep)
         self._seen = 0
+        self._extra = 0  # rows that were given out again
+        self._kept = 0  # of the latest rows, before a restart
 
     def begin(self, epoch: int) -> None:
-        self._seen = 0
+        self._seen = self._extra = 0
         self._latest.clear()  # epochs do not mix
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
@@ -297,7 +483,7 @@ class Filling(Transform):
         return rows
 
     def finish(self) -> Iterable[Row]:
-        missing = self._items() - self._seen
+        missing = self._items() - self._seen - self._extra
         if missing < 0:
             raise RuntimeError(
                 f"{self._seen} examples came of {self._items()} items of epoch {self._epoch}, so"
@@ -314,6 +500,33 @@ class Filling(Transform):
 
     def clear(self) -> None:
         self._latest.clear()
+
+    def weight(self) -> int:
+        return len(self._latest) + super().weight()
+
+    def take_ready(self, n: int) -> list[Row]:
+        rows = super().take_ready(n)
+        if not self._has_ended:
+            return rows
+        first = _EXTRA + self._extra
+        self._extra += len(rows)
+        return [(value, number, *rest) for number, (value, _, *rest) in enumerate(rows, first)]
+
+    def _held(self) -> list[Id]:
+        if not self._upstream.is_ordered:  # these were delivered; those that are ready, too
+            return []
+        return self._ids([*self._latest, *self._ready])
+
+    def _shape(self) -> State:
+        return {"seen": self._seen, "extra": self._extra, "latest": len(self._latest)}
+
+    def _reshape(self, state: State) -> None:
+        self._seen, self._extra = state["seen"], state["extra"]
+        self._kept = state["latest"]
+
+    def _put_back(self, rows: list[Row]) -> None:
+        self._latest.extend(rows[: self._kept])
+        self._ready = deque(rows[self._kept :])
 
 
 def rows_of(batch: Any) -> Iterable[Any]:

@@ -143,6 +143,7 @@ class Reader(Source[T]):
         seeded = self._paths if isinstance(self._paths, Source) else None
         super().__init__(name, None if seeded is None else seeded.seed)
         self._seed_was_drawn = seeded is None or seeded._seed_was_drawn
+        self.is_repeatable = isinstance(self._paths, Source) and self._paths.is_repeatable
         self._given = given
         self._format = format
         self._ahead = ahead
@@ -187,6 +188,13 @@ class Reader(Source[T]):
             found = (Entry(path, epoch, number) for number, path in enumerate(self._paths))
         for run in self._runs(None, ((entry, None) for entry in found)):
             yield from run.entries()
+
+    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[Placed[T]]:
+        """The records of one epoch of the paths behind a place: as `placed_after` finds it."""
+        self._check_repeatable()
+        before = None if after is None else after[0]
+        for run in self._runs(after, self._paths.placed_epoch(epoch, before)):
+            yield from run.placed()
 
     def placed_after(self, place: Place) -> Iterator[Placed[T]]:
         """The part of a run that comes behind a place: from the last mark before it on.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import secrets
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Generic, NamedTuple, Self, TypeGuard, TypeVar
@@ -123,6 +123,9 @@ class Source(Stages[T]):
     """Whether one may have to wait for an item, as for a file to be read. If so, async iteration
     reads ahead, on one thread."""
 
+    is_repeatable: bool = True
+    """Whether it can be gone through again, and so has positions."""
+
     is_async: bool = False
     """Whether it can be gone through by ``async for`` alone: by `epoch_aentries`."""
 
@@ -181,6 +184,45 @@ class Source(Stages[T]):
             epoch: which, from 0.
         """
         return self.epoch(epoch).aentries()
+
+    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[Placed[T]]:
+        """The items of one epoch behind a place, as `epoch_entries`, each with the place behind it.
+
+        These places are within an epoch: those of `placed` go over all of a run.
+
+        Args:
+            epoch: which, from 0.
+            after: of this epoch; ``None`` for its beginning.
+
+        Raises:
+            InvalidArgumentError: there is no such place, or the source has none; when the first
+                item is asked for.
+        """
+        taken = 0
+        with closing_run(self.epoch_entries(epoch)) as run:
+            if after is not None:
+                taken, last = after
+                entry = next(islice(run, taken - 1, None), None)
+                if entry is None or entry.index != last:
+                    found = "fewer items" if entry is None else entry.index
+                    raise misplaced(
+                        f"{last} as index of item {taken} of epoch {epoch}",
+                        f"{found}, which {self.name} has",
+                    )
+            for number, entry in enumerate(run, taken + 1):
+                yield Placed(entry, (number, entry.index))
+
+    def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+        """Single items of an epoch, by their places in its order: where that takes no reading.
+
+        Args:
+            epoch: which, from 0.
+            places: from 0, ascending.
+
+        Returns:
+            Their entries; ``None`` for a source that has to be gone through.
+        """
+        return None
 
     def epoch(self, number: int) -> Source[T]:
         """One epoch of this source, as a source of its own.
@@ -407,6 +449,22 @@ class _OneEpoch(Source[T]):
 
     def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
         return self._source.epoch_entries(self._number + epoch)
+
+    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[Placed[T]]:
+        return self._source.placed_epoch(self._number + epoch, after)
+
+    def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+        return self._source.picked(self._number + epoch, places)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {"kind": "epoch", "number": self._number, "source": self._source.fingerprint()}
+
+    def _with_seeds_of(self, fingerprint: Any) -> Self:
+        theirs = fingerprint.get("source") if isinstance(fingerprint, Mapping) else None
+        source = self._source._with_seeds_of(theirs)
+        one = self._with_seed(source.seed)
+        one._source = source
+        return one
 
 
 def _asynchronous(

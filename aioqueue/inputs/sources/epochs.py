@@ -8,14 +8,18 @@ of the last round come again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from typing import Any, Final, Literal, NamedTuple, get_args
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count
-from aioqueue.inputs.sources.base import Entry, Source, closing_run
+from aioqueue.inputs.sources.base import Entry, Placed, Source, closing_run
+from aioqueue.inputs.sources.positions import Place
+from aioqueue.inputs.sources.read_ahead import ReadAhead
 
-__all__ = ("EpochEntries", "Rank", "Uneven", "aclosed")
+__all__ = ("EpochEntries", "Rank", "Start", "Uneven", "aclosed")
+
+T = TypeVar("T")
 
 Uneven = Literal["pad", "drop", "allow"]
 _UNEVEN: Final = get_args(Uneven)
@@ -54,6 +58,17 @@ class Rank(NamedTuple):
         return len(range(self.rank, items, self.ranks))
 
 
+class Start(NamedTuple):
+    """Where a run through an epoch can begin: behind so many items of the rank."""
+
+    number: int = 0
+    place: Place = None
+    """In the common order of the ranks."""
+
+
+_BEGINNING: Final = Start()
+
+
 class EpochEntries:
     """The entries that one rank has in an epoch.
 
@@ -66,30 +81,86 @@ class EpochEntries:
         self.source = source
         self.rank = rank
         self.blocking = source.blocking
+        is_sized = rank.ranks == 1 or hasattr(source, "items_per_epoch")
+        self.is_addressed = is_sized and source.picked(0, ()) is not None
+        """Whether single items can be had, and any place be begun at, without reading others."""
 
     def length(self) -> int | None:
         """How many items an epoch has on this rank; ``None`` where that is not known."""
         items_per_epoch = getattr(self.source, "items_per_epoch", None)
         return None if items_per_epoch is None else self.rank.share(items_per_epoch())
 
-    def entries(self, epoch: int) -> Iterator[Entry[Any]]:
-        """The entries of an epoch, in its order."""
-        entries = self.source.epoch_entries(epoch)
-        return entries if self.rank.ranks == 1 else self._share(entries)
+    def placed(self, epoch: int, start: Start = _BEGINNING) -> Iterator[tuple[Entry[Any], Start]]:
+        """The entries of an epoch, in its order, each with a start at or before what follows.
 
-    def entries_async(self, epoch: int) -> AsyncIterator[Entry[Any]]:
-        """The same for ``async for``: read ahead on a thread, or by a task."""
-        if not self.source.is_async:
-            return _OfRank(self, epoch).aentries()
+        Args:
+            epoch: which.
+            start: where to begin.
+        """
+        number, place = start
+        found: Iterator[Any]
+        if not self.source.is_repeatable:
+            found = _without_places(self.source.epoch_entries(epoch))
+        else:
+            found = self.source.placed_epoch(epoch, place)
+        with closing_run(found):
+            if self.rank.ranks > 1:
+                yield from self._share(found, start)
+                return
+            for taken, (one, behind) in enumerate(found, number + 1):
+                yield one, Start(taken, behind)
+
+    def in_background(self, run: Generator[T, None, None]) -> AsyncIterator[T]:
+        """A run through an epoch, read ahead on a thread."""
+        bursts = ([one] for one in run)
+        return ReadAhead(bursts, ahead=self.source._ahead, name=self.source.name)
+
+    def entries(self, epoch: int, number: int = 0) -> Iterator[Entry[Any]]:
+        """The entries behind so many of an epoch, of an addressed source."""
+        if self.rank.ranks > 1:
+            return (one for one, _ in self.placed(epoch, self.start(number)))
+        return (one for one, _ in self.source.placed_epoch(epoch, number))
+
+    def picked(self, epoch: int, numbers: Sequence[int]) -> Iterator[Entry[Any]]:
+        """Single entries of an addressed source, by their numbers on this rank, ascending."""
+        found = self.source.picked(epoch, [self._place_of(number) for number in numbers])
+        assert found is not None
+        return found
+
+    def start(self, number: int) -> Start:
+        """Where to begin behind so many items of an addressed source."""
+        return Start(number, number * self.rank.ranks)
+
+    def _place_of(self, number: int) -> int:
+        rank, ranks, uneven = self.rank
+        first = number * ranks
+        if uneven != "pad":
+            return first + rank
+        source: Any = self.source
+        items: int = source.items_per_epoch()
+        return first + rank % min(ranks, items - first)
+
+    def _share(
+        self, found: Iterator[Placed[Any]], start: Start
+    ) -> Iterator[tuple[Entry[Any], Start]]:
+        rank, ranks, uneven = self.rank
+        number, behind = start  # behind the last round
+        round_: list[Entry[Any]] = []
+        for entry, place in found:
+            round_.append(entry)
+            if len(round_) == (ranks if uneven == "drop" else rank + 1):
+                at = Start(number, behind)
+                yield round_[rank], Start(number + 1, place) if len(round_) == ranks else at
+            if len(round_) == ranks:
+                number, behind = number + 1, place
+                round_.clear()
+        if uneven == "pad" and 0 < len(round_) <= rank:
+            yield round_[rank % len(round_)], Start(number, behind)
+
+    def of_task(self, epoch: int) -> AsyncIterator[Entry[Any]]:
+        """The entries of an epoch of a source that is gone through by ``async for``."""
         entries = self.source.epoch_aentries(epoch)
         return entries if self.rank.ranks == 1 else self._share_async(entries)
-
-    def _share(self, entries: Iterator[Entry[Any]]) -> Iterator[Entry[Any]]:
-        dealing = _Dealing(self.rank)
-        with closing_run(entries):
-            for entry in entries:
-                yield from dealing.deal(entry)
-            yield from dealing.rest()
 
     async def _share_async(self, entries: AsyncIterator[Entry[Any]]) -> AsyncIterator[Entry[Any]]:
         dealing = _Dealing(self.rank)
@@ -101,6 +172,12 @@ class EpochEntries:
                 yield own
         finally:
             await aclosed(entries)
+
+
+def _without_places(entries: Iterator[Entry[Any]]) -> Iterator[Placed[Any]]:
+    with closing_run(entries):
+        for entry in entries:
+            yield Placed(entry, None)
 
 
 async def aclosed(entries: AsyncIterator[Any]) -> None:
@@ -131,17 +208,3 @@ class _Dealing:
         rank, _, uneven = self._rank
         dealt = len(self._round)
         return [self._round[rank % dealt]] if uneven == "pad" and 0 < dealt <= rank else []
-
-
-class _OfRank(Source[Any]):
-    """The entries of a rank as a source, for the sake of reading ahead."""
-
-    def __init__(self, of: EpochEntries, epoch: int) -> None:
-        super().__init__(of.source.name, of.source.seed)
-        self.blocking = of.blocking
-        self._ahead = of.source._ahead
-        self._of = of
-        self._epoch = epoch
-
-    def entries(self) -> Iterator[Entry[Any]]:
-        return self._of.entries(self._epoch)

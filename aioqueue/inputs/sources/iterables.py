@@ -38,6 +38,7 @@ class OfIterable(Source[T]):
         is_async = isinstance(given, AsyncIterable) and not isinstance(given, Iterable)
         self.is_async = is_async or inspect.isasyncgenfunction(given)
         self.blocking = self.is_async or blocking
+        self.is_repeatable = False  # whether it gives the same again, nobody knows
 
     def __repr__(self) -> str:
         what = function_name(self._given) if self._is_function else type(self._given).__name__

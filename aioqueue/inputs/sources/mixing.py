@@ -43,6 +43,7 @@ class Mixture(Source[T]):
             raise InvalidArgumentError(f"stop: got {stop!r}; expected 'first' or 'all'")
         self._stop = stop
         self.blocking = any(source.blocking for source in self._sources)
+        self.is_repeatable = all(source.is_repeatable for source in self._sources)
 
     def __repr__(self) -> str:
         shares = ", ".join(
@@ -89,10 +90,30 @@ class Mixture(Source[T]):
         """One epoch of each source, mixed by draws of its own."""
         with ExitStack() as closing:
             runs = [_closed_with(closing, one.epoch_entries(epoch)) for one in self._sources]
-            # The seed is the key, and the epoch the upper half of the counter.
-            draws = _Draws((self.seed, epoch + 1) if epoch else self.seed, self._weights)
-            for chosen, entry in self._mixed(runs, draws):
+            for chosen, entry in self._mixed(runs, self._epoch_draws(epoch)):
                 yield Entry(entry.value, epoch, entry.index * len(runs) + chosen)
+
+    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[Placed[T]]:
+        """The same behind a place: draws, the place in each source, and which have ended."""
+        with ExitStack() as closing:
+            taken, behind, ended = after or (0, [None] * len(self._sources), ())
+            draws, places = self._epoch_draws(epoch), list(behind)
+            draws.skip(taken)
+            for number, is_over in enumerate(ended):
+                if is_over:
+                    draws.leave_out(number)
+            runs = [
+                _closed_with(closing, source.placed_epoch(epoch, one))
+                for source, one in zip(self._sources, places, strict=True)
+            ]
+            for chosen, (entry, one) in self._mixed(runs, draws):
+                places[chosen] = one
+                mixed = Entry(entry.value, epoch, entry.index * len(runs) + chosen)
+                yield Placed(mixed, (draws.taken, tuple(places), draws.ended))
+
+    def _epoch_draws(self, epoch: int) -> _Draws:
+        # The seed is the key, and the epoch the upper half of the counter.
+        return _Draws((self.seed, epoch + 1) if epoch else self.seed, self._weights)
 
     def placed_after(self, place: Place) -> Iterator[Placed[T]]:
         """The part of a run that comes behind a place, which each source finds for itself.

@@ -9,7 +9,15 @@ itself here, since every source begins a pipeline and what runs one needs source
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
 
 from aioqueue.checks import checked_count
@@ -46,6 +54,9 @@ class Epoch(Protocol[T_co]):
     def number(self) -> int:
         """Which one."""
 
+    def state_dict(self) -> dict[str, Any]:
+        """The position behind the last batch."""
+
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[T_co]: ...
     def __next__(self) -> T_co: ...
@@ -55,6 +66,12 @@ class Epoch(Protocol[T_co]):
 
 class Epochs(Protocol[T_co]):
     """Epochs of a pipeline, one after another."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position behind the last batch."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Begin behind a position."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Epoch[T_co]]: ...
@@ -81,8 +98,11 @@ class Engine(Protocol):
     def checked(self, pipeline: Pipeline[Any]) -> Pipeline[Any]:
         """Check that the stages of a pipeline fit together."""
 
-    def epochs(self, pipeline: Pipeline[T], start: int, stop: int | None) -> Epochs[T]:
+    def epochs(self, pipeline: Pipeline[T], start: int, stop: int | None, resume: Any) -> Epochs[T]:
         """Go through epochs of a pipeline."""
+
+    def resumed(self, pipeline: Pipeline[T], state: Any) -> Epoch[T]:
+        """Go through the rest of one epoch, and end."""
 
     def single(self, pipeline: Pipeline[T]) -> Epoch[T]:
         """Go through one epoch, and end."""
@@ -465,7 +485,28 @@ class Pipeline(Stages[T_co]):
     def __aiter__(self) -> AsyncIterator[T_co]:
         return aiter(self._engine.single(self))
 
-    def epochs(self, count: int | None = None, *, start: int = 0) -> Epochs[T_co]:
+    def resume(self, state: Mapping[str, Any]) -> Epoch[T_co]:
+        """The rest of the epoch in which a position is.
+
+        Args:
+            state: what ``state_dict()`` of an epoch, or of epochs, gave.
+
+        Returns:
+            What comes behind the position, once, with ``for`` or with ``async for``.
+
+        Raises:
+            InvalidArgumentError: it is no position, is damaged, or belongs to another pipeline: the
+                message names the field that differs, and both values.
+        """
+        return self._engine.resumed(self, state)
+
+    def epochs(
+        self,
+        count: int | None = None,
+        *,
+        start: int = 0,
+        resume: Mapping[str, Any] | None = None,
+    ) -> Epochs[T_co]:
         """Go through several epochs, which are prepared as one run.
 
         Each has another order and other generators than the one before. Workers live on from one
@@ -474,17 +515,22 @@ class Pipeline(Stages[T_co]):
         Args:
             count: how many; ``None`` goes on for ever.
             start: the number of the first: where an earlier run of the program has ended, say.
+            resume: what ``state_dict()`` of an earlier run gave: the batches behind it come, first
+                those that are left of its epoch. Where the order is kept they are exactly those
+                that the earlier run would have made. Functions, workers, limits, and the size of
+                batches that are made last may be others than they were.
 
         Returns:
             An iterable, with ``for`` and ``async for``, of epochs, each of which is an iterable of
             what the pipeline makes, with ``len`` where that is known. Leaving it ends the workers.
 
         Raises:
-            InvalidArgumentError: an argument is wrong.
+            InvalidArgumentError: an argument is wrong; or the position is damaged, or belongs to
+                another pipeline: the message names the field that differs, and both values.
         """
         start = checked_count(start, "start")
         stop = None if count is None else start + checked_count(count, "count")
-        return self._engine.epochs(self, start, stop)
+        return self._engine.epochs(self, start, stop, resume)
 
     def _with(self, stage: Stage) -> Pipeline[Any]:
         return self._engine.checked(Pipeline(self.source, (*self.stages, stage)))

@@ -125,6 +125,24 @@ class Sequential(Source[T]):
         for index in islice(places, self.items_per_epoch() - done):
             yield Entry(sequence[index], epoch, index)
 
+    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[Placed[T]]:
+        """The items of one epoch behind a place, which is how many of them have been taken."""
+        done = 0 if after is None else checked_count(after, "after")
+        if done > self.items_per_epoch():
+            raise misplaced(
+                f"{done} items taken of epoch {epoch}", f"{self.items_per_epoch()} at most"
+            )
+        return map(Placed, self.epoch_entries(epoch, done), count(done + 1))
+
+    def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]]:
+        seed = self.seed if self._shuffle else None
+        first = places[0] if places else 0
+        found = indices(len(self._sequence), seed, epoch, self._shard, first)
+        for place in places:
+            index = next(islice(found, place - first, None))
+            yield Entry(self._sequence[index], epoch, index)
+            first = place + 1
+
     def placed_after(self, place: Place) -> Iterator[Placed[T]]:
         return map(Placed, self.entries_after(place), count(self._taken_at(place) + 1))
 

@@ -1,0 +1,100 @@
+"""Which items of an epoch were delivered, where they are not delivered in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from aioqueue.inputs.pipeline.flow import END, Row, Wanted
+
+__all__ = ("Done", "Kept", "Partial")
+
+
+class Kept(NamedTuple):
+    """Of the items with a number below ``upto`` only these are prepared again."""
+
+    numbers: frozenset[int] = frozenset()
+    upto: int = 0
+
+    @classmethod
+    def of(cls, wanted: Wanted, number: int) -> Kept:
+        """Those that are wanted, of the items from a number on."""
+        return cls(
+            frozenset(one for one in wanted.numbers if one >= number), max(number, wanted.upto)
+        )
+
+    def keeps(self, number: int) -> bool:
+        """Whether an item is one of them, or comes behind."""
+        return number >= self.upto or number in self.numbers
+
+    @property
+    def has_end(self) -> bool:
+        """Whether nothing comes behind them."""
+        return self.upto >= END
+
+    def left_out(self, items: int) -> int:
+        """How many of so many items are not prepared."""
+        return min(self.upto, items) - len(self.numbers)
+
+
+class Partial(NamedTuple):
+    """Of the examples of an item those from a place on are wanted, and these before it."""
+
+    upto: int
+    subs: frozenset[int] = frozenset()
+
+    def keeps(self, sub: int) -> bool:
+        """Whether an example is wanted."""
+        return sub >= self.upto or sub in self.subs
+
+
+class Done:
+    """The items of an epoch all of whose examples were given out.
+
+    Args:
+        kept: those that an earlier run has left.
+    """
+
+    def __init__(self, kept: Kept = Kept()) -> None:  # noqa: B008  # it never changes
+        self._low = min(kept.numbers, default=kept.upto)  # all below are done
+        self._above = set(range(self._low, kept.upto)) - kept.numbers
+        self._left: dict[int, int] = {}  # examples still to be given out, by item
+        self._cut: set[int] = set()  # of these, those of which not all were to be given out
+
+    def arrived(self, number: int, examples: int, *, is_cut: bool = False) -> None:
+        """An item has come, of which so many examples are to be given out."""
+        if not examples:
+            self._finish(number)
+            return
+        self._left[number] = examples
+        if is_cut:
+            self._cut.add(number)
+
+    def give(self, rows: Iterable[Row]) -> None:
+        """Examples are given out."""
+        left = self._left
+        for _, number, _, _ in rows:
+            left[number] -= 1
+            if left[number]:
+                self._cut.add(number)
+            else:
+                del left[number]
+                self._cut.discard(number)
+                self._finish(number)
+
+    def cut(self) -> Iterator[int]:
+        """The items that are here and of which not all examples are still to be given out."""
+        return iter(self._cut)
+
+    def missing(self, again: Iterable[int]) -> Kept:
+        """What is not done, or is to be done again."""
+        upto = max(self._above, default=self._low - 1) + 1
+        missing = {one for one in range(self._low, upto) if one not in self._above}
+        return Kept(frozenset(missing | {one for one in again if one < upto}), upto)
+
+    def _finish(self, number: int) -> None:
+        above = self._above
+        above.add(number)
+        while self._low in above:
+            above.remove(self._low)
+            self._low += 1

@@ -1,0 +1,249 @@
+"""What workers are fed with: the rows of the node before, as the source of a `prepare`."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing
+from typing import Any, Final
+
+from aioqueue import OutOfRangeError
+from aioqueue.inputs.pipeline.delivered import Kept
+from aioqueue.inputs.pipeline.flow import (
+    Node,
+    State,
+    Taken,
+    drive,
+    drive_async,
+    no_end,
+    told_apart,
+)
+from aioqueue.inputs.pipeline.sourcing import SourceNode, closing_of
+from aioqueue.inputs.pipeline.states import Marks
+from aioqueue.inputs.sources.base import Entry, Source
+from aioqueue.inputs.sources.epochs import EpochEntries, Start, aclosed
+from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.locks import guarded
+
+__all__ = ("Feeding",)
+
+_AT_ONCE: Final = 32
+"""Rows that are taken together."""
+
+_MOST_MARKS: Final = 4096
+"""Marks that are kept where nobody says which are needed no more."""
+
+
+class Feeding(Source[Any]):
+    """The rows of a node as the source of a `prepare`, with the ends of epochs among them.
+
+    Workers are ahead of what was delivered, and so is the node. So marks are made: its states, by
+    the number of the item that came next.
+
+    Args:
+        node: where the rows come from; from now on only this one takes them.
+        seed: of the generators that the function is given.
+        blocking: whether taking one may have to wait.
+    """
+
+    def __init__(self, node: Node, seed: int, *, blocking: bool) -> None:
+        super().__init__("pipeline", seed)
+        self.blocking = blocking
+        self.span = node.span
+        self.is_ordered = node.is_ordered
+        self._node = node
+        self._epoch = node.span.start
+        self._wanted = node.span.start  # nobody wants earlier ones
+        self._number = 0  # of the next row in its epoch
+        self._kept = Kept()
+        self._yielded = 0  # entries in all, as whoever takes them counts
+        self._lock = threading.RLock()  # guards all below
+        self._marks: Marks[tuple[int, int]] = Marks(node)
+        self._starts: list[int] = [0]  # where numbers do not go on as the count of entries does,
+        self._offsets: list[int] = [0]  # and what is added to that from there on
+        self._latest = (0, 0)  # the last of both
+
+    def skip_to(self, epoch: int) -> None:
+        """Nobody wants the epochs before this one any more. May be called from any thread."""
+        self._wanted = max(self._wanted, epoch)
+
+    def restore(self, state: State | None, epoch: int, number: int, kept: Kept) -> None:
+        """Go to a state of the node, before anything was taken.
+
+        Args:
+            state: ``None`` for the beginning of the epoch.
+            epoch: which.
+            number: that of the next row there.
+            kept: what is to be prepared.
+        """
+        self._epoch = self._wanted = epoch
+        self._number, self._kept = number, kept
+        if state is None:
+            self._node.skip_to(epoch)
+            return
+        self._node.restore(state)
+        self._marks.restore((epoch, number), state)
+
+    @guarded
+    def state_before(self, epoch: int, number: int) -> tuple[int, State | None]:
+        """A state of the node at or before an item, and the number of the item that is next there.
+
+        ``None`` is the beginning of the epoch.
+        """
+        node = self._node
+        if isinstance(node, SourceNode) and node.source.is_addressed:
+            return number, node.state_at(epoch, number, Start())
+        mark = self._marks.before((epoch, number))
+        if mark is None or mark.at[0] != epoch:
+            return 0, None
+        return mark.at[1], mark.state
+
+    @guarded
+    def forget(self, epoch: int, number: int) -> None:
+        """Nobody goes back to before this item."""
+        self._marks.forget((epoch, number))
+
+    def number_of(self, place: int) -> int:
+        """The number within its epoch of the entry that was given out at a place."""
+        start, offset = self._latest
+        return place + offset if place >= start else self._earlier_number(place)
+
+    def entries(self) -> Iterator[Entry[Any]]:
+        node = self._node
+        if isinstance(node, SourceNode) and node.source.is_addressed:
+            yield from self._straight(node.source)
+            return
+        try:
+            while not self._is_over():
+                self._note()
+                yield from self._entries_of(drive(node.take(self._at_once)))
+        finally:
+            node.close()
+
+    async def aentries(self) -> AsyncGenerator[Entry[Any], None]:
+        node = self._node
+        if isinstance(node, SourceNode):
+            source = node.source
+            if source.is_addressed and not self.blocking:
+                for entry in self._straight(source):
+                    yield entry
+                return
+            if source.source.is_async:
+                async with aclosing(self._straight_async(source)) as entries:
+                    async for entry in entries:
+                        yield entry
+                return
+        try:
+            while not self._is_over():
+                self._note()
+                for entry in self._entries_of(await drive_async(node.take(self._at_once))):
+                    yield entry
+        finally:
+            node.close()
+
+    @property
+    def _at_once(self) -> int:
+        # What does not come in the same order again must not be taken again: each has its mark.
+        return _AT_ONCE if self.is_ordered else 1
+
+    def _straight(self, source: EpochEntries) -> Iterator[Entry[Any]]:
+        """The entries of a source with nothing in between: without making rows of them."""
+        while not self._is_over():
+            epoch, kept = self._epoch, sorted(self._kept.numbers)
+            for number, entry in zip(kept, source.picked(epoch, kept), strict=True):
+                self._go_on_at(number)
+                yield entry
+                self._yielded += 1
+            first = self._number = max(self._number, self._kept.upto)
+            self._go_on_at(first)
+            if not self._kept.has_end:
+                with closing_of(source.entries(epoch, first)) as entries:
+                    for entry in entries:
+                        if self._wanted > epoch:
+                            break
+                        self._number += 1
+                        self._yielded += 1
+                        yield entry
+            if self._wanted <= epoch:
+                yield Entry(self._end(epoch), epoch, 0)
+
+    async def _straight_async(self, source: EpochEntries) -> AsyncGenerator[Entry[Any], None]:
+        """The same for tasks, of what is gone through by ``async for``, and has no positions."""
+        while not self._is_over():
+            epoch = self._epoch
+            entries = source.of_task(epoch)
+            try:
+                async for entry in entries:
+                    if self._wanted > epoch:
+                        break
+                    self._number += 1
+                    self._yielded += 1
+                    yield entry
+                else:
+                    yield Entry(self._end(epoch), epoch, 0)
+            except OutOfRangeError as error:
+                raise no_end(error)  # noqa: B904  # it says its cause
+            finally:
+                await aclosed(entries)
+
+    def _end(self, epoch: int) -> EpochEnd:
+        end = EpochEnd(epoch, self._number)
+        self._yielded += 1
+        self._begin(epoch + 1)
+        return end
+
+    def _begin(self, epoch: int) -> None:
+        self._epoch, self._number, self._kept = epoch, 0, Kept()
+        self._go_on_at(0)
+
+    def _is_over(self) -> bool:
+        if self._wanted > self._epoch:
+            self._node.skip_to(self._wanted)
+            self._begin(self._wanted)
+        return self.span.stop is not None and self._epoch >= self.span.stop
+
+    def _entries_of(self, taken: Taken) -> Iterable[Entry[Any]]:
+        epoch = self._epoch
+        if isinstance(taken, EpochEnd):
+            end = self._end(epoch)
+            self._mark()
+            return (Entry(end, epoch, 0),)
+        self._marks.count(len(taken))
+        entries = []
+        for value, _, index, sub in taken:
+            if self._kept.keeps(self._number):
+                self._go_on_at(self._number)
+                entries.append(Entry(value, epoch, told_apart(index, sub)))
+                self._yielded += 1
+            self._number += 1
+        if not self.is_ordered:  # whoever asks may have the row before the next one is asked for
+            self._mark()
+        return entries
+
+    @guarded
+    def _note(self) -> None:
+        if self.is_ordered or not self._marks:
+            self._marks.note((self._epoch, self._number))
+        if len(self._marks) > _MOST_MARKS:
+            self._marks.thin_out()
+
+    @guarded
+    def _mark(self) -> None:
+        self._marks.make((self._epoch, self._number))
+
+    def _go_on_at(self, number: int) -> None:
+        """The next entry has this number."""
+        offset = number - self._yielded
+        if offset != self._offsets[-1]:
+            self._add_offset(offset)
+
+    @guarded
+    def _add_offset(self, offset: int) -> None:
+        self._offsets.append(offset)
+        self._starts.append(self._yielded)
+        self._latest = (self._yielded, offset)
+
+    @guarded
+    def _earlier_number(self, place: int) -> int:
+        return place + self._offsets[bisect_right(self._starts, place) - 1]

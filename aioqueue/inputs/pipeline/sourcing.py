@@ -1,0 +1,164 @@
+"""Where a pipeline begins: the entries of a source as rows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, TypeAlias
+
+from aioqueue import OutOfRangeError
+from aioqueue.inputs.pipeline.flow import (
+    END,
+    Flow,
+    Id,
+    Node,
+    RunOver,
+    Span,
+    State,
+    Taken,
+    Wanted,
+    no_end,
+)
+from aioqueue.inputs.sources.base import Entry
+from aioqueue.inputs.sources.epochs import EpochEntries, Start
+from aioqueue.inputs.sources.item import EpochEnd
+
+__all__ = ("SourceNode", "closing_of")
+
+
+class SourceNode(Node):
+    """The entries of a source as rows, epoch after epoch.
+
+    Args:
+        source: what has them.
+        span: the epochs.
+    """
+
+    def __init__(self, source: EpochEntries, span: Span) -> None:
+        super().__init__(span)
+        self.source = source
+        self._start = Start()  # where to begin again
+        self._wanted: Wanted | None = None
+        self._entries: Iterator[_Numbered] | None = None
+        self._entries_async: AsyncIterator[_Numbered] | None = None
+        self._is_closed = False
+
+    def take(self, n: int) -> Flow[Taken]:
+        entries = yield _Entries(self, n)
+        if not entries:
+            end = EpochEnd(self._epoch, self._given)
+            self.skip_to(self._epoch + 1)
+            return end
+        number, _, start = entries[-1]
+        self._given = number + 1
+        if start is not None:
+            self._start = start
+        return [(value, number, index, 0) for number, (value, _, index), _ in entries]
+
+    def _skip_to(self, epoch: int) -> None:
+        self._epoch, self._given = epoch, 0
+        self._start, self._wanted = Start(), None
+        self._leave()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._leave()
+
+    def state(self, held: Sequence[Id] = ()) -> State:
+        return self.state_at(self._epoch, self._given, self._start)
+
+    def state_at(self, epoch: int, given: int, start: Start) -> State:
+        """The state behind so many items of an epoch."""
+        if not self.source.is_addressed:
+            return {"epoch": epoch, "given": given, "start": list(start)}
+        return {"epoch": epoch, "given": given}
+
+    def restore(self, state: State, wanted: Wanted | None = None) -> None:
+        self._epoch, self._given = state["epoch"], state["given"]
+        self._start = Start(*state.get("start", ()))
+        self._wanted = wanted if wanted is not None and wanted.epoch == self._epoch else None
+
+    def next_entries(self, n: int) -> list[_Numbered]:
+        """The next of this epoch, up to n; none at its end."""
+        self._check()
+        if self._entries is None:
+            self._entries = self._addressed() if self.source.is_addressed else self._read()
+        return list(islice(self._entries, n))
+
+    async def next_entries_async(self, n: int) -> list[_Numbered]:
+        """The same, for a task. What is cancelled here has taken nothing."""
+        if not self.source.blocking:
+            return self.next_entries(n)
+        self._check()
+        if self._entries_async is None:
+            self._entries_async = self.source.in_background(self._read())
+        entry = await anext(self._entries_async, None)
+        return [] if entry is None else [entry]
+
+    def _check(self) -> None:
+        """Nobody begins again with what was let go of."""
+        if self._is_closed:
+            raise RunOver("the source was let go of")
+
+    def _leave(self) -> None:
+        entries, self._entries = self._entries, None
+        self._entries_async = None  # which ends when it is dropped
+        if isinstance(entries, Generator):
+            entries.close()
+
+    def _addressed(self) -> Iterator[_Numbered]:
+        source, epoch, number, wanted = self.source, self._epoch, self._given, self._wanted
+        if wanted is not None:
+            kept = [one for one in wanted.numbers if one >= number]
+            for one, entry in zip(kept, source.picked(epoch, kept), strict=True):
+                yield one, entry, None
+            number = max(number, wanted.upto)
+        if number < END:
+            for one, entry in enumerate(source.entries(epoch, number), number):
+                yield one, entry, None
+
+    def _read(self) -> Generator[_Numbered, None, None]:
+        number, wanted = self._given, self._wanted
+        kept = frozenset() if wanted is None else frozenset(wanted.numbers)
+        upto = number if wanted is None else wanted.upto
+        placed = self.source.placed(self._epoch, self._start)
+        with closing_of(placed) as entries:
+            for one, (entry, start) in enumerate(entries, self._start.number):
+                if one >= number and (one >= upto or one in kept):
+                    yield one, entry, start
+
+
+_Numbered: TypeAlias = tuple[int, Entry[Any], Start | None]
+"""A number, the entry, and where to begin again behind it, which an addressed source computes."""
+
+
+class _Entries:
+    """The wish for entries of a source."""
+
+    __slots__ = ("_n", "_node")
+
+    def __init__(self, node: SourceNode, n: int) -> None:
+        self._node = node
+        self._n = n
+
+    def take(self) -> list[_Numbered]:
+        return self._node.next_entries(self._n)
+
+    async def take_async(self) -> list[_Numbered]:
+        return await self._node.next_entries_async(self._n)
+
+
+@contextmanager
+def closing_of(entries: Iterator[Any]) -> Iterator[Iterator[Any]]:
+    """Close what goes through a source when it is left: files stay open in it otherwise.
+
+    That it runs into the end of something else is a failure, and not the end of the source.
+    """
+    try:
+        yield entries
+    except OutOfRangeError as error:
+        raise no_end(error)  # noqa: B904  # it says its cause
+    finally:
+        if isinstance(entries, Generator):
+            entries.close()

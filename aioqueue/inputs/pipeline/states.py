@@ -1,0 +1,257 @@
+"""What a pipeline needs in order to go on after a restart: where its nodes are, and no data.
+
+The state is that of what was handed to the user. What was taken but not delivered is forgotten, and
+made again: every item has a generator of its own, so it becomes the same bytes. A node that holds
+rows, as a shuffle does, tells which ones they are by their numbers, and is given them again first.
+
+Most nodes cannot be asked for single rows. So from time to time a *mark* is made: the state of the
+node before, and the row that it stood at. Who needs a row again goes back to the last mark before
+it, and leaves out what was delivered since. Where items can be had one by one, or need not be
+prepared, a `Wanted` tells the nodes before to save themselves the trouble.
+"""
+
+from __future__ import annotations
+
+import zlib
+from base64 import b85decode, b85encode
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from aioqueue.inputs.pipeline.flow import END, Flow, Id, Node, Row, State, Taken, Wanted
+from aioqueue.inputs.sources.item import EpochEnd
+
+__all__ = ("Marks", "Tape", "packed", "unpacked")
+
+_EVERY: Final = 64
+"""Rows from one mark to the next, at least."""
+
+KeyT = TypeVar("KeyT", bound=tuple[int, ...])
+
+
+def packed(numbers: Sequence[int]) -> str:
+    """Ints of 64 bits as text: their differences, compressed."""
+    if not numbers:
+        return ""
+    differences = np.diff(np.array(numbers, np.int64), prepend=np.int64(0))
+    is_narrow = bool((np.abs(differences) < 2**31).all())
+    data = differences.astype("<i4" if is_narrow else "<i8").tobytes()
+    return ("4" if is_narrow else "8") + b85encode(zlib.compress(data, 6)).decode()
+
+
+def unpacked(text: str) -> list[int]:
+    """What `packed` was given."""
+    if not text:
+        return []
+    data = zlib.decompress(b85decode(text[1:]))
+    differences = np.frombuffer(data, f"<i{text[0]}").astype(np.int64)
+    numbers: list[int] = np.cumsum(differences).tolist()
+    return numbers
+
+
+class _Mark(NamedTuple, Generic[KeyT]):
+    at: KeyT
+    state: State
+
+
+class Marks(Generic[KeyT]):
+    """States of a node, each with where it stood. Not thread-safe.
+
+    Args:
+        node: what has them.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._kept: deque[_Mark[KeyT]] = deque()
+        self._since = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def count(self, rows: int) -> None:
+        """So many rows were taken."""
+        self._since += rows
+
+    def note(self, at: KeyT) -> None:
+        """Make a mark if it is worth it: a node whose state is large is asked for it seldom."""
+        if not self._kept or self._since >= max(_EVERY, self._node.weight()):
+            self.make(at)
+
+    def make(self, at: KeyT) -> None:
+        """Make a mark."""
+        self._kept.append(_Mark(at, self._node.state()))
+        self._since = 0
+
+    def restore(self, at: KeyT, state: State) -> None:
+        """Begin with a mark of an earlier run."""
+        self._kept.clear()
+        self._kept.append(_Mark(at, state))
+
+    def before(self, at: KeyT) -> _Mark[KeyT] | None:
+        """The last one that is not behind this."""
+        return next((mark for mark in reversed(self._kept) if mark.at <= at), None)
+
+    def forget(self, at: KeyT) -> None:
+        """Nobody goes back to before this."""
+        kept = self._kept
+        while len(kept) > 1 and kept[1].at <= at:
+            kept.popleft()
+
+    def thin_out(self) -> None:
+        """Forget every second one but for the first."""
+        self._kept = deque(mark for place, mark in enumerate(self._kept) if not place % 2)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._kept.clear()
+
+
+class Tape:
+    """What a node takes in that holds some of it, so that it can be given that again.
+
+    Args:
+        node: where the rows come from.
+        held: the rows that are held, in the order in which they are wanted back.
+    """
+
+    def __init__(self, node: Node, held: Callable[[], list[Id]]) -> None:
+        self.node = node
+        self._held = held
+        self._marks: Marks[Id] = Marks(node)
+        self._last: Id = (node.span.start - 1, END, 0)  # what was taken last
+        self._restored: State | None = None
+        self._ids: list[Id] = []
+        self._found: dict[Id, Row] = {}
+        self._at = self._last  # where `again` is
+        self._prune_at = 8
+
+    def take(self, n: int) -> Flow[Taken]:
+        """The next rows, as `Node.take`."""
+        if self.node.is_ordered:
+            self._marks.note(self._last)
+            if len(self._marks) > self._prune_at:
+                self._prune()
+        taken = yield from self.node.take(n)
+        if isinstance(taken, EpochEnd):
+            self._last = (taken.epoch, END, 0)
+        else:
+            _, number, _, sub = taken[-1]
+            self._last = (self.epoch, number, sub)
+            self._marks.count(len(taken))
+        return taken
+
+    @property
+    def epoch(self) -> int:
+        """The one that the next row is of."""
+        epoch, number, _ = self._last
+        return epoch + 1 if number == END else epoch
+
+    @property
+    def is_to_be_wound(self) -> bool:
+        """Whether rows that were held have to be taken `again` first."""
+        return self._restored is not None
+
+    def again(self) -> Flow[list[Row]]:
+        """The rows that were held, after a restart; and all up to where it was are passed."""
+        missing = {one for one in (*self._ids, self._last) if one[1] != END} - self._found.keys()
+        while self._at < self._last:
+            taken = yield from self.node.take(max(1, len(missing)))
+            if isinstance(taken, EpochEnd):
+                self._at = (taken.epoch, END, 0)
+                continue
+            epoch = self._at[0] + (self._at[1] == END)
+            for row in taken:
+                self._at = one = (epoch, row[1], row[3])
+                if one in missing:
+                    missing.discard(one)
+                    self._found[one] = row
+        if missing or self._at != self._last:
+            raise RuntimeError(
+                f"the pipeline does not give the examples again that it gave before it was"
+                f" resumed: got {self._at} (epoch, number, place within the item) where"
+                f" {self._last} was expected; a function or file was changed"
+            )
+        rows = [self._found[one] for one in self._ids]
+        self._restored, self._found = None, {}
+        return rows
+
+    def skip_to(self, epoch: int) -> None:
+        """Forget the epochs before this one."""
+        self.node.skip_to(epoch)
+        self._marks.clear()
+        self._restored, self._found = None, {}
+        self._last = (epoch - 1, END, 0)
+
+    def state(self) -> State:
+        """What is needed in order to have again what is held, and all that comes."""
+        if self._restored is not None:
+            return self._restored
+        held = self._held()
+        if not self.node.is_ordered:
+            return {"last": list(self._last), "upstream": self.node.state(held)}
+        mark = self._marks.before(_before(min(held))) if held else None
+        if not held or mark is None:
+            return {"last": list(self._last), "upstream": self.node.state()}
+        return {
+            "last": list(self._last),
+            "at": list(mark.at),
+            "held": _packed_ids(held),
+            "upstream": mark.state,
+        }
+
+    def restore(self, state: State) -> None:
+        """Go to a state; `again` is next where something was held."""
+        self._last = _id_of(state["last"])
+        if "held" not in state:
+            self.node.restore(state["upstream"])
+            return
+        self._restored = state
+        self._at = _id_of(state["at"])
+        self._ids = _unpacked_ids(state["held"])
+        self._marks.restore(self._at, state["upstream"])
+        self.node.restore(state["upstream"], self._wanted())
+
+    def _wanted(self) -> Wanted | None:
+        """Of which rows the nodes before may save themselves the trouble."""
+        epoch, last, _ = self._last
+        if any(one[0] != epoch for one in self._ids):
+            return None
+        numbers = {number for _, number, _ in self._ids if number < last}
+        return Wanted(epoch, sorted(numbers), last)
+
+    def _prune(self) -> None:
+        held = self._held()
+        self._marks.forget(_before(min(held)) if held else self._last)
+        self._prune_at = 2 * len(self._marks) + 8
+
+
+def _before(one: Id) -> Id:
+    """The last place before a row."""
+    epoch, number, sub = one
+    return (epoch, number, sub - 1)
+
+
+def _id_of(given: Sequence[int]) -> Id:
+    epoch, number, sub = given
+    return (epoch, number, sub)
+
+
+def _packed_ids(ids: list[Id]) -> list[str]:
+    epochs, numbers, subs = zip(*ids, strict=True)
+    first = epochs[0]
+    return [
+        packed(numbers),
+        packed(subs) if any(subs) else "",
+        packed([first] if len({*epochs}) == 1 else epochs),
+    ]
+
+
+def _unpacked_ids(columns: Sequence[str]) -> list[Id]:
+    numbers, subs, epochs = map(unpacked, columns)
+    count = len(numbers)
+    if len(epochs) == 1:
+        epochs *= count
+    return list(zip(epochs, numbers, subs or [0] * count, strict=True))

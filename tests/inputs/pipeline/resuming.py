@@ -1,0 +1,254 @@
+"""Pipelines of every shape that are left and gone on with: what the tests of resuming share."""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aioqueue.inputs import Pipeline, Retry, items, mix, numbers, read_lines
+from tests.inputs.pipeline.going import plain
+
+SIZE = 61
+LINES = (13, 0, 30, 18)
+"""Of the files that some of them read."""
+
+
+def write_files(folder: Path) -> Path:
+    """Write them."""
+    for number, count in enumerate(LINES):
+        path = folder / f"{number}.txt"
+        path.write_text("".join(f"{number}-{line}\n" for line in range(count)))
+    return folder
+
+
+def noisy(item: int, rng: np.random.Generator) -> tuple[int, float]:
+    return item, float(rng.random())
+
+
+def slowly(item: int, rng: np.random.Generator) -> tuple[int, float]:
+    """Workers overtake each other."""
+    time.sleep(float(rng.random()) * 0.001)
+    return noisy(item, rng)
+
+
+def several(item: int, rng: np.random.Generator) -> Iterator[tuple[int, float]]:
+    for _ in range(item % 4):
+        yield item, float(rng.random())
+
+
+def not_sevens(item: int, rng: np.random.Generator) -> tuple[int, float]:
+    if item % 7 == 3:
+        raise ValueError("seven")
+    return noisy(item, rng)
+
+
+def only_even(item: int, rng: np.random.Generator) -> tuple[int, float] | None:
+    return None if item % 2 else noisy(item, rng)
+
+
+def sequence(item: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    return np.full(int(rng.integers(1, 9)), item)
+
+
+def long_sequence(item: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    return np.full(int(rng.integers(0, 25)), item)
+
+
+def again(pair: Any, rng: np.random.Generator) -> tuple[Any, float]:
+    return pair, float(rng.random())
+
+
+def total(batch: Any) -> float:
+    return float(np.sum(batch[0]))
+
+
+@dataclass(frozen=True)
+class How:
+    """What may be another from one run to the next."""
+
+    workers: int = 3
+    where: Any = "auto"
+    limit: int | None = None
+
+    def prepare(self, before: Any, function: Any, **options: Any) -> Any:
+        return before.prepare(
+            function, workers=self.workers, where=self.where, limit=self.limit, **options
+        )
+
+
+Shape = Callable[[How], Pipeline[Any]]
+
+
+def shuffled() -> Any:
+    return numbers(SIZE, shuffle=True, seed=7)
+
+
+def ordered_shapes(folder: Path) -> dict[str, Shape]:
+    """Pipelines that keep the order, by what is special about them."""
+    paths = [str(folder / f"{number}.txt") for number in range(len(LINES))]
+
+    def lines(seed: int = 3) -> Any:
+        return read_lines(items(paths, shuffle=True, seed=seed))
+
+    def mixture() -> Any:
+        return mix([shuffled(), numbers(20, seed=1)], [2, 1], seed=5)
+
+    def batch(before: Any) -> Any:
+        return before.batch(4)
+
+    on = batch
+    return {
+        "source alone": lambda how: Pipeline(shuffled()),
+        "batches": lambda how: on(shuffled()),
+        "prepare": lambda how: on(how.prepare(shuffled(), slowly)),
+        "lines": lambda how: on(how.prepare(lines(), str.upper)),
+        "lines, shuffled": lambda how: on(how.prepare(lines(), str.upper).shuffle(10)),
+        "shuffled lines": lambda how: on(how.prepare(lines().shuffle(10), str.upper)),
+        "a mixture of sources": lambda how: on(how.prepare(mixture(), noisy)),
+        "a mixture with files": lambda how: on(
+            how.prepare(mix([lines(), lines(4)], seed=2).shuffle(5), str.upper)
+        ),
+        "shuffle before": lambda how: on(how.prepare(shuffled().shuffle(9), noisy)),
+        "shuffle after": lambda how: on(how.prepare(shuffled(), slowly).shuffle(9)),
+        "shuffled twice": lambda how: on(
+            how.prepare(shuffled().shuffle(30), noisy).shuffle(7).shuffle(3)
+        ),
+        "shuffle larger than an epoch": lambda how: on(
+            how.prepare(shuffled(), noisy).shuffle(2 * SIZE)
+        ),
+        "generators": lambda how: on(how.prepare(shuffled(), several)),
+        "generators, shuffled": lambda how: on(how.prepare(shuffled(), several).shuffle(11)),
+        "two in a row": lambda how: on(how.prepare(how.prepare(shuffled(), several), again)),
+        "three in a row": lambda how: on(
+            how.prepare(how.prepare(how.prepare(shuffled(), several).shuffle(5), again), again)
+        ),
+        "skips": lambda how: on(how.prepare(shuffled(), not_sevens, on_error="skip")),
+        "skips, shuffled": lambda how: on(
+            how.prepare(shuffled(), not_sevens, on_error="skip").shuffle(6)
+        ),
+        "retries": lambda how: on(
+            how.prepare(shuffled(), not_sevens, on_error=Retry(1, then="skip"))
+        ),
+        "left out": lambda how: on(how.prepare(shuffled(), only_even, skip_none=True).shuffle(4)),
+        "filter": lambda how: on(
+            how.prepare(shuffled().filter(lambda n: n % 3), noisy)
+            .filter(lambda pair: pair[0] % 5)
+            .shuffle(6)
+        ),
+        "take": lambda how: on(how.prepare(shuffled(), noisy).take(21)),
+        "take, shuffled": lambda how: on(how.prepare(shuffled(), noisy).take(40).shuffle(8)),
+        "prefetch": lambda how: on(how.prepare(shuffled(), noisy).shuffle(9)).prefetch(2),
+        "prepared batches": lambda how: how.prepare(
+            on(how.prepare(shuffled(), noisy)), total
+        ).prefetch(3),
+        "batches of batches": lambda how: (
+            how.prepare(shuffled(), noisy).batch(3, drop_remainder=True).batch(2)
+        ),
+        "unbatch": lambda how: how.prepare(shuffled(), noisy).batch(5).unbatch().batch(3),
+        "shuffled batches": lambda how: how.prepare(shuffled(), noisy).batch(3).shuffle(4),
+        "across epochs": lambda how: how.prepare(shuffled(), noisy).batch(7, across_epochs=True),
+        "long batches across epochs": lambda how: how.prepare(shuffled().shuffle(5), noisy).batch(
+            100, across_epochs=True
+        ),
+        "drop the remainder": lambda how: how.prepare(shuffled(), noisy).batch(
+            8, drop_remainder=True
+        ),
+        "buckets": lambda how: how.prepare(shuffled(), sequence).bucket([3, 6], 4),
+        "buckets of tokens": lambda how: how.prepare(shuffled(), sequence).bucket(
+            [3, 6], tokens_per_batch=10
+        ),
+        "buckets after a shuffle": lambda how: (
+            how.prepare(shuffled(), sequence).shuffle(10).bucket([3, 6], 4).prefetch()
+        ),
+        "packing": lambda how: how.prepare(shuffled(), sequence).pack(10, open_rows=3).batch(2),
+        "packing pieces": lambda how: (
+            how.prepare(shuffled(), long_sequence)
+            .pack(8, open_rows=2, too_long="split")
+            .batch(2)
+            .prefetch(1)
+        ),
+        "mix": lambda how: on(
+            how.prepare(shuffled(), noisy).mix(
+                how.prepare(numbers(30, seed=2), several).shuffle(4), weights=[2, 1]
+            )
+        ),
+        "mix, stopped": lambda how: on(
+            how.prepare(shuffled(), noisy)
+            .mix(how.prepare(numbers(9, seed=2), noisy), stop="first")
+            .shuffle(5)
+        ),
+        "one rank": lambda how: on(how.prepare(shuffled().shard(1, 3), noisy).shuffle(4)),
+        "a padded rank": lambda how: on(how.prepare(shuffled().shard(2, 3), noisy)),
+        "a padded rank that skips": lambda how: on(
+            how.prepare(shuffled().shard(2, 4), not_sevens, on_error="skip").shuffle(4)
+        ),
+        "a rank of lines": lambda how: on(
+            how.prepare(lines().shard(1, 2, uneven="allow").shuffle(4), str.upper)
+        ),
+        "one epoch of a source": lambda how: on(shuffled().epoch(3).shuffle(5)),
+    }
+
+
+def unordered_shapes(folder: Path) -> dict[str, Shape]:
+    """Pipelines that do not keep the order, and give each example by itself in the end."""
+    path = folder / "2.txt"
+    free = functools.partial
+    return {
+        "prepare": lambda how: how.prepare(shuffled(), slowly, ordered=False).batch(4),
+        "lines": lambda how: how.prepare(read_lines(str(path)), str.upper, ordered=False).batch(4),
+        "shuffle": lambda how: (
+            how.prepare(shuffled().shuffle(9), slowly, ordered=False).shuffle(8).batch(4)
+        ),
+        "generators": lambda how: how.prepare(shuffled(), several, ordered=False).batch(4),
+        "generators, shuffled": lambda how: (
+            how.prepare(shuffled(), several, ordered=False).shuffle(12).batch(4)
+        ),
+        "prefetch": lambda how: (
+            how.prepare(shuffled(), slowly, ordered=False).shuffle(8).batch(4).prefetch(2)
+        ),
+        "filter": lambda how: (
+            how.prepare(shuffled(), slowly, ordered=False).filter(lambda one: one[0] % 3).batch(4)
+        ),
+        "skips": lambda how: free(how.prepare, on_error="skip")(
+            shuffled(), not_sevens, ordered=False
+        ).batch(4),
+    }
+
+
+def through_json(state: Any) -> Any:
+    """What comes back from a file; a state is made of plain JSON types only."""
+    text = json.dumps(state)
+    assert json.loads(text) == state
+    return json.loads(text)
+
+
+Batches = list[tuple[int, Any]]
+
+
+def run(
+    pipeline: Pipeline[Any], epochs: int, most: int | None = None, state: Any = None
+) -> tuple[Batches, Any]:
+    """Batches with their epochs, and the state behind them.
+
+    Args:
+        pipeline: what is run.
+        epochs: how many there are in all.
+        most: how many batches are taken before it is left; ``None`` for all.
+        state: where to begin.
+    """
+    taken: Batches = []
+    going = pipeline.epochs(epochs, resume=state)
+    with going:
+        for epoch in going:
+            for batch in epoch:
+                taken.append((epoch.number, plain(batch)))
+                if len(taken) == most:
+                    return taken, through_json(going.state_dict())
+    return taken, through_json(going.state_dict())
