@@ -16,6 +16,7 @@ from aioqueue.compat.v1.ops.building import REALS, Elementwise, OpBuilder
 __all__ = (
     "cast",
     "saturate_cast",
+    "saturating",
     "to_double",
     "to_float",
     "to_int32",
