@@ -43,7 +43,6 @@ def _cut(draw: random.Random, kind: _Kind) -> str:
             f"resize_image_with_crop_or_pad(X, {_size(draw)})",
             f"central_crop(X, {draw.choice((0.3, 0.5, 0.875, 1.0, 2.0))})",
             f"crop_to_bounding_box(X, {block})",
-            f"pad_to_bounding_box(X, {block.rpartition(', ')[0]}, 15)",
             f"pad_to_bounding_box(X, 1, 2, {draw.randint(8, 15)}, {draw.randint(8, 15)})",
         )
     )
