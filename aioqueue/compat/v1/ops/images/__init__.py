@@ -6,4 +6,4 @@ What is integer is TensorFlow's to the last bit; floats are its own up to roundi
 
 from __future__ import annotations
 
-__all__: tuple[str, ...] = ()
+__all__ = ()
