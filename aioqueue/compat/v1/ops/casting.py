@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import REALS, Elementwise, OpBuilder
+from aioqueue.compat.v1.ops.saturating import saturating
 
 __all__ = (
     "cast",
@@ -67,28 +66,6 @@ def saturate_cast(value: Any, dtype: Any, name: str | None = None) -> Tensor:
         tensor = op.tensor(value, "value", None, REALS)
         clipped = saturating(tensor.dtype, wanted)
         return op.output(wanted, tensor.shape.as_tuple(), Elementwise(clipped))
-
-
-def saturating(dtype: DType, wanted: DType) -> Callable[[Any], Any]:
-    """What makes arrays of one dtype those of another, clipped to what that can hold."""
-    low, high = _limits(dtype, wanted)
-    to = wanted.numpy
-
-    def clipped(x: Any) -> Any:
-        return np.minimum(np.maximum(x, low), high).astype(to)
-
-    return clipped
-
-
-def _limits(dtype: DType, wanted: DType) -> tuple[Any, Any]:
-    """The least and the largest value that both dtypes have, as values of the first."""
-    limits = []
-    for ours, theirs, inwards in ((dtype.min, wanted.min, max), (dtype.max, wanted.max, min)):
-        limit = dtype.numpy.type(inwards(ours, theirs))
-        if wanted.is_integer and dtype.is_floating and not wanted.min <= int(limit) <= wanted.max:
-            limit = np.nextafter(limit, dtype.numpy.type(0))  # 2**31 - 1 is no float32
-        limits.append(limit)
-    return limits[0], limits[1]
 
 
 def to_float(x: Any, name: str = "ToFloat") -> Tensor:
