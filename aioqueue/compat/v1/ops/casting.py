@@ -15,7 +15,6 @@ from aioqueue.compat.v1.ops.saturating import saturating
 __all__ = (
     "cast",
     "saturate_cast",
-    "saturating",
     "to_double",
     "to_float",
     "to_int32",
