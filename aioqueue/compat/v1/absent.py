@@ -48,6 +48,16 @@ DATASETS = (
     " from_generator, zip, concatenate, map, filter, apply, batch, shuffle, repeat, take, skip,"
     " prefetch"
 )
+ADVICE = (
+    "compute it in NumPy within a tf.py_func; or leave the script as it is, and run it from a"
+    f" program that first sets the name in {PACKAGE} to a function of its own"
+)
+"""For a name of which nothing more is known."""
+
+PRIVATE = (
+    "it is private to TensorFlow, and no public name stands for it: take what is used of it into"
+    " the script, or leave that alone, and put a module of this name into sys.modules beforehand"
+)
 RENAMED = {"mul": "multiply", "neg": "negative", "select": "where", "sub": "subtract"}
 
 REASONS: dict[str, str] = {
@@ -182,25 +192,22 @@ def names_of(
     return __getattr__
 
 
-def explain(path: str) -> str:
-    """Say that a name is not there, why, and which names are near.
+def explain(path: str, public: str | None = None) -> str:
+    """Say that a name is not there, why or what to do, and which names are near.
 
     Args:
         path: the name as after ``tf.``: ``"train.Saver"``.
+        public: the public name whose reason it has, if it is private.
 
     Returns:
         Some sentences, without a full stop at the end.
     """
-    parts = [f"tf.{path} is not in {PACKAGE}"]
-    reason = reason_of(path)
-    if reason is not None:
-        parts[0] += f": {reason}"
+    reason = reason_of(public or path)
     near = _near(path)
+    sentences = [f"tf.{path} is not in {PACKAGE}: {reason or _advice(public or path)}"]
     if near:
-        parts.append(f"Near it: {', '.join(near)}")
-    elif reason is None:
-        parts.append("It has the queues of TensorFlow 1 and what scripts with queues need")
-    return ". ".join(parts)
+        sentences.append(f"Near it: {', '.join(near)}")
+    return ". ".join(sentences)
 
 
 def reason_of(path: str) -> str | None:
@@ -214,6 +221,11 @@ def reason_of(path: str) -> str | None:
             return REASONS[path]
         path = path.rpartition(".")[0]
     return None
+
+
+def _advice(path: str) -> str:
+    """What to do about a name of which nothing more is known."""
+    return PRIVATE if path.startswith(("python.", "core.")) else ADVICE
 
 
 def _path(module: str, name: str) -> str:

@@ -9,56 +9,28 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import importlib.util
+import itertools
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 from aioqueue.compat import v1
-from aioqueue.compat.v1.absent import PACKAGE, explain
+from aioqueue.compat.v1.absent import PACKAGE, AbsentNameError, explain
+from aioqueue.compat.v1.private import ABSENT, MODULES, NAMES
 
 __all__ = ("TensorFlowFinder", "install")
 
 ROOT = "tensorflow"
 
-PRIVATE_MODULES: dict[str, str] = {
-    "client.session": "",
-    "data.ops.dataset_ops": "data",
-    "framework.constant_op": "",
-    "framework.dtypes": "",
-    "framework.errors": "errors",
-    "framework.errors_impl": "errors",
-    "framework.ops": "",
-    "framework.random_seed": "",
-    "framework.tensor_shape": "",
-    "lib.io.python_io": "python_io",
-    "lib.io.tf_record": "python_io",
-    "ops.array_ops": "",
-    "ops.control_flow_ops": "",
-    "ops.data_flow_ops": "",
-    "ops.io_ops": "",
-    "ops.math_ops": "",
-    "ops.parsing_ops": "",
-    "ops.random_ops": "",
-    "ops.script_ops": "",
-    "ops.state_ops": "",
-    "ops.string_ops": "",
-    "ops.variables": "",
-    "platform.app": "app",
-    "platform.flags": "flags",
-    "platform.gfile": "gfile",
-    "platform.tf_logging": "logging",
-    "training.basic_session_run_hooks": "train",
-    "training.coordinator": "train",
-    "training.input": "train",
-    "training.monitored_session": "train",
-    "training.queue_runner": "train",
-    "training.queue_runner_impl": "train",
-    "training.session_run_hook": "train",
-    "training.training": "train",
-    "util.compat": "compat",
-}
-"""Modules below ``tensorflow.python`` that scripts import from, each with our namespace for it."""
+PACKAGES = frozenset(
+    package
+    for module in MODULES
+    for package in itertools.accumulate(module.split(".")[:-1], "{}.{}".format)
+    if not package.startswith("contrib") or "python" in package
+)
+"""The packages that private modules are in."""
 
 
 def install() -> None:
@@ -82,13 +54,16 @@ class TensorFlowFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         below = _below(fullname)
         if below is None:
             return None
-        if _source(below) is None:
-            raise ModuleNotFoundError(explain(below), name=f"{PACKAGE}.{below}")
+        if below not in PACKAGES and below not in MODULES and _namespace(below) is None:
+            raise ModuleNotFoundError(explain(below, _public(below)), name=f"{PACKAGE}.{below}")
         return importlib.machinery.ModuleSpec(fullname, self, origin=PACKAGE, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        """Make a module that has the names of the namespace that it stands for."""
-        source = _source(_below(spec.name) or "")
+        """Make a module that has the names of the namespaces that it stands for."""
+        below = _below(spec.name) or ""
+        if below in PACKAGES or below in MODULES:
+            return _Private(spec.name, below)
+        source = _namespace(below)
         assert source is not None, "find_spec has asked the same"
         return _Alias(spec.name, source)
 
@@ -109,12 +84,67 @@ class _Alias(ModuleType):
         self.__dict__.update(_source=source, __all__=source.__all__)
 
     def __getattr__(self, name: str) -> Any:
-        # Not `getattr`: it finds our own modules too, and `from tensorflow.python.framework import
-        # ops` means theirs.
-        return self.__dict__["_source"].__getattr__(name)
+        if f"{_below(self.__name__)}.{name}".lstrip(".") in PACKAGES:
+            return _loaded(f"{self.__name__}.{name}")
+        source = self.__dict__["_source"]
+        added = vars(source).get(name)
+        if added is not None and not isinstance(added, ModuleType):
+            return added  # by who runs the script: what it needs besides
+        # Not `getattr`: it finds our own modules too, such as `ops`.
+        return source.__getattr__(name)
 
     def __dir__(self) -> list[str]:
         return dir(self.__dict__["_source"])
+
+
+class _Private(ModuleType):
+    """A private module, or a package of them: the names of some namespaces, found when asked for.
+
+    What a namespace gains later, and what is made when it is asked for, is therefore here as well.
+    """
+
+    def __init__(self, name: str, below: str) -> None:
+        super().__init__(name)
+        spaces = [_namespace(one) for one in MODULES.get(below, ("",))]
+        self.__dict__["_below"] = below
+        self.__dict__["_spaces"] = [one for one in spaces if one is not None]
+        self.__dict__.update(NAMES.get(below, {}))
+
+    def __getattr__(self, name: str) -> Any:
+        below, spaces = self.__dict__["_below"], self.__dict__["_spaces"]
+        if name == "__all__":
+            return sorted(
+                {*NAMES.get(below, ()), *(one for space in spaces for one in space.__all__)}
+            )
+        inner = f"{below}.{name}"
+        if inner in PACKAGES or inner in MODULES:
+            return _loaded(f"{self.__name__}.{name}")
+        if inner in ABSENT:
+            raise AbsentNameError(explain(inner, ABSENT[inner]))
+        for space in spaces:
+            if name in space.__all__:
+                return getattr(space, name)
+        failure: AttributeError | None = None
+        for space in spaces:
+            try:
+                # Not `getattr`: it finds our own modules too, such as `ops`.
+                return space.__getattr__(name)
+            except AttributeError as error:
+                failure = failure or error
+        raise failure or AttributeError(name)
+
+    def __dir__(self) -> list[str]:
+        return list(self.__all__)
+
+
+def _loaded(fullname: str) -> ModuleType:
+    """A module below ``tensorflow`` that is asked for as an attribute, without an import."""
+    if fullname not in sys.modules:
+        finder = TensorFlowFinder()
+        spec = finder.find_spec(fullname)
+        assert spec is not None, "only ours are asked for"
+        sys.modules[fullname] = importlib.util.module_from_spec(spec)
+    return sys.modules[fullname]
 
 
 def _below(fullname: str) -> str | None:
@@ -124,18 +154,24 @@ def _below(fullname: str) -> str | None:
     return fullname.removeprefix(f"{ROOT}.") if fullname.startswith(f"{ROOT}.") else None
 
 
-def _source(below: str) -> ModuleType | None:
-    """The namespace that a module stands for; None if there is none."""
+def _public(below: str) -> str | None:
+    """The public name whose reason is that of a name in a private module, if there is one."""
+    if below in ABSENT:
+        return ABSENT[below]
+    module, _, name = below.rpartition(".")
+    if module in ABSENT:
+        return ABSENT[module]
+    return f"{MODULES[module][0]}.{name}".lstrip(".") if module in MODULES else None
+
+
+def _namespace(below: str) -> ModuleType | None:
+    """One of our namespaces by its name in TensorFlow; None if there is none."""
     if below.startswith("compat.v1"):
         below = below.removeprefix("compat.v1").lstrip(".")
-    if below == "python" or any(
-        f"python.{name}.".startswith(f"{below}.") for name in PRIVATE_MODULES
-    ):
-        below = PRIVATE_MODULES.get(below.removeprefix("python").lstrip("."), "")
     found: Any = v1
     for part in filter(None, below.split(".")):
-        try:
-            found = getattr(found, part)
-        except AttributeError:
+        # Not what Python has set there besides: our own modules, such as `ops`.
+        if part not in getattr(found, "__all__", ()):
             return None
+        found = getattr(found, part)
     return found if isinstance(found, ModuleType) else None
