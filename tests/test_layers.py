@@ -191,13 +191,13 @@ COMPAT_LAYERS = (
     ("absent", "protos"),
     ("core",),
     ("errors",),
-    ("ops", "coordination", "logging", "flags"),
+    ("ops", "coordination", "logging", "flags", "summaries"),
     ("session",),
     ("queues",),
     ("readers", "parsing"),
     ("inputs", "datasets"),
     ("namespaces",),
-    ("", "shim", "__main__"),
+    ("", "private", "shim", "checking", "__main__"),
 )
 """The same within the compat layer: what runs a graph stands on what a graph is."""
 

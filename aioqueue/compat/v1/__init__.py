@@ -33,6 +33,7 @@ from aioqueue.compat.v1 import (
     queue,
     random,
     strings,
+    summary,
     train,
 )
 from aioqueue.compat.v1 import core as _core
@@ -163,6 +164,8 @@ from aioqueue.compat.v1.ops.variables import (
 )
 from aioqueue.compat.v1.parsing import parsing as _parsing
 from aioqueue.compat.v1.parsing.parsing import *
+from aioqueue.compat.v1.protos.summaries import MESSAGES as _MESSAGES
+from aioqueue.compat.v1.protos.summaries import summary_classes as _summary_classes
 from aioqueue.compat.v1.queues.queues import (
     FIFOQueue,
     PaddingFIFOQueue,
@@ -180,6 +183,14 @@ from aioqueue.compat.v1.readers.readers import (
 )
 from aioqueue.compat.v1.session.config import *
 from aioqueue.compat.v1.session.session import InteractiveSession, Session, get_default_session
+from aioqueue.compat.v1.summaries.ops import (
+    audio_summary,
+    histogram_summary,
+    image_summary,
+    merge_all_summaries,
+    merge_summary,
+    scalar_summary,
+)
 
 __all__: _builtins.tuple[str, ...] = (
     "VERSION",
@@ -220,6 +231,7 @@ __all__: _builtins.tuple[str, ...] = (
     "assign",
     "assign_add",
     "assign_sub",
+    "audio_summary",
     "bitwise",
     "bool",
     "boolean_mask",
@@ -255,9 +267,11 @@ __all__: _builtins.tuple[str, ...] = (
     "glorot_uniform_initializer",
     "group",
     "half",
+    "histogram_summary",
     "identity",
     "identity_n",
     "image",
+    "image_summary",
     "initializers",
     "int8",
     "int16",
@@ -269,6 +283,8 @@ __all__: _builtins.tuple[str, ...] = (
     "logging",
     "matching_files",
     "math",
+    "merge_all_summaries",
+    "merge_summary",
     "model_variables",
     "moving_average_variables",
     "multinomial",
@@ -303,6 +319,7 @@ __all__: _builtins.tuple[str, ...] = (
     "register_tensor_conversion_function",
     "reset_default_graph",
     "resource",
+    "scalar_summary",
     "sequence_mask",
     "slice",
     "sort",
@@ -315,6 +332,7 @@ __all__: _builtins.tuple[str, ...] = (
     "string_strip",
     "strings",
     "substr",
+    "summary",
     "train",
     "trainable_variables",
     "truncated_normal",
@@ -368,4 +386,14 @@ truncated_normal_initializer = initializers.truncated_normal
 variance_scaling_initializer = initializers.variance_scaling
 zeros_initializer = initializers.zeros
 
-__getattr__ = names_of(__name__)
+# They need protobuf, an extra, and are made when they are asked for.
+_DEFERRED = {
+    name: lambda name=name: _summary_classes()[name] for name in _MESSAGES if name != "SessionLog"
+}
+
+__getattr__ = names_of(__name__, deferred=_DEFERRED)
+
+
+def __dir__() -> list[str]:
+    """The public names, those among them that are made when they are asked for."""
+    return sorted({*__all__, *_DEFERRED})

@@ -30,10 +30,8 @@ CHECKPOINTS = (
     "checkpoints are out of scope: fetch variables with Session.run and save the arrays with"
     " numpy.savez"
 )
-SUMMARIES = (
-    "summaries are out of scope: queue.statistics() of aioqueue's own queues has the fill level,"
-    " and tensorboardX or your framework writes event files"
-)
+PROFILES = "nothing is traced: cProfile and py-spy look at Python, and so at every op here"
+EVENTS = "summaries are written by tf.summary.FileWriter, from ops of tf.summary"
 IMAGES = "pictures are decoded, and no more: change them in a tf.py_func, with Pillow or OpenCV"
 LOOPS = "use tf.while_loop, a NumPy function on the tensor, or a loop around Session.run"
 DEVICES = "everything runs on NumPy in this process; tf.device is accepted and has no effect"
@@ -118,22 +116,8 @@ REASONS: dict[str, str] = {
         ),
         CHECKPOINTS,
     ),
-    **dict.fromkeys(
-        (
-            "Summary",
-            "histogram_summary",
-            "image_summary",
-            "merge_all_summaries",
-            "merge_summary",
-            "profiler",
-            "scalar_summary",
-            "summary",
-            "train.ProfilerHook",
-            "train.SummarySaverHook",
-            "train.SummaryWriter",
-        ),
-        SUMMARIES,
-    ),
+    **dict.fromkeys(("profiler", "train.ProfilerHook"), PROFILES),
+    **dict.fromkeys(("contrib.summary",), EVENTS),
     **{old: f"TensorFlow 1.0 renamed it: tf.{new}" for old, new in RENAMED.items()},
     **dict.fromkeys(("image",), IMAGES),
     **dict.fromkeys(("TensorArray", "foldl", "foldr", "map_fn", "scan"), LOOPS),
@@ -225,7 +209,7 @@ def reason_of(path: str) -> str | None:
 
 def _advice(path: str) -> str:
     """What to do about a name of which nothing more is known."""
-    return PRIVATE if path.startswith(("python.", "core.")) else ADVICE
+    return PRIVATE if path.split(".")[0] in ("python", "core") else ADVICE
 
 
 def _path(module: str, name: str) -> str:

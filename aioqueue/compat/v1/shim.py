@@ -20,7 +20,7 @@ from aioqueue.compat import v1
 from aioqueue.compat.v1.absent import PACKAGE, AbsentNameError, explain
 from aioqueue.compat.v1.private import ABSENT, MODULES, NAMES
 
-__all__ = ("TensorFlowFinder", "install")
+__all__ = ("ROOT", "TensorFlowFinder", "find", "install")
 
 ROOT = "tensorflow"
 
@@ -39,6 +39,46 @@ def install() -> None:
         for name in [name for name in sys.modules if _below(name) is not None]:
             del sys.modules[name]
         sys.meta_path.insert(0, TensorFlowFinder())
+
+
+def find(path: str) -> Any:
+    """What a script gets for a name of TensorFlow, without importing anything in its place.
+
+    Args:
+        path: the name as after ``tensorflow.``; empty for that itself.
+
+    Raises:
+        AbsentNameError: it is not there.
+        AttributeError: a class that is there lacks it.
+        ModuleNotFoundError: it needs an extra that is not installed.
+    """
+    parts = path.removeprefix("compat.v1").lstrip(".").split(".") if path else []
+    found: Any = v1
+    for count in range(len(parts), 0, -1):
+        below = ".".join(parts[:count])
+        if below in ABSENT:
+            raise AbsentNameError(explain(path, ABSENT[below]))
+        if below in MODULES or below in PACKAGES:
+            found, parts = _Private(f"{ROOT}.{below}", below), parts[count:]
+            break
+    for part in parts:
+        if isinstance(found, ModuleType):
+            found = _name_in(found, part)
+        elif isinstance(found, type):
+            found = getattr(found, part)
+        else:
+            break  # an object, of which little is known
+    return found
+
+
+def _name_in(module: ModuleType, name: str) -> Any:
+    """A name of a namespace, and not one of our modules that happens to be called the same."""
+    if isinstance(module, _Private) or name in getattr(module, "__all__", ()):
+        return getattr(module, name)
+    added = vars(module).get(name)
+    if added is not None and not isinstance(added, ModuleType):
+        return added  # by who runs the script: what it needs besides
+    return module.__getattr__(name)
 
 
 class TensorFlowFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -86,12 +126,7 @@ class _Alias(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if f"{_below(self.__name__)}.{name}".lstrip(".") in PACKAGES:
             return _loaded(f"{self.__name__}.{name}")
-        source = self.__dict__["_source"]
-        added = vars(source).get(name)
-        if added is not None and not isinstance(added, ModuleType):
-            return added  # by who runs the script: what it needs besides
-        # Not `getattr`: it finds our own modules too, such as `ops`.
-        return source.__getattr__(name)
+        return _name_in(self.__dict__["_source"], name)
 
     def __dir__(self) -> list[str]:
         return dir(self.__dict__["_source"])
@@ -127,8 +162,7 @@ class _Private(ModuleType):
         failure: AttributeError | None = None
         for space in spaces:
             try:
-                # Not `getattr`: it finds our own modules too, such as `ops`.
-                return space.__getattr__(name)
+                return _name_in(space, name)
             except AttributeError as error:
                 failure = failure or error
         raise failure or AttributeError(name)
