@@ -37,7 +37,7 @@ class TestErrors:
             ("contrib.summary", "tf.summary.FileWriter"),
             ("zork", "run it from a program that first sets the name"),
             ("python.zork", "private to TensorFlow"),
-            ("data.experimental", "tf.data goes as far as scripts with queues use it"),
+            ("data.experimental.CsvDataset", "tf.data goes as far as scripts with queues use it"),
             ("LMDBReader", "lmdb"),
         ],
     )

@@ -33,10 +33,13 @@ CHECKPOINTS = (
 PROFILES = "nothing is traced: cProfile and py-spy look at Python, and so at every op here"
 EVENTS = "summaries are written by tf.summary.FileWriter, from ops of tf.summary"
 IMAGES = "pictures are decoded, and no more: change them in a tf.py_func, with Pillow or OpenCV"
-LOOPS = "use tf.while_loop, a NumPy function on the tensor, or a loop around Session.run"
+LOOPS = "use tf.while_loop, tf.map_fn, a NumPy function on the tensor, or a loop around Session.run"
 DEVICES = "everything runs on NumPy in this process; tf.device is accepted and has no effect"
 NUMPY = "NumPy's functions work on tensors: np.linalg.norm(x) is an op that a session runs"
-TABLES = "tables are out of scope: look keys up in a dict, in a tf.py_func"
+EXAMPLES = (
+    "TensorFlow's data sets and examples are not here: read the files with NumPy, and put the"
+    " arrays into a queue or a tf.data.Dataset"
+)
 TESTS = "tests need nothing of it: unittest and pytest do"
 EAGER = "ops are deferred here: build them, then run them with tf.Session"
 ESTIMATORS = "estimators are out of scope: loop over tf.train.MonitoredSession instead"
@@ -44,7 +47,7 @@ LMDB = "it would need the package lmdb: read the database in a tf.py_func"
 DATASETS = (
     "tf.data goes as far as scripts with queues use it: from_tensor_slices, from_tensors, range,"
     " from_generator, zip, concatenate, map, filter, apply, batch, shuffle, repeat, take, skip,"
-    " prefetch"
+    " padded_batch, flat_map, interleave, prefetch"
 )
 ADVICE = (
     "compute it in NumPy within a tf.py_func; or leave the script as it is, and run it from a"
@@ -56,7 +59,6 @@ PRIVATE = (
     "it is private to TensorFlow, and no public name stands for it: take what is used of it into"
     " the script, or leave that alone, and put a module of this name into sys.modules beforehand"
 )
-RENAMED = {"mul": "multiply", "neg": "negative", "select": "where", "sub": "subtract"}
 
 REASONS: dict[str, str] = {
     **dict.fromkeys(
@@ -118,9 +120,8 @@ REASONS: dict[str, str] = {
     ),
     **dict.fromkeys(("profiler", "train.ProfilerHook"), PROFILES),
     **dict.fromkeys(("contrib.summary",), EVENTS),
-    **{old: f"TensorFlow 1.0 renamed it: tf.{new}" for old, new in RENAMED.items()},
     **dict.fromkeys(("image",), IMAGES),
-    **dict.fromkeys(("TensorArray", "foldl", "foldr", "map_fn", "scan"), LOOPS),
+    **dict.fromkeys(("TensorArray",), LOOPS),
     **dict.fromkeys(
         (
             "config",
@@ -136,7 +137,7 @@ REASONS: dict[str, str] = {
     **dict.fromkeys(
         ("diag", "einsum", "fft", "linalg", "norm", "setdiff1d", "signal", "spectral", "svd"), NUMPY
     ),
-    **dict.fromkeys(("contrib.lookup", "lookup"), TABLES),
+    **dict.fromkeys(("examples", "models"), EXAMPLES),
     **dict.fromkeys(("test",), TESTS),
     **dict.fromkeys(("contrib.eager", "enable_eager_execution", "enable_v2_behavior"), EAGER),
     **dict.fromkeys(("estimator", "train.Supervisor"), ESTIMATORS),

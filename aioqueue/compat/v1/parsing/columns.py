@@ -272,6 +272,28 @@ class StepsColumn(Column):
             return SparseColumn(self.key, self.kind).batch(rows, None)
         return DenseColumn(self.key, self.kind, self.shape).batch(rows, None)
 
+    def batch_with_lengths(self, rows: Sequence[Row]) -> tuple[tuple[Array, ...], Array]:
+        """The arrays of a batch of sequences, and how many steps each has.
+
+        Args:
+            rows: whose features are the lists of a sequence.
+        """
+        parts = [self.single(row, None) for row in rows]
+        if not self.is_sparse:
+            counts = np.array([len(part) for (part,) in parts], np.int64)
+            shape = (len(rows), counts.max(initial=0), *(self.shape or ()))
+            out = np.full(shape, _filler(self.kind), TYPES[self.kind])
+            for place, (part,) in zip(out, parts, strict=True):
+                place[: len(part)] = part
+            return (out,), counts
+        counts = np.array([shape[0] for _, _, shape in parts], np.int64)
+        numbers = np.repeat(np.arange(len(parts)), [len(values) for _, values, _ in parts])
+        places = np.concatenate([np.empty((0, 2), np.int64), *(indices for indices, _, _ in parts)])
+        indices = np.concatenate([numbers[:, np.newaxis], places], axis=1)
+        values = joined([values for _, values, _ in parts], TYPES[self.kind])
+        largest = np.max([np.zeros(2, np.int64), *(shape for _, _, shape in parts)], axis=0)
+        return (indices, values, np.array([len(parts), *largest], np.int64)), counts
+
 
 def as_array(values: Sequence[Any], kind: str) -> Array:
     """The values of a list message as an array."""
