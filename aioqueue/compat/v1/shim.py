@@ -7,6 +7,7 @@ has not raises `ImportError` with an explanation, not the one of a missing modul
 
 from __future__ import annotations
 
+import builtins
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -148,9 +149,12 @@ class _Private(ModuleType):
     def __getattr__(self, name: str) -> Any:
         below, spaces = self.__dict__["_below"], self.__dict__["_spaces"]
         if name == "__all__":
-            return sorted(
-                {*NAMES.get(below, ()), *(one for space in spaces for one in space.__all__)}
-            )
+            # Without `print` and the like, which `import *` would take from a script.
+            everything = {
+                *NAMES.get(below, ()),
+                *(one for space in spaces for one in space.__all__),
+            }
+            return sorted(everything - set(dir(builtins)))
         inner = f"{below}.{name}"
         if inner in PACKAGES or inner in MODULES:
             return _loaded(f"{self.__name__}.{name}")
