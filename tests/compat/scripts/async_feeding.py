@@ -71,7 +71,7 @@ def failing():
     numbers = tf.train.input_producer(np.arange(6), shuffle=False).dequeue()
 
     def inverse(n):
-        return np.float32(12 // (n - 4))
+        return np.float32(12 // (int(n) - 4))
     made = tf.py_func(inverse, [numbers], tf.float32)
     batch = tf.train.batch([tf.reshape(made, [])], 2)
     with tf.Session() as sess:

@@ -69,15 +69,24 @@ def _elementwise(
         if data is None:
             what = f"Condition x {symbol} y did not hold element-wise:"
             data = [what, f"x ({x.name}) = ", x, f"y ({y.name}) = ", y]
-        return _asserted(reduce_all(compare(x, y)), data, summarize, message)
+        at_once = x.op.type in _KNOWN and y.op.type in _KNOWN
+        return _asserted(reduce_all(compare(x, y)), data, summarize, message, at_once)
+
+
+_KNOWN = ("Const", "Shape", "Size", "Rank", "Range", "Cast", "Pack", "ConcatV2", "Fill")
+"""Ops whose values TensorFlow looks at while it builds a graph; those of arithmetic it does not."""
 
 
 def _asserted(
-    condition: Tensor, data: Iterable[Any], summarize: int | None, message: str | None
+    condition: Tensor,
+    data: Iterable[Any],
+    summarize: int | None,
+    message: str | None,
+    at_once: bool,
 ) -> Operation:
-    """An assertion; one that is known to fail does so at once."""
+    """An assertion; one that is known to fail does so at once, if it is to."""
     shown = [*([] if message is None else [message]), *data]
-    known = constant_value(condition)
+    known = constant_value(condition) if at_once else None
     if known is not None and not known.all():
         raise InvalidArgumentError(None, None, "\n".join(str(_known(one)) for one in shown))
     return Assert(condition, shown, summarize=summarize)

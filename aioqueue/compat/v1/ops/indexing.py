@@ -180,7 +180,7 @@ def strided_slice(
         "new_axis_mask": new_axis_mask,
         "shrink_axis_mask": shrink_axis_mask,
     }
-    with OpBuilder("StridedSlice", name, "strided_slice") as op:
+    with OpBuilder("StridedSlice", name) as op:
         tensor = op.tensor(input_, "input")
         first = op.tensor(begin, "begin", None, INDICES)
         op.tensor(end, "end", first.dtype)
