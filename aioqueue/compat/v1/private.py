@@ -26,7 +26,22 @@ from aioqueue.compat.v1.ops.sparse import (
 )
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
-__all__ = ("ABSENT", "MODULES", "NAMES")
+__all__ = (
+    "ABSENT",
+    "MODULES",
+    "NAMES",
+    "constant_value_as_shape",
+    "convert_n_to_tensor",
+    "deprecated_alias",
+    "deprecated_argument_lookup",
+    "is_sparse",
+    "is_tensor",
+    "make_decorator",
+    "read_file_to_string",
+    "remove_undocumented",
+    "same_function",
+    "write_string_to_file",
+)
 
 
 def _listed(package: str, modules: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:

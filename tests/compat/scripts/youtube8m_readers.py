@@ -107,7 +107,7 @@ class YT8MFrameFeatureReader(BaseReader):
 
 def get_input_data_tensors(reader, data_pattern):
   with tf.name_scope("train_input"):
-    files = tf.gfile.Glob(data_pattern)
+    files = sorted(tf.gfile.Glob(data_pattern))
     if not files:
       raise IOError("Unable to find training files. data_pattern='" +
                     data_pattern + "'.")

@@ -16,7 +16,7 @@ from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import OpBuilder, Pure, array, invalid
 from aioqueue.compat.v1.ops.numbers import NUMERIC, c_name, parse_column, parse_number
 
-__all__ = ("decode_csv",)
+__all__ = ("CsvKernel", "decode_csv")
 
 ALLOWED = NUMERIC | {"string"}
 """The dtypes that columns may have."""

@@ -15,6 +15,7 @@ from aioqueue.compat.v1.ops.building import array
 from aioqueue.compat.v1.ops.files import read_bytes
 
 __all__ = (
+    "Fillable",
     "KeyValueTensorInitializer",
     "NameInitializer",
     "NumberInitializer",
