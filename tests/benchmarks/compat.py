@@ -1,4 +1,4 @@
-"""Rows 20, 21 and those of decoding: `aioqueue.compat.v1` beside TensorFlow, running the same program.
+"""Rows 20, 21, decoding: `aioqueue.compat.v1` beside TensorFlow, running the same program.
 
 The runner's rows are measured in processes of their own, alternately, since its threads would
 disturb what comes after: ``python -m tests.benchmarks.compat LIBRARY COUNT`` runs one.
