@@ -105,6 +105,7 @@ def feed_by_hand(image_list, label_list):
             emb, lab = sess.run([image_batch, labels_batch])
             print(emb.shape, lab.tolist(), int(emb.sum()))
         coord.request_stop()
+        sess.run(input_queue.close())
         coord.join(threads)
 
 
