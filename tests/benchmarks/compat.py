@@ -1,4 +1,4 @@
-"""Rows 20, 21 and 27: `aioqueue.compat.v1` beside TensorFlow, running the same program.
+"""Rows 20, 21, 27 and decoding: `aioqueue.compat.v1` beside TensorFlow, the same programs.
 
 The runner's rows are measured in processes of their own, alternately, since its threads would
 disturb what comes after: ``python -m tests.benchmarks.compat LIBRARY COUNT`` runs one.
@@ -113,6 +113,68 @@ def feed_apart(name: str, count: int) -> float:
     return float(output.splitlines()[-1])
 
 
+LINES = 256
+
+
+def decode_lines(name: str, n: int) -> Callable[[], float]:
+    """Seconds per line of CSV: batches of lines of two ints, two floats and a word."""
+    tf = library(name)
+    graph = tf.Graph()
+    rows = [f"{i},{i * 7919},{i / 8},{i / 3:.5f},word{i}".encode() for i in range(LINES)]
+    with graph.as_default():
+        lines = tf.placeholder(tf.string, [None])
+        columns = tf.decode_csv(lines, [[0], [0], [0.0], [0.0], [""]])
+    session = tf.Session(graph=graph)
+
+    def run() -> float:
+        start = perf_counter()
+        for _ in range(n):
+            session.run(columns, {lines: rows})
+        return (perf_counter() - start) / (n * LINES)
+
+    return run
+
+
+def parse_batches(name: str, n: int) -> Callable[[], float]:
+    """Seconds per serialized example: batches with a number, a vector, a word and a sparse list."""
+    tf = library(name)
+    graph = tf.Graph()
+    rows = [_example(tf, number) for number in range(LINES)]
+    with graph.as_default():
+        serialized = tf.placeholder(tf.string, [None])
+        parsed = tf.parse_example(
+            serialized,
+            {
+                "label": tf.FixedLenFeature([], tf.int64),
+                "vector": tf.FixedLenFeature([16], tf.float32),
+                "word": tf.FixedLenFeature([], tf.string),
+                "ids": tf.VarLenFeature(tf.int64),
+            },
+        )
+    session = tf.Session(graph=graph)
+
+    def run() -> float:
+        start = perf_counter()
+        for _ in range(n):
+            session.run(parsed, {serialized: rows})
+        return (perf_counter() - start) / (n * LINES)
+
+    return run
+
+
+def _example(tf: Any, number: int) -> bytes:
+    ints = [number % 7, *range(number % 4)]
+    features = {
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
+        "vector": tf.train.Feature(float_list=tf.train.FloatList(value=[number / 8] * 16)),
+        "word": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"word"])),
+        "ids": tf.train.Feature(int64_list=tf.train.Int64List(value=ints)),
+    }
+    message = tf.train.Example(features=tf.train.Features(feature=features))
+    data: bytes = message.SerializeToString()
+    return data
+
+
 def measure(mode: Mode) -> Iterator[Comparison]:
     """Rows 20, 21 and 27, where TensorFlow is installed."""
     if not installed("tensorflow"):
@@ -131,6 +193,21 @@ def measure(mode: Mode) -> Iterator[Comparison]:
         Row("27", "compat.v1: decode_jpeg, 640 x 427, by Session.run", "TensorFlow", 0.9),
         decoding("aioqueue", contents, n),
         decoding("TensorFlow", contents, n),
+        mode,
+        names=("aioqueue", "TensorFlow"),
+    )
+    batches = mode.scaled(400)
+    yield compare(
+        Row("20a", f"compat.v1: decode_csv, {LINES} lines at once", "TensorFlow", 0.8),
+        decode_lines("aioqueue", batches),
+        decode_lines("TensorFlow", batches),
+        mode,
+        names=("aioqueue", "TensorFlow"),
+    )
+    yield compare(
+        Row("20b", f"compat.v1: parse_example, {LINES} examples at once", "TensorFlow", 0.8),
+        parse_batches("aioqueue", batches),
+        parse_batches("TensorFlow", batches),
         mode,
         names=("aioqueue", "TensorFlow"),
     )

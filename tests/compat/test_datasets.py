@@ -314,8 +314,8 @@ class TestIterators:
 
 class TestClearErrors:
     def test_what_is_not_there_says_so(self) -> None:
-        with pytest.raises(AttributeError, match=r"tf\.data\.Dataset\.interleave is not in .*: tf"):
-            _ = Dataset.range(3).interleave
+        with pytest.raises(AttributeError, match=r"tf\.data\.Dataset\.window is not in .*: tf"):
+            _ = Dataset.range(3).window
         assert not hasattr(Dataset.range(3), "_private")
 
     def test_a_loop_over_it_is_refused(self) -> None:

@@ -18,6 +18,7 @@ from aioqueue.compat.v1 import (
     compat,
     contrib,
     data,
+    debugging,
     dtypes,
     errors,
     flags,
@@ -26,13 +27,16 @@ from aioqueue.compat.v1 import (
     initializers,
     io,
     logging,
+    lookup,
     math,
     nest,
     nn,
     python_io,
     queue,
     random,
+    sparse,
     strings,
+    summary,
     train,
 )
 from aioqueue.compat.v1 import core as _core
@@ -80,17 +84,57 @@ from aioqueue.compat.v1.core.shapes import (
 from aioqueue.compat.v1.errors import OpError
 from aioqueue.compat.v1.ops import operators as _operators  # noqa: F401  # tensors get theirs
 from aioqueue.compat.v1.ops.arrays import *
+from aioqueue.compat.v1.ops.asserting import (
+    assert_equal,
+    assert_greater,
+    assert_greater_equal,
+    assert_integer,
+    assert_less,
+    assert_less_equal,
+    assert_near,
+    assert_negative,
+    assert_non_negative,
+    assert_non_positive,
+    assert_none_equal,
+    assert_positive,
+    assert_proper_iterable,
+    assert_rank,
+    assert_rank_at_least,
+    assert_rank_in,
+    assert_same_float_dtype,
+    assert_scalar,
+    assert_type,
+    check_numerics,
+    is_non_decreasing,
+    is_numeric_tensor,
+    is_strictly_increasing,
+    verify_tensor_all_finite,
+)
 from aioqueue.compat.v1.ops.branches import *
 from aioqueue.compat.v1.ops.casting import *
 from aioqueue.compat.v1.ops.comparison import *
 from aioqueue.compat.v1.ops.control import group, identity, identity_n, no_op, tuple
+from aioqueue.compat.v1.ops.csv import decode_csv
 from aioqueue.compat.v1.ops.decoding import *
 from aioqueue.compat.v1.ops.files import matching_files, read_file, write_file
 from aioqueue.compat.v1.ops.filling import *
+from aioqueue.compat.v1.ops.hashing import (
+    string_to_hash_bucket_fast,
+)
 from aioqueue.compat.v1.ops.indexing import gather, gather_nd, slice, strided_slice
 from aioqueue.compat.v1.ops.initializing import *
 from aioqueue.compat.v1.ops.joining import *
+from aioqueue.compat.v1.ops.mapping import (
+    foldl,
+    foldr,
+    map_fn,
+    scan,
+)
 from aioqueue.compat.v1.ops.math import *
+from aioqueue.compat.v1.ops.partitions import (
+    dynamic_partition,
+    dynamic_stitch,
+)
 from aioqueue.compat.v1.ops.placeholders import *
 from aioqueue.compat.v1.ops.printing import Assert, Print, print
 from aioqueue.compat.v1.ops.products import *
@@ -129,12 +173,27 @@ from aioqueue.compat.v1.ops.selecting import (
     unique_with_counts,
     where,
 )
+from aioqueue.compat.v1.ops.serializing import (
+    deserialize_many_sparse,
+    parse_tensor,
+    serialize_many_sparse,
+    serialize_sparse,
+    serialize_tensor,
+)
 from aioqueue.compat.v1.ops.sparse import (
     SparseTensor,
     SparseTensorValue,
     convert_to_tensor_or_sparse_tensor,
     sparse_placeholder,
     sparse_tensor_to_dense,
+)
+from aioqueue.compat.v1.ops.sparse_changes import (
+    sparse_concat,
+    sparse_reorder,
+    sparse_reshape,
+    sparse_retain,
+    sparse_to_dense,
+    sparse_to_indicator,
 )
 from aioqueue.compat.v1.ops.static import constant_value as get_static_value
 from aioqueue.compat.v1.ops.text import (
@@ -163,6 +222,8 @@ from aioqueue.compat.v1.ops.variables import (
 )
 from aioqueue.compat.v1.parsing import parsing as _parsing
 from aioqueue.compat.v1.parsing.parsing import *
+from aioqueue.compat.v1.protos.summaries import MESSAGES as _MESSAGES
+from aioqueue.compat.v1.protos.summaries import summary_classes as _summary_classes
 from aioqueue.compat.v1.queues.queues import (
     FIFOQueue,
     PaddingFIFOQueue,
@@ -180,6 +241,14 @@ from aioqueue.compat.v1.readers.readers import (
 )
 from aioqueue.compat.v1.session.config import *
 from aioqueue.compat.v1.session.session import InteractiveSession, Session, get_default_session
+from aioqueue.compat.v1.summaries.ops import (
+    audio_summary,
+    histogram_summary,
+    image_summary,
+    merge_all_summaries,
+    merge_summary,
+    scalar_summary,
+)
 
 __all__: _builtins.tuple[str, ...] = (
     "VERSION",
@@ -217,12 +286,33 @@ __all__: _builtins.tuple[str, ...] = (
     "argsort",
     "as_dtype",
     "as_string",
+    "assert_equal",
+    "assert_greater",
+    "assert_greater_equal",
+    "assert_integer",
+    "assert_less",
+    "assert_less_equal",
+    "assert_near",
+    "assert_negative",
+    "assert_non_negative",
+    "assert_non_positive",
+    "assert_none_equal",
+    "assert_positive",
+    "assert_proper_iterable",
+    "assert_rank",
+    "assert_rank_at_least",
+    "assert_rank_in",
+    "assert_same_float_dtype",
+    "assert_scalar",
+    "assert_type",
     "assign",
     "assign_add",
     "assign_sub",
+    "audio_summary",
     "bitwise",
     "bool",
     "boolean_mask",
+    "check_numerics",
     "compat",
     "complex64",
     "complex128",
@@ -236,14 +326,21 @@ __all__: _builtins.tuple[str, ...] = (
     "cumprod",
     "cumsum",
     "data",
+    "debugging",
+    "decode_csv",
+    "deserialize_many_sparse",
     "dimension_at_index",
     "dimension_value",
     "dtypes",
+    "dynamic_partition",
+    "dynamic_stitch",
     "errors",
     "flags",
     "float16",
     "float32",
     "float64",
+    "foldl",
+    "foldr",
     "gather",
     "gather_nd",
     "get_default_graph",
@@ -255,20 +352,29 @@ __all__: _builtins.tuple[str, ...] = (
     "glorot_uniform_initializer",
     "group",
     "half",
+    "histogram_summary",
     "identity",
     "identity_n",
     "image",
+    "image_summary",
     "initializers",
     "int8",
     "int16",
     "int32",
     "int64",
     "io",
+    "is_non_decreasing",
+    "is_numeric_tensor",
+    "is_strictly_increasing",
     "is_variable_initialized",
     "local_variables",
     "logging",
+    "lookup",
+    "map_fn",
     "matching_files",
     "math",
+    "merge_all_summaries",
+    "merge_summary",
     "model_variables",
     "moving_average_variables",
     "multinomial",
@@ -278,6 +384,7 @@ __all__: _builtins.tuple[str, ...] = (
     "no_op",
     "one_hot",
     "ones_initializer",
+    "parse_tensor",
     "print",
     "python_io",
     "queue",
@@ -303,18 +410,33 @@ __all__: _builtins.tuple[str, ...] = (
     "register_tensor_conversion_function",
     "reset_default_graph",
     "resource",
+    "scalar_summary",
+    "scan",
+    "select",
     "sequence_mask",
+    "serialize_many_sparse",
+    "serialize_sparse",
+    "serialize_tensor",
     "slice",
     "sort",
+    "sparse",
+    "sparse_concat",
     "sparse_placeholder",
+    "sparse_reorder",
+    "sparse_reshape",
+    "sparse_retain",
     "sparse_tensor_to_dense",
+    "sparse_to_dense",
+    "sparse_to_indicator",
     "strided_slice",
     "string",
     "string_join",
     "string_split",
     "string_strip",
+    "string_to_hash_bucket_fast",
     "strings",
     "substr",
+    "summary",
     "train",
     "trainable_variables",
     "truncated_normal",
@@ -328,6 +450,7 @@ __all__: _builtins.tuple[str, ...] = (
     "unique_with_counts",
     "variance_scaling_initializer",
     "variant",
+    "verify_tensor_all_finite",
     "where",
     "write_file",
     "zeros_initializer",
@@ -355,6 +478,8 @@ __version__ = "1.15.0"
 
 VERSION = __version__
 
+select = where
+
 newaxis = None
 """A new axis in an index: ``x[:, tf.newaxis]``."""
 
@@ -368,4 +493,14 @@ truncated_normal_initializer = initializers.truncated_normal
 variance_scaling_initializer = initializers.variance_scaling
 zeros_initializer = initializers.zeros
 
-__getattr__ = names_of(__name__)
+# They need protobuf, an extra, and are made when they are asked for.
+_DEFERRED = {
+    name: lambda name=name: _summary_classes()[name] for name in _MESSAGES if name != "SessionLog"
+}
+
+__getattr__ = names_of(__name__, deferred=_DEFERRED)
+
+
+def __dir__() -> list[str]:
+    """The public names, those among them that are made when they are asked for."""
+    return sorted({*__all__, *_DEFERRED})

@@ -18,19 +18,24 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from aioqueue.compat.v1.checking import check
 from aioqueue.compat.v1.shim import install
 
-__all__ = ("main", "run_module", "run_script")
+__all__ = ("check_scripts", "main", "run_module", "run_script")
 
 USAGE = """\
 usage: python -m aioqueue.compat.v1 script.py [args ...]
        python -m aioqueue.compat.v1 -m module [args ...]
+       python -m aioqueue.compat.v1 --check script.py [more.py ...]
 
 Runs a TensorFlow 1 script on aioqueue: `import tensorflow as tf` in it, or in what it
 imports, gives aioqueue.compat.v1. TensorFlow itself is neither needed nor imported.
 
   script.py    the script; it sees the arguments after it in sys.argv
   -m module    run a module by name, as `python -m` does
+  --check      run nothing: read the scripts, and what they import from beside them, and
+               list what is absent, with what to use instead, and what has no effect; the
+               exit status is 1 if anything is absent
   -h, --help   this text
 """
 
@@ -48,6 +53,8 @@ def main(arguments: Sequence[str]) -> int:
     if first in ("-h", "--help"):
         sys.stdout.write(USAGE)
         return 0
+    if first == "--check" and len(arguments) > 1:
+        return check_scripts(arguments[1:])
     wants_module = first == "-m"
     if first is None or (wants_module and len(arguments) < 2) or _is_unknown_option(first):
         sys.stderr.write(USAGE)
@@ -73,8 +80,7 @@ def run_script(path: str, arguments: Sequence[str]) -> int:
         with io.open_code(full) as file:
             source = file.read()
     except OSError as error:
-        reason = f"[Errno {error.errno}] {error.strerror}"
-        sys.stderr.write(f"{sys.executable}: can't open file {full!r}: {reason}\n")
+        _cannot_open(full, error)
         return 2
     module = types.ModuleType("__main__")
     module.__file__ = full
@@ -86,6 +92,28 @@ def run_script(path: str, arguments: Sequence[str]) -> int:
     sys.path[0] = os.path.dirname(os.path.realpath(path))
     _run(lambda: exec(compile(source, full, "exec", dont_inherit=True), module.__dict__))
     return 0
+
+
+def check_scripts(paths: Sequence[str]) -> int:
+    """Print what is absent from scripts, and what has no effect in them, without running them.
+
+    Args:
+        paths: the scripts.
+
+    Returns:
+        0 if nothing is absent, 1 if something is, 2 if a script cannot be read.
+    """
+    status = 0
+    for path in paths:
+        try:
+            report = check(path)
+        except OSError as error:
+            status = 2
+            _cannot_open(path, error)
+            continue
+        status = max(status, 1 if report.absent else 0)
+        sys.stdout.write(f"{report}\n")
+    return status
 
 
 def run_module(name: str, arguments: Sequence[str]) -> int:
@@ -105,6 +133,12 @@ def run_module(name: str, arguments: Sequence[str]) -> int:
         return 1
     _run(lambda: runpy.run_module(name, run_name="__main__", alter_sys=True))
     return 0
+
+
+def _cannot_open(path: str, error: OSError) -> None:
+    """Say what Python says of a script that it cannot read."""
+    reason = f"[Errno {error.errno}] {error.strerror}"
+    sys.stderr.write(f"{sys.executable}: can't open file {path!r}: {reason}\n")
 
 
 def _missing(name: str) -> str:

@@ -30,18 +30,19 @@ CHECKPOINTS = (
     "checkpoints are out of scope: fetch variables with Session.run and save the arrays with"
     " numpy.savez"
 )
-SUMMARIES = (
-    "summaries are out of scope: queue.statistics() of aioqueue's own queues has the fill level,"
-    " and tensorboardX or your framework writes event files"
-)
+PROFILES = "nothing is traced: cProfile and py-spy look at Python, and so at every op here"
+EVENTS = "summaries are written by tf.summary.FileWriter, from ops of tf.summary"
 IMAGES = (
     "pictures are cut, turned, resized, recoloured, measured, decoded and encoded; for the rest"
     " use a tf.py_func, with Pillow or OpenCV"
 )
-LOOPS = "use tf.while_loop, a NumPy function on the tensor, or a loop around Session.run"
+LOOPS = "use tf.while_loop, tf.map_fn, a NumPy function on the tensor, or a loop around Session.run"
 DEVICES = "everything runs on NumPy in this process; tf.device is accepted and has no effect"
 NUMPY = "NumPy's functions work on tensors: np.linalg.norm(x) is an op that a session runs"
-TABLES = "tables are out of scope: look keys up in a dict, in a tf.py_func"
+EXAMPLES = (
+    "TensorFlow's data sets and examples are not here: read the files with NumPy, and put the"
+    " arrays into a queue or a tf.data.Dataset"
+)
 TESTS = "tests need nothing of it: unittest and pytest do"
 EAGER = "ops are deferred here: build them, then run them with tf.Session"
 ESTIMATORS = "estimators are out of scope: loop over tf.train.MonitoredSession instead"
@@ -49,9 +50,18 @@ LMDB = "it would need the package lmdb: read the database in a tf.py_func"
 DATASETS = (
     "tf.data goes as far as scripts with queues use it: from_tensor_slices, from_tensors, range,"
     " from_generator, zip, concatenate, map, filter, apply, batch, shuffle, repeat, take, skip,"
-    " prefetch"
+    " padded_batch, flat_map, interleave, prefetch"
 )
-RENAMED = {"mul": "multiply", "neg": "negative", "select": "where", "sub": "subtract"}
+ADVICE = (
+    "compute it in NumPy within a tf.py_func; or leave the script as it is, and run it from a"
+    f" program that first sets the name in {PACKAGE} to a function of its own"
+)
+"""For a name of which nothing more is known."""
+
+PRIVATE = (
+    "it is private to TensorFlow, and no public name stands for it: take what is used of it into"
+    " the script, or leave that alone, and put a module of this name into sys.modules beforehand"
+)
 
 REASONS: dict[str, str] = {
     **dict.fromkeys(
@@ -111,25 +121,10 @@ REASONS: dict[str, str] = {
         ),
         CHECKPOINTS,
     ),
-    **dict.fromkeys(
-        (
-            "Summary",
-            "histogram_summary",
-            "image_summary",
-            "merge_all_summaries",
-            "merge_summary",
-            "profiler",
-            "scalar_summary",
-            "summary",
-            "train.ProfilerHook",
-            "train.SummarySaverHook",
-            "train.SummaryWriter",
-        ),
-        SUMMARIES,
-    ),
-    **{old: f"TensorFlow 1.0 renamed it: tf.{new}" for old, new in RENAMED.items()},
+    **dict.fromkeys(("profiler", "train.ProfilerHook"), PROFILES),
+    **dict.fromkeys(("contrib.summary",), EVENTS),
     **dict.fromkeys(("image",), IMAGES),
-    **dict.fromkeys(("TensorArray", "foldl", "foldr", "map_fn", "scan"), LOOPS),
+    **dict.fromkeys(("TensorArray",), LOOPS),
     **dict.fromkeys(
         (
             "config",
@@ -145,7 +140,7 @@ REASONS: dict[str, str] = {
     **dict.fromkeys(
         ("diag", "einsum", "fft", "linalg", "norm", "setdiff1d", "signal", "spectral", "svd"), NUMPY
     ),
-    **dict.fromkeys(("contrib.lookup", "lookup"), TABLES),
+    **dict.fromkeys(("examples", "models"), EXAMPLES),
     **dict.fromkeys(("test",), TESTS),
     **dict.fromkeys(("contrib.eager", "enable_eager_execution", "enable_v2_behavior"), EAGER),
     **dict.fromkeys(("estimator", "train.Supervisor"), ESTIMATORS),
@@ -185,25 +180,22 @@ def names_of(
     return __getattr__
 
 
-def explain(path: str) -> str:
-    """Say that a name is not there, why, and which names are near.
+def explain(path: str, public: str | None = None) -> str:
+    """Say that a name is not there, why or what to do, and which names are near.
 
     Args:
         path: the name as after ``tf.``: ``"train.Saver"``.
+        public: the public name whose reason it has, if it is private.
 
     Returns:
         Some sentences, without a full stop at the end.
     """
-    parts = [f"tf.{path} is not in {PACKAGE}"]
-    reason = reason_of(path)
-    if reason is not None:
-        parts[0] += f": {reason}"
+    reason = reason_of(public or path)
     near = _near(path)
+    sentences = [f"tf.{path} is not in {PACKAGE}: {reason or _advice(public or path)}"]
     if near:
-        parts.append(f"Near it: {', '.join(near)}")
-    elif reason is None:
-        parts.append("It has the queues of TensorFlow 1 and what scripts with queues need")
-    return ". ".join(parts)
+        sentences.append(f"Near it: {', '.join(near)}")
+    return ". ".join(sentences)
 
 
 def reason_of(path: str) -> str | None:
@@ -217,6 +209,11 @@ def reason_of(path: str) -> str | None:
             return REASONS[path]
         path = path.rpartition(".")[0]
     return None
+
+
+def _advice(path: str) -> str:
+    """What to do about a name of which nothing more is known."""
+    return PRIVATE if path.split(".")[0] in ("python", "core") else ADVICE
 
 
 def _path(module: str, name: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from aioqueue.compat.v1 import gfile
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.inputs.producers import match_filenames_once
-from aioqueue.compat.v1.ops.decoding import decode_base64, decode_csv, decode_raw, encode_base64
+from aioqueue.compat.v1.ops.csv import decode_csv
+from aioqueue.compat.v1.ops.decoding import decode_base64, decode_raw, encode_base64
 from aioqueue.compat.v1.ops.files import matching_files, read_file, write_file
 from aioqueue.compat.v1.ops.images.files import (
     decode_and_crop_jpeg,
@@ -19,12 +20,20 @@ from aioqueue.compat.v1.ops.images.files import (
     extract_jpeg_shape,
     is_jpeg,
 )
+from aioqueue.compat.v1.ops.serializing import (
+    deserialize_many_sparse,
+    parse_tensor,
+    serialize_many_sparse,
+    serialize_sparse,
+    serialize_tensor,
+)
 from aioqueue.compat.v1.parsing.parsing import (
     FixedLenFeature,
     FixedLenSequenceFeature,
     SparseFeature,
     VarLenFeature,
     parse_example,
+    parse_sequence_example,
     parse_single_example,
     parse_single_sequence_example,
 )
@@ -62,6 +71,7 @@ __all__ = (
     "decode_jpeg",
     "decode_png",
     "decode_raw",
+    "deserialize_many_sparse",
     "encode_base64",
     "encode_jpeg",
     "encode_png",
@@ -71,9 +81,14 @@ __all__ = (
     "match_filenames_once",
     "matching_files",
     "parse_example",
+    "parse_sequence_example",
     "parse_single_example",
     "parse_single_sequence_example",
+    "parse_tensor",
     "read_file",
+    "serialize_many_sparse",
+    "serialize_sparse",
+    "serialize_tensor",
     "tf_record_iterator",
     "write_file",
 )

@@ -7,58 +7,31 @@ has not raises `ImportError` with an explanation, not the one of a missing modul
 
 from __future__ import annotations
 
+import builtins
 import importlib.abc
 import importlib.machinery
+import importlib.util
+import itertools
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 from aioqueue.compat import v1
-from aioqueue.compat.v1.absent import PACKAGE, explain
+from aioqueue.compat.v1.absent import PACKAGE, AbsentNameError, explain
+from aioqueue.compat.v1.private import ABSENT, MODULES, NAMES
 
-__all__ = ("TensorFlowFinder", "install")
+__all__ = ("ROOT", "TensorFlowFinder", "find", "install")
 
 ROOT = "tensorflow"
 
-PRIVATE_MODULES: dict[str, str] = {
-    "client.session": "",
-    "data.ops.dataset_ops": "data",
-    "framework.constant_op": "",
-    "framework.dtypes": "",
-    "framework.errors": "errors",
-    "framework.errors_impl": "errors",
-    "framework.ops": "",
-    "framework.random_seed": "",
-    "framework.tensor_shape": "",
-    "lib.io.python_io": "python_io",
-    "lib.io.tf_record": "python_io",
-    "ops.array_ops": "",
-    "ops.control_flow_ops": "",
-    "ops.data_flow_ops": "",
-    "ops.io_ops": "",
-    "ops.math_ops": "",
-    "ops.parsing_ops": "",
-    "ops.random_ops": "",
-    "ops.script_ops": "",
-    "ops.state_ops": "",
-    "ops.string_ops": "",
-    "ops.variables": "",
-    "platform.app": "app",
-    "platform.flags": "flags",
-    "platform.gfile": "gfile",
-    "platform.tf_logging": "logging",
-    "training.basic_session_run_hooks": "train",
-    "training.coordinator": "train",
-    "training.input": "train",
-    "training.monitored_session": "train",
-    "training.queue_runner": "train",
-    "training.queue_runner_impl": "train",
-    "training.session_run_hook": "train",
-    "training.training": "train",
-    "util.compat": "compat",
-}
-"""Modules below ``tensorflow.python`` that scripts import from, each with our namespace for it."""
+PACKAGES = frozenset(
+    package
+    for module in MODULES
+    for package in itertools.accumulate(module.split(".")[:-1], "{}.{}".format)
+    if not package.startswith("contrib") or "python" in package
+)
+"""The packages that private modules are in."""
 
 
 def install() -> None:
@@ -67,6 +40,46 @@ def install() -> None:
         for name in [name for name in sys.modules if _below(name) is not None]:
             del sys.modules[name]
         sys.meta_path.insert(0, TensorFlowFinder())
+
+
+def find(path: str) -> Any:
+    """What a script gets for a name of TensorFlow, without importing anything in its place.
+
+    Args:
+        path: the name as after ``tensorflow.``; empty for that itself.
+
+    Raises:
+        AbsentNameError: it is not there.
+        AttributeError: a class that is there lacks it.
+        ModuleNotFoundError: it needs an extra that is not installed.
+    """
+    parts = path.removeprefix("compat.v1").lstrip(".").split(".") if path else []
+    found: Any = v1
+    for count in range(len(parts), 0, -1):
+        below = ".".join(parts[:count])
+        if below in ABSENT:
+            raise AbsentNameError(explain(path, ABSENT[below]))
+        if below in MODULES or below in PACKAGES:
+            found, parts = _Private(f"{ROOT}.{below}", below), parts[count:]
+            break
+    for part in parts:
+        if isinstance(found, ModuleType):
+            found = _name_in(found, part)
+        elif isinstance(found, type):
+            found = getattr(found, part)
+        else:
+            break  # an object, of which little is known
+    return found
+
+
+def _name_in(module: ModuleType, name: str) -> Any:
+    """A name of a namespace, and not one of our modules that happens to be called the same."""
+    if isinstance(module, _Private) or name in getattr(module, "__all__", ()):
+        return getattr(module, name)
+    added = vars(module).get(name)
+    if added is not None and not isinstance(added, ModuleType):
+        return added  # by who runs the script: what it needs besides
+    return module.__getattr__(name)
 
 
 class TensorFlowFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -82,13 +95,16 @@ class TensorFlowFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         below = _below(fullname)
         if below is None:
             return None
-        if _source(below) is None:
-            raise ModuleNotFoundError(explain(below), name=f"{PACKAGE}.{below}")
+        if below not in PACKAGES and below not in MODULES and _namespace(below) is None:
+            raise ModuleNotFoundError(explain(below, _public(below)), name=f"{PACKAGE}.{below}")
         return importlib.machinery.ModuleSpec(fullname, self, origin=PACKAGE, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        """Make a module that has the names of the namespace that it stands for."""
-        source = _source(_below(spec.name) or "")
+        """Make a module that has the names of the namespaces that it stands for."""
+        below = _below(spec.name) or ""
+        if below in PACKAGES or below in MODULES:
+            return _Private(spec.name, below)
+        source = _namespace(below)
         assert source is not None, "find_spec has asked the same"
         return _Alias(spec.name, source)
 
@@ -109,12 +125,64 @@ class _Alias(ModuleType):
         self.__dict__.update(_source=source, __all__=source.__all__)
 
     def __getattr__(self, name: str) -> Any:
-        # Not `getattr`: it finds our own modules too, and `from tensorflow.python.framework import
-        # ops` means theirs.
-        return self.__dict__["_source"].__getattr__(name)
+        if f"{_below(self.__name__)}.{name}".lstrip(".") in PACKAGES:
+            return _loaded(f"{self.__name__}.{name}")
+        return _name_in(self.__dict__["_source"], name)
 
     def __dir__(self) -> list[str]:
         return dir(self.__dict__["_source"])
+
+
+class _Private(ModuleType):
+    """A private module, or a package of them: the names of some namespaces, found when asked for.
+
+    What a namespace gains later, and what is made when it is asked for, is therefore here as well.
+    """
+
+    def __init__(self, name: str, below: str) -> None:
+        super().__init__(name)
+        spaces = [_namespace(one) for one in MODULES.get(below, ("",))]
+        self.__dict__["_below"] = below
+        self.__dict__["_spaces"] = [one for one in spaces if one is not None]
+        self.__dict__.update(NAMES.get(below, {}))
+
+    def __getattr__(self, name: str) -> Any:
+        below, spaces = self.__dict__["_below"], self.__dict__["_spaces"]
+        if name == "__all__":
+            # Without `print` and the like, which `import *` would take from a script.
+            everything = {
+                *NAMES.get(below, ()),
+                *(one for space in spaces for one in space.__all__),
+            }
+            return sorted(everything - set(dir(builtins)))
+        inner = f"{below}.{name}"
+        if inner in PACKAGES or inner in MODULES:
+            return _loaded(f"{self.__name__}.{name}")
+        if inner in ABSENT:
+            raise AbsentNameError(explain(inner, ABSENT[inner]))
+        for space in spaces:
+            if name in space.__all__:
+                return getattr(space, name)
+        failure: AttributeError | None = None
+        for space in spaces:
+            try:
+                return _name_in(space, name)
+            except AttributeError as error:
+                failure = failure or error
+        raise failure or AttributeError(name)
+
+    def __dir__(self) -> list[str]:
+        return list(self.__all__)
+
+
+def _loaded(fullname: str) -> ModuleType:
+    """A module below ``tensorflow`` that is asked for as an attribute, without an import."""
+    if fullname not in sys.modules:
+        finder = TensorFlowFinder()
+        spec = finder.find_spec(fullname)
+        assert spec is not None, "only ours are asked for"
+        sys.modules[fullname] = importlib.util.module_from_spec(spec)
+    return sys.modules[fullname]
 
 
 def _below(fullname: str) -> str | None:
@@ -124,18 +192,24 @@ def _below(fullname: str) -> str | None:
     return fullname.removeprefix(f"{ROOT}.") if fullname.startswith(f"{ROOT}.") else None
 
 
-def _source(below: str) -> ModuleType | None:
-    """The namespace that a module stands for; None if there is none."""
+def _public(below: str) -> str | None:
+    """The public name whose reason is that of a name in a private module, if there is one."""
+    if below in ABSENT:
+        return ABSENT[below]
+    module, _, name = below.rpartition(".")
+    if module in ABSENT:
+        return ABSENT[module]
+    return f"{MODULES[module][0]}.{name}".lstrip(".") if module in MODULES else None
+
+
+def _namespace(below: str) -> ModuleType | None:
+    """One of our namespaces by its name in TensorFlow; None if there is none."""
     if below.startswith("compat.v1"):
         below = below.removeprefix("compat.v1").lstrip(".")
-    if below == "python" or any(
-        f"python.{name}.".startswith(f"{below}.") for name in PRIVATE_MODULES
-    ):
-        below = PRIVATE_MODULES.get(below.removeprefix("python").lstrip("."), "")
     found: Any = v1
     for part in filter(None, below.split(".")):
-        try:
-            found = getattr(found, part)
-        except AttributeError:
+        # Not what Python has set there besides: our own modules, such as `ops`.
+        if part not in getattr(found, "__all__", ()):
             return None
+        found = getattr(found, part)
     return found if isinstance(found, ModuleType) else None

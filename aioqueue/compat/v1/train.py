@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from aioqueue.compat.v1.absent import (
     names_of,
 )
@@ -42,11 +45,13 @@ from aioqueue.compat.v1.ops.global_step import (
     global_step,
 )
 from aioqueue.compat.v1.protos.examples import MESSAGES, example_classes
+from aioqueue.compat.v1.protos.summaries import summary_classes
 from aioqueue.compat.v1.queues.servers import (
     ClusterSpec,
     Server,
     ServerDef,
 )
+from aioqueue.compat.v1.readers.records import summary_iterator
 from aioqueue.compat.v1.session.hooks import (
     FeedFnHook,
     FinalOpsHook,
@@ -58,7 +63,6 @@ from aioqueue.compat.v1.session.hooks import (
     SessionRunContext,
     SessionRunHook,
     SessionRunValues,
-    StepCounterHook,
     StopAtStepHook,
 )
 from aioqueue.compat.v1.session.monitored import (
@@ -71,6 +75,8 @@ from aioqueue.compat.v1.session.scaffold import (
     Scaffold,
     SessionCreator,
 )
+from aioqueue.compat.v1.session.summary_hooks import StepCounterHook, SummarySaverHook
+from aioqueue.compat.v1.summaries.writer import SummaryWriter
 
 __all__ = (
     "ChiefSessionCreator",
@@ -98,6 +104,8 @@ __all__ = (
     "SingularMonitoredSession",
     "StepCounterHook",
     "StopAtStepHook",
+    "SummarySaverHook",
+    "SummaryWriter",
     "add_queue_runner",
     "assert_global_step",
     "batch",
@@ -120,15 +128,18 @@ __all__ = (
     "slice_input_producer",
     "start_queue_runners",
     "string_input_producer",
+    "summary_iterator",
 )
 
 # They need protobuf, an extra, and are made when they are asked for.
-__getattr__ = names_of(
-    __name__,
-    deferred={name: lambda name=name: example_classes()[name] for name in MESSAGES},  # type: ignore[misc]
-)
+_DEFERRED: dict[str, Callable[[], Any]] = {
+    **{name: lambda name=name: example_classes()[name] for name in MESSAGES},  # type: ignore[misc]
+    "SessionLog": lambda: summary_classes()["SessionLog"],
+}
+
+__getattr__ = names_of(__name__, deferred=_DEFERRED)
 
 
 def __dir__() -> list[str]:
     """The public names, those among them that are made when they are asked for."""
-    return sorted({*__all__, *MESSAGES})
+    return sorted({*__all__, *_DEFERRED})

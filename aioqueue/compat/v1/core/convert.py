@@ -308,12 +308,28 @@ def _packed(value: Sequence[Any], dtype: DType | None, name: str | None) -> Tens
     """Rows of tensors and values as one tensor."""
     dtype = dtype or _first_dtype(value)
     with name_scope(name or "packed") as scope:
-        rows = [convert_to_tensor(one, dtype, name=str(i)) for i, one in enumerate(value)]
+        rows = [_row(one, dtype, str(i)) for i, one in enumerate(value)]
         shape = rows[0].shape
         for row in rows[1:]:
             shape = shape.merge_with(row.shape)
         outputs = [(rows[0].dtype, TensorShape([len(rows)]).concatenate(shape))]
         return op("Pack", rows, outputs, _pack, name=scope).outputs[0]
+
+
+def _row(value: Any, dtype: DType | None, name: str) -> Tensor:
+    """A row of a packed tensor; a tensor of numbers of another dtype is cast."""
+    if isinstance(value, list | tuple) and _has_tensors(value):
+        return _packed(value, dtype, name)
+    given = getattr(value, "dtype", None) if _has_tensors((value,)) else None
+    if dtype is None or given is None or given == dtype or dtypes.string in (given, dtype):
+        return convert_to_tensor(value, dtype, name=name)
+    tensor = convert_to_tensor(value)
+    wanted = dtype.numpy
+
+    def kernel(step: Any, number: Any) -> Any:
+        return number.astype(wanted)
+
+    return op("Cast", [tensor], [(dtype, tensor.shape)], kernel).outputs[0]
 
 
 def _pack(step: Any, *rows: Any) -> Any:

@@ -18,16 +18,26 @@ from aioqueue.compat.v1.core.dtypes import bool as tf_bool
 from aioqueue.compat.v1.core.dtypes import int64
 from aioqueue.compat.v1.core.graph import Body, Tensor
 from aioqueue.compat.v1.core.scopes import get_seed
-from aioqueue.compat.v1.core.shapes import TensorShape
+from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.datasets import nest, stages
-from aioqueue.compat.v1.datasets.elements import DatasetRun, Elements, Start, TensorInfo
+from aioqueue.compat.v1.datasets.elements import (
+    DatasetRun,
+    Elements,
+    InnerRun,
+    Start,
+    TensorInfo,
+    as_leaf,
+)
 from aioqueue.compat.v1.datasets.iterator import Iterator as DatasetIterator
 from aioqueue.compat.v1.datasets.iterator import (
     make_initializable_iterator,
     make_one_shot_iterator,
 )
+from aioqueue.compat.v1.datasets.padding import padding_target, padding_value
 from aioqueue.compat.v1.datasets.stages import Row, Rows
+from aioqueue.compat.v1.ops.control import identity
 from aioqueue.compat.v1.ops.placeholders import placeholder
+from aioqueue.compat.v1.ops.static import shape_value
 
 __all__ = ("Dataset",)
 
@@ -62,9 +72,9 @@ class Dataset(Elements):
         Args:
             tensors: the element.
         """
-        found = nest.mapped(convert_to_tensor, tensors)
-        leaves = nest.flatten(found)
-        spec = nest.mapped(lambda one: TensorInfo(one.dtype, one.shape), found)
+        pairs = [as_leaf(one) for one in nest.flatten(tensors)]
+        leaves = [tensor for _, tensor in pairs]
+        spec = nest.packed(tensors, [info for info, _ in pairs])
         return Dataset(
             spec,
             lambda run: lambda: iter([tuple(run.values[one] for one in leaves)]),
@@ -198,15 +208,76 @@ class Dataset(Elements):
         if result is None or not nest.flatten(result):
             raise ValueError("map_func: it must return at least one tensor, got none")
         with get_default_graph().building_in(body):
-            found = nest.mapped(convert_to_tensor, result)
-        body.outputs = nest.flatten(found)
-        spec = nest.mapped(lambda one: TensorInfo(one.dtype, one.shape), found)
+            pairs = [as_leaf(one) for one in nest.flatten(result)]
+        body.outputs = [tensor for _, tensor in pairs]
+        spec = nest.packed(result, [info for info, _ in pairs])
 
         def begin(run: DatasetRun) -> Start:
             start = self._begin(run)
             return lambda: map(partial(run.call, body, given), start())
 
         return Dataset(spec, begin, [self], _captures(body))
+
+    def flat_map(self, map_func: Callable[..., Dataset]) -> Dataset:
+        """A dataset of the elements of the datasets that a function makes of each element.
+
+        Args:
+            map_func: as for `map`, but returns a dataset.
+
+        Raises:
+            TypeError: it returns something else.
+        """
+        return self._made_of_datasets(map_func, stages.Flattened)
+
+    def interleave(
+        self,
+        map_func: Callable[..., Dataset],
+        cycle_length: int,
+        block_length: int = 1,
+        num_parallel_calls: int | None = None,
+    ) -> Dataset:
+        """A dataset like that of `flat_map`, whose datasets take turns.
+
+        Args:
+            map_func: as for `flat_map`.
+            cycle_length: how many datasets take turns.
+            block_length: how many elements each gives in its turn.
+            num_parallel_calls: without effect: elements are made one after another.
+
+        Raises:
+            TypeError: it returns something else.
+            ValueError: a length is not positive.
+        """
+        del num_parallel_calls
+        if cycle_length < 1 or block_length < 1:
+            raise ValueError("`cycle_length` and `block_length` must be > 0")
+
+        def stage(rows: Rows, make: Callable[[Row], Rows]) -> Rows:
+            return stages.Interleaved(rows, make, cycle_length, block_length)
+
+        return self._made_of_datasets(map_func, stage)
+
+    def _made_of_datasets(
+        self,
+        map_func: Callable[..., Dataset],
+        stage: Callable[[Rows, Callable[[Row], Rows]], Rows],
+    ) -> Dataset:
+        given, body, inner = self._traced(map_func)
+        if not isinstance(inner, Dataset):
+            raise TypeError("`map_func` must return a `Dataset` object.")
+        with get_default_graph().building_in(body):
+            body.outputs = [identity(one) for one in inner._sources]
+
+        def begin(run: DatasetRun) -> Start:
+            start = self._begin(run)
+
+            def make(row: Row) -> Rows:
+                values = run.call(body, given, row)
+                return inner._begin(InnerRun(dict(zip(inner._sources, values, strict=True)), run))()
+
+            return lambda: stage(start(), make)
+
+        return Dataset(inner._spec, begin, [self], _captures(body))
 
     def filter(self, predicate: Callable[..., Any]) -> Dataset:
         """A dataset of the elements for which a function is true.
@@ -238,10 +309,10 @@ class Dataset(Elements):
         given: list[Tensor] = []
 
         def call() -> Any:
-            given.extend(
-                placeholder(info.dtype, info.shape, name="arg") for info in nest.flatten(self._spec)
-            )
-            return function(*nest.arguments(nest.packed(self._spec, given)))
+            infos = nest.flatten(self._spec)
+            given.extend(placeholder(info.held[0], info.held[1], "arg") for info in infos)
+            leaves = [info.given(one) for info, one in zip(infos, given, strict=True)]
+            return function(*nest.arguments(nest.packed(self._spec, leaves)))
 
         body, result = trace(get_default_graph(), call)
         return given, body, result
@@ -262,9 +333,33 @@ class Dataset(Elements):
             return lambda: stages.Batches(rows_of(), count, drop_remainder)
 
         def batched(info: TensorInfo) -> TensorInfo:
-            return TensorInfo(info.dtype, TensorShape([static]).concatenate(info.shape))
+            shape = TensorShape([static]).concatenate(info.shape)
+            return TensorInfo(info.dtype, shape, info.is_sparse)
 
         return Dataset(nest.mapped(batched, self._spec), begin, [self], [size])
+
+    def padded_batch(
+        self,
+        batch_size: Any,
+        padded_shapes: Any = None,
+        padding_values: Any = None,
+        drop_remainder: bool = False,
+    ) -> Dataset:
+        """A dataset of batches of elements that are filled up at their ends to one shape.
+
+        Args:
+            batch_size: as for `batch`.
+            padded_shapes: shapes in the nesting of an element: what each tensor is filled up to;
+                to the largest of the batch, where a size is None or -1. None for that throughout.
+            padding_values: with what, in the nesting of an element; zeros and empty strings if
+                None.
+            drop_remainder: as for `batch`.
+
+        Raises:
+            ValueError: the nesting is another one.
+            TypeError: a tensor is sparse, or a value is of another dtype.
+        """
+        return _padded_batches(self, batch_size, padded_shapes, padding_values, drop_remainder)
 
     def shuffle(
         self,
@@ -355,7 +450,9 @@ class Dataset(Elements):
             )
         pairs = zip(nest.flatten(self._spec), nest.flatten(dataset._spec), strict=True)
         infos = [
-            TensorInfo(one.dtype, one.shape.most_general_compatible_shape(other.shape))
+            TensorInfo(
+                one.dtype, one.shape.most_general_compatible_shape(other.shape), one.is_sparse
+            )
             for one, other in pairs
         ]
 
@@ -403,6 +500,41 @@ class Dataset(Elements):
         return make_initializable_iterator(self, shared_name)
 
 
+def _padded_batches(
+    dataset: Dataset, batch_size: Any, shapes: Any, fillers: Any, drop_remainder: bool
+) -> Dataset:
+    infos = nest.flatten(dataset._spec)
+    if any(info.is_sparse for info in infos):
+        raise TypeError("Batching of padded sparse tensors is not currently supported")
+    size = convert_to_tensor(batch_size, dtype=int64)
+    wanted = [info.shape for info in infos] if shapes is None else _shape_leaves(shapes)
+    if len(wanted) != len(infos):
+        raise ValueError(
+            f"padded_shapes: got {len(wanted)} shapes; expected one for each of the"
+            f" {len(infos)} tensors of an element"
+        )
+    targets = [padding_target(info, one) for info, one in zip(infos, wanted, strict=True)]
+    given = [None] * len(infos) if fillers is None else nest.flatten(fillers)
+    values = [padding_value(info, one) for info, one in zip(infos, given, strict=True)]
+    rows = int(batch_size) if drop_remainder and not isinstance(batch_size, Tensor) else None
+
+    def begin(run: DatasetRun) -> Start:
+        start = dataset._begin(run)
+        count = _at_least_one(run.values[size], "Batch size must be greater than zero.")
+
+        def stack(place: int, column: tuple[Any, ...]) -> Any:
+            sizes = tuple(None if one < 0 else int(one) for one in run.values[targets[place]])
+            return stages.padded(place, column, sizes, run.values[values[place]])
+
+        return lambda: stages.Batches(start(), count, drop_remainder, stack)
+
+    spec = [
+        TensorInfo(info.dtype, TensorShape([rows]).concatenate(as_shape(shape_value(target))))
+        for info, target in zip(infos, targets, strict=True)
+    ]
+    return Dataset(nest.packed(dataset._spec, spec), begin, [dataset], [size, *targets, *values])
+
+
 def _joined(rows: tuple[Row, ...]) -> Row:
     return tuple(value for row in rows for value in row)
 
@@ -414,7 +546,7 @@ def _captures(body: Body) -> list[Tensor]:
 
 def _shape_leaves(shapes: Any) -> list[Any]:
     """The leaves of a nest of shapes, in which a tuple of sizes is one shape."""
-    if isinstance(shapes, TensorShape | list) or shapes is None:
+    if isinstance(shapes, TensorShape | Tensor | list) or shapes is None:
         return [shapes]
     if isinstance(shapes, Mapping):
         return [leaf for key in sorted(shapes) for leaf in _shape_leaves(shapes[key])]

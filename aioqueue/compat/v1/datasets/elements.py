@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from aioqueue.compat.v1.core.convert import freeze
-from aioqueue.compat.v1.core.dtypes import as_dtype
+from aioqueue.compat.v1.core.convert import convert_to_tensor, freeze
+from aioqueue.compat.v1.core.dtypes import DType, as_dtype, variant
 from aioqueue.compat.v1.core.graph import Body, Tensor
-from aioqueue.compat.v1.core.shapes import as_shape
+from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.datasets import nest
 from aioqueue.compat.v1.datasets.stages import Row, Rows
+from aioqueue.compat.v1.ops.sparse import SparseTensor
+from aioqueue.compat.v1.ops.sparse_rows import pack_sparse, unpack_one
 
-__all__ = ("DatasetRun", "Elements", "Start", "TensorInfo")
+__all__ = ("DatasetRun", "Elements", "InnerRun", "Start", "TensorInfo", "as_leaf")
 
 Start = Callable[[], Rows]
 """What begins to go through a dataset; once for each repetition of it."""
@@ -26,11 +28,30 @@ class TensorInfo:
     Args:
         dtype: of its elements.
         shape: what all of them have in common.
+        is_sparse: whether it is a sparse tensor; in rows it is one object, a `SparseRow`.
     """
 
-    def __init__(self, dtype: Any, shape: Any) -> None:
+    def __init__(self, dtype: Any, shape: Any, is_sparse: bool = False) -> None:
         self.dtype = as_dtype(dtype)
         self.shape = as_shape(shape)
+        self.is_sparse = is_sparse
+
+    @property
+    def held(self) -> tuple[DType, TensorShape]:
+        """The dtype and shape of what rows have of it."""
+        return (variant, TensorShape([])) if self.is_sparse else (self.dtype, self.shape)
+
+    def given(self, held: Tensor) -> Any:
+        """What functions and scripts get: the tensor, or the sparse tensor that it holds."""
+        return unpack_one(held, self.dtype, self.shape) if self.is_sparse else held
+
+
+def as_leaf(value: Any) -> tuple[TensorInfo, Tensor]:
+    """What is known of a tensor or a value, and the tensor that rows have of it."""
+    if isinstance(value, SparseTensor):
+        return TensorInfo(value.dtype, value.shape, is_sparse=True), pack_sparse(value)
+    tensor = convert_to_tensor(value)
+    return TensorInfo(tensor.dtype, tensor.shape), tensor
 
 
 class DatasetRun:
@@ -60,6 +81,28 @@ class DatasetRun:
         captures = [self.values[one] for one in body.captures]
         outputs = self.step.run_body(body.outputs, [*given, *body.captures], [*row, *captures])
         return tuple(freeze(value) for value in outputs)
+
+
+class InnerRun(DatasetRun):
+    """A way through a dataset that a function has made of an element, within another way.
+
+    Args:
+        values: as for `DatasetRun`.
+        outer: the way around it, whose step it has.
+    """
+
+    def __init__(self, values: Mapping[Tensor, Any], outer: DatasetRun) -> None:
+        self._outer = outer
+        super().__init__(values, outer.step)
+
+    @property
+    def step(self) -> Any:
+        """The run that asks for an element now."""
+        return self._outer.step
+
+    @step.setter
+    def step(self, value: Any) -> None:
+        """It is the outer one's to set."""
 
 
 class Elements:
@@ -96,8 +139,8 @@ class Elements:
 
     @property
     def output_classes(self) -> Any:
-        """`Tensor` for each tensor of an element, in its nesting."""
-        return nest.mapped(lambda info: Tensor, self._spec)
+        """`Tensor` or `SparseTensor` for each tensor of an element, in its nesting."""
+        return nest.mapped(lambda info: SparseTensor if info.is_sparse else Tensor, self._spec)
 
 
 def _copied(value: Any) -> Any:

@@ -154,11 +154,12 @@ class Iterator:
         made = default_graph.op(
             "IteratorGetNext",
             [self._ref],
-            [(info.dtype, info.shape) for info in leaves],
+            [info.held for info in leaves],
             kernel,
             name=name,
         )
-        return nest.packed(self._spec, made.outputs)
+        given = [info.given(one) for info, one in zip(leaves, made.outputs, strict=True)]
+        return nest.packed(self._spec, given)
 
 
 def make_one_shot_iterator(dataset: Elements) -> Iterator:

@@ -14,17 +14,23 @@ import numpy as np
 
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core.convert import plain_value
+from aioqueue.compat.v1.ops.building import array
+from aioqueue.compat.v1.ops.sparse_rows import SparseRow, joined_rows
 from aioqueue.philox import philox_blocks
 
 __all__ = (
     "Batches",
     "Chain",
+    "Flattened",
+    "Interleaved",
     "Repeated",
     "Row",
     "Rows",
     "Shuffled",
     "Skipped",
     "Taken",
+    "Windows",
+    "padded",
     "random_words",
     "slices",
 )
@@ -148,15 +154,23 @@ class Batches(Iterator[Row]):
         rows: of which.
         size: how many make a batch.
         drop_remainder: whether to leave out a last batch that is smaller.
+        stack: makes one value of the column of a place; None if all have one shape.
 
     Raises:
         InvalidArgumentError: (when iterated) rows differ in shape.
     """
 
-    def __init__(self, rows: Rows, size: int, drop_remainder: bool) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        size: int,
+        drop_remainder: bool,
+        stack: Callable[[int, tuple[Any, ...]], Any] | None = None,
+    ) -> None:
         self._rows = rows
         self._size = size
         self._drops = drop_remainder
+        self._stack = stack or _stacked
         self._part: list[Row] = []
 
     def __next__(self) -> Row:
@@ -170,7 +184,7 @@ class Batches(Iterator[Row]):
         if not part or (self._drops and len(part) < self._size):
             raise StopIteration
         return tuple(
-            _stacked(place, column) for place, column in enumerate(zip(*part, strict=True))
+            self._stack(place, column) for place, column in enumerate(zip(*part, strict=True))
         )
 
 
@@ -212,6 +226,43 @@ class Shuffled(Iterator[Row]):
         return drawn
 
 
+def padded(place: int, column: tuple[Any, ...], shape: tuple[int | None, ...], filler: Any) -> Any:
+    """The values of a column stacked, each filled up at its ends.
+
+    Args:
+        place: of the column.
+        column: the values.
+        shape: what they are filled up to; the largest of these, where None.
+        filler: with what.
+
+    Raises:
+        InvalidArgumentError: a value has another rank.
+        DataLossError: a value is too large.
+    """
+    arrays = [array(one) for one in column]
+    for one in arrays:
+        if one.ndim != len(shape):
+            raise errors.InvalidArgumentError(
+                None,
+                None,
+                "All elements in a batch must have the same rank as the padded shape for"
+                f" component{place}: expected rank {len(shape)} but got element with rank"
+                f" {one.ndim}",
+            )
+    largest = np.max([one.shape for one in arrays], axis=0) if shape else ()
+    sizes = [big if size is None else size for size, big in zip(shape, largest, strict=True)]
+    if any(size < big for size, big in zip(sizes, largest, strict=True)):
+        raise errors.DataLossError(
+            None, None, "Attempted to pad to a smaller size than the input element."
+        )
+    out = np.full((len(arrays), *sizes), filler, arrays[0].dtype)
+    for row, one in zip(out, arrays, strict=True) if shape else ():
+        row[tuple(map(slice, one.shape))] = one
+    if not shape:
+        out[:] = [one[()] for one in arrays]
+    return out
+
+
 def random_words(seed: int, seed2: int) -> Iterator[int]:
     """The words of 32 bits that Philox makes of two seeds, one after another.
 
@@ -223,7 +274,123 @@ def random_words(seed: int, seed2: int) -> Iterator[int]:
         yield from philox_blocks(seed, seed2, block, BLOCKS).tolist()
 
 
+class Flattened(Iterator[Row]):
+    """The rows of what a function makes of each row, one after another.
+
+    Args:
+        rows: of which.
+        make: makes an iterator of a row.
+    """
+
+    def __init__(self, rows: Rows, make: Callable[[Row], Rows]) -> None:
+        self._outer = rows
+        self._make = make
+        self._inner: Rows | None = None
+
+    def __next__(self) -> Row:
+        while True:
+            if self._inner is None:
+                self._inner = self._make(next(self._outer))
+            try:
+                return next(self._inner)
+            except StopIteration:
+                self._inner = None
+
+
+class Interleaved(Iterator[Row]):
+    """The rows of what a function makes of several rows, in turns.
+
+    Args:
+        rows: of which.
+        make: makes an iterator of a row.
+        cycle: how many iterators take turns.
+        block: how many rows each gives in its turn.
+    """
+
+    def __init__(self, rows: Rows, make: Callable[[Row], Rows], cycle: int, block: int) -> None:
+        self._outer: Rows | None = rows
+        self._make = make
+        self._places: list[Rows | None] = [None] * cycle
+        self._block = block
+        self._turn = 0
+        self._given = 0
+
+    def _pass_on(self) -> None:
+        self._given = 0
+        self._turn = (self._turn + 1) % len(self._places)
+
+    def __next__(self) -> Row:
+        while self._outer is not None or any(one is not None for one in self._places):
+            inner = self._places[self._turn]
+            if inner is not None:
+                try:
+                    row = next(inner)
+                except StopIteration:
+                    self._places[self._turn] = None
+                    self._pass_on()
+                    continue
+                self._given += 1
+                if self._given == self._block:
+                    self._pass_on()
+                return row
+            if self._outer is None:
+                self._pass_on()
+                continue
+            try:
+                self._places[self._turn] = self._make(next(self._outer))
+            except StopIteration:
+                self._outer = None
+        raise StopIteration
+
+
+class Windows(Iterator[tuple[int, list[Row]]]):
+    """Rows in groups of one key each; a group leaves when it is full, and at the end the rest.
+
+    Args:
+        rows: of which.
+        key: the key of a row.
+        size: how many rows a group of a key has.
+
+    Raises:
+        InvalidArgumentError: (when iterated) a size is not positive.
+    """
+
+    def __init__(self, rows: Rows, key: Callable[[Row], int], size: Callable[[int], int]) -> None:
+        self._rows: Rows | None = rows
+        self._key = key
+        self._size = size
+        self._sizes: dict[int, int] = {}
+        self._groups: dict[int, list[Row]] = {}
+
+    def __next__(self) -> tuple[int, list[Row]]:
+        while self._rows is not None:
+            row = next(self._rows, None)
+            if row is None:
+                self._rows = None
+                break
+            key = self._key(row)
+            if key not in self._sizes:
+                self._sizes[key] = self._checked(self._size(key))
+            group = self._groups.setdefault(key, [])
+            group.append(row)
+            if len(group) == self._sizes[key]:
+                return key, self._groups.pop(key)
+        if not self._groups:
+            raise StopIteration
+        key = min(self._groups)
+        return key, self._groups.pop(key)
+
+    def _checked(self, size: int) -> int:
+        if size <= 0:
+            raise errors.InvalidArgumentError(
+                None, None, f"Window size must be greater than zero, but got {size}."
+            )
+        return size
+
+
 def _stacked(place: int, column: tuple[Any, ...]) -> Any:
+    if isinstance(column[0], SparseRow):
+        return joined_rows(column)
     if isinstance(column[0], bytes):
         out = np.empty(len(column), object)
         out[:] = column

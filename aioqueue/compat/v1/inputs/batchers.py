@@ -12,11 +12,12 @@ from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
-from aioqueue.compat.v1.inputs.sparse import pack_sparse, pack_sparse_rows, unpack_sparse
+from aioqueue.compat.v1.inputs.fullness import summarize_fullness
 from aioqueue.compat.v1.ops.branches import cond
 from aioqueue.compat.v1.ops.control import group, no_op
 from aioqueue.compat.v1.ops.selecting import boolean_mask
 from aioqueue.compat.v1.ops.sparse import SparseTensor, convert_to_tensor_or_sparse_tensor
+from aioqueue.compat.v1.ops.sparse_rows import pack_sparse, pack_sparse_rows, unpack_sparse
 from aioqueue.compat.v1.ops.static import constant_value
 from aioqueue.compat.v1.queues.base import QueueBase
 from aioqueue.compat.v1.queues.queues import FIFOQueue, PaddingFIFOQueue, RandomShuffleQueue
@@ -135,6 +136,7 @@ def maybe_batch(
             shared_name=shared_name,
         )
         batcher.fill(queue, num_threads)
+        summarize_fullness(queue, capacity)
         return batcher.batches(queue, batch_size, allow_smaller_final_batch, scope, tensors)
 
 
@@ -221,6 +223,7 @@ def maybe_batch_join(
             shared_name=shared_name,
         )
         batcher.fill(queue)
+        summarize_fullness(queue, capacity)
         return batcher.batches(queue, batch_size, allow_smaller_final_batch, scope, tensors_list[0])
 
 
@@ -313,6 +316,7 @@ def maybe_shuffle_batch(
         batcher = _Batcher([listed], keep_input, enqueue_many, shapes)
         queue = batcher.shuffle_queue(capacity, min_after_dequeue, seed, shared_name)
         batcher.fill(queue, num_threads)
+        summarize_fullness(queue, capacity, min_after_dequeue)
         return batcher.batches(queue, batch_size, allow_smaller_final_batch, scope, tensors)
 
 
@@ -399,6 +403,7 @@ def maybe_shuffle_batch_join(
         batcher = _Batcher(listed, keep_input, enqueue_many, shapes)
         queue = batcher.shuffle_queue(capacity, min_after_dequeue, seed, shared_name)
         batcher.fill(queue)
+        summarize_fullness(queue, capacity, min_after_dequeue)
         return batcher.batches(queue, batch_size, allow_smaller_final_batch, scope, tensors_list[0])
 
 

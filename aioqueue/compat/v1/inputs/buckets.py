@@ -172,7 +172,7 @@ def bucket_by_sequence_length(
     """Batches of examples whose lengths are between the same two boundaries.
 
     Args:
-        input_length: an int32 scalar: the length of the example.
+        input_length: an int32 scalar, or a vector of one: the length of the example.
         tensors: one example: a list or a dict of tensors.
         batch_size: how many examples a batch has; or a list, one per bucket.
         bucket_boundaries: increasing ints; bucket k has the lengths from boundary k-1, itself
@@ -235,7 +235,7 @@ def _bucket_of(length: Tensor, boundaries: Sequence[int]) -> Tensor:
     edges = np.array(boundaries, np.int64)
 
     def kernel(step: Any, value: Any) -> Any:
-        return np.int32(np.searchsorted(edges, value, side="right"))
+        return np.int32(np.searchsorted(edges, np.ravel(value)[0], side="right"))
 
     return op("Bucketize", [length], [(dtypes.int32, TensorShape([]))], kernel).outputs[0]
 

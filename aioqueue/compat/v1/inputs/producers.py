@@ -16,6 +16,7 @@ from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.scopes import GraphKeys, control_dependencies, name_scope
+from aioqueue.compat.v1.inputs.fullness import summarize_fullness
 from aioqueue.compat.v1.ops import arrays, comparison, filling
 from aioqueue.compat.v1.ops.control import identity
 from aioqueue.compat.v1.ops.files import matching_files
@@ -105,7 +106,7 @@ def input_producer(
         seed: of the shuffle.
         capacity: of the queue.
         shared_name: of the queue.
-        summary_name: accepted for compatibility; there are no summaries.
+        summary_name: of a summary of how full the queue is; ``None`` for none.
         name: of the operations.
         cancel_op: of the `QueueRunner`.
 
@@ -131,6 +132,8 @@ def input_producer(
             name=name,
         )
         add_queue_runner(QueueRunner(queue, [queue.enqueue_many([rows])], cancel_op=cancel_op))
+        if summary_name is not None:
+            summarize_fullness(queue, capacity, tag=summary_name)
         return queue
 
 
@@ -172,7 +175,16 @@ def string_input_producer(
         with control_dependencies([Assert(comparison.greater(arrays.size(strings), 0), [message])]):
             strings = identity(strings)
         return input_producer(
-            strings, [], num_epochs, shuffle, seed, capacity, shared_name, None, scope, cancel_op
+            strings,
+            [],
+            num_epochs,
+            shuffle,
+            seed,
+            capacity,
+            shared_name,
+            f"fraction_of_{capacity}_full",
+            scope,
+            cancel_op,
         )
 
 
@@ -198,8 +210,9 @@ def range_input_producer(
     """
     with name_scope(name, "input_producer", [limit]) as scope:
         numbers = filling.range(limit)
+        tag = f"fraction_of_{capacity}_full"
         return input_producer(
-            numbers, [], num_epochs, shuffle, seed, capacity, shared_name, None, scope
+            numbers, [], num_epochs, shuffle, seed, capacity, shared_name, tag, scope
         )
 
 

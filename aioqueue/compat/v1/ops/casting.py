@@ -11,6 +11,7 @@ from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import REALS, Elementwise, OpBuilder
 from aioqueue.compat.v1.ops.saturating import saturating
+from aioqueue.compat.v1.ops.sparse import SparseTensor
 
 __all__ = (
     "cast",
@@ -22,8 +23,13 @@ __all__ = (
 )
 
 
-def cast(x: Any, dtype: Any, name: str | None = None) -> Tensor:
+def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
     """``x`` as another dtype: fractions are cut off, whole numbers wrap around.
+
+    Args:
+        x: a tensor, or a sparse tensor, which stays sparse.
+        dtype: the other dtype.
+        name: name of the op.
 
     Raises:
         UnimplementedError: when it runs: strings are no numbers; see `string_to_number`.
@@ -31,6 +37,8 @@ def cast(x: Any, dtype: Any, name: str | None = None) -> Tensor:
     wanted = dtypes.as_dtype(dtype).base_dtype
     if isinstance(x, Tensor) and x.dtype == wanted:
         return x
+    if isinstance(x, SparseTensor):
+        return SparseTensor(x.indices, cast(x.values, wanted, name), x.dense_shape)
     with OpBuilder("Cast", name) as op:
         tensor = op.tensor(x, "x")
         if tensor.dtype == wanted:
@@ -67,21 +75,21 @@ def saturate_cast(value: Any, dtype: Any, name: str | None = None) -> Tensor:
         return op.output(wanted, tensor.shape.as_tuple(), Elementwise(clipped))
 
 
-def to_float(x: Any, name: str = "ToFloat") -> Tensor:
+def to_float(x: Any, name: str = "ToFloat") -> Any:
     """``x`` as float32."""
     return cast(x, dtypes.float32, name=name)
 
 
-def to_double(x: Any, name: str = "ToDouble") -> Tensor:
+def to_double(x: Any, name: str = "ToDouble") -> Any:
     """``x`` as float64."""
     return cast(x, dtypes.float64, name=name)
 
 
-def to_int32(x: Any, name: str = "ToInt32") -> Tensor:
+def to_int32(x: Any, name: str = "ToInt32") -> Any:
     """``x`` as int32."""
     return cast(x, dtypes.int32, name=name)
 
 
-def to_int64(x: Any, name: str = "ToInt64") -> Tensor:
+def to_int64(x: Any, name: str = "ToInt64") -> Any:
     """``x`` as int64."""
     return cast(x, dtypes.int64, name=name)

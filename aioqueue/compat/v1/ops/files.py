@@ -12,7 +12,7 @@ from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.ops.building import OpBuilder
 from aioqueue.compat.v1.ops.filesystems import Local, failing_as, filesystem
 
-__all__ = ("glob_files", "matching_files", "read_file", "write_file")
+__all__ = ("glob_files", "matching_files", "read_bytes", "read_file", "write_file")
 
 
 def read_file(filename: Any, name: str | None = None) -> Tensor:
@@ -27,15 +27,24 @@ def read_file(filename: Any, name: str | None = None) -> Tensor:
     """
 
     def read(step: Any, path: bytes) -> bytes:
-        system, place = filesystem(path)
-        with failing_as(path), system.open(place, "rb") as file:
-            contents: bytes = file.read()
-        return contents
+        return read_bytes(path)
 
     with OpBuilder("ReadFile", name) as builder:
         path = builder.tensor(filename, "filename", dtypes.string)
         builder.rank(path, 0)
         return builder.output(dtypes.string, (), read)
+
+
+def read_bytes(path: Any) -> bytes:
+    """The contents of a file, at once.
+
+    Raises:
+        NotFoundError: there is no such file.
+    """
+    system, place = filesystem(path)
+    with failing_as(path), system.open(place, "rb") as file:
+        contents: bytes = file.read()
+    return contents
 
 
 def write_file(filename: Any, contents: Any, name: str | None = None) -> Operation:

@@ -180,13 +180,14 @@ def strided_slice(
         "new_axis_mask": new_axis_mask,
         "shrink_axis_mask": shrink_axis_mask,
     }
-    with OpBuilder("StridedSlice", name, "strided_slice") as op:
+    with OpBuilder("StridedSlice", name) as op:
         tensor = op.tensor(input_, "input")
         first = op.tensor(begin, "begin", None, INDICES)
         op.tensor(end, "end", first.dtype)
         if strides is None:
-            count = constant_value(first)
-            strides = np.ones(len(count) if count is not None else 1, first.dtype.numpy)
+            length = first.shape.as_tuple()  # known where the entries themselves are not
+            count = length[0] if length else None
+            strides = np.ones(1 if count is None else count, first.dtype.numpy)
         op.tensor(strides, "strides", first.dtype)
         return _strided(op, tensor, masks)
 

@@ -10,7 +10,7 @@ import numpy as np
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.default_graph import op
 from aioqueue.compat.v1.core.graph import Operation, Tensor
-from aioqueue.compat.v1.core.scopes import control_dependencies
+from aioqueue.compat.v1.core.scopes import GraphKeys, control_dependencies, get_collection
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.control import group, no_op
 from aioqueue.compat.v1.ops.variables import (
@@ -77,12 +77,13 @@ def local_variables_initializer() -> Operation:
 
 
 def tables_initializer(name: str = "init_all_tables") -> Operation:
-    """An operation that does nothing: there are no lookup tables to initialise.
+    """An operation that fills all lookup tables.
 
     Args:
         name: of the operation.
     """
-    return no_op(name)
+    found = get_collection(GraphKeys.TABLE_INITIALIZERS)
+    return group(*found, name=name) if found else no_op(name)
 
 
 def initialize_variables(var_list: Sequence[Any], name: str = "init") -> Operation:

@@ -46,13 +46,16 @@ __all__ = (
     "exp",
     "expm1",
     "floor",
+    "floor_div",
     "floordiv",
     "log",
     "log1p",
     "maximum",
     "minimum",
     "mod",
+    "mul",
     "multiply",
+    "neg",
     "negative",
     "pow",
     "reciprocal",
@@ -66,6 +69,7 @@ __all__ = (
     "sqrt",
     "square",
     "squared_difference",
+    "sub",
     "subtract",
     "tan",
     "tanh",
@@ -379,3 +383,11 @@ def clip_by_value(
         shape = op.broadcast(t, low, high)
         merge(t.shape.as_tuple(), shape)
         return op.output(t.dtype, shape, Elementwise(clip))
+
+
+# Names from before TensorFlow 1.0.
+
+sub = subtract
+mul = multiply
+neg = negative
+floor_div = floordiv

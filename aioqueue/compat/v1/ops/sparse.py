@@ -22,6 +22,8 @@ from aioqueue.compat.v1.ops.static import shape_value
 __all__ = (
     "SparseTensor",
     "SparseTensorValue",
+    "as_sparse",
+    "check_indices",
     "convert_to_tensor_or_sparse_tensor",
     "sparse_placeholder",
     "sparse_tensor_to_dense",
@@ -207,7 +209,7 @@ def sparse_tensor_to_dense(
 
     def kernel(step: Any, indices: Any, values: Any, dense_shape: Any, fill: Any) -> Any:
         shape = tuple(dense_shape.tolist())
-        _check_indices(indices, shape, in_order=validate_indices)
+        check_indices(indices, shape, in_order=validate_indices)
         dense = np.full(shape, fill, dtype=dtype.numpy)
         dense[tuple(indices.T)] = values
         return dense if dense.ndim else dense[()]
@@ -218,19 +220,51 @@ def sparse_tensor_to_dense(
     ).outputs[0]
 
 
-def _check_indices(indices: Any, shape: tuple[int, ...], *, in_order: bool) -> None:
-    inside = (indices >= 0) & (indices < np.array(shape, np.int64))
-    for number, row in enumerate(inside):
-        if not row.all():
-            raise errors.InvalidArgumentError(
-                None, None, f"indices[{number}] = {indices[number].tolist()} is out of bounds"
-            )
-    if not in_order:
+def as_sparse(value: Any) -> SparseTensor:
+    """A `SparseTensor` of one, or of the value of one.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if isinstance(value, SparseTensor):
+        return value
+    if isinstance(value, SparseTensorValue):
+        return SparseTensor.from_value(value)
+    raise TypeError("Input must be a SparseTensor.")
+
+
+def check_indices(indices: Any, shape: tuple[int, ...], *, in_order: bool) -> None:
+    """Refuse indices that are out of bounds, or not in row-major order, if they must be.
+
+    Args:
+        indices: ``[n, rank]``.
+        shape: the sizes that they are to be below.
+        in_order: whether they must be in order, and all different.
+
+    Raises:
+        InvalidArgumentError: one is not as it must be.
+    """
+    outside = ((indices < 0) | (indices >= np.array(shape, np.int64))).any(axis=1)
+    if outside.any():
+        number = int(outside.argmax())
+        sizes = ",".join(map(str, shape))
+        raise _wrong_index(indices, number, f"out of bounds: need 0 <= index < [{sizes}]")
+    if not in_order or len(indices) < 2:
         return
-    rows = list(map(tuple, indices.tolist()))
-    for number in range(1, len(rows)):
-        if rows[number] <= rows[number - 1]:
-            what = "repeated" if rows[number] == rows[number - 1] else "out of order"
-            raise errors.InvalidArgumentError(
-                None, None, f"indices[{number}] = {list(rows[number])} is {what}"
-            )
+    places = np.ravel_multi_index(tuple(indices.T), shape) if len(shape) else np.zeros(2)
+    steps = np.diff(places)
+    if (steps <= 0).any():
+        number = int((steps <= 0).argmax())
+        what = "repeated" if steps[number] == 0 else f"out of order.{_HINT}"
+        raise _wrong_index(indices, number + 1, what)
+
+
+_HINT = (
+    " Many sparse ops require sorted indices.\n    Use `tf.sparse.reorder` to create a correctly"
+    " ordered copy.\n\n"
+)
+
+
+def _wrong_index(indices: Any, number: int, what: str) -> errors.InvalidArgumentError:
+    place = ",".join(map(str, indices[number].tolist()))
+    return errors.InvalidArgumentError(None, None, f"indices[{number}] = [{place}] is {what}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -124,6 +125,10 @@ class DenseColumn(Column):
         self._size = math.prod(shape)
 
     def batch(self, rows: Sequence[Row], default: Array | None) -> tuple[Array, ...]:
+        plain = _lists(rows, self.key, self.kind)
+        if plain is not None and all(len(one) == self._size for one in plain):
+            return (_joined_lists(plain, self.kind).reshape(len(rows), *self.shape),)
+        # One row after another: slower, and it finds out what is missing or wrong.
         out = np.empty((len(rows), self._size), TYPES[self.kind])
         for place, row in zip(out, rows, strict=True):
             values = row.values(self.key, self.kind)
@@ -178,14 +183,18 @@ class SparseColumn(Column):
     is_sparse = True
 
     def batch(self, rows: Sequence[Row], default: Array | None) -> tuple[Array, ...]:
-        parts = [self._part(row) for row in rows]
+        plain = _lists(rows, self.key, self.kind)
+        parts: Sequence[Any] = [self._part(row) for row in rows] if plain is None else plain
         counts = np.array([len(part) for part in parts], np.int64)
-        places = [np.arange(len(part)) for part in parts]
-        indices = np.stack(
-            [np.repeat(np.arange(len(parts)), counts), joined(places, np.dtype(np.int64))], axis=1
-        )
+        starts = np.cumsum(counts) - counts
+        total = int(counts.sum())
+        indices = np.empty((total, 2), np.int64)
+        indices[:, 0] = np.repeat(np.arange(len(parts)), counts)
+        indices[:, 1] = np.arange(total) - np.repeat(starts, counts)
         shape = np.array([len(parts), counts.max(initial=0)], np.int64)
-        return indices, joined(parts, TYPES[self.kind]), shape
+        if plain is None:
+            return indices, joined(parts, TYPES[self.kind]), shape
+        return indices, _joined_lists(plain, self.kind), shape
 
     def single(self, row: Row, default: Array | None) -> tuple[Any, ...]:
         values = self._part(row)
@@ -271,6 +280,51 @@ class StepsColumn(Column):
         if self.shape is None:
             return SparseColumn(self.key, self.kind).batch(rows, None)
         return DenseColumn(self.key, self.kind, self.shape).batch(rows, None)
+
+    def batch_with_lengths(self, rows: Sequence[Row]) -> tuple[tuple[Array, ...], Array]:
+        """The arrays of a batch of sequences, and how many steps each has.
+
+        Args:
+            rows: whose features are the lists of a sequence.
+        """
+        parts = [self.single(row, None) for row in rows]
+        if not self.is_sparse:
+            counts = np.array([len(part) for (part,) in parts], np.int64)
+            shape = (len(rows), counts.max(initial=0), *(self.shape or ()))
+            out = np.full(shape, _filler(self.kind), TYPES[self.kind])
+            for place, (part,) in zip(out, parts, strict=True):
+                place[: len(part)] = part
+            return (out,), counts
+        counts = np.array([shape[0] for _, _, shape in parts], np.int64)
+        numbers = np.repeat(np.arange(len(parts)), [len(values) for _, values, _ in parts])
+        places = np.concatenate([np.empty((0, 2), np.int64), *(indices for indices, _, _ in parts)])
+        indices = np.concatenate([numbers[:, np.newaxis], places], axis=1)
+        values = joined([values for _, values, _ in parts], TYPES[self.kind])
+        largest = np.max([np.zeros(2, np.int64), *(shape for _, _, shape in parts)], axis=0)
+        return (indices, values, np.array([len(parts), *largest], np.int64)), counts
+
+
+_FIELDS = {"string": "bytes_list", "float": "float_list", "int64": "int64_list"}
+
+
+def _lists(rows: Sequence[Row], key: str, kind: str) -> list[Any] | None:
+    """The values of a feature in each row; None if a row has none, or values of another kind."""
+    features = [row.features.get(key) for row in rows]
+    if not features or None in features:
+        return None
+    found = [getattr(feature, _FIELDS[kind]).value for feature in features]
+    return found if all(found) else None
+
+
+def _joined_lists(lists: Sequence[Any], kind: str) -> Array:
+    """The values of lists, one after another."""
+    if kind != "string":
+        total = sum(map(len, lists))
+        return np.fromiter(chain.from_iterable(lists), TYPES[kind], total)
+    values = list(chain.from_iterable(lists))
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
 
 
 def as_array(values: Sequence[Any], kind: str) -> Array:

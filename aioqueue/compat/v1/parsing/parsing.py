@@ -33,6 +33,7 @@ __all__ = (
     "SparseFeature",
     "VarLenFeature",
     "parse_example",
+    "parse_sequence_example",
     "parse_single_example",
     "parse_single_sequence_example",
 )
@@ -210,6 +211,80 @@ def parse_single_sequence_example(
         ).values()
         split = len(context.outputs)
         return context.results(made[:split]), steps.results(made[split:])
+
+
+def parse_sequence_example(
+    serialized: Any,
+    context_features: Mapping[str, Any] | None = None,
+    sequence_features: Mapping[str, Any] | None = None,
+    example_names: Any = None,
+    name: str | None = None,
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Tensor]]:
+    """Parse a vector of serialized `SequenceExample` messages.
+
+    Args:
+        serialized: a string tensor of shape ``[batch]``.
+        context_features: what to take from their contexts, as for `parse_example`.
+        sequence_features: what to take from their lists, as for `parse_single_sequence_example`.
+        example_names: strings that error messages call the examples by.
+        name: of the op.
+
+    Returns:
+        The contexts' tensors by name; the lists', ``[batch, steps, ...]``, where the number of
+        steps is the largest of the batch and shorter lists are filled up with zeros or empty
+        strings; and how many steps each dense list had, int64 ``[batch]``.
+
+    Raises:
+        ValueError: both mappings are empty, or a feature is not as described.
+        TypeError: a dtype is none of the three.
+    """
+    if not (context_features or sequence_features):
+        raise ValueError("Missing features.")
+    with name_scope(name, "ParseSequenceExample", [serialized, example_names]):
+        rows = convert_to_tensor(serialized, dtype=string, name="serialized")
+        rows.set_shape([None])
+        context = _Parser(context_features or {}, rows)
+        steps = _Parser(sequence_features or {}, rows, in_steps=True)
+        names = _names(example_names)
+        dense = [key for key, (column, _) in steps.columns.items() if not column.is_sparse]
+
+        def kernel(step: Any, data: Any, *rest: Any) -> Any:
+            called, defaults = (rest[0], rest[1:]) if names else (None, rest)
+            labels = [None] * len(data) if called is None else [_text(one) for one in called]
+            kind = example_classes()["SequenceExample"]
+            messages = [parsed(kind, one, "sequence example input") for one in data]
+            pairs = list(zip(messages, labels, strict=True))
+            contexts = [
+                Row(one.context.feature, at, label) for at, (one, label) in enumerate(pairs)
+            ]
+            lists = [
+                Row(one.feature_lists.feature_list, at, label)
+                for at, (one, label) in enumerate(pairs)
+            ]
+            found = context.batch(contexts, defaults[: len(context.defaults)])
+            lengths = []
+            for column, _ in steps.columns.values():
+                assert isinstance(column, StepsColumn), "that is what is made in steps"
+                arrays, counts = column.batch_with_lengths(lists)
+                found.extend(arrays)
+                if not column.is_sparse:
+                    lengths.append(counts)
+            found.extend(lengths)
+            return found[0] if len(found) == 1 else tuple(found)
+
+        count = rows.shape[0].value if rows.shape.ndims else None
+        made = default_graph.op(
+            "ParseSequenceExampleV2",
+            [rows, *names, *context.defaults],
+            [*context.outputs, *steps.outputs, *[(int64, TensorShape([count]))] * len(dense)],
+            kernel,
+        ).values()
+        first, last = len(context.outputs), len(context.outputs) + len(steps.outputs)
+        return (
+            context.results(made[:first]),
+            steps.results(made[first:last]),
+            dict(zip(dense, made[last:], strict=True)),
+        )
 
 
 class _Parser:

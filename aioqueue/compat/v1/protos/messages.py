@@ -12,7 +12,7 @@ from typing import Any
 __all__ = ("message_classes",)
 
 OPTIONAL, REPEATED = 1, 3
-SCALARS = {"bool": 8, "bytes": 12, "float": 2, "int64": 3, "string": 9}
+SCALARS = {"bool": 8, "bytes": 12, "double": 1, "float": 2, "int32": 5, "int64": 3, "string": 9}
 MESSAGE = 11
 
 
@@ -23,7 +23,8 @@ def message_classes(file: str, schema: Mapping[str, Mapping[str, str]]) -> dict[
         file: name of TensorFlow's file that has them.
         schema: by name of a message its fields by name, in the order of their numbers, from 1;
             each a type (``"int64"``, or the name of a message) that may have ``"repeated"``,
-            ``"map"`` (from strings) or ``"oneof"`` before it.
+            ``"map"`` (from strings), ``"oneof"``, or ``"oneof"`` and a name for it before it. A
+            message within another one is called ``"Outer.Inner"``, and comes after it.
 
     Returns:
         The classes by name.
@@ -41,7 +42,14 @@ def message_classes(file: str, schema: Mapping[str, Mapping[str, str]]) -> dict[
         ) from error
     described = descriptor_pb2.FileDescriptorProto(name=file, package="tensorflow", syntax="proto3")
     for name, fields in schema.items():
-        message = described.message_type.add(name=name)
+        outer, _, inner = name.rpartition(".")
+        message = (
+            next(one for one in described.message_type if one.name == outer).nested_type.add(
+                name=inner
+            )
+            if outer
+            else described.message_type.add(name=name)
+        )
         for number, (field, kind) in enumerate(fields.items(), 1):
             _add_field(message, field, number, kind)
     pool = descriptor_pool.DescriptorPool()
@@ -63,9 +71,9 @@ def _add_field(message: Any, name: str, number: int, described: str) -> None:
         _add_field(entry, "key", 1, "string")
         _add_field(entry, "value", 2, kind)
         kind = f"{message.name}.{entry.name}"
-    if how == "oneof":
+    if how.startswith("oneof"):
         if not message.oneof_decl:
-            message.oneof_decl.add(name="kind")
+            message.oneof_decl.add(name=how.removeprefix("oneof").strip() or "kind")
         field.oneof_index = 0
     if kind in SCALARS:
         field.type = SCALARS[kind]

@@ -10,9 +10,16 @@ from typing import Any, Self
 from aioqueue import inputs
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.ops.file_errors import file_errors
+from aioqueue.compat.v1.protos.summaries import summary_classes
 from aioqueue.compat.v1.readers.formats import COMPRESSIONS, tf_record_file
 
-__all__ = ("TFRecordCompressionType", "TFRecordOptions", "TFRecordWriter", "tf_record_iterator")
+__all__ = (
+    "TFRecordCompressionType",
+    "TFRecordOptions",
+    "TFRecordWriter",
+    "summary_iterator",
+    "tf_record_iterator",
+)
 
 TUNING = (
     "flush_mode",
@@ -159,3 +166,16 @@ def tf_record_iterator(path: Any, options: Any = None) -> Iterator[bytes]:
     compression = TFRecordOptions.get_compression_type_string(options)
     records = tf_record_file(os.fsdecode(path), compression)
     return (record.value for record in records)
+
+
+def summary_iterator(path: Any) -> Iterator[Any]:
+    """The ``tf.Event`` messages of an event file. Needs the extra ``tfrecord``.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        An iterator; what it raises is what that of `tf_record_iterator` raises.
+    """
+    event = summary_classes()["Event"]
+    return map(event.FromString, tf_record_iterator(path))

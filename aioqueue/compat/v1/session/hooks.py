@@ -24,8 +24,8 @@ __all__ = (
     "SessionRunContext",
     "SessionRunHook",
     "SessionRunValues",
-    "StepCounterHook",
     "StopAtStepHook",
+    "needed_global_step",
 )
 
 
@@ -203,7 +203,7 @@ class StopAtStepHook(SessionRunHook):
 
     def begin(self) -> None:
         """Find the global step."""
-        self._global_step = _needed_global_step("StopAtStepHook")
+        self._global_step = needed_global_step("StopAtStepHook")
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Count from the global step that the session begins with."""
@@ -300,40 +300,6 @@ class LoggingTensorHook(SessionRunHook):
         logging.info("%s" if seconds is None else f"%s ({seconds:.3f} sec)", line)
 
 
-class StepCounterHook(SessionRunHook):
-    """Logs how many global steps are made per second.
-
-    Args:
-        every_n_steps: log every so many steps.
-        every_n_secs: log every so many seconds, instead.
-
-    Raises:
-        ValueError: not exactly one is given.
-    """
-
-    def __init__(self, every_n_steps: int | None = 100, every_n_secs: float | None = None) -> None:
-        if (every_n_steps is None) == (every_n_secs is None):
-            raise ValueError("exactly one of every_n_steps and every_n_secs should be provided.")
-        self._timer = SecondOrStepTimer(every_n_secs, every_n_steps)
-
-    def begin(self) -> None:
-        """Find the global step."""
-        self._global_step = _needed_global_step("StepCounterHook")
-
-    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        """Fetch the global step."""
-        return SessionRunArgs(self._global_step)
-
-    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Log, if it is time to."""
-        if self._timer.should_trigger_for_step(run_values.results + 1):
-            step = int(run_context.session.run(self._global_step))
-            if self._timer.should_trigger_for_step(step):
-                seconds, steps = self._timer.update_last_triggered_step(step)
-                if seconds and steps is not None:
-                    logging.info("global_step/sec: %g", steps / seconds)
-
-
 class NanLossDuringTrainingError(RuntimeError):
     """A loss is no number any more."""
 
@@ -409,7 +375,12 @@ class FeedFnHook(SessionRunHook):
         return SessionRunArgs(fetches=None, feed_dict=self.feed_fn())
 
 
-def _needed_global_step(hook: str) -> Any:
+def needed_global_step(hook: str) -> Any:
+    """The global step, for a hook that cannot do without.
+
+    Raises:
+        RuntimeError: there is none.
+    """
     step = get_global_step()
     if step is None:
         raise RuntimeError(f"Global step should be created to use {hook}.")

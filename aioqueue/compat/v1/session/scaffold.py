@@ -17,6 +17,7 @@ from aioqueue.compat.v1.ops.initializing import (
 )
 from aioqueue.compat.v1.ops.variables import global_variables
 from aioqueue.compat.v1.session.session import Session
+from aioqueue.compat.v1.summaries.ops import merge_all
 
 __all__ = ("ChiefSessionCreator", "Scaffold", "SessionCreator", "refuse_checkpoints")
 
@@ -32,7 +33,7 @@ class Scaffold:
         ready_for_local_init_op: the same, asked before ``local_init_op`` runs.
         local_init_op: initialises what each session has of its own; None for all local variables,
             such as epoch counters, and tables.
-        summary_op: out of scope.
+        summary_op: what summarizes a step; None for all summaries of the graph.
         saver: out of scope.
         copy_from_scaffold: a scaffold to take what is None from.
         local_init_feed_dict: fed to ``local_init_op``.
@@ -93,6 +94,8 @@ class Scaffold:
             )
         if self.ready_op is None:
             self.ready_op = _collected(GraphKeys.READY_OP, report_uninitialized_variables)
+        if self.summary_op is None:
+            self.summary_op = _collected(GraphKeys.SUMMARY_OP, merge_all)
         get_default_graph().finalize()
         return self
 
@@ -192,7 +195,8 @@ def _collected(key: str, make: Callable[[], Any]) -> Any:
     if found:
         return found[0]
     made = make()
-    get_default_graph().add_to_collection(key, made)
+    if made is not None:
+        get_default_graph().add_to_collection(key, made)
     return made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aioqueue.compat.v1.absent import (
     names_of,
 )
+from aioqueue.compat.v1.data import experimental
 from aioqueue.compat.v1.datasets.dataset import (
     Dataset,
 )
@@ -23,6 +24,7 @@ __all__ = (
     "Iterator",
     "TFRecordDataset",
     "TextLineDataset",
+    "experimental",
     "make_initializable_iterator",
     "make_one_shot_iterator",
 )

@@ -1,4 +1,4 @@
-"""How queues hold sparse tensors and batch them.
+"""How queues and datasets hold sparse tensors and batch them.
 
 In a queue each sparse tensor is one component, a scalar whose value is a `SparseRow`. A batch of
 them becomes a sparse tensor of one rank more, in whose indices the number of the row comes first.
@@ -19,7 +19,14 @@ from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.sparse import SparseTensor, SparseTensorValue
 
-__all__ = ("SparseRow", "pack_sparse", "pack_sparse_rows", "unpack_sparse")
+__all__ = (
+    "SparseRow",
+    "joined_rows",
+    "pack_sparse",
+    "pack_sparse_rows",
+    "unpack_one",
+    "unpack_sparse",
+)
 
 
 class SparseRow:
@@ -56,6 +63,33 @@ def pack_sparse_rows(sparse: SparseTensor) -> Tensor:
     count = sparse.shape[0] if sparse.shape.ndims else None
     outputs = [(dtypes.variant, TensorShape([count]))]
     return op("SerializeManySparse", sparse.parts, outputs, kernel).outputs[0]
+
+
+def unpack_one(held: Tensor, dtype: DType, shape: TensorShape) -> SparseTensor:
+    """The sparse tensor that a scalar holds.
+
+    Args:
+        held: what `pack_sparse` makes.
+        dtype: of the values.
+        shape: what is known of its shape.
+    """
+
+    def kernel(step: Any, held: Any) -> Any:
+        return tuple(held.value)
+
+    rank = shape.ndims
+    outputs = [
+        (dtypes.int64, TensorShape([None, rank])),
+        (dtype, TensorShape([None])),
+        (dtypes.int64, TensorShape([rank])),
+    ]
+    return SparseTensor(*op("DeserializeSparse", [held], outputs, kernel).outputs)
+
+
+def joined_rows(rows: Sequence[SparseRow]) -> SparseRow:
+    """One of several, of at least one: the number of the row comes first in its indices."""
+    values = [row.value for row in rows]
+    return SparseRow(_joined(values, dtypes.dtype_of_value(np.asarray(values[0].values)), None))
 
 
 def unpack_sparse(rows: Tensor, dtype: DType, rank: int | None) -> SparseTensor:

@@ -1,0 +1,394 @@
+"""What a script will miss here, found by reading it: ``python -m aioqueue.compat.v1 --check``.
+
+Nothing is run. The script, and what it imports from beside it, are parsed; every name that they
+take from TensorFlow is looked up. A name in a ``try`` whose handler expects it to be missing is
+left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from aioqueue.compat.v1.absent import CHECKPOINTS, DEVICES, PACKAGE, AbsentNameError
+from aioqueue.compat.v1.shim import ROOT, find
+from aioqueue.compat.v1.summaries.backend import can_write
+
+__all__ = ("Finding", "Report", "check")
+
+NOT_WRITTEN = "nothing is written: pip install 'aioqueue[summaries]' to have event files"
+TIMEOUTS_ONLY = "only timeouts have an effect"
+NOT_AHEAD = "elements are made when they are asked for"
+
+INERT: dict[str, str] = {
+    "colocate_with": DEVICES,
+    "ConfigProto": TIMEOUTS_ONLY,
+    "data.Dataset.prefetch": NOT_AHEAD,
+    "device": DEVICES,
+    "GPUOptions": TIMEOUTS_ONLY,
+    "GraphOptions": TIMEOUTS_ONLY,
+    "RunMetadata": "nothing is traced",
+    "RunOptions": TIMEOUTS_ONLY,
+}
+"""Names that are accepted and do nothing, or nearly."""
+
+SUMMARIES = (
+    *("audio_summary", "histogram_summary", "image_summary", "merge_all_summaries"),
+    *("merge_summary", "scalar_summary", "summary.", "train.SummarySaverHook"),
+    "train.SummaryWriter",
+)
+"""Those, or the beginnings of those, that are inert unless something writes event files."""
+
+REFUSED: dict[str, dict[str, str]] = {
+    "train.ChiefSessionCreator": {"checkpoint_dir": CHECKPOINTS},
+    "train.MonitoredTrainingSession": {"checkpoint_dir": CHECKPOINTS},
+    "train.Scaffold": {"saver": CHECKPOINTS},
+    "train.SingularMonitoredSession": {"checkpoint_dir": CHECKPOINTS},
+}
+"""Arguments that are there, and raise NotImplementedError unless they are None."""
+
+
+class Finding(NamedTuple):
+    """Something about a name."""
+
+    path: str
+    """The file."""
+    name: str
+    """The name, as after ``tensorflow.``"""
+    why: str
+    """What to do about it."""
+    lines: tuple[int, ...]
+    """Where it is used."""
+
+    def __str__(self) -> str:
+        lines = ", ".join(map(str, self.lines))
+        return f"{self.path}:{lines}: {self.why}"
+
+
+class Report(NamedTuple):
+    """What was found in a script and in what it imports from beside it."""
+
+    files: list[str]
+    """All that were read, in the order of reading."""
+    absent: list[Finding]
+    """What will raise an error when it is reached."""
+    inert: list[Finding]
+    """What will do nothing."""
+
+    def __str__(self) -> str:
+        sections = []
+        if self.absent:
+            sections.append("Absent:\n" + _indented(self.absent))
+        if self.inert:
+            sections.append("Without effect:\n" + _indented(self.inert))
+        names = [len({one.name for one in part}) for part in (self.absent, self.inert)]
+        count = len(self.files)
+        sections.append(
+            f"{names[0]} absent and {names[1]} without effect, in {count}"
+            f" file{'s' if count != 1 else ''}"
+        )
+        return "\n".join(sections)
+
+
+def _indented(findings: Iterable[Finding]) -> str:
+    return "\n".join(f"  {one}" for one in findings)
+
+
+def check(script: str) -> Report:
+    """Read a script, and what it imports from beside it.
+
+    Args:
+        script: its path.
+
+    Returns:
+        What is absent and what is inert; a file that is no Python 3 counts as absent.
+
+    Raises:
+        OSError: the script cannot be read.
+    """
+    first = Path(script)
+    root = first.parent
+    pending, seen = [first], {first.resolve()}
+    report = Report([], [], [])
+    while pending:
+        path = pending.pop(0)
+        source = path.read_bytes()
+        report.files.append(os.fspath(path))
+        try:
+            tree = ast.parse(source, os.fspath(path))
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None) or 1
+            reason = getattr(error, "msg", None) or str(error)
+            why = f"this is no Python 3: {reason}; 2to3 and python-modernize convert Python 2"
+            report.absent.append(Finding(os.fspath(path), os.fspath(path), why, (line,)))
+            continue
+        names = _Names()
+        names.visit(tree)
+        absent, inert = _judged(names)
+        report.absent.extend(_findings(path, absent))
+        report.inert.extend(_findings(path, inert))
+        for found in _local(tree, path, root):
+            if found.resolve() not in seen:
+                seen.add(found.resolve())
+                pending.append(found)
+    return report
+
+
+class _Use(NamedTuple):
+    name: str
+    line: int
+    keywords: tuple[str, ...]
+    """The arguments that it is called with by name."""
+
+
+class _Names(ast.NodeVisitor):
+    """The names that a file takes from TensorFlow, each with its line.
+
+    Attributes:
+        uses: what is used.
+    """
+
+    def __init__(self) -> None:
+        self.uses: list[_Use] = []
+        self._bound: dict[str, str] = {}
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            below = _below(alias.name)
+            if below is None:
+                continue
+            self._note(below, node.lineno)
+            if alias.asname:
+                self._bound[alias.asname] = below
+            else:
+                self._bound[ROOT] = ""
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        below = None if node.level else _below(node.module or "")
+        if below is None:
+            return
+        for alias in node.names:
+            if alias.name == "*":
+                self._note(below, node.lineno)
+                self._bind_all(below)
+                continue
+            full = f"{below}.{alias.name}".lstrip(".")
+            self._note(full, node.lineno)
+            self._bound[alias.asname or alias.name] = full
+
+    def _bind_all(self, below: str) -> None:
+        """Note what ``from tensorflow.module import *`` binds."""
+        try:
+            names = find(below).__all__
+        except (AttributeError, ModuleNotFoundError):
+            return
+        self._bound.update({name: f"{below}.{name}".lstrip(".") for name in names})
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        full = self._full_name(node.value)
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                if full is not None:
+                    self._bound[target.id] = full  # slim = tf.contrib.slim
+                else:
+                    self._bound.pop(target.id, None)
+        self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
+        """Names that a function binds are its own: ``def train(session)`` hides a module."""
+        outside = self._bound
+        self._bound = dict(outside)
+        every = node.args
+        arguments = [*every.posonlyargs, *every.args, *every.kwonlyargs, every.vararg, every.kwarg]
+        own = {one.arg for one in arguments if one is not None}
+        body = node.body if isinstance(node.body, list) else [node.body]
+        for statement in body:
+            own |= {
+                one.id
+                for one in ast.walk(statement)
+                if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
+            }
+        for name in own:
+            self._bound.pop(name, None)
+        self.generic_visit(node)
+        self._bound = outside
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815  # the visitor's names
+    visit_Lambda = visit_FunctionDef  # noqa: N815
+
+    def visit_Try(self, node: ast.Try) -> None:
+        expected = any(_expects_absence(handler) for handler in node.handlers)
+        for part in node.body:
+            if expected:
+                self._bind_only(part)
+            else:
+                self.visit(part)
+        for handler in node.handlers:
+            self.visit(handler)
+        for part in (*node.orelse, *node.finalbody):
+            self.visit(part)
+
+    def _bind_only(self, node: ast.stmt) -> None:
+        """Take the names that a statement binds, and no notice of what it uses."""
+        before = list(self.uses)
+        self.visit(node)
+        self.uses = before
+
+    def visit_Call(self, node: ast.Call) -> None:
+        full = self._full_name(node.func)
+        if full is None:
+            self.generic_visit(node)
+            return
+        given = (
+            one.arg
+            for one in node.keywords
+            if one.arg and not (isinstance(one.value, ast.Constant) and one.value.value is None)
+        )
+        self._note(full, node.lineno, tuple(given))
+        for part in (*node.args, *node.keywords):
+            self.visit(part)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        full = self._full_name(node)
+        if full is None:
+            self.generic_visit(node)
+        else:
+            self._note(full, node.lineno)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        full = self._full_name(node)
+        if full and isinstance(node.ctx, ast.Load):
+            self._note(full, node.lineno)
+
+    def _note(self, name: str, line: int, keywords: tuple[str, ...] = ()) -> None:
+        self.uses.append(_Use(name.removeprefix("compat.v1").lstrip("."), line, keywords))
+
+    def _full_name(self, node: ast.expr) -> str | None:
+        """What a chain of attributes means, as after ``tensorflow.``; None if it is nothing."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name) or node.id not in self._bound:
+            return None
+        return ".".join(filter(None, [self._bound[node.id], *reversed(parts)]))
+
+
+def _below(module: str) -> str | None:
+    if module == ROOT:
+        return ""
+    if module.startswith(f"{ROOT}."):
+        return module.removeprefix(f"{ROOT}.")
+    if module == PACKAGE or module.startswith(f"{PACKAGE}."):
+        return module.removeprefix(PACKAGE).lstrip(".")
+    return None
+
+
+def _expects_absence(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler is there for names that are missing."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {getattr(kind, "id", "") for kind in kinds}
+    return handler.type is None or bool(
+        names & {"AttributeError", "ImportError", "ModuleNotFoundError", "Exception"}
+    )
+
+
+Told = dict[str, tuple[str, list[int]]]
+"""By name what is said of it, and the lines."""
+
+
+def _judged(names: _Names) -> tuple[Told, Told]:
+    """What is absent, and what is inert."""
+    absent: Told = {}
+    inert: Told = {}
+    for use in names.uses:
+        why = _inert(use.name)
+        if why is not None:
+            _tell(inert, use.name, f"tf.{use.name}: {why}", use.line)
+        for name, reason in _missing(use):
+            _tell(absent, name, reason, use.line)
+    return absent, inert
+
+
+def _tell(told: Told, name: str, why: str, line: int) -> None:
+    _, lines = told.setdefault(name, (why, []))
+    if line not in lines:
+        lines.append(line)
+
+
+def _inert(name: str) -> str | None:
+    if name in INERT:
+        return INERT[name]
+    if not can_write() and name.startswith(SUMMARIES):
+        return NOT_WRITTEN
+    return None
+
+
+def _missing(use: _Use) -> Iterator[tuple[str, str]]:
+    """What will fail when a use is reached, each with the reason."""
+    try:
+        found = find(use.name)
+    except (AbsentNameError, ModuleNotFoundError) as error:
+        yield use.name, str(error)
+        return
+    except AttributeError:
+        yield use.name, f"tf.{use.name} is not in {PACKAGE}"
+        return
+    refused = REFUSED.get(use.name, {})
+    known = _arguments(found) if use.keywords else None
+    for keyword in use.keywords:
+        name = f"{use.name}({keyword}=)"
+        if keyword in refused:
+            yield name, f"tf.{use.name} refuses the argument {keyword}: {refused[keyword]}"
+        elif known is not None and keyword not in known:
+            there = ", ".join(known)
+            yield name, f"tf.{use.name} has no argument {keyword}; it has: {there}"
+
+
+def _arguments(found: Any) -> Mapping[str, inspect.Parameter] | None:
+    """The arguments of something that is called; None if that cannot be told, or any will do."""
+    if not (inspect.isclass(found) or inspect.isroutine(found)):
+        return None
+    try:
+        parameters = inspect.signature(found).parameters
+    except (TypeError, ValueError):
+        return None
+    takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    return None if takes_any else parameters
+
+
+def _findings(path: Path, told: Told) -> Iterator[Finding]:
+    for name, (why, lines) in sorted(told.items(), key=lambda item: item[1][1][0]):
+        yield Finding(os.fspath(path), name, why, tuple(sorted(lines)))
+
+
+def _local(tree: ast.AST, path: Path, root: Path) -> Iterator[Path]:
+    """The files beside the script that a file imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _files(root, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            base = root
+            if node.level:
+                base = path.parent
+                for _ in range(node.level - 1):
+                    base = base.parent
+            module = node.module or ""
+            yield from _files(base, module)
+            for alias in node.names:
+                yield from _files(base, f"{module}.{alias.name}".lstrip("."))
+
+
+def _files(base: Path, module: str) -> Iterator[Path]:
+    """The files of a module and of the packages around it, those that are there."""
+    parts = [part for part in module.split(".") if part and part != "*"]
+    for count in range(1, len(parts) + 1):
+        place = base.joinpath(*parts[:count])
+        for path in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+            if path.is_file():
+                yield path

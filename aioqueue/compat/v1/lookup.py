@@ -1,0 +1,20 @@
+"""``tf.lookup``: tables, under their later names."""
+
+from __future__ import annotations
+
+from aioqueue.compat.v1.absent import names_of
+from aioqueue.compat.v1.ops.table_sources import (
+    KeyValueTensorInitializer,
+    TextFileIndex,
+    TextFileInitializer,
+)
+from aioqueue.compat.v1.ops.tables import HashTable as StaticHashTable
+
+__all__ = (
+    "KeyValueTensorInitializer",
+    "StaticHashTable",
+    "TextFileIndex",
+    "TextFileInitializer",
+)
+
+__getattr__ = names_of(__name__)

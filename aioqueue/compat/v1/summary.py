@@ -1,0 +1,36 @@
+"""``tf.summary``: ops that do nothing, unless something is installed that writes event files."""
+
+from __future__ import annotations
+
+from aioqueue.compat.v1.absent import names_of
+from aioqueue.compat.v1.protos.summaries import MESSAGES, summary_classes
+from aioqueue.compat.v1.summaries.ops import (
+    audio,
+    histogram,
+    image,
+    merge,
+    merge_all,
+    scalar,
+    tensor_summary,
+    text,
+)
+from aioqueue.compat.v1.summaries.writer import FileWriter, FileWriterCache
+
+__all__ = (
+    "FileWriter",
+    "FileWriterCache",
+    "audio",
+    "histogram",
+    "image",
+    "merge",
+    "merge_all",
+    "scalar",
+    "tensor_summary",
+    "text",
+)
+
+# They need protobuf, an extra, and are made when they are asked for.
+__getattr__ = names_of(
+    __name__,
+    deferred={name: lambda name=name: summary_classes()[name] for name in MESSAGES},  # type: ignore[misc]
+)

@@ -1,0 +1,228 @@
+"""``--check``: what a script will miss, found without running it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import aioqueue.compat.v1 as tf
+from aioqueue.compat.v1.__main__ import main
+from aioqueue.compat.v1.absent import CHECKPOINTS, DEVICES, LAYERS, TRAINING
+from aioqueue.compat.v1.checking import INERT, REFUSED, SUMMARIES, check
+from aioqueue.compat.v1.shim import find
+from aioqueue.compat.v1.summaries import backend as backends
+from tests.test_docs import ROOT
+
+
+def written(folder: Path, **sources: str) -> str:
+    """Some files, ``__`` in whose names stands for a slash; the path of ``script.py``."""
+    for name, source in sources.items():
+        parts = name.replace("INIT", "~").split("__")
+        path = folder.joinpath(*(part.replace("~", "__init__") for part in parts))
+        path = path.with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source, encoding="utf-8")
+    return str(folder / "script.py")
+
+
+def absent(folder: Path, source: str, **others: str) -> list[tuple[str, tuple[int, ...]]]:
+    """The absent names of a script, each with its lines."""
+    report = check(written(folder, script=source, **others))
+    return [(one.name, one.lines) for one in report.absent]
+
+
+class TestNames:
+    def test_all_of_them_are_told_at_once(self, tmp_path: Path) -> None:
+        script = written(
+            tmp_path,
+            script=(
+                "import tensorflow as tf\n"
+                "opt = tf.train.AdamOptimizer(0.1)\n"
+                "x = tf.nn.conv2d(tf.zeros([1]), 2)\n"
+                "saver = tf.train.Saver()\n"
+                "opt = tf.train.AdamOptimizer(0.1)\n"
+            ),
+        )
+        found = check(script).absent
+        assert [(one.name, one.lines) for one in found] == [
+            ("train.AdamOptimizer", (2, 5)),
+            ("nn.conv2d", (3,)),
+            ("train.Saver", (4,)),
+        ]
+        for one, reason in zip(found, (TRAINING, LAYERS, CHECKPOINTS), strict=True):
+            assert reason in one.why
+            assert str(one).startswith(f"{script}:")
+
+    @pytest.mark.parametrize(
+        "source",
+        [
+            "import tensorflow.compat.v1 as tf\ntf.gradients",
+            "from tensorflow.compat import v1 as tf\ntf.gradients",
+            "import aioqueue.compat.v1 as tf\ntf.gradients",
+            "import tensorflow\ntensorflow.gradients",
+            "import tensorflow.train\ntensorflow.gradients",
+            "import tensorflow as tf\nother = tf\nother.gradients",
+            "from tensorflow.python.ops import math_ops\nmath_ops.gradients",
+            "import tensorflow as tf\nclass A:\n    def f(self): return [tf.gradients(1, 2)]",
+        ],
+    )
+    def test_however_it_is_imported(self, source: str, tmp_path: Path) -> None:
+        ((name, _),) = absent(tmp_path, source)
+        assert name.rpartition(".")[2] == "gradients"
+
+    def test_what_an_import_lacks(self, tmp_path: Path) -> None:
+        source = (
+            "from tensorflow.python.training import saver\n"
+            "from tensorflow.keras.layers import Dense\n"
+            "import tensorflow.estimator\n"
+            "from tensorflow.train import Coordinator, AdamOptimizer\n"
+        )
+        assert absent(tmp_path, source) == [
+            ("python.training.saver", (1,)),
+            ("keras.layers.Dense", (2,)),
+            ("estimator", (3,)),
+            ("train.AdamOptimizer", (4,)),
+        ]
+
+    @pytest.mark.parametrize(
+        "source",
+        [
+            "import tensorflow as tf\ntry:\n    tf.gradients\nexcept AttributeError:\n    pass",
+            "try:\n    from tensorflow.keras import x\nexcept ImportError:\n    x = None",
+            "try:\n    import tensorflow.keras\nexcept (OSError, ImportError):\n    pass",
+            "from tensorflow.python.client import session\ndef f(session): session.zork()",
+            "from tensorflow.python.client import session\nf = lambda session: session.zork()",
+            "from tensorflow.python.client import session\ndef f():\n session = 1\n session.zork",
+            "import tensorflow as tf\nFLAGS = tf.app.flags.FLAGS\nprint(FLAGS.zork)",
+            "import tensorflow as tf\ntf = object()\ntf.gradients",
+            "tf.gradients",
+            "import numpy as tf\ntf.gradients",
+        ],
+    )
+    def test_what_is_expected_or_nothing_of_tensorflow(self, source: str, tmp_path: Path) -> None:
+        assert absent(tmp_path, source) == []
+
+    def test_what_a_class_lacks(self, tmp_path: Path) -> None:
+        source = "import tensorflow as tf\ntf.GraphKeys.SUMMARIES\ntf.GraphKeys.ZORK\n"
+        assert absent(tmp_path, source) == [("GraphKeys.ZORK", (3,))]
+
+    def test_arguments(self, tmp_path: Path) -> None:
+        source = (
+            "import tensorflow as tf\n"
+            "tf.decode_raw('a', tf.uint8, zork=1)\n"
+            "tf.train.MonitoredTrainingSession(checkpoint_dir='here')\n"
+            "tf.train.MonitoredTrainingSession(checkpoint_dir=None, hooks=[])\n"
+            "tf.decode_raw('a', out_type=tf.uint8, **{})\n"
+            "tf.ConfigProto(allow_soft_placement=True)\n"
+        )
+        report = check(written(tmp_path, script=source))
+        assert [(one.name, one.lines) for one in report.absent] == [
+            ("decode_raw(zork=)", (2,)),
+            ("train.MonitoredTrainingSession(checkpoint_dir=)", (3,)),
+        ]
+        assert "it has: input_bytes, out_type" in report.absent[0].why
+        assert CHECKPOINTS in report.absent[1].why
+
+
+class TestFiles:
+    def test_what_is_imported_from_beside_the_script(self, tmp_path: Path) -> None:
+        use = "import tensorflow as tf\ntf.gradients\n"
+        script = written(
+            tmp_path,
+            script="import one, os\nfrom package import two\nfrom package.deep import *\n",
+            one=use,
+            package__INIT="from . import three\n",
+            package__two="from .three import x\nfrom .. import one\nimport numpy\n",
+            package__three=use,
+            package__deep__INIT="",
+            never=use,
+        )
+        report = check(script)
+        names = [Path(path).relative_to(tmp_path).as_posix() for path in report.files]
+        assert names[0] == "script.py"
+        assert set(names[1:]) == {
+            "one.py",
+            *("package/__init__.py", "package/two.py", "package/three.py"),
+            "package/deep/__init__.py",
+        }
+        assert sorted(Path(one.path).name for one in report.absent) == ["one.py", "three.py"]
+
+    def test_one_that_is_python_2(self, tmp_path: Path) -> None:
+        report = check(written(tmp_path, script="import two\n", two="x = 1\nprint 'x'\n"))
+        (found,) = report.absent
+        assert "no Python 3" in found.why
+        assert found.lines == (2,)
+
+    def test_nothing_is_run(self, tmp_path: Path) -> None:
+        assert absent(tmp_path, "raise SystemExit('it ran')\n") == []
+
+
+class TestInert:
+    def test_they_are_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(backends, "CHOICES", (("no_such_library",),))
+        backends.can_write.cache_clear()
+        source = (
+            "import tensorflow as tf\n"
+            "with tf.device('/cpu:0'):\n"
+            "    tf.summary.scalar('x', 1)\n"
+            "writer = tf.train.SummaryWriter('logs')\n"
+        )
+        try:
+            report = check(written(tmp_path, script=source))
+        finally:
+            backends.can_write.cache_clear()
+        assert report.absent == []
+        assert [(one.name, one.lines) for one in report.inert] == [
+            ("device", (2,)),
+            ("summary.scalar", (3,)),
+            ("train.SummaryWriter", (4,)),
+        ]
+        assert DEVICES in report.inert[0].why
+        assert "aioqueue[summaries]" in report.inert[1].why
+
+    @pytest.mark.parametrize("name", [*INERT, *(one.rstrip(".") for one in SUMMARIES), *REFUSED])
+    def test_the_names_are_there(self, name: str) -> None:
+        assert find(name) is not None
+
+
+class TestCommand:
+    def test_it_prints_all_and_tells_by_its_status(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        script = written(
+            tmp_path, script="import tensorflow as tf\nwith tf.device(''): tf.gradients\n"
+        )
+        assert main(["--check", script]) == 1
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == "Absent:"
+        assert lines[1].startswith(f"  {script}:2: tf.gradients is not in aioqueue.compat.v1: ")
+        assert lines[2] == "Without effect:"
+        assert lines[-1] == "1 absent and 1 without effect, in 1 file"
+
+    def test_what_has_all_it_needs(self, capsys: pytest.CaptureFixture[str]) -> None:
+        path = ROOT / "examples" / "compat_v1" / "unmodified.py"
+        assert main(["--check", str(path)]) == 0
+        assert re.search(r"0 absent and \d+ without effect, in 1 file", capsys.readouterr().out)
+
+    def test_one_that_is_not_there(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["--check", "no_such_script.py"]) == 2
+        assert "can't open file 'no_such_script.py'" in capsys.readouterr().err
+        assert main(["--check"]) == 2
+
+    def test_tensorflow_is_not_taken_over(self, tmp_path: Path) -> None:
+        import sys
+
+        before = [one for one in sys.modules if one.split(".")[0] == "tensorflow"]
+        check(written(tmp_path, script="import tensorflow.python.ops.array_ops as a\na.reshape\n"))
+        assert [one for one in sys.modules if one.split(".")[0] == "tensorflow"] == before
+
+
+def test_names_are_found_as_a_script_finds_them() -> None:
+    assert find("") is tf
+    assert find("compat.v1.train.Coordinator") is tf.train.Coordinator
+    assert find("python.training.coordinator.Coordinator") is tf.train.Coordinator
+    assert find("python.ops.array_ops").reshape is tf.reshape
+    with pytest.raises(AttributeError):
+        find("ops")
