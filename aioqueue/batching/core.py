@@ -33,7 +33,7 @@ from aioqueue.errors import (
     told,
 )
 from aioqueue.functions import is_coroutine_function
-from aioqueue.locks import guarded
+from aioqueue.locks import guarded, is_held_here
 from aioqueue.queues import QueueFace
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
@@ -176,7 +176,7 @@ class BatcherCore:
 
     def is_entered_here(self) -> bool:
         """Whether the calling thread holds the lock already."""
-        return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]
+        return is_held_here(self._lock)
 
     @guarded
     def withdraw(

@@ -154,7 +154,7 @@ class OwnTask:
     def __init__(self, name: str, cancel: Callable[[], object]) -> None:
         self.name = name
         self.task: object = None  # set by the task when it runs
-        self._loop = asyncio._get_running_loop()  # that starts it; None in trio
+        self._loop = running_loop()  # that starts it; None in trio
         self._cancel = cancel
         self._lock = threading.RLock()  # guards all below
         self._ended = False
@@ -202,7 +202,7 @@ class OwnTask:
 
 
 def _is_running_here(loop: asyncio.AbstractEventLoop | None) -> bool:
-    return loop is not None and asyncio._get_running_loop() is loop
+    return loop is not None and running_loop() is loop
 
 
 def as_worker(worker: Any) -> Worker:
