@@ -26,7 +26,7 @@ collect_ignore = NEED_ALL_LOOPS if MISSING else []
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 COMPARE = [] if HAS_TENSORFLOW else ["compat/test_*_oracle.py", "oracle/test_*.py"]
 HAS_TORCH = importlib.util.find_spec("torch") is not None
-collect_ignore_glob = [*COMPARE, *([] if HAS_TORCH else ["torch/*.py"])]
+collect_ignore_glob = [*COMPARE, *([] if HAS_TORCH else ["torch"])]
 
 
 def pytest_configure() -> None:

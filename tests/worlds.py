@@ -548,8 +548,8 @@ def ctrl_c(when: Callable[[], object]) -> Iterator[None]:
 
     before = signal.signal(signal.SIGINT, feel)
     presser = threading.Thread(target=press)
-    presser.start()
     try:
+        presser.start()  # it may be felt before this returns
         yield
     finally:
         presser.join(PATIENCE)
