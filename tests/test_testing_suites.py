@@ -41,7 +41,7 @@ def run(suite: str, plugin: str, where: Path, *options: str) -> subprocess.Compl
     return subprocess.run(
         [sys.executable, "-m", "pytest", *quiet, *OTHERS[plugin], *options, str(where)],
         cwd=where,
-        env=environment(),
+        env=environment() | {"PYTEST_ADDOPTS": ""},  # not how we are run ourselves
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
