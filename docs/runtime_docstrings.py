@@ -35,10 +35,8 @@ class RuntimeDocstrings(griffe.Extension):
             mod.docstring.value = mod.docstring.value.replace("::\n", ":\n")
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
-        runtime = getattr(
-            importlib.import_module(cls.module.path), cls.name, None
-        )
-        if runtime is None:  # it is made within a function
+        runtime = runtime_class(cls)
+        if runtime is None:
             return
         if "__doc__" in cls.members:
             show_docstring(cls, inspect.getdoc(runtime))
@@ -51,6 +49,18 @@ class RuntimeDocstrings(griffe.Extension):
             elif function.docstring is None:
                 own = getattr(runtime, name).__doc__
                 show_docstring(function, own and inspect.cleandoc(own))
+
+
+def runtime_class(cls: griffe.Class) -> Any:
+    """The class that runs. `None` if there is none to be had: it is made within a function, or its
+    module needs an extra that is not installed here, so that the source has to do."""
+    try:
+        module = importlib.import_module(cls.module.path)
+    except ImportError as error:
+        if error.name is None or error.name.partition(".")[0] == "aioqueue":
+            raise
+        return None
+    return getattr(module, cls.name, None)
 
 
 def show_docstring(thing: griffe.Object, text: str | None) -> None:
