@@ -1,0 +1,260 @@
+"""The numbers of a run at one moment: what there is to be read, shown and sent.
+
+All that counts is a monotone counter since the run began, so any number of readers can difference
+any two snapshots, each with windows of its own; the rest (sizes, limits, who waits) is as it is at
+that moment. No rules here: the reading of the numbers is `aioqueue.telemetry.verdicts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+__all__ = (
+    "BOUNDS",
+    "Histogram",
+    "QueueNumbers",
+    "Snapshot",
+    "StageNumbers",
+    "StepNumbers",
+    "WorkerNumbers",
+)
+
+BOUNDS: Final = tuple(1e-6 * 2**power for power in range(25))
+"""Upper bounds of the buckets of a histogram, in seconds: 1 us to 16.8 s, each twice the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Durations, counted in buckets whose bounds double.
+
+    Attributes:
+        counts: how many durations fell into each bucket: one per bound of `BOUNDS`, and one for
+            those that were longer.
+        seconds: their sum.
+        longest: the longest of all, in seconds.
+    """
+
+    counts: tuple[int, ...] = (0,) * (len(BOUNDS) + 1)
+    seconds: float = 0.0
+    longest: float = 0.0
+
+    @property
+    def count(self) -> int:
+        """How many durations there are."""
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float:
+        """Their mean in seconds; 0.0 if there are none."""
+        return self.seconds / self.count if self.count else 0.0
+
+    def quantile(self, share: float) -> float:
+        """The duration, in seconds, that this share of all does not exceed, within a bucket by
+        linear interpolation; 0.0 if there are none."""
+        wanted = share * self.count
+        below = 0
+        for bucket, count in enumerate(self.counts):
+            if count and below + count >= wanted:
+                low = BOUNDS[bucket - 1] if bucket else 0.0
+                high = BOUNDS[bucket] if bucket < len(BOUNDS) else max(self.longest, low)
+                high = max(low, min(high, self.longest))
+                return low + (high - low) * (wanted - below) / count
+            below += count
+        return 0.0
+
+    def since(self, earlier: Histogram) -> Histogram:
+        """What was added since an earlier snapshot; ``longest`` is that of the whole run."""
+        counts = tuple(now - then for now, then in zip(self.counts, earlier.counts, strict=True))
+        return Histogram(counts, self.seconds - earlier.seconds, self.longest)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueNumbers:
+    """One queue.
+
+    Attributes:
+        name: its name, the same in all snapshots of a run, and different from all others.
+        kind: its class, as ``"FIFOQueue"``.
+        size: elements inside.
+        capacity: how many there may be; `None` if there is no bound.
+        held: elements taken out by dequeues that may still be put back, or not yet put in by
+            enqueues that are half done: ``enqueued == dequeued + size + held``.
+        bytes: of the elements inside; `None` if it keeps no account.
+        max_bytes: how many there may be; `None` if there is no bound.
+        is_closed: nothing will come in any more.
+        enqueued: elements put in.
+        dequeued: elements taken out.
+        enqueue_waits: how long enqueues waited that have ended, each once.
+        dequeue_waits: how long dequeues waited that have ended, each once.
+        enqueue_waiting: seconds that the enqueues which wait now have waited, one value each,
+            longest first.
+        dequeue_waiting: the same of the dequeues that wait now.
+        seconds_empty: how long it was empty.
+        seconds_full: how long it was full.
+        occupancy: how long it was filled to a tenth, two tenths and so on of its capacity, in
+            seconds: ten values, empty where there is no bound.
+    """
+
+    name: str
+    kind: str
+    size: int
+    capacity: int | None
+    held: int
+    bytes: int | None
+    max_bytes: int | None
+    is_closed: bool
+    enqueued: int
+    dequeued: int
+    enqueue_waits: Histogram
+    dequeue_waits: Histogram
+    enqueue_waiting: tuple[float, ...]
+    dequeue_waiting: tuple[float, ...]
+    seconds_empty: float
+    seconds_full: float
+    occupancy: tuple[float, ...]
+
+    @property
+    def enqueue_wait(self) -> float:
+        """Seconds that enqueues waited, those that still go on included."""
+        return self.enqueue_waits.seconds + sum(self.enqueue_waiting)
+
+    @property
+    def dequeue_wait(self) -> float:
+        """Seconds that dequeues waited, those that still go on included."""
+        return self.dequeue_waits.seconds + sum(self.dequeue_waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerNumbers:
+    """One worker of a stage.
+
+    Attributes:
+        name: of its thread, task or process.
+        busy: seconds in the function, the call that still goes on included.
+        idle: seconds in which it waited for an item or for room.
+        items: how many items it has done.
+        deaths: how often it died and was replaced.
+        item: index of the item it is at; `None` if it is at none.
+        seconds: how long it has been at that item.
+    """
+
+    name: str
+    busy: float
+    idle: float
+    items: int
+    deaths: int
+    item: int | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StageNumbers:
+    """One stage: a function that is called for the items of a source.
+
+    Attributes:
+        name: of the function, different from that of all other stages.
+        where: ``"thread"``, ``"task"``, ``"process"``, ``"interpreter"`` or ``"ray"``.
+        source: name of the queue that its source reads from; `None` if it reads something else.
+        into: name of the queue that it fills.
+        workers: as they are now.
+        resizable: its number of workers can be changed while it runs.
+        taken: items taken from the source.
+        delivered: items whose examples are in the queue.
+        skipped: items given up by the failure policy.
+        retried: calls that were made again.
+        in_flight: items taken and not yet delivered.
+        in_flight_bytes: of those that are prepared; `None` if it keeps no account.
+        limit: how many items may be in flight; `None` if there is no bound.
+        service: how long the function took, each call once.
+        cpu_sampled: seconds of calls whose processor time was measured too.
+        cpu: processor seconds of those calls.
+        source_waits: how long the source took to give an item.
+        blocked: seconds that workers waited to put their examples in.
+        starved: seconds that workers waited for an item.
+        seconds_window_full: how long ``in_flight`` was at its limit.
+        ordered: examples keep the order of the items.
+    """
+
+    name: str
+    where: str
+    source: str | None
+    into: str
+    workers: tuple[WorkerNumbers, ...]
+    resizable: bool
+    taken: int
+    delivered: int
+    skipped: int
+    retried: int
+    in_flight: int
+    in_flight_bytes: int | None
+    limit: int | None
+    service: Histogram
+    cpu_sampled: float
+    cpu: float
+    source_waits: Histogram
+    blocked: float
+    starved: float
+    seconds_window_full: float
+    ordered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepNumbers:
+    """The training step, as seen by the loop that asks for batches.
+
+    Attributes:
+        steps: batches handed over.
+        waits: how long the loop waited for each.
+        waiting: seconds that it waits now; 0.0 if it does not.
+        worked: seconds in the loop's own body.
+        queue: name of the queue that it reads from; `None` if it is not known.
+    """
+
+    steps: int
+    waits: Histogram
+    waiting: float
+    worked: float
+    queue: str | None
+
+
+_Numbers = TypeVar("_Numbers", QueueNumbers, StageNumbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All numbers of a run at one moment.
+
+    Attributes:
+        seconds: since the run began, on a monotone clock.
+        time: seconds since the epoch, for people.
+        cores: how many processor cores the process may use.
+        process_cpu: processor seconds that this process has used.
+        queues: in the order in which data go through them.
+        stages: in the order in which data go through them.
+        steps: of the training step; `None` if its loop is not watched.
+    """
+
+    seconds: float
+    time: float
+    cores: float
+    process_cpu: float
+    queues: tuple[QueueNumbers, ...]
+    stages: tuple[StageNumbers, ...]
+    steps: StepNumbers | None
+
+    def queue(self, name: str) -> QueueNumbers:
+        """The queue of this name; raises `KeyError`."""
+        return _named(self.queues, name)
+
+    def stage(self, name: str) -> StageNumbers:
+        """The stage of this name; raises `KeyError`."""
+        return _named(self.stages, name)
+
+
+def _named(things: Sequence[_Numbers], name: str) -> _Numbers:
+    for thing in things:
+        if thing.name == name:
+            return thing
+    raise KeyError(name)
