@@ -1,1 +1,1 @@
-"""What is slow, what is stuck, and what to do about it: numbers, their reading, and ways to look."""
+"""What is slow, what is stuck, and what to do about it: numbers, their reading, ways to look."""

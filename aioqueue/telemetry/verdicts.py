@@ -8,8 +8,8 @@ from typing import Literal
 __all__ = ("Advice", "Cause", "Verdict")
 
 Cause = Literal["step", "stage", "source", "unknown", "nothing"]
-"""What limits: the training step (data are ahead), a stage, the source of the first stage, something
-that is not measured; or nothing has moved yet that could be judged."""
+"""What limits: the training step (data are ahead), a stage, the source of the first stage,
+something that is not measured; or nothing has moved yet that could be judged."""
 
 Advice = Literal[
     "none",
