@@ -64,9 +64,7 @@ class QueueNode(Node):
         self._next = 0  # the number behind the last item that has arrived
         self._done = Done()
         self._partial: dict[int, Partial] = {}  # items of which examples were delivered before
-        self._before: Done | None = (
-            None  # of the epoch before, until something of this one is given
-        )
+        self._before: Done | None = None  # of the epoch before, until any of this one is given
         self.items_of_epoch = 0
         """How many items the epoch had that has ended last, also those without examples."""
 
@@ -214,17 +212,13 @@ class QueueNode(Node):
                         count += 1
                 else:
                     self._arrived += 1
-                    self._note(number, count, is_cut=partial is not None)
+                    self._next = number + 1
+                    if not self._keeps_order:
+                        self._done.arrived(number, count, is_cut=partial is not None)
             elif epoch > current:
                 self._later.append(item)
-
-    def _note(self, number: int, examples: int, *, is_cut: bool) -> None:
-        """An item has arrived, of which so many examples are to be given out."""
         if self._keeps_order:
-            self._next = number + 1
-            self._source.forget(self._epoch, self._ready[0][1] if self._ready else number + 1)
-        else:
-            self._done.arrived(number, examples, is_cut=is_cut)
+            self._source.forget(current, self._ready[0][1] if self._ready else self._next)
 
     def _go_to(self, epoch: int) -> None:
         self._before = self._done if epoch == self._epoch + 1 else None
