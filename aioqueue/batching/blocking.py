@@ -13,7 +13,7 @@ from typing import Self
 import anyio
 
 from aioqueue.batching.core import BatcherCore, Request
-from aioqueue.batching.face import BatcherFace, ResultT, ValueT, warn_of_stragglers
+from aioqueue.batching.face import BatcherFace, ResultT, ValueT, leave_stragglers
 from aioqueue.batching.workers import all_gone, start_tasks, start_threads
 from aioqueue.checks import checked_seconds
 from aioqueue.coordination.core import DEFAULT_GRACE
@@ -120,7 +120,7 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
             )
         core = self._core
         core.enter()
-        if core.where == "thread":
+        if core.where != "task":
             self._threads = start_threads(core)
         else:
             self._threads = [_start_loop(core)]
@@ -141,7 +141,7 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
         except BaseException:
             core.stop()  # Ctrl-C, or a CancelScope
             raise
-        warn_of_stragglers(core, self._threads)
+        leave_stragglers(core, self._threads)
         if core.failure is not None and error is None:
             raise core.failure
 

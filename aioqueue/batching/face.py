@@ -12,7 +12,7 @@ from aioqueue.batching.statistics import BatcherStatistics
 from aioqueue.locks import holding
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 
-__all__ = ("BATCHER_ARGUMENTS", "BatcherFace", "ResultT", "ValueT", "warn_of_stragglers")
+__all__ = ("BATCHER_ARGUMENTS", "BatcherFace", "ResultT", "ValueT", "leave_stragglers")
 
 FaceT = TypeVar("FaceT", bound="BatcherFace[Any, Any]")
 ValueT = TypeVar("ValueT")
@@ -103,8 +103,10 @@ class BatcherFace(Generic[ValueT, ResultT]):
         return peer
 
 
-def warn_of_stragglers(core: BatcherCore, threads: Iterable[threading.Thread]) -> None:
-    """Say which workers are still in a call of the function, since their block is left now."""
+def leave_stragglers(core: BatcherCore, threads: Iterable[threading.Thread]) -> None:
+    """Say which workers are still in a call of the function, since their block is left now; those
+    that are processes are killed."""
     names = [thread.name for thread in threads if thread.is_alive()]
     if names:
         _log.warning("%s stopped with workers still running: %s", core, " ".join(names))
+        core.give_up()

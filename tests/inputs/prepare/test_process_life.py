@@ -26,9 +26,9 @@ from typing import Any
 import pytest
 
 from aioqueue import WorkerDiedError, sync
-from aioqueue.inputs.prepare.processes.channels import Channel, channels
-from aioqueue.inputs.prepare.processes.start import StartedProcess
 from aioqueue.inputs.prepare.runner import prepare
+from aioqueue.processes.channels import Channel, channels
+from aioqueue.processes.start import StartedProcess
 from tests.inputs import functions
 from tests.inputs.prepare.preparing import drained, failures_of
 from tests.inputs.prepare.processing import (
