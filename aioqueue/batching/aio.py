@@ -41,7 +41,8 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
             QueueFull: there is no room, and the batcher refuses such calls.
             QueueClosedError: the block has been left; or it was left by a cancellation before a
                 batch began with this request.
-            WorkerDiedError: a worker has died.
+            WorkerDiedError: the process that had this request has died; or a worker has, and with
+                it the batcher.
             InvalidArgumentError: a wrong priority, or one where there are none.
             RuntimeError: the block has not been entered.
 

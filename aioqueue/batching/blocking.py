@@ -57,7 +57,8 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
             CancelledError: such a scope was cancelled; the same.
             QueueClosedError: the block has been left; or it was left by Ctrl-C or a cancellation
                 before a batch began with this request.
-            WorkerDiedError: a worker has died.
+            WorkerDiedError: the process that had this request has died; or a worker has, and with
+                it the batcher.
             InvalidArgumentError: a wrong priority, or one where there are none.
             RuntimeError: the block has not been entered; or the call was made on a thread whose
                 event loop is running.

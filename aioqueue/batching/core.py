@@ -38,6 +38,7 @@ from aioqueue.queues import QueueFace
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
 from aioqueue.queues.priority import PriorityConstructor
+from aioqueue.sizes import size_of
 from aioqueue.waiting import Gate, apply_deferred
 
 __all__ = ("BatcherCore", "BatcherState", "OnFull", "Request", "Where")
@@ -75,6 +76,11 @@ class Request(Attempt):
         self.result: Any = None
         self.traceback: Any = None
         self.began = perf_counter()
+
+    @property
+    def nbytes(self) -> int:
+        """What it weighs in a queue with ``max_bytes``: as much as its value."""
+        return size_of((self.value,))
 
     def outcome(self) -> Any:
         """The result, or the failure raised.
@@ -169,9 +175,10 @@ class BatcherCore:
     def full(self) -> QueueFull:
         """A caller was refused because there is no room; what it is told."""
         self._counts.refused += 1
-        return QueueFull(
-            f"{self} has {self.aio.capacity} requests waiting already; try again later"
-        )
+        waiting = f"{self.aio.capacity} requests"
+        if self.aio.max_bytes is not None:
+            waiting = f"{self.aio.size()} requests, or {self.aio.max_bytes} bytes of them,"
+        return QueueFull(f"{self} has {waiting} waiting already; try again later")
 
     def __str__(self) -> str:
         return f"Batcher '{self.name}'"

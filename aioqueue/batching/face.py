@@ -26,16 +26,20 @@ Args:
         them, and returns a list or an array of as many results, in the same order. A result that is
         an exception is raised to its caller. What the function raises is raised to every caller of
         that batch, and the batcher goes on. A coroutine function runs as a task, a plain function
-        on a thread of its own.
+        on a thread of its own or, if you say so, in a process.
     max_batch: how many requests a batch has at most, >= 1.
     max_wait: seconds that a batch which has begun waits for more requests, while a worker is free
         for it. A full batch waits for nothing; with 0, no batch does.
     queue: where requests wait: a new `FIFOQueue` or `PriorityQueue` of plain objects, by either of
-        its faces, for this batcher alone. Its capacity is the longest line that you allow. ``None``
-        makes a `FIFOQueue` for 1024 requests.
+        its faces, for this batcher alone. Its capacity is the longest line that you allow, and its
+        ``max_bytes`` the most bytes that the values in it may have. ``None`` makes a `FIFOQueue`
+        for 1024 requests.
     workers: how many batches may be worked on at the same time.
     where: ``"task"`` (a coroutine function, in as many tasks), ``"thread"`` (a plain function, on
-        as many threads), or ``"auto"`` for what fits the function.
+        as many threads), ``"process"`` (a plain function that can be pickled, in as many
+        processes), or ``"auto"`` for one of the first two, whichever fits the function. When a
+        process dies, the callers of the batch that it had begun get a `WorkerDiedError`, and
+        another process takes its place.
     on_full: what becomes of a call when the queue is full: ``"wait"`` for room, or ``"refuse"`` it
         at once with `QueueFull`.
     name: what error messages and workers are named after; made up from the function's if ``None``.

@@ -411,6 +411,23 @@ class TestOverload:
             assert await batcher(5) == 10
         assert model.batches == [[0], [1, 2], [5]]
 
+    @pytest.mark.parametrize("kind", [aioqueue.FIFOQueue, aioqueue.PriorityQueue])
+    async def test_may_be_told_by_bytes(
+        self, world: World, model: Model, kind: type[aioqueue.FIFOQueue]
+    ) -> None:
+        """Those of the values, and not of what stands for them in the queue."""
+        queue = kind(None, max_bytes=25_000)
+        async with batcher_of(
+            world, model, queue=queue, on_full="refuse", max_batch=1, max_wait=0
+        ) as batcher:
+            calls = Calls(world, batcher)
+            operations = await calls.begin_running(model, 0)
+            operations += await calls.begin(bytes(8_000), bytes(8_000), bytes(8_000))
+            with pytest.raises(aioqueue.QueueFull, match="or 25000 bytes of them, waiting already"):
+                await batcher(bytes(8_000))
+            model.gate.open()
+            assert [await operation.result() for operation in operations][1] == bytes(16_000)
+
     async def test_is_waited_for(self, world: World, model: Model) -> None:
         queue = aioqueue.FIFOQueue(1)
         async with batcher_of(world, model, queue=queue, max_wait=0) as batcher:

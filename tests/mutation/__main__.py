@@ -47,9 +47,7 @@ inputs/prepare/call.py inputs/prepare/feed.py inputs/prepare/window.py
 inputs/prepare/ordering.py inputs/prepare/policy.py inputs/prepare/progress.py
 inputs/prepare/job.py inputs/prepare/limits.py inputs/prepare/inbox.py
 inputs/prepare/blocking.py inputs/prepare/threads.py inputs/prepare/tasks.py
-processes/arena.py processes/channels.py
-inputs/prepare/processes/books.py inputs/prepare/processes/parent.py
-processes/start.py
+inputs/prepare/processes/books.py inputs/prepare/processes/parent.py processes/*.py
 """
 """What is mutated, below the package."""
 TESTS = """
