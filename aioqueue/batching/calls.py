@@ -83,12 +83,13 @@ def call(function: Callable[..., Any], batch: list[Any]) -> list[Any]:
     Raises:
         BaseException: `SystemExit` and the like, which end more than a batch.
     """
+    n = len(batch)  # the list is the function's, which may empty it
     try:
-        return _outcomes(function, function(batch), len(batch))
+        return _outcomes(function, function(batch), n)
     except BaseException as error:
         if takes_all(error):
             raise
-        return [failure_of(function, error)] * len(batch)
+        return [failure_of(function, error)] * n
 
 
 async def call_async(function: Callable[..., Any], batch: list[Any]) -> list[Any]:
@@ -100,13 +101,13 @@ async def call_async(function: Callable[..., Any], batch: list[Any]) -> list[Any
     Raises:
         BaseException: `SystemExit` and the like, and the cancellation of the task that calls.
     """
-    owner = running_task()
+    owner, n = running_task(), len(batch)
     try:
-        return _outcomes(function, await function(batch), len(batch))
+        return _outcomes(function, await function(batch), n)
     except BaseException as error:
         if takes_all(error) or meaning_of(error, owner=owner) is Meaning.STOP:
             raise
-        return [failure_of(function, error)] * len(batch)
+        return [failure_of(function, error)] * n
 
 
 def _outcomes(function: Any, returned: Any, n: int) -> list[Any]:

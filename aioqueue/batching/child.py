@@ -123,12 +123,13 @@ class _Desk:
             return failure_of(self._function, error), True
 
     def _called(self, values: list[Any]) -> list[Any]:
-        if not values:
+        n = len(values)
+        if not n:
             return []
         try:
             return call(self._function, values)
         except BaseException as error:  # ending the process is not a function's business
-            return [failure_of(self._function, error)] * len(values)
+            return [failure_of(self._function, error)] * n
 
     def _packed(self, made: Iterable[Any]) -> list[Outcome]:
         failures: dict[int, bytes] = {}

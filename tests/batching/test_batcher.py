@@ -15,6 +15,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
+from tests.batching import functions
 from tests.batching.functions import Value
 from tests.batching.models import NEVER, Model, batcher_of, begun
 from tests.worlds import (
@@ -117,6 +118,25 @@ class TestResults:
             assert batcher.statistics().in_flight == 3
             model.gate.open()
             assert [await operation.result() for operation in operations] == [0, 2, 4, 6]
+
+    async def test_the_function_may_empty_its_list(self, world: World, model: Model) -> None:
+        async def empties(values: list[Any]) -> list[Any]:
+            return functions.empties(values)
+
+        function = empties if model.where == "task" else functions.empties
+        async with batcher_of(
+            world, function, max_batch=3, max_wait=NEVER, where=model.where
+        ) as batcher:
+            calls = Calls(world, batcher)
+            operations = await calls.begin(1, 2, 3)
+            assert [await operation.result() for operation in operations] == [2, 4, 6]
+            for operation in await calls.begin("boom", 2, 3):
+                assert isinstance(await raised_by(operation), FloatingPointError)
+            if model.where == "process":  # elsewhere, that is the end of the worker
+                for operation in await calls.begin("exit", 2, 3):
+                    assert "raised SystemExit" in str(await raised_by(operation))
+            operations = await calls.begin(4, 5, 6)
+            assert [await operation.result() for operation in operations] == [8, 10, 12]
 
     async def test_an_array_of_results_is_one_row_each(self, world: World) -> None:
         def totals(rows: list[Any]) -> Any:
