@@ -58,7 +58,7 @@ queues/test_queues.py coordination/test_coordinator.py coordination/test_runner.
 coordination/test_outcomes.py coordination/test_joins.py coordination/test_loopers.py
 coordination/test_native_cancellation.py coordination/test_corners.py
 queues/test_cancellation.py queues/test_adversary.py queues/test_corners.py
-queues/test_bad_input.py inputs/prepare inputs/test_batching.py inputs/test_sources.py
+queues/test_bad_input.py processes inputs/prepare inputs/test_batching.py inputs/test_sources.py
 """
 """Quick and sharp ones. The model, the linearizability checker, the explorer, and the tests where a
 signal strikes everywhere are left out."""
