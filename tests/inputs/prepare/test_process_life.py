@@ -79,7 +79,7 @@ def run(text: str, *arguments: object, path: Path) -> tuple[str, str, int]:
 SIGNALLED = """
 import multiprocessing, os, signal, sys, threading
 from aioqueue import sync
-from aioqueue.inputs.prepare.processes import parent as processes
+from aioqueue.processes import worker as processes
 from aioqueue.inputs.prepare.runner import prepare
 from tests.inputs.functions import SpawnedProcess, double, never_ends
 
