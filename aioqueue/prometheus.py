@@ -34,6 +34,7 @@ class BatcherCollector:
     aioqueue_batcher_latency_seconds         histogram from call to answer
     aioqueue_batcher_queue_seconds_total     counter   from call to batch, over all requests
     aioqueue_batcher_function_seconds_total  counter   in the function, over all batches
+    aioqueue_batcher_workers_died_total      counter   worker processes that have died
     ======================================== ========= =============================================
 
     Args:
@@ -76,12 +77,16 @@ def _counters(records: Records) -> Iterator[Any]:
     )
     queue = counter("aioqueue_batcher_queue_seconds", "From call to batch.", labels=["batcher"])
     function = counter("aioqueue_batcher_function_seconds", "In the function.", labels=["batcher"])
+    died = counter(
+        "aioqueue_batcher_workers_died", "Worker processes that have died.", labels=["batcher"]
+    )
     for name, record in records:
         for outcome in _OUTCOMES:
             requests.add_metric([name, outcome], getattr(record, outcome))
         queue.add_metric([name], record.queue_seconds)
         function.add_metric([name], record.function_seconds)
-    yield from (requests, queue, function)
+        died.add_metric([name], record.workers_died)
+    yield from (requests, queue, function, died)
 
 
 def _gauges(records: Records) -> Iterator[Any]:

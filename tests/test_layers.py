@@ -24,6 +24,7 @@ LAYERS = (
     ("waiting",),
     ("queues",),
     ("coordination",),
+    ("processes",),
     ("batching",),
     ("sync", ""),  # "" is the package itself
     ("testing",),
@@ -330,6 +331,8 @@ RULES = {
 """Rules of the whole house, without state: what an argument and a value must be, how large a thing
 is, how a function is called, how a lock is let go of, what an exception means, how a loop is
 reached. What is built on the core would else have to say them again."""
+PROCESSES = {name for name in MODULES if name.startswith("aioqueue.processes.")}
+"""Worker processes, which batchers and `prepare` both have."""
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if part(name) in OUTER])
@@ -340,7 +343,7 @@ def test_what_is_built_on_the_core_uses_its_public_names_only(module: str) -> No
         for imported in imports(MODULES[module])
         if imported in MODULES and not imported.startswith((f"{own}.", own))
     }
-    assert used <= PUBLIC | RULES
+    assert used <= PUBLIC | RULES | PROCESSES
 
 
 def test_importing_brings_in_nothing_extra() -> None:

@@ -206,9 +206,9 @@ class TestWhatIsPrivateInTheStandardLibrary:
         [
             ("_is_owned", {"locks.py", "queues/forks.py"}),  # forks makes such a lock
             ("_get_running_loop", {"waiting/running.py"}),
-            ("popen_forkserver", {"inputs/prepare/processes/start.py"}),
-            ("resource_tracker", {"inputs/prepare/processes/start.py"}),
-            ("_children", {"inputs/prepare/processes/start.py"}),
+            ("popen_forkserver", {"processes/start.py"}),
+            ("resource_tracker", {"processes/start.py"}),
+            ("_children", {"processes/start.py"}),
         ],
     )
     def test_it_is_used_in_one_place(self, name: str, places: set[str]) -> None:

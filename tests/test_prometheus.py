@@ -53,6 +53,7 @@ def test_a_scrape_says_what_the_statistics_say() -> None:
         assert found[key("capacity")] == 7
         assert found[key("queue_seconds_total")] == record.queue_seconds
         assert found[key("function_seconds_total")] == record.function_seconds
+        assert found[key("workers_died_total")] == record.workers_died
         assert found[key("batch_size_sum")] == 11
         assert found[key("batch_size_count")] == record.batches
         assert found[key("batch_size_bucket", le="4.0")] == record.batches

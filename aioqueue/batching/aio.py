@@ -9,7 +9,7 @@ from typing import Self
 
 from aioqueue.attempts import PENDING
 from aioqueue.batching.core import Request
-from aioqueue.batching.face import BatcherFace, ResultT, ValueT, warn_of_stragglers
+from aioqueue.batching.face import BatcherFace, ResultT, ValueT, leave_stragglers
 from aioqueue.batching.workers import all_gone, start_tasks, start_threads
 from aioqueue.coordination.core import DEFAULT_GRACE
 from aioqueue.coordination.outcomes import is_cancellation
@@ -41,7 +41,8 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
             QueueFull: there is no room, and the batcher refuses such calls.
             QueueClosedError: the block has been left; or it was left by a cancellation before a
                 batch began with this request.
-            WorkerDiedError: a worker has died.
+            WorkerDiedError: the process that had this request has died; or a worker has, and with
+                it the batcher.
             InvalidArgumentError: a wrong priority, or one where there are none.
             RuntimeError: the block has not been entered.
 
@@ -79,7 +80,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         self._tasks = new_tasks(lambda error: None)  # workers tell the core themselves
         await self._tasks.begin()
         try:
-            if core.where == "thread":
+            if core.where != "task":
                 self._threads = start_threads(core)
             else:
                 start_tasks(core, self._tasks)
@@ -103,7 +104,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         else:
             going_on = await self._wait_for_answers()
         await outlast(self._gone(), DEFAULT_GRACE)
-        warn_of_stragglers(core, self._threads)
+        leave_stragglers(core, self._threads)
         ended_by = await self._tasks.end()
         going_on = going_on or ended_by
         if going_on is None and cancellations() > asked:

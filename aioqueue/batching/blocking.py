@@ -13,7 +13,7 @@ from typing import Self
 import anyio
 
 from aioqueue.batching.core import BatcherCore, Request
-from aioqueue.batching.face import BatcherFace, ResultT, ValueT, warn_of_stragglers
+from aioqueue.batching.face import BatcherFace, ResultT, ValueT, leave_stragglers
 from aioqueue.batching.workers import all_gone, start_tasks, start_threads
 from aioqueue.checks import checked_seconds
 from aioqueue.coordination.core import DEFAULT_GRACE
@@ -57,7 +57,8 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
             CancelledError: such a scope was cancelled; the same.
             QueueClosedError: the block has been left; or it was left by Ctrl-C or a cancellation
                 before a batch began with this request.
-            WorkerDiedError: a worker has died.
+            WorkerDiedError: the process that had this request has died; or a worker has, and with
+                it the batcher.
             InvalidArgumentError: a wrong priority, or one where there are none.
             RuntimeError: the block has not been entered; or the call was made on a thread whose
                 event loop is running.
@@ -120,7 +121,7 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
             )
         core = self._core
         core.enter()
-        if core.where == "thread":
+        if core.where != "task":
             self._threads = start_threads(core)
         else:
             self._threads = [_start_loop(core)]
@@ -141,7 +142,7 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
         except BaseException:
             core.stop()  # Ctrl-C, or a CancelScope
             raise
-        warn_of_stragglers(core, self._threads)
+        leave_stragglers(core, self._threads)
         if core.failure is not None and error is None:
             raise core.failure
 

@@ -6,10 +6,11 @@ function raises is the outcome of all of them.
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Set
-from typing import Any
+from functools import partial
+from types import TracebackType
+from typing import Any, Protocol
 
 from aioqueue.coordination.outcomes import (
     Meaning,
@@ -20,8 +21,57 @@ from aioqueue.coordination.outcomes import (
     told,
 )
 from aioqueue.elements import is_iterable
+from aioqueue.functions import function_name
 
-__all__ = ("call", "call_async", "function_name")
+__all__ = ("Caller", "CallsHere", "call", "call_async", "failure_of")
+
+
+class Caller(Protocol):
+    """Who calls the function, for one worker that is a thread; there as long as that works."""
+
+    def __enter__(self) -> Caller:
+        """The worker begins."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """It has ended."""
+
+    def make_ready(self) -> None:
+        """See to it that a batch could be worked on at once. Nobody waits for this yet.
+
+        Raises:
+            BaseException: that is not possible, and will not be.
+        """
+
+    def __call__(self, batch: list[Any]) -> list[Any]:
+        """See `call`."""
+
+
+class CallsHere:
+    """Calls it in the worker's own thread.
+
+    Args:
+        function: what is called.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._call = partial(call, function)
+
+    def __enter__(self) -> CallsHere:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        pass
+
+    def make_ready(self) -> None:
+        pass
+
+    def __call__(self, batch: list[Any]) -> list[Any]:
+        return self._call(batch)
 
 
 def call(function: Callable[..., Any], batch: list[Any]) -> list[Any]:
@@ -33,12 +83,13 @@ def call(function: Callable[..., Any], batch: list[Any]) -> list[Any]:
     Raises:
         BaseException: `SystemExit` and the like, which end more than a batch.
     """
+    n = len(batch)  # the list is the function's, which may empty it
     try:
-        return _outcomes(function, function(batch), len(batch))
+        return _outcomes(function, function(batch), n)
     except BaseException as error:
         if takes_all(error):
             raise
-        return [_failure(function, error)] * len(batch)
+        return [failure_of(function, error)] * n
 
 
 async def call_async(function: Callable[..., Any], batch: list[Any]) -> list[Any]:
@@ -50,13 +101,13 @@ async def call_async(function: Callable[..., Any], batch: list[Any]) -> list[Any
     Raises:
         BaseException: `SystemExit` and the like, and the cancellation of the task that calls.
     """
-    owner = running_task()
+    owner, n = running_task(), len(batch)
     try:
-        return _outcomes(function, await function(batch), len(batch))
+        return _outcomes(function, await function(batch), n)
     except BaseException as error:
         if takes_all(error) or meaning_of(error, owner=owner) is Meaning.STOP:
             raise
-        return [_failure(function, error)] * len(batch)
+        return [failure_of(function, error)] * n
 
 
 def _outcomes(function: Any, returned: Any, n: int) -> list[Any]:
@@ -80,12 +131,12 @@ def _outcomes(function: Any, returned: Any, n: int) -> list[Any]:
             " in the order of the batch"
         )
     return [
-        _failure(function, result) if isinstance(result, BaseException) else result
+        failure_of(function, result) if isinstance(result, BaseException) else result
         for result in results
     ]
 
 
-def _failure(function: Any, error: BaseException) -> Exception:
+def failure_of(function: Any, error: BaseException) -> Exception:
     """A failure as callers get it: nothing that they could take for an end or a stop of theirs."""
     message = f"{function_name(function)} raised {told(error)}"
     failure = as_failure(error, message)
@@ -93,10 +144,3 @@ def _failure(function: Any, error: BaseException) -> Exception:
         failure = RuntimeError(message)
         failure.__cause__ = error
     return failure
-
-
-def function_name(function: Any) -> str:
-    """What messages call a function; a partial is called by what it calls."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return str(getattr(function, "__name__", type(function).__name__))

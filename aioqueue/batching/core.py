@@ -17,12 +17,11 @@ import itertools
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from time import perf_counter
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, get_args
 
 from aioqueue.attempts import DONE, NEITHER, PENDING, WITHDRAWN, Attempt, Side, Waker
-from aioqueue.batching.calls import function_name
 from aioqueue.batching.statistics import BatcherStatistics, Counts
-from aioqueue.checks import checked_count, checked_seconds, counted
+from aioqueue.checks import checked_count, checked_seconds
 from aioqueue.errors import (
     InvalidArgumentError,
     OutOfRangeError,
@@ -32,17 +31,19 @@ from aioqueue.errors import (
     WorkerDiedError,
     told,
 )
-from aioqueue.functions import is_coroutine_function
+from aioqueue.functions import function_name, is_coroutine_function
 from aioqueue.locks import guarded, is_held_here
+from aioqueue.processes.worker import check_not_importing, pickled
 from aioqueue.queues import QueueFace
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
 from aioqueue.queues.priority import PriorityConstructor
+from aioqueue.sizes import size_of
 from aioqueue.waiting import Gate, apply_deferred
 
 __all__ = ("BatcherCore", "BatcherState", "OnFull", "Request", "Where")
 
-Where = Literal["auto", "task", "thread"]
+Where = Literal["auto", "task", "thread", "process"]
 OnFull = Literal["wait", "refuse"]
 
 _CAPACITY: Final = 1024
@@ -76,6 +77,11 @@ class Request(Attempt):
         self.traceback: Any = None
         self.began = perf_counter()
 
+    @property
+    def nbytes(self) -> int:
+        """What it weighs in a queue with ``max_bytes``: as much as its value."""
+        return size_of((self.value,))
+
     def outcome(self) -> Any:
         """The result, or the failure raised.
 
@@ -108,6 +114,7 @@ class BatcherCore:
         self.max_wait = checked_seconds(max_wait, "max_wait")
         self.workers = checked_count(workers, "workers", least=1)
         self.where = _checked_where(where, function)
+        self.payload = pickled(function, function) if self.where == "process" else None
         if on_full not in ("wait", "refuse"):
             raise InvalidArgumentError(f"on_full: got {on_full!r}; expected 'wait' or 'refuse'")
         if name is not None and not isinstance(name, str):
@@ -126,6 +133,7 @@ class BatcherCore:
         self._left = 0
         self._is_stopped = False
         self._on_stop: list[Callable[[], object]] = []
+        self._on_giving_up: list[Callable[[], object]] = []
         self._counts = Counts()
 
     # For callers.
@@ -167,9 +175,10 @@ class BatcherCore:
     def full(self) -> QueueFull:
         """A caller was refused because there is no room; what it is told."""
         self._counts.refused += 1
-        return QueueFull(
-            f"{self} has {self.aio.capacity} requests waiting already; try again later"
-        )
+        waiting = f"{self.aio.capacity} requests"
+        if self.aio.max_bytes is not None:
+            waiting = f"{self.aio.size()} requests, or {self.aio.max_bytes} bytes of them,"
+        return QueueFull(f"{self} has {waiting} waiting already; try again later")
 
     def __str__(self) -> str:
         return f"Batcher '{self.name}'"
@@ -239,9 +248,10 @@ class BatcherCore:
 
     @guarded
     def _refuse(self, requests: list[Request]) -> Collection[Waker]:
-        return self._settle(requests, [self._stop_error() for _ in requests])
+        return self._settle(requests, [self.stop_error() for _ in requests])
 
-    def _stop_error(self) -> Exception:
+    def stop_error(self) -> Exception:
+        """What a caller is told whose request has come into no batch."""
         if self.failure is not None:
             return _again(self.failure)
         return QueueClosedError(
@@ -270,6 +280,11 @@ class BatcherCore:
             wakers[request.waker] = None
         return wakers
 
+    @guarded
+    def process_died(self) -> None:
+        """A worker process has died, not of us."""
+        self._counts.workers_died += 1
+
     # Beginning and end.
 
     @guarded
@@ -277,10 +292,13 @@ class BatcherCore:
         """The block is entered.
 
         Raises:
-            RuntimeError: it was before, by whichever face.
+            RuntimeError: it was before, by whichever face; or this is a new process, which imports
+                the main module and would have processes of its own.
         """
         if self.state is not BatcherState.NEW:
             raise RuntimeError(f"the block of {self} has been entered already; make a new one")
+        if self.where == "process":
+            check_not_importing()
         self.state = BatcherState.RUNNING
         self._left = self.workers
 
@@ -316,7 +334,10 @@ class BatcherCore:
         self._is_stopped = True
         if failure is not None and self.failure is None:
             self.state = BatcherState.FAILED
-            self.failure = WorkerDiedError(f"a worker of {self} has died: {told(failure)}")
+            self.failure = WorkerDiedError(
+                f"a worker of {self} has died: {told(failure)}",
+                exitcode=failure.exitcode if isinstance(failure, WorkerDiedError) else 0,
+            )
             self.failure.__cause__ = failure
         elif self.state is BatcherState.RUNNING:
             self.state = BatcherState.CLOSING
@@ -336,6 +357,16 @@ class BatcherCore:
         if is_kept:
             self._on_stop.append(callback)
         return is_kept
+
+    @guarded
+    def call_on_giving_up(self, callback: Callable[[], object]) -> None:
+        """Call back when the block is left with workers that still run."""
+        self._on_giving_up.append(callback)
+
+    def give_up(self) -> None:
+        """The block is left though workers still run: end them, where that is possible."""
+        for callback in list(self._on_giving_up):
+            callback()
 
     def _refuse_the_rest(self) -> None:
         while True:
@@ -402,11 +433,13 @@ class BatcherCore:
             function_seconds=counts.function_seconds,
             latency_seconds=counts.latency_seconds,
             latencies=counts.latencies(),
+            workers_died=counts.workers_died,
         )
 
     def describe(self) -> str:
         """What the repr of a face says after the name."""
-        workers = counted(self.workers, self.where)
+        plural = f"{self.where}{'es' if self.where == 'process' else 's'}"
+        workers = f"{self.workers} {self.where if self.workers == 1 else plural}"
         state = self.state.value
         if self.state in (BatcherState.RUNNING, BatcherState.CLOSING):
             state += f", {self.aio.size()} waiting, {self._counts.in_flight} in flight"
@@ -430,9 +463,13 @@ def _checked_function(function: Any) -> Callable[..., Any]:
 
 
 def _checked_where(where: Any, function: Any) -> Where:
-    if where not in ("auto", "task", "thread"):
-        raise InvalidArgumentError(f"where: got {where!r}; expected 'auto', 'task' or 'thread'")
+    if where not in get_args(Where):
+        raise InvalidArgumentError(
+            f"where: got {where!r}; expected 'auto', 'task', 'thread' or 'process'"
+        )
     fitting: Where = "task" if is_coroutine_function(function) else "thread"
+    if where == "process" and fitting == "thread":
+        return "process"
     if where not in ("auto", fitting):
         what = "a coroutine function" if where == "task" else "a plain function"
         raise InvalidArgumentError(

@@ -12,7 +12,7 @@ from aioqueue.batching.statistics import BatcherStatistics
 from aioqueue.locks import holding
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 
-__all__ = ("BATCHER_ARGUMENTS", "BatcherFace", "ResultT", "ValueT", "warn_of_stragglers")
+__all__ = ("BATCHER_ARGUMENTS", "BatcherFace", "ResultT", "ValueT", "leave_stragglers")
 
 FaceT = TypeVar("FaceT", bound="BatcherFace[Any, Any]")
 ValueT = TypeVar("ValueT")
@@ -26,16 +26,20 @@ Args:
         them, and returns a list or an array of as many results, in the same order. A result that is
         an exception is raised to its caller. What the function raises is raised to every caller of
         that batch, and the batcher goes on. A coroutine function runs as a task, a plain function
-        on a thread of its own.
+        on a thread of its own or, if you say so, in a process.
     max_batch: how many requests a batch has at most, >= 1.
     max_wait: seconds that a batch which has begun waits for more requests, while a worker is free
         for it. A full batch waits for nothing; with 0, no batch does.
     queue: where requests wait: a new `FIFOQueue` or `PriorityQueue` of plain objects, by either of
-        its faces, for this batcher alone. Its capacity is the longest line that you allow. ``None``
-        makes a `FIFOQueue` for 1024 requests.
+        its faces, for this batcher alone. Its capacity is the longest line that you allow, and its
+        ``max_bytes`` the most bytes that the values in it may have. ``None`` makes a `FIFOQueue`
+        for 1024 requests.
     workers: how many batches may be worked on at the same time.
     where: ``"task"`` (a coroutine function, in as many tasks), ``"thread"`` (a plain function, on
-        as many threads), or ``"auto"`` for what fits the function.
+        as many threads), ``"process"`` (a plain function that can be pickled, in as many
+        processes), or ``"auto"`` for one of the first two, whichever fits the function. When a
+        process dies, the callers of the batch that it had begun get a `WorkerDiedError`, and
+        another process takes its place.
     on_full: what becomes of a call when the queue is full: ``"wait"`` for room, or ``"refuse"`` it
         at once with `QueueFull`.
     name: what error messages and workers are named after; made up from the function's if ``None``.
@@ -103,8 +107,10 @@ class BatcherFace(Generic[ValueT, ResultT]):
         return peer
 
 
-def warn_of_stragglers(core: BatcherCore, threads: Iterable[threading.Thread]) -> None:
-    """Say which workers are still in a call of the function, since their block is left now."""
+def leave_stragglers(core: BatcherCore, threads: Iterable[threading.Thread]) -> None:
+    """Say which workers are still in a call of the function, since their block is left now; those
+    that are processes are killed."""
     names = [thread.name for thread in threads if thread.is_alive()]
     if names:
         _log.warning("%s stopped with workers still running: %s", core, " ".join(names))
+        core.give_up()

@@ -22,11 +22,13 @@ class Batcher(AsyncBatcher[ValueT, ResultT]):
     ``batcher(value)``, and each gets the result for its value. Leaving the block answers all calls
     that have begun and then ends the workers; later calls raise `QueueClosedError`. Left by a
     cancellation, also one that comes while it waits for the answers, it refuses the calls whose
-    batch has not begun, cancels tasks that run the function, and waits for threads that do.
+    batch has not begun, cancels tasks that run the function, and waits for threads and processes
+    that do.
 
     If a worker itself dies, by `SystemExit` in the function or because somebody has cancelled its
     task, all callers that wait for a batch and all that come later get a `WorkerDiedError`, and
-    leaving the block raises it.
+    leaving the block raises it. The death of a process is only that of its batch, unless none can
+    be started.
 
     Tasks of other event loops may call it too, and threads may by its other face, ``batcher.sync``.
     """
@@ -57,7 +59,8 @@ class BlockingBatcher(ThreadBatcher[ValueT, ResultT]):
     such as Ctrl-C, it refuses the calls whose batch has not begun.
 
     If a worker itself dies, by `SystemExit` in the function say, all callers that wait for a batch
-    and all that come later get a `WorkerDiedError`, and leaving the block raises it.
+    and all that come later get a `WorkerDiedError`, and leaving the block raises it. The death of a
+    process is only that of its batch, unless none can be started.
 
     A coroutine function runs in tasks of one event loop, in one more thread.
     """

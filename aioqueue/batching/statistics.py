@@ -59,6 +59,8 @@ class BatcherStatistics:
     latencies: Mapping[float, int]
     """How many of these took how long: by bucket, each named by its upper bound in seconds
     (``inf`` for the last). A bucket does not count what is in a smaller one."""
+    workers_died: int
+    """Worker processes that have died. Each was replaced, or the batcher has failed."""
 
 
 class Counts:
@@ -74,6 +76,7 @@ class Counts:
         self.queue_seconds = 0.0
         self.function_seconds = 0.0
         self.latency_seconds = 0.0
+        self.workers_died = 0
         self._latencies = [0] * (len(_BOUNDS) + 1)
 
     def took(self, seconds: float) -> None:

@@ -19,8 +19,9 @@ from time import perf_counter
 
 import anyio
 
-from aioqueue.batching.calls import call, call_async
+from aioqueue.batching.calls import Caller, CallsHere, call_async
 from aioqueue.batching.core import BatcherCore, Request
+from aioqueue.batching.processes import ProcessCaller
 from aioqueue.coordination.outcomes import is_cancellation
 from aioqueue.coordination.tasks import Tasks
 from aioqueue.coordination.workers import as_worker, when_all_ended
@@ -42,13 +43,20 @@ def start_threads(core: BatcherCore) -> list[threading.Thread]:
     threads = []
     for number in range(core.workers):
         name = f"BatcherThread-{core.name}-{number}"
-        work = partial(_work, core, turn, name)
+        work = partial(_work, core, turn, name, _caller(core, number))
         thread = threading.Thread(
             target=contextvars.copy_context().run, args=(work,), name=name, daemon=True
         )
         _start(core, thread.start, core.workers - number)
         threads.append(thread)
     return threads
+
+
+def _caller(core: BatcherCore, number: int) -> Caller:
+    """Who calls the function for a worker that is a thread."""
+    if core.where == "process":
+        return ProcessCaller(core, f"aioqueue-{core.name}-{number}")
+    return CallsHere(core.function)
 
 
 def start_tasks(core: BatcherCore, tasks: Tasks) -> None:
@@ -83,18 +91,20 @@ def all_gone(core: BatcherCore, threads: list[threading.Thread]) -> Gate:
     return gone if threads else core.ended
 
 
-def _work(core: BatcherCore, turn: threading.Lock, name: str) -> None:
+def _work(core: BatcherCore, turn: threading.Lock, name: str, caller: Caller) -> None:
     """The life of a worker that is a thread."""
     batch: Batch = []
     error: BaseException | None = None
     try:
-        while not core.is_stopped:
-            batch.clear()
-            with turn:
-                _collect(core, batch)
-            if not core.is_stopped:
-                batch[:] = core.begin(batch)
-                _answer(core, batch)
+        with caller:
+            while not core.is_stopped:
+                batch.clear()
+                caller.make_ready()
+                with turn:
+                    _collect(core, batch)
+                if not core.is_stopped:
+                    batch[:] = core.begin(batch)
+                    _answer(core, batch, caller)
     except OutOfRangeError:
         pass  # closed, and nothing is left
     except BaseException as raised:
@@ -102,10 +112,10 @@ def _work(core: BatcherCore, turn: threading.Lock, name: str) -> None:
     core.worker_ended(name, error, batch)
 
 
-def _answer(core: BatcherCore, batch: Batch) -> None:
+def _answer(core: BatcherCore, batch: Batch, caller: Caller) -> None:
     if batch:
         began = perf_counter()
-        outcomes = call(core.function, [request.value for request in batch])
+        outcomes = caller([request.value for request in batch])
         core.finish(batch, outcomes, perf_counter() - began)
 
 

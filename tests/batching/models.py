@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import aioqueue
 from aioqueue import sync
+from aioqueue.batching.core import Where
 from aioqueue.waiting import Gate, current_waker
+from tests.batching.functions import FileGate, modelled, noted, results
 from tests.worlds import PATIENCE, ThreadWorld, World
 
 __all__ = ("NEVER", "WHERES", "AwaitedBatcher", "Model", "batcher_of", "begun")
@@ -15,7 +20,9 @@ __all__ = ("NEVER", "WHERES", "AwaitedBatcher", "Model", "batcher_of", "begun")
 NEVER = 1000.0
 """Seconds that no test waits."""
 
-WHERES = ("task", "thread")
+WHERES: tuple[Where, ...] = ("task", "thread")
+if sys.platform != "win32":
+    WHERES += ("process",)
 
 
 class Model:
@@ -23,42 +30,64 @@ class Model:
 
     The result for a value is its double. The word "boom" fails the batch that it is in, and an
     exception is the result for itself. "exit" is a `SystemExit`; "exit at once" does not even wait.
+    In a process, "die" and "die at once" are its death.
 
     Args:
         where: as which kind of function.
+        folder: in which a process is watched.
     """
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: Where, folder: Path | None = None) -> None:
         self.where = where
-        self.batches: list[list[Any]] = []
-        self.gate = Gate()
+        self._batches: list[list[Any]] = []
+        self._folder = folder
+        self.gate: Any = FileGate(self.folder) if where == "process" else Gate()
         self.gate.open()
+
+    def close(self) -> None:
+        """Nothing is watched any more."""
+        if self.where == "process":
+            self.gate.close()
+
+    @property
+    def folder(self) -> Path:
+        assert self._folder is not None
+        return self._folder
+
+    @property
+    def batches(self) -> list[list[Any]]:
+        """Those that it was called with."""
+        return list(noted(self.folder)) if self.where == "process" else self._batches
+
+    def forget(self) -> None:
+        """Keep nothing of the batches so far."""
+        self._batches.clear()
+
+    @property
+    def death(self) -> str:
+        """The word that is the end of a worker."""
+        return "die" if self.where == "process" else "exit"
 
     @property
     def function(self) -> Callable[[list[Any]], Any]:
+        if self.where == "process":
+            return partial(modelled, self.folder)
         return self._coroutine if self.where == "task" else self._plain
 
     def _plain(self, values: list[Any]) -> list[Any]:
         self._note(values)
         assert self.gate.wait_blocking(6 * PATIENCE)
-        return self._results(values)
+        return results(values)
 
     async def _coroutine(self, values: list[Any]) -> list[Any]:
         self._note(values)
         await self.gate.wait(current_waker())
-        return self._results(values)
+        return results(values)
 
     def _note(self, values: list[Any]) -> None:
-        self.batches.append(list(values))
+        self._batches.append(list(values))
         if "exit at once" in values:
             raise SystemExit("the model has had enough")
-
-    def _results(self, values: list[Any]) -> list[Any]:
-        if "boom" in values:
-            raise FloatingPointError("boom")
-        if "exit" in values:
-            raise SystemExit("the model has had enough")
-        return [value if isinstance(value, Exception) else 2 * value for value in values]
 
 
 class AwaitedBatcher:
@@ -85,9 +114,12 @@ class AwaitedBatcher:
 
 
 def batcher_of(
-    world: World, function: Callable[[list[Any]], Any | Awaitable[Any]], **options: Any
+    world: World, function: Model | Callable[[list[Any]], Any | Awaitable[Any]], **options: Any
 ) -> aioqueue.Batcher[Any, Any]:
     """A batcher whose block and calls are those of a world."""
+    if isinstance(function, Model):
+        options["where"] = function.where
+        function = function.function
     if isinstance(world, ThreadWorld):
         return AwaitedBatcher(sync.Batcher(function, **options))  # type: ignore[return-value]
     return aioqueue.Batcher(function, **options)

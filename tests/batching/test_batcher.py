@@ -15,7 +15,9 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from tests.batching.models import NEVER, WHERES, Model, batcher_of, begun
+from tests.batching import functions
+from tests.batching.functions import Value
+from tests.batching.models import NEVER, Model, batcher_of, begun
 from tests.worlds import (
     CancelledError,
     Operation,
@@ -26,12 +28,6 @@ from tests.worlds import (
     ctrl_c,
     spin_until,
 )
-
-
-@pytest.fixture(params=WHERES)
-def model(request: pytest.FixtureRequest) -> Model:
-    """A model that is a coroutine function, and one that is a plain one."""
-    return Model(request.param)
 
 
 def workers_alive(name: str) -> list[str]:
@@ -73,7 +69,7 @@ async def raised_by(operation: Operation) -> BaseException:
 
 class TestResults:
     async def test_every_caller_gets_its_own(self, world: World, model: Model) -> None:
-        async with batcher_of(world, model.function, max_batch=7, workers=2) as batcher:
+        async with batcher_of(world, model, max_batch=7, workers=2) as batcher:
             operations = [world.spawn(batcher.__call__, number) for number in range(50)]
             results = [await operation.result() for operation in operations]
         assert results == [2 * number for number in range(50)]
@@ -82,7 +78,7 @@ class TestResults:
         assert max(map(len, model.batches)) <= 7
 
     async def test_a_full_batch_waits_for_nothing(self, world: World, model: Model) -> None:
-        async with batcher_of(world, model.function, max_batch=4, max_wait=NEVER) as batcher:
+        async with batcher_of(world, model, max_batch=4, max_wait=NEVER) as batcher:
             operations = await Calls(world, batcher).begin(0, 1, 2, 3)
             assert [await operation.result() for operation in operations] == [0, 2, 4, 6]
         assert model.batches == [[0, 1, 2, 3]]
@@ -100,12 +96,12 @@ class TestResults:
     async def test_what_has_come_is_a_batch_after_a_while(
         self, world: World, model: Model, max_wait: float
     ) -> None:
-        async with batcher_of(world, model.function, max_batch=100, max_wait=max_wait) as batcher:
+        async with batcher_of(world, model, max_batch=100, max_wait=max_wait) as batcher:
             assert await batcher(21) == 42
         assert model.batches == [[21]]
 
     async def test_what_waited_for_a_worker_is_one_batch(self, world: World, model: Model) -> None:
-        async with batcher_of(world, model.function, max_wait=0) as batcher:
+        async with batcher_of(world, model, max_wait=0) as batcher:
             calls = Calls(world, batcher)
             operations = await calls.begin_running(model, 0)
             operations += await calls.begin(1, 2, 3)
@@ -114,7 +110,7 @@ class TestResults:
         assert model.batches == [[0], [1, 2, 3]]
 
     async def test_several_workers_work_at_the_same_time(self, world: World, model: Model) -> None:
-        async with batcher_of(world, model.function, max_batch=1, workers=3) as batcher:
+        async with batcher_of(world, model, max_batch=1, workers=3) as batcher:
             calls = Calls(world, batcher)
             operations = await calls.begin_running(model, 0)
             operations += await calls.begin(1, 2, 3)
@@ -122,6 +118,25 @@ class TestResults:
             assert batcher.statistics().in_flight == 3
             model.gate.open()
             assert [await operation.result() for operation in operations] == [0, 2, 4, 6]
+
+    async def test_the_function_may_empty_its_list(self, world: World, model: Model) -> None:
+        async def empties(values: list[Any]) -> list[Any]:
+            return functions.empties(values)
+
+        function = empties if model.where == "task" else functions.empties
+        async with batcher_of(
+            world, function, max_batch=3, max_wait=NEVER, where=model.where
+        ) as batcher:
+            calls = Calls(world, batcher)
+            operations = await calls.begin(1, 2, 3)
+            assert [await operation.result() for operation in operations] == [2, 4, 6]
+            for operation in await calls.begin("boom", 2, 3):
+                assert isinstance(await raised_by(operation), FloatingPointError)
+            if model.where == "process":  # elsewhere, that is the end of the worker
+                for operation in await calls.begin("exit", 2, 3):
+                    assert "raised SystemExit" in str(await raised_by(operation))
+            operations = await calls.begin(4, 5, 6)
+            assert [await operation.result() for operation in operations] == [8, 10, 12]
 
     async def test_an_array_of_results_is_one_row_each(self, world: World) -> None:
         def totals(rows: list[Any]) -> Any:
@@ -148,16 +163,12 @@ class TestResults:
             assert await batcher(0) == "ours"
 
     async def test_nothing_is_kept_of_what_is_answered(self, world: World, model: Model) -> None:
-        class Value:
-            def __rmul__(self, factor: int) -> int:
-                return factor
-
         value = Value()
         gone = weakref.ref(value)
-        async with batcher_of(world, model.function, max_wait=0) as batcher:
+        async with batcher_of(world, model, max_wait=0) as batcher:
             assert await batcher(value) == 2
             del value
-            model.batches.clear()
+            model.forget()
             await world.until(lambda: gone() is None)
 
 
@@ -165,7 +176,7 @@ class TestFailures:
     async def test_of_the_function_reach_the_callers_of_that_batch(
         self, world: World, model: Model
     ) -> None:
-        async with batcher_of(world, model.function, max_batch=2, max_wait=NEVER) as batcher:
+        async with batcher_of(world, model, max_batch=2, max_wait=NEVER) as batcher:
             calls = Calls(world, batcher)
             good = await calls.begin(1, 2)
             bad = await calls.begin(3, "boom")
@@ -180,19 +191,24 @@ class TestFailures:
         self, world: World, model: Model
     ) -> None:
         """And not with that of other callers, though they share the exception."""
-        async with batcher_of(world, model.function, max_batch=3, max_wait=NEVER) as batcher:
+        async with batcher_of(world, model, max_batch=3, max_wait=NEVER) as batcher:
             operations = await Calls(world, batcher).begin(1, 2, "boom")
             for operation in operations:
                 failure = await raised_by(operation)
                 names = [frame.name for frame in traceback.extract_tb(failure.__traceback__)]
-                assert names.count("_results") == 1
+                if model.where == "process":
+                    assert str(failure.__cause__).count("in results") == 1
+                else:
+                    assert names.count("results") == 1
                 assert names.count("__call__") <= 2  # ours, and the test's own
 
     async def test_of_one_request_reach_its_caller(self, world: World, model: Model) -> None:
         failure = KeyError("who")
-        async with batcher_of(world, model.function, max_batch=3, max_wait=NEVER) as batcher:
+        async with batcher_of(world, model, max_batch=3, max_wait=NEVER) as batcher:
             first, bad, last = await Calls(world, batcher).begin(1, failure, 3)
-            assert await raised_by(bad) is failure
+            told = await raised_by(bad)
+            assert told is failure or model.where == "process"
+            assert repr(told) == repr(failure)
             assert (await first.result(), await last.result()) == (2, 6)
 
     @pytest.mark.parametrize(
@@ -276,7 +292,7 @@ class TestFailures:
 
 class TestCallersThatGo:
     async def test_are_left_out_of_later_batches(self, task_world: TaskWorld, model: Model) -> None:
-        async with batcher_of(task_world, model.function, max_wait=0) as batcher:
+        async with batcher_of(task_world, model, max_wait=0) as batcher:
             calls = Calls(task_world, batcher)
             operations = await calls.begin_running(model, 0)
             operations += await calls.begin(1, 2, 3)
@@ -293,7 +309,7 @@ class TestCallersThatGo:
         self, task_world: TaskWorld, model: Model
     ) -> None:
         """Who has gone makes no batch smaller, if there are others who wait."""
-        async with batcher_of(task_world, model.function, max_batch=2, max_wait=NEVER) as batcher:
+        async with batcher_of(task_world, model, max_batch=2, max_wait=NEVER) as batcher:
             calls = Calls(task_world, batcher)
             (gone,) = await calls.begin(1)
             await task_world.until(lambda: batcher.statistics().waiting == 0)  # a worker has it
@@ -306,7 +322,7 @@ class TestCallersThatGo:
     async def test_disturb_nobody_in_a_batch_that_runs(
         self, task_world: TaskWorld, model: Model
     ) -> None:
-        async with batcher_of(task_world, model.function, max_batch=3, max_wait=NEVER) as batcher:
+        async with batcher_of(task_world, model, max_batch=3, max_wait=NEVER) as batcher:
             calls = Calls(task_world, batcher)
             first, gone, last = await calls.begin_running(model, 1, 2, 3)
             gone.cancel()
@@ -321,9 +337,7 @@ class TestCallersThatGo:
     async def test_are_made_up_for_by_those_who_wait_behind_them(
         self, task_world: TaskWorld, model: Model, max_wait: float
     ) -> None:
-        async with batcher_of(
-            task_world, model.function, max_batch=2, max_wait=max_wait
-        ) as batcher:
+        async with batcher_of(task_world, model, max_batch=2, max_wait=max_wait) as batcher:
             calls = Calls(task_world, batcher)
             operations = await calls.begin_running(model, 0)
             operations += await calls.begin(1, 2, 3, 4)
@@ -337,7 +351,7 @@ class TestCallersThatGo:
     async def test_if_all_have_gone_there_is_no_batch(
         self, task_world: TaskWorld, model: Model
     ) -> None:
-        async with batcher_of(task_world, model.function, max_wait=0) as batcher:
+        async with batcher_of(task_world, model, max_wait=0) as batcher:
             calls = Calls(task_world, batcher)
             (first,) = await calls.begin_running(model, 0)
             for operation in await calls.begin(1, 2, 3):
@@ -352,7 +366,7 @@ class TestCallersThatGo:
         self, task_world: TaskWorld, model: Model
     ) -> None:
         queue = aioqueue.FIFOQueue(1)
-        async with batcher_of(task_world, model.function, queue=queue, max_wait=0) as batcher:
+        async with batcher_of(task_world, model, queue=queue, max_wait=0) as batcher:
             calls = Calls(task_world, batcher)
             operations = await calls.begin_running(model, 0)
             operations += await calls.begin(1, 2)
@@ -366,13 +380,13 @@ class TestCallersThatGo:
         assert model.batches == [[0], [1]]
 
     async def test_by_a_deadline_of_their_world(self, task_world: TaskWorld, model: Model) -> None:
-        async with batcher_of(task_world, model.function, max_wait=NEVER) as batcher:
+        async with batcher_of(task_world, model, max_wait=NEVER) as batcher:
             with pytest.raises(CancelledError):
                 await task_world.within(0.001, batcher.__call__, 1)
         assert model.batches == []
 
     def test_by_their_timeout_in_threads(self, model: Model) -> None:
-        with sync.Batcher(model.function, max_wait=NEVER) as batcher:
+        with sync.Batcher(model.function, where=model.where, max_wait=NEVER) as batcher:
             with pytest.raises(TimeoutError, match=r"waited its timeout of 0.001 s"):
                 batcher(1, timeout=0.001)
             message = "has reached the deadline of its CancelScope"
@@ -390,7 +404,7 @@ class TestCallersThatGo:
 
     def test_by_ctrl_c(self, model: Model) -> None:
         with (
-            sync.Batcher(model.function, max_wait=NEVER) as batcher,
+            sync.Batcher(model.function, where=model.where, max_wait=NEVER) as batcher,
             pytest.raises(KeyboardInterrupt),
             ctrl_c(lambda: batcher.statistics().requests == 1),
         ):
@@ -402,7 +416,7 @@ class TestOverload:
     async def test_is_refused_at_once(self, world: World, model: Model) -> None:
         queue = aioqueue.FIFOQueue(2)
         async with batcher_of(
-            world, model.function, queue=queue, on_full="refuse", max_wait=0, name="scores"
+            world, model, queue=queue, on_full="refuse", max_wait=0, name="scores"
         ) as batcher:
             calls = Calls(world, batcher)
             operations = await calls.begin_running(model, 0)
@@ -417,9 +431,26 @@ class TestOverload:
             assert await batcher(5) == 10
         assert model.batches == [[0], [1, 2], [5]]
 
+    @pytest.mark.parametrize("kind", [aioqueue.FIFOQueue, aioqueue.PriorityQueue])
+    async def test_may_be_told_by_bytes(
+        self, world: World, model: Model, kind: type[aioqueue.FIFOQueue]
+    ) -> None:
+        """Those of the values, and not of what stands for them in the queue."""
+        queue = kind(None, max_bytes=25_000)
+        async with batcher_of(
+            world, model, queue=queue, on_full="refuse", max_batch=1, max_wait=0
+        ) as batcher:
+            calls = Calls(world, batcher)
+            operations = await calls.begin_running(model, 0)
+            operations += await calls.begin(bytes(8_000), bytes(8_000), bytes(8_000))
+            with pytest.raises(aioqueue.QueueFull, match="or 25000 bytes of them, waiting already"):
+                await batcher(bytes(8_000))
+            model.gate.open()
+            assert [await operation.result() for operation in operations][1] == bytes(16_000)
+
     async def test_is_waited_for(self, world: World, model: Model) -> None:
         queue = aioqueue.FIFOQueue(1)
-        async with batcher_of(world, model.function, queue=queue, max_wait=0) as batcher:
+        async with batcher_of(world, model, queue=queue, max_wait=0) as batcher:
             calls = Calls(world, batcher)
             operations = await calls.begin_running(model, 0)
             operations += await calls.begin(1, 2, 3)
@@ -432,9 +463,7 @@ class TestOverload:
 class TestPriorities:
     async def test_the_smallest_goes_first(self, world: World, model: Model) -> None:
         queue = aioqueue.PriorityQueue(8)
-        async with batcher_of(
-            world, model.function, max_batch=2, max_wait=0, queue=queue
-        ) as batcher:
+        async with batcher_of(world, model, max_batch=2, max_wait=0, queue=queue) as batcher:
             calls = Calls(world, batcher)
             operations = await calls.begin_running(model, 0)
             for value, priority in [(1, 5), (2, 1), (3, None), (4, -1)]:
@@ -445,13 +474,13 @@ class TestPriorities:
 
     async def test_a_wrong_one_is_refused(self, world: World, model: Model) -> None:
         queue = aioqueue.PriorityQueue(32)
-        async with batcher_of(world, model.function, queue=queue) as batcher:
+        async with batcher_of(world, model, queue=queue) as batcher:
             with pytest.raises(aioqueue.InvalidArgumentError, match="priority 'high'"):
                 await batcher(1, priority="high")  # type: ignore[arg-type]
             assert batcher.statistics().cancelled == 0
 
     async def test_where_there_are_none_it_is_refused(self, world: World, model: Model) -> None:
-        async with batcher_of(world, model.function) as batcher:
+        async with batcher_of(world, model) as batcher:
             with pytest.raises(aioqueue.InvalidArgumentError, match=r"^priority: got 3, but Batc"):
                 await batcher(1, priority=3)
 
@@ -464,7 +493,7 @@ class TestLeaving:
 
         async def serve() -> None:
             async with batcher_of(
-                world, model.function, queue=queue, max_batch=2, max_wait=NEVER
+                world, model, queue=queue, max_batch=2, max_wait=NEVER
             ) as batcher:
                 calls = Calls(world, batcher)
                 operations.extend(await calls.begin_running(model, 0, 1))
@@ -479,13 +508,13 @@ class TestLeaving:
         assert workers_alive(queue.name) == []
 
     async def test_does_not_wait_for_a_batch_to_fill(self, world: World, model: Model) -> None:
-        async with batcher_of(world, model.function, max_wait=NEVER) as batcher:
+        async with batcher_of(world, model, max_wait=NEVER) as batcher:
             operations = await Calls(world, batcher).begin(1, 2)
         assert [await operation.result() for operation in operations] == [2, 4]
         assert model.batches == [[1, 2]]
 
     async def test_ends_the_workers(self, world: World, model: Model) -> None:
-        async with batcher_of(world, model.function, workers=3) as batcher:
+        async with batcher_of(world, model, workers=3) as batcher:
             assert await batcher(1) == 2
             assert workers_alive(batcher.name) or (
                 model.where == "task" and not isinstance(world, ThreadWorld)
@@ -493,19 +522,19 @@ class TestLeaving:
         assert workers_alive(batcher.name) == []
 
     async def test_later_calls_are_refused(self, world: World, model: Model) -> None:
-        async with batcher_of(world, model.function, name="scores") as batcher:
+        async with batcher_of(world, model, name="scores") as batcher:
             pass
         with pytest.raises(aioqueue.QueueClosedError) as raised:
             await batcher(1)
         assert str(raised.value) == "Batcher 'scores' is closed: its block has been left"
 
     async def test_calls_before_the_block_are_refused(self, world: World, model: Model) -> None:
-        batcher = batcher_of(world, model.function)
+        batcher = batcher_of(world, model)
         with pytest.raises(RuntimeError, match="does not run yet: call it within its block"):
             await batcher(1)
 
     async def test_a_block_can_be_entered_once(self, world: World, model: Model) -> None:
-        async with batcher_of(world, model.function) as batcher:
+        async with batcher_of(world, model) as batcher:
             with pytest.raises(RuntimeError, match="entered already; make a new one"):
                 await batcher.__aenter__()
             assert await batcher(1) == 2
@@ -518,7 +547,7 @@ class TestLeaving:
         failure = KeyError("the rest of the program")
         operations = []
         with pytest.raises(KeyError) as raised:
-            async with batcher_of(world, model.function, max_wait=NEVER) as batcher:
+            async with batcher_of(world, model, max_wait=NEVER) as batcher:
                 operations += await Calls(world, batcher).begin(1, 2)
                 raise failure
         assert raised.value is failure
@@ -526,10 +555,10 @@ class TestLeaving:
 
     async def test_whose_queue_somebody_has_closed(self, world: World, model: Model) -> None:
         queue = aioqueue.FIFOQueue(5)
-        async with batcher_of(world, model.function, queue=queue) as batcher:
+        async with batcher_of(world, model, queue=queue) as batcher:
             failure = OSError("the disk")
             queue.close(cause=failure)
-            if model.where == "thread":
+            if model.where != "task":
                 await world.until(lambda: not workers_alive(batcher.name))
             message = "somebody has closed its queue"
             with pytest.raises(aioqueue.QueueClosedError, match=message) as raised:
@@ -543,9 +572,7 @@ class TestLeaving:
         operations: list[TaskOperation] = []
 
         async def serve() -> None:
-            async with batcher_of(
-                task_world, model.function, max_batch=2, max_wait=NEVER
-            ) as batcher:
+            async with batcher_of(task_world, model, max_batch=2, max_wait=NEVER) as batcher:
                 batchers.append(batcher)
                 calls = Calls(task_world, batcher)
                 operations.extend(await calls.begin_running(model, 0, 1))
@@ -566,7 +593,7 @@ class TestLeaving:
 
         async def serve() -> None:
             async with batcher_of(
-                task_world, model.function, queue=queue, max_batch=2, max_wait=NEVER
+                task_world, model, queue=queue, max_batch=2, max_wait=NEVER
             ) as batcher:
                 calls = Calls(task_world, batcher)
                 operations.extend(await calls.begin_running(model, 0, 1))
@@ -589,7 +616,7 @@ class TestLeaving:
             failure = await raised_by(operation)
             assert isinstance(failure, aioqueue.QueueClosedError)
             assert "was stopped before it came to this request" in str(failure)
-        if model.where == "thread":  # which cannot be cancelled
+        if model.where != "task":  # which cannot be cancelled
             assert not serving.done
             model.gate.open()
             assert [await operation.result() for operation in operations[:2]] == [0, 2]
@@ -606,7 +633,7 @@ class TestLeaving:
         operations: list[TaskOperation] = []
 
         async def serve() -> None:
-            async with batcher_of(task_world, model.function, queue=queue, max_batch=1) as batcher:
+            async with batcher_of(task_world, model, queue=queue, max_batch=1) as batcher:
                 calls = Calls(task_world, batcher)
                 operations.extend(await calls.begin_running(model, 0))
                 operations.extend(await calls.begin(1))
@@ -617,7 +644,7 @@ class TestLeaving:
         serving.cancel()
         assert isinstance(await raised_by(operations[1]), aioqueue.QueueClosedError)
         model.gate.open()
-        if model.where == "thread":
+        if model.where != "task":
             assert await operations[0].result() == 0
         else:
             assert isinstance(await raised_by(operations[0]), aioqueue.QueueClosedError)
@@ -643,7 +670,9 @@ class TestLeaving:
         with (
             pytest.raises(aioqueue.CancelledError),
             scope,
-            sync.Batcher(model.function, queue=queue, max_batch=1, max_wait=0) as batcher,
+            sync.Batcher(
+                model.function, where=model.where, queue=queue, max_batch=1, max_wait=0
+            ) as batcher,
         ):
             first = threading.Thread(target=ask)
             first.start()
@@ -655,7 +684,7 @@ class TestLeaving:
         for thread in (first, caller, canceller):
             thread.join()
         kinds = [type(failure) for failure in failures]
-        assert kinds == [aioqueue.QueueClosedError] * (1 if model.where == "thread" else 2)
+        assert kinds == [aioqueue.QueueClosedError] * (1 if model.where != "task" else 2)
 
     def test_by_ctrl_c_in_a_thread(self, model: Model) -> None:
         failures: list[BaseException] = []
@@ -676,7 +705,7 @@ class TestLeaving:
         callers = [threading.Thread(target=ask, args=(number,)) for number in range(3)]
         with (
             pytest.raises(KeyboardInterrupt),
-            sync.Batcher(model.function, max_batch=1) as batcher,
+            sync.Batcher(model.function, where=model.where, max_batch=1) as batcher,
         ):
             for caller in callers:
                 caller.start()
@@ -686,4 +715,4 @@ class TestLeaving:
         for thread in (*callers, opener):
             thread.join()
         assert {type(failure) for failure in failures} == {aioqueue.QueueClosedError}
-        assert len(failures) == (2 if model.where == "thread" else 3)
+        assert len(failures) == (2 if model.where != "task" else 3)

@@ -21,30 +21,24 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from tests.batching.models import NEVER, WHERES, Model, batcher_of, begun
+from tests.batching.models import NEVER, Model, batcher_of, begun
 from tests.batching.test_batcher import Calls, raised_by, workers_alive
 from tests.worlds import AsyncioWorld, ThreadWorld, World, spin_until
 
 
-@pytest.fixture(params=WHERES)
-def model(request: pytest.FixtureRequest) -> Model:
-    """A model that is a coroutine function, and one that is a plain one."""
-    return Model(request.param)
-
-
 class TestDyingWorkers:
-    async def test_reach_all_who_wait(self, world: World, model: Model) -> None:
+    async def test_reach_all_who_wait(self, world: World, model_here: Model) -> None:
         """In the batch, in the queue, for room; and all who come later."""
         queue = aioqueue.FIFOQueue(2)
         operations = []
         with pytest.raises(aioqueue.WorkerDiedError) as left:
             async with batcher_of(
-                world, model.function, queue=queue, max_batch=1, max_wait=0, name="scores"
+                world, model_here, queue=queue, max_batch=1, max_wait=0, name="scores"
             ) as batcher:
                 calls = Calls(world, batcher)
-                operations += await calls.begin_running(model, "exit")
+                operations += await calls.begin_running(model_here, "exit")
                 operations += await calls.begin(1, 2, 3)
-                model.gate.open()
+                model_here.gate.open()
                 for operation in operations:
                     failure = await raised_by(operation)
                     assert isinstance(failure, aioqueue.WorkerDiedError)
@@ -57,26 +51,24 @@ class TestDyingWorkers:
                     await batcher(4)
                 assert "failed" in repr(batcher)
         assert isinstance(left.value.__cause__, SystemExit)
-        assert model.batches == [["exit"]]
+        assert model_here.batches == [["exit"]]
         assert batcher.statistics().in_flight == 0
         assert workers_alive("scores") == []
 
-    async def test_let_others_finish_their_batches(self, world: World, model: Model) -> None:
+    async def test_let_others_finish_their_batches(self, world: World, model_here: Model) -> None:
         with pytest.raises(aioqueue.WorkerDiedError):
-            async with batcher_of(
-                world, model.function, max_batch=1, max_wait=0, workers=2
-            ) as batcher:
+            async with batcher_of(world, model_here, max_batch=1, max_wait=0, workers=2) as batcher:
                 calls = Calls(world, batcher)
-                operations = await calls.begin_running(model, 1)
+                operations = await calls.begin_running(model_here, 1)
                 operations += await calls.begin("exit at once")
                 assert isinstance(await raised_by(operations[1]), aioqueue.WorkerDiedError)
                 assert not operations[0].done
-                model.gate.open()
+                model_here.gate.open()
                 assert await operations[0].result() == 2
 
-    async def test_do_not_hide_what_the_block_raises(self, world: World, model: Model) -> None:
+    async def test_do_not_hide_what_the_block_raises(self, world: World, model_here: Model) -> None:
         with pytest.raises(KeyError):
-            async with batcher_of(world, model.function) as batcher:
+            async with batcher_of(world, model_here) as batcher:
                 with pytest.raises(aioqueue.WorkerDiedError):
                     await batcher("exit")
                 raise KeyError
@@ -160,7 +152,9 @@ class TestDyingWorkers:
 
         async def body() -> None:
             with caplog.at_level(logging.WARNING, "aioqueue"), anyio.CancelScope() as scope:
-                async with aioqueue.Batcher(model.function, 1, name="scores") as batcher:
+                async with aioqueue.Batcher(
+                    model.function, max_batch=1, where=model.where, name="scores"
+                ) as batcher:
                     await Calls(world, batcher).begin_running(model, 1)
                     scope.cancel()
                     await anyio.sleep_forever()
@@ -202,7 +196,7 @@ class TestTheOtherFace:
         answers: dict[int, int] = {}
 
         async def main() -> None:
-            async with aioqueue.Batcher(model.function, max_batch=8) as batcher:
+            async with aioqueue.Batcher(model.function, where=model.where, max_batch=8) as batcher:
                 assert batcher.sync.aio is batcher
                 assert batcher.sync is batcher.sync.sync
                 assert batcher.aio is batcher
@@ -227,7 +221,7 @@ class TestTheOtherFace:
         async def ask(batcher: aioqueue.Batcher[int, int]) -> None:
             results.append(list(await asyncio.gather(*[batcher(number) for number in range(50)])))
 
-        with sync.Batcher(model.function, max_batch=8) as batcher:
+        with sync.Batcher(model.function, where=model.where, max_batch=8) as batcher:
             threads = [
                 threading.Thread(target=asyncio.run, args=(ask(batcher.aio),)) for _ in range(4)
             ]
@@ -238,7 +232,9 @@ class TestTheOtherFace:
         assert results == [[2 * number for number in range(50)]] * 4
 
     def test_callers_whose_event_loop_has_ended_disturb_nobody(self, model: Model) -> None:
-        with sync.Batcher(model.function, max_batch=2, max_wait=NEVER) as batcher:
+        with sync.Batcher(
+            model.function, where=model.where, max_batch=2, max_wait=NEVER
+        ) as batcher:
             loop = asyncio.new_event_loop()
             task = loop.create_task(batcher.aio(1))
             loop.run_until_complete(asyncio.sleep(0))
@@ -249,11 +245,11 @@ class TestTheOtherFace:
 
     def test_a_blocking_call_is_refused_where_an_event_loop_runs(self, model: Model) -> None:
         async def main() -> None:
-            async with aioqueue.Batcher(model.function) as batcher:
+            async with aioqueue.Batcher(model.function, where=model.where) as batcher:
                 with pytest.raises(RuntimeError, match=r"use `await batcher\.aio\(\.\.\.\)` here"):
                     batcher.sync(1)
                 with pytest.raises(RuntimeError, match=r"use `async with batcher\.aio` here"):
-                    sync.Batcher(model.function).__enter__()
+                    sync.Batcher(model.function, where=model.where).__enter__()
 
         asyncio.run(main())
 
@@ -269,7 +265,10 @@ class TestArguments:
             ({"max_wait": -1}, "max_wait: got -1; expected a number of seconds >= 0"),
             ({"max_wait": None}, "max_wait: got None; expected a number of seconds >= 0"),
             ({"workers": 0}, "workers: got 0; expected an int >= 1"),
-            ({"where": "moon"}, "where: got 'moon'; expected 'auto', 'task' or 'thread'"),
+            (
+                {"where": "moon"},
+                "where: got 'moon'; expected 'auto', 'task', 'thread' or 'process'",
+            ),
             ({"where": "task"}, "got 'plain' with where='task'; expected a coroutine function"),
             ({"on_full": "cry"}, "on_full: got 'cry'; expected 'wait' or 'refuse'"),
             ({"name": 3}, "name: got 3; expected a string or None"),
@@ -329,7 +328,7 @@ def test_both_faces_take_the_same_arguments() -> None:
 
 class TestWhatThereIsToSee:
     async def test_statistics(self, world: World, model: Model) -> None:
-        async with batcher_of(world, model.function, max_batch=2, max_wait=0) as batcher:
+        async with batcher_of(world, model, max_batch=2, max_wait=0) as batcher:
             calls = Calls(world, batcher)
             operations = await calls.begin_running(model, 0)
             operations += await calls.begin(1, 2, ValueError())
@@ -361,8 +360,9 @@ class TestWhatThereIsToSee:
 
     async def test_repr(self, world: World, model: Model) -> None:
         face = "aioqueue.sync" if isinstance(world, ThreadWorld) else "aioqueue"
-        batcher = batcher_of(world, model.function, max_batch=2, workers=2, name="scores")
-        start = f"<{face}.Batcher 'scores' batches of up to 2 on 2 {model.where}s, "
+        batcher = batcher_of(world, model, max_batch=2, workers=2, name="scores")
+        plural = {"process": "processes"}.get(model.where, f"{model.where}s")
+        start = f"<{face}.Batcher 'scores' batches of up to 2 on 2 {plural}, "
         assert repr(batcher) == f"{start}not entered>"
         async with batcher:
             calls = Calls(world, batcher)

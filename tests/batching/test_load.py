@@ -10,25 +10,29 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import aioqueue
+from tests.batching.functions import (
+    FileGate,
+    UnluckyBatchError,
+    UnluckyRequestError,
+    booked,
+    booked_results,
+    noted,
+)
 from tests.batching.models import WHERES, batcher_of
+from tests.inputs.prepare.processing import start_the_forkserver
 from tests.worlds import CancelledError, TaskWorld, World, spin_until
 
 CLIENTS, REQUESTS = 32, 40
 CAPACITY, MAX_BATCH, WORKERS = 12, 8, 2
 assert CLIENTS > CAPACITY + WORKERS * MAX_BATCH
-
-
-class UnluckyBatchError(Exception):
-    """What the model raises for the batches that have an unlucky request."""
-
-
-class UnluckyRequestError(Exception):
-    """What the model returns for an unlucky request alone."""
 
 
 class BookedModel:
@@ -38,39 +42,52 @@ class BookedModel:
     are more clients than the workers and the queue have room for.
 
     Args:
+        where: as which kind of function.
         world: where the callers are.
+        folder: in which a process keeps its book.
     """
 
     batcher: aioqueue.Batcher[int, int]
 
-    def __init__(self, world: World) -> None:
-        self.seen: Counter[int] = Counter()
-        self.failed: set[int] = set()
+    def __init__(self, where: str, world: World, folder: Path) -> None:
+        self._where = where
         self._world = world
+        self._folder = folder
+        self._batches: list[list[int]] = []
 
-    def _is_overloaded(self) -> bool:
+    @property
+    def function(self) -> Callable[[list[int]], Any]:
+        if self._where == "process":
+            return partial(booked, self._folder)
+        return self._coroutine if self._where == "task" else self._plain
+
+    @property
+    def batches(self) -> list[list[int]]:
+        """Those that it was called with."""
+        return list(noted(self._folder)) if self._where == "process" else self._batches
+
+    def is_overloaded(self) -> bool:
         counts = self.batcher.statistics()
         return counts.cancelled > 0 and counts.refused + counts.waiting_for_room > 0
 
-    def plain(self, numbers: list[int]) -> list[Any]:
-        if self._is_first(numbers):
-            spin_until(self._is_overloaded)
-        return self._results(numbers)
+    async def let_go_when_overloaded(self, gate: FileGate) -> None:
+        """Open the gate of processes."""
+        await self._world.until(self.is_overloaded)
+        gate.open()
 
-    async def coroutine(self, numbers: list[int]) -> list[Any]:
+    def _plain(self, numbers: list[int]) -> list[Any]:
         if self._is_first(numbers):
-            await self._world.until(self._is_overloaded)
-        return self._results(numbers)
+            spin_until(self.is_overloaded)
+        return booked_results(numbers)
+
+    async def _coroutine(self, numbers: list[int]) -> list[Any]:
+        if self._is_first(numbers):
+            await self._world.until(self.is_overloaded)
+        return booked_results(numbers)
 
     def _is_first(self, numbers: list[int]) -> bool:
-        self.seen.update(numbers)
-        return self.seen.total() <= WORKERS * MAX_BATCH  # of one of the workers
-
-    def _results(self, numbers: list[int]) -> list[Any]:
-        if any(number % 53 == 0 for number in numbers):
-            self.failed.update(numbers)
-            raise UnluckyBatchError
-        return [2 * n if n % 17 else UnluckyRequestError(n) for n in numbers]
+        self._batches.append(numbers)
+        return sum(map(len, self._batches)) <= WORKERS * MAX_BATCH  # of one of the workers
 
 
 class Clients:
@@ -120,12 +137,17 @@ class Clients:
 @pytest.mark.parametrize("on_full", ["refuse", "wait"])
 @pytest.mark.parametrize("kind", [aioqueue.FIFOQueue, aioqueue.PriorityQueue])
 async def test_every_request_is_answered_once(
-    world: World, where: str, on_full: Any, kind: type[aioqueue.FIFOQueue]
+    world: World, where: str, on_full: Any, kind: type[aioqueue.FIFOQueue], tmp_path: Path
 ) -> None:
-    model = BookedModel(world)
+    gate = FileGate(tmp_path)
+    if where == "process":
+        start_the_forkserver()
+        gate.shut()
+    model = BookedModel(where, world, tmp_path)
     async with batcher_of(
         world,
-        model.plain if where == "thread" else model.coroutine,
+        model.function,
+        where=where,
         max_batch=MAX_BATCH,
         max_wait=0.001,
         queue=kind(CAPACITY),
@@ -133,11 +155,15 @@ async def test_every_request_is_answered_once(
         on_full=on_full,
     ) as batcher:
         model.batcher = batcher
+        letting_go = world.spawn(model.let_go_when_overloaded, gate)
         clients = Clients(world, batcher)
         await clients.give_up_one()
         running = [world.spawn(clients.run, client) for client in range(CLIENTS)]
-        for operation in running:
+        for operation in (letting_go, *running):
             await operation.result()
+    gate.close()
+    seen = Counter(number for batch in model.batches for number in batch)
+    failed = {n for batch in model.batches if any(m % 53 == 0 for m in batch) for n in batch}
     ends = {number: end for number, (end,) in clients.ends.items()}  # one each
     of_kind = Counter(ends.values())
     assert set(range(CLIENTS * REQUESTS)) < set(ends)
@@ -146,19 +172,19 @@ async def test_every_request_is_answered_once(
     assert of_kind["failed with its batch"] > 0
     assert of_kind["given up"] > 0
 
-    assert set(model.seen.values()) == {1}, "a request came into two batches"
+    assert set(seen.values()) == {1}, "a request came into two batches"
     for number, end in ends.items():
         if end == "refused":
-            assert number not in model.seen
+            assert number not in seen
         elif end != "given up":
-            assert number in model.seen
-            assert (number in model.failed) == (end == "failed with its batch")
+            assert number in seen
+            assert (number in failed) == (end == "failed with its batch")
 
     counts = batcher.statistics()
     assert counts.answered >= of_kind["answered"]  # of some, the caller had just gone
     assert counts.requests == counts.answered + counts.failed + counts.cancelled
     assert counts.refused == of_kind["refused"]
     assert counts.requests + counts.refused <= len(ends)
-    assert sum(size * count for size, count in counts.batch_sizes.items()) == len(model.seen)
+    assert sum(size * count for size, count in counts.batch_sizes.items()) == len(seen)
     assert (counts.waiting, counts.waiting_for_room, counts.in_flight) == (0, 0, 0)
     assert bool(counts.refused) == (on_full == "refuse")

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from aioqueue.inputs.prepare.processes.arena import Allocator
-from aioqueue.inputs.prepare.processes.start import Deaf
+from aioqueue.processes.arena import Allocator
+from aioqueue.processes.start import Deaf
 
 
 def double(number: int) -> int:

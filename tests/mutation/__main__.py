@@ -47,9 +47,7 @@ inputs/prepare/call.py inputs/prepare/feed.py inputs/prepare/window.py
 inputs/prepare/ordering.py inputs/prepare/policy.py inputs/prepare/progress.py
 inputs/prepare/job.py inputs/prepare/limits.py inputs/prepare/inbox.py
 inputs/prepare/blocking.py inputs/prepare/threads.py inputs/prepare/tasks.py
-inputs/prepare/processes/arena.py inputs/prepare/processes/channels.py
-inputs/prepare/processes/books.py inputs/prepare/processes/parent.py
-inputs/prepare/processes/start.py
+inputs/prepare/processes/books.py inputs/prepare/processes/parent.py processes/*.py
 """
 """What is mutated, below the package."""
 TESTS = """
@@ -60,7 +58,7 @@ queues/test_queues.py coordination/test_coordinator.py coordination/test_runner.
 coordination/test_outcomes.py coordination/test_joins.py coordination/test_loopers.py
 coordination/test_native_cancellation.py coordination/test_corners.py
 queues/test_cancellation.py queues/test_adversary.py queues/test_corners.py
-queues/test_bad_input.py inputs/prepare inputs/test_batching.py inputs/test_sources.py
+queues/test_bad_input.py processes inputs/prepare inputs/test_batching.py inputs/test_sources.py
 """
 """Quick and sharp ones. The model, the linearizability checker, the explorer, and the tests where a
 signal strikes everywhere are left out."""

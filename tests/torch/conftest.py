@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aioqueue.inputs.prepare.processes import start
+from aioqueue.processes import start
 from tests.torch.comparing import no_thread_is_left
 
 HERE = Path(__file__).parent

@@ -56,8 +56,8 @@ def read_parquet(
 
     Columns that are stored as a dictionary, and extension types, are what they stand for; tensors
     of a fixed shape have it. A null is ``None``, in a batch of times NaT; where an array of numbers
-    would have one, `InvalidArgumentError` asks for ``fill_null``. All arrays are private and can be
-    written to.
+    would have one, `InvalidArgumentError` asks for ``fill_null``. (One among lists of a fixed size
+    takes pyarrow 26.) All arrays are private and can be written to.
 
     Row groups are read one after another: one of them, compressed, and a batch are in memory.
 

@@ -13,9 +13,10 @@ import anyio
 import anyio.lowlevel
 
 from aioqueue import sync
+from aioqueue.batching import child as batcher_process
 from aioqueue.inputs.prepare.processes import child as worker_process
-from aioqueue.inputs.prepare.processes.start import StartedProcess
 from aioqueue.inputs.prepare.runner import prepare
+from aioqueue.processes.start import StartedProcess
 from tests.inputs import functions
 from tests.inputs.prepare.preparing import drained
 
@@ -28,7 +29,14 @@ def start_the_forkserver() -> None:
     """Its pipes, and those of the resource tracker, stay open as long as we live."""
     if HAS_PROC:
         # What is imported once there is imported by every process: it starts in no time.
-        multiprocessing.set_forkserver_preload([functions.__name__, worker_process.__name__])
+        multiprocessing.set_forkserver_preload(
+            [
+                functions.__name__,
+                worker_process.__name__,
+                "tests.batching.functions",
+                batcher_process.__name__,
+            ]
+        )
     process = StartedProcess(daemon=True)
     process.start()
     process.join()

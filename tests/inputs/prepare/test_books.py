@@ -10,14 +10,9 @@ from typing import Any
 import pytest
 
 from aioqueue.inputs.prepare.limits import Pending
-from aioqueue.inputs.prepare.processes.books import (
-    Books,
-    Pace,
-    Succession,
-    how_it_ended,
-    why_not_begun,
-)
+from aioqueue.inputs.prepare.processes.books import Books, Pace
 from aioqueue.inputs.sources.item import Item
+from aioqueue.processes.deaths import Succession, how_it_ended, why_not_begun
 
 
 def pending(number: int, value: Any = None) -> Pending:

@@ -20,8 +20,8 @@ from aioqueue.inputs import prepare
 from aioqueue.inputs.options import Retry
 from aioqueue.inputs.prepare.inbox import Inbox
 from aioqueue.inputs.prepare.limits import Pending
-from aioqueue.inputs.prepare.processes.channels import channels
 from aioqueue.inputs.sources.item import Item
+from aioqueue.processes.channels import channels
 from tests.inputs import functions
 from tests.inputs.functions import cannot_come_back
 from tests.inputs.prepare.preparing import drained, failures_of, prepared

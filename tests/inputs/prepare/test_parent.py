@@ -17,13 +17,14 @@ from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.inputs.prepare.job import NothingMore
 from aioqueue.inputs.prepare.limits import KeyLimit, Pending
 from aioqueue.inputs.prepare.processes import parent
-from aioqueue.inputs.prepare.processes.arena import NONE, Allocator, Arena, pack
 from aioqueue.inputs.prepare.processes.books import Books
-from aioqueue.inputs.prepare.processes.channels import Channel
 from aioqueue.inputs.prepare.processes.child import Outcome, Report, work
 from aioqueue.inputs.prepare.processes.parent import ProcessExecutor
-from aioqueue.inputs.prepare.processes.start import CannotStartError
 from aioqueue.inputs.sources.item import Item
+from aioqueue.processes import worker
+from aioqueue.processes.arena import NONE, Allocator, Arena, pack
+from aioqueue.processes.channels import Channel
+from aioqueue.processes.start import CannotStartError
 from tests.inputs.prepare.alone import Made
 from tests.inputs.prepare.processing import async_numbers, open_files
 from tests.worlds import PATIENCE
@@ -465,15 +466,15 @@ class TestAStop:
         order: list[str] = []
         played = stage(works)
         process = played.executor._started_process()
-        monkeypatch.setattr(parent, "_executors", {played.executor})
+        monkeypatch.setattr(worker, "_owners", {played.executor})
 
         def no_more() -> None:
             assert played.executor._is_over()  # nothing is replaced
             assert not played.processes[0].events
             order.append("no more")
 
-        monkeypatch.setattr(parent, "no_more", no_more)
-        parent._end_all()
+        monkeypatch.setattr(worker, "no_more", no_more)
+        worker._end_all()
         assert order == ["no more"]
         assert played.processes[0].events == ["kill at exit"]
         with pytest.raises(NothingMore):
@@ -523,7 +524,7 @@ class TestTheStart:
         assert played.processes[0].events == ["kill", "end, at once: True"]
 
     def test_in_what_imports_the_main_module(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(parent, "is_importing_main", lambda: True)
+        monkeypatch.setattr(worker, "is_importing_main", lambda: True)
         with pytest.raises(RuntimeError, match=r"the main module is being imported"):
             ProcessExecutor(Made(limit_bytes=1).job)
 

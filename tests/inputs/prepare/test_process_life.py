@@ -26,9 +26,9 @@ from typing import Any
 import pytest
 
 from aioqueue import WorkerDiedError, sync
-from aioqueue.inputs.prepare.processes.channels import Channel, channels
-from aioqueue.inputs.prepare.processes.start import StartedProcess
 from aioqueue.inputs.prepare.runner import prepare
+from aioqueue.processes.channels import Channel, channels
+from aioqueue.processes.start import StartedProcess
 from tests.inputs import functions
 from tests.inputs.prepare.preparing import drained, failures_of
 from tests.inputs.prepare.processing import (
@@ -79,7 +79,7 @@ def run(text: str, *arguments: object, path: Path) -> tuple[str, str, int]:
 SIGNALLED = """
 import multiprocessing, os, signal, sys, threading
 from aioqueue import sync
-from aioqueue.inputs.prepare.processes import parent as processes
+from aioqueue.processes import worker as processes
 from aioqueue.inputs.prepare.runner import prepare
 from tests.inputs.functions import SpawnedProcess, double, never_ends
 

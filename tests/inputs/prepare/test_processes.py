@@ -23,9 +23,9 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs.options import Retry
-from aioqueue.inputs.prepare.processes.start import StartedProcess
 from aioqueue.inputs.prepare.runner import PrepareRunner, prepare
 from aioqueue.inputs.sources.sequences import items
+from aioqueue.processes.start import StartedProcess
 from tests.inputs import functions
 from tests.inputs.prepare.preparing import drained, failures_of, prepared
 from tests.inputs.prepare.processing import (

@@ -7,24 +7,19 @@ without any.
 from __future__ import annotations
 
 import pickle
-import signal
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from aioqueue.inputs.prepare.limits import Pending
-from aioqueue.inputs.prepare.processes.arena import Block
 from aioqueue.inputs.prepare.processes.child import Sent
-from aioqueue.inputs.prepare.processes.start import imports_main
+from aioqueue.processes.arena import Block
 
-__all__ = ("Books", "Loss", "Pace", "Succession", "how_it_ended", "why_not_begun")
+__all__ = ("Books", "Loss", "Pace")
 
 MOST_DEATHS: Final = 3
 """How many processes may die of one item."""
-
-MOST_IN_VAIN: Final = 10
-"""How many processes in a row may die that nothing has come from."""
 
 _MOST_ITEMS: Final = 64
 _CHUNK_SECONDS: Final = 0.01
@@ -35,12 +30,6 @@ _WEIGHT: Final = 0.2
 
 _LONG: Final = 0.02
 """Seconds that an item may take for others to be sent ahead of its end."""
-
-_SEE_OUTPUT: Final = ": its error output says more"
-_GUARD: Final = (
-    ". Processes import the main module of the program: if that starts"
-    ' work when it is imported, put that under `if __name__ == "__main__":`'
-)
 
 
 class Pace:
@@ -142,43 +131,3 @@ class Books:
             return Loss(to_do, None)
         to_do.remove(culprit)
         return Loss(to_do, culprit)
-
-
-class Succession:
-    """Whether a process that has died is replaced, by what became of those in its place before."""
-
-    def __init__(self) -> None:
-        self._in_vain = 0  # in a row
-
-    def why_the_last(self, name: str, books: Books, exitcode: int) -> str | None:
-        """Why there is to be no other, in words; ``None`` if there is.
-
-        One that was killed says nothing about the next one, unless that happens to all of them. One
-        that has ended by itself before it was ready would do so again.
-        """
-        self._in_vain = 0 if books.was_of_use else self._in_vain + 1
-        ended = f"worker process {name} {how_it_ended(exitcode)}"
-        if exitcode >= 0 and not books.is_ready:
-            why = _SEE_OUTPUT if books.has_begun else why_not_begun()
-            return f"{ended} while it started{why}"
-        if self._in_vain < MOST_IN_VAIN:
-            return None
-        when = "before it had done anything" if books.is_ready else "while it started"
-        return f"{ended} {when}, as did {self._in_vain - 1} before it"
-
-
-def why_not_begun() -> str:
-    """Why a process may have ended by itself before it came to its own work, in words."""
-    return _SEE_OUTPUT + (_GUARD if imports_main() else "")
-
-
-def how_it_ended(exitcode: int) -> str:
-    """How a process has ended, in words."""
-    if exitcode >= 0:
-        return f"has ended with exit code {exitcode}"
-    try:
-        name = signal.Signals(-exitcode).name
-    except ValueError:
-        name = f"signal {-exitcode}"
-    hint = " (out of memory?)" if name == "SIGKILL" else ""
-    return f"was killed by {name}{hint}"

@@ -3,7 +3,7 @@
 The main thread prepares. A second one reads the pipe and never waits for anything else: so the
 parent need not wait for a worker that is busy, nor the two for each other; and when the parent is
 gone, even killed, the worker ends at once, whatever it is doing. (For a call that holds the GIL,
-and for signals, see `starting`.) Examples are held until several can go in one message; a third
+and for signals, see `start`.) Examples are held until several can go in one message; a third
 thread sends them when the next one takes long.
 """
 
@@ -12,18 +12,19 @@ from __future__ import annotations
 import os
 import pickle
 import threading
-import traceback
 from queue import SimpleQueue
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
-from aioqueue.coordination.outcomes import add_note, set_cause, told
+from aioqueue.coordination.outcomes import add_note, told
 from aioqueue.inputs.prepare.call import Call
-from aioqueue.inputs.prepare.processes.arena import NONE, Allocator, Arena, Block, pack
-from aioqueue.inputs.prepare.processes.channels import Channel
 from aioqueue.inputs.sources.item import Item
+from aioqueue.processes.arena import NONE, Allocator, Arena, Block, pack
+from aioqueue.processes.channels import Channel
+from aioqueue.processes.failures import message_of_failure
+from aioqueue.processes.start import PARENT_GONE
 
-__all__ = ("Outcome", "RemoteTraceback", "Report", "Sent", "failure_of_message", "work")
+__all__ = ("Outcome", "Report", "Sent", "work")
 
 _MOST_BYTES: Final = 1024 * 1024
 """Examples that a worker may hold before it sends them."""
@@ -31,9 +32,6 @@ _MOST_BYTES: Final = 1024 * 1024
 _MOST_SECONDS: Final = 0.025
 """How long after the last message from the parent a worker may hold examples: longer than it takes,
 as a rule, until the next one comes."""
-
-_PARENT_GONE: Final = 70
-
 
 Sent = tuple[int, int, int, bytes]
 """An item on its way to a worker: number, epoch, index, and its value pickled by itself, so that
@@ -54,17 +52,6 @@ class Report(NamedTuple):
     """Why it cannot work."""
 
 
-class RemoteTraceback(Exception):  # noqa: N818  # it is no failure of its own
-    """Stands as the cause of a failure that happened in a worker process, to show where."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
-
-    def __str__(self) -> str:
-        return f'in a worker process:\n"""\n{self.text}"""'
-
-
 def work(channel: Channel, arena: Arena) -> None:
     """The main function of a worker process."""
     arena.begin()
@@ -74,7 +61,7 @@ def work(channel: Channel, arena: Arena) -> None:
     try:
         call: Call = pickle.loads(inbox.get())
     except Exception as error:
-        outbox.send(Report([], 0.0, _message_of_failure(error)))
+        outbox.send(Report([], 0.0, message_of_failure(error)))
         return
     outbox.send(Report([], 0.0))
     while chunk := inbox.get():
@@ -100,7 +87,7 @@ def _read(channel: Channel, inbox: SimpleQueue[bytes | bytearray], outbox: _Outb
                 outbox.let_go()
             message = channel.receive()
         except (EOFError, OSError):
-            os._exit(_PARENT_GONE)
+            os._exit(PARENT_GONE)
         outbox.hold()
         inbox.put(message)
 
@@ -143,7 +130,7 @@ class _Outbox:
                 add_note(error, "while pickling what the function returned")
                 made, has_failed = error, True
         if has_failed:
-            message = _message_of_failure(made)
+            message = message_of_failure(made)
         with self._lock:
             self._outcomes.append((number, message, blocks, has_failed))
             self._bytes += len(message) + sum(size for _, size in blocks)
@@ -176,34 +163,10 @@ class _Outbox:
         try:
             self._channel.send(pickle.dumps(report, 5))
         except OSError:
-            os._exit(_PARENT_GONE)
+            os._exit(PARENT_GONE)
 
     def _flush(self) -> None:
         self.send(Report(self._outcomes, self._seconds))
         self._outcomes = []
         self._bytes = 0
         self._seconds = 0.0
-
-
-def _message_of_failure(error: Exception) -> bytes:
-    text = "".join(traceback.format_exception(error))
-    try:
-        pickled = pickle.dumps(error)
-        pickle.loads(pickled)  # many exceptions can be pickled, and not be unpickled
-    except Exception:
-        pickled = pickle.dumps(RuntimeError(told(error)))
-    return pickle.dumps((pickled, text))
-
-
-def failure_of_message(message: bytes) -> Exception:
-    """The failure that a worker has reported, with its traceback there as the cause."""
-    pickled, text = pickle.loads(message)
-    error: Exception
-    try:
-        error = pickle.loads(pickled)
-        if not isinstance(error, Exception):
-            raise TypeError(f"{error!r} is no exception")
-    except Exception as unpickling:  # its class exists only there
-        error = RuntimeError(f"a failure that cannot be unpickled here: {unpickling}")
-    set_cause(error, RemoteTraceback(text))
-    return error

@@ -11,181 +11,62 @@ exactly what is left; and every item arrives once.
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
 import pickle
-import weakref
-from contextlib import ExitStack, closing
-from multiprocessing import reduction
-from typing import Any, Final
+from typing import Final
 
-from aioqueue import InvalidArgumentError, WorkerDiedError
-from aioqueue.coordination.outcomes import add_note, said
-from aioqueue.functions import EnqueueOp, function_name
+from aioqueue import WorkerDiedError
+from aioqueue.coordination.outcomes import add_note
+from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.blocking import (
     ThreadDelivery,
     ThreadInbox,
     ThreadSource,
     WorkerThreads,
 )
-from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.prepare.job import Job, NothingMore, Prepared
 from aioqueue.inputs.prepare.limits import Pending
-from aioqueue.inputs.prepare.processes.arena import Arena, unpack
-from aioqueue.inputs.prepare.processes.books import (
-    Books,
-    Pace,
-    Succession,
-    how_it_ended,
-    why_not_begun,
-)
-from aioqueue.inputs.prepare.processes.channels import channels
-from aioqueue.inputs.prepare.processes.child import Outcome, Report, Sent, failure_of_message, work
-from aioqueue.inputs.prepare.processes.start import (
-    CannotStartError,
-    StartedProcess,
-    is_ending,
-    is_importing_main,
-    no_more,
-    one_at_a_time,
-)
+from aioqueue.inputs.prepare.processes.books import Books, Pace
+from aioqueue.inputs.prepare.processes.child import Outcome, Report, Sent, work
 from aioqueue.locks import guarded
+from aioqueue.processes.arena import unpack
+from aioqueue.processes.deaths import Succession, how_it_ended
+from aioqueue.processes.failures import failure_of_message
+from aioqueue.processes.start import CannotStartError
+from aioqueue.processes.worker import (
+    WorkerProcess,
+    cannot_start,
+    check_not_importing,
+    ended_at_exit,
+    not_importable,
+    pickled,
+)
 
 __all__ = ("ProcessExecutor",)
-
-_ENDING: Final = 1.0
-"""Seconds that a process has to end after it was told so."""
 
 _log: Final = logging.getLogger("aioqueue")
 
 
-def _pickled(call: Call) -> bytes:
-    """The call, as it is sent to every process.
-
-    Raises:
-        InvalidArgumentError: its function cannot be pickled.
-    """
-    try:
-        return bytes(reduction.ForkingPickler.dumps(call))
-    except Exception as error:
-        raise InvalidArgumentError(
-            f"function: got {function_name(call.function)!r}, which cannot be pickled and so cannot"
-            f" be sent to a process ({said(error)}); expected a function at the top level of a"
-            " module (not a lambda or an inner one), a functools.partial of one, or a picklable"
-            " object with __call__; or use where='thread'"
-        ) from error
-
-
-class _Process:
-    """One worker process, as its thread sees it. It is started at once.
-
-    Args:
-        name: what it is called.
-        arena_size: bytes of the memory that it shares with us.
-
-    Raises:
-        WorkerDiedError: it could not be started.
-        CannotStartError: nor could any other.
-    """
+class _Process(WorkerProcess):
+    """One worker process, and the books about it. See `WorkerProcess`."""
 
     def __init__(self, name: str, arena_size: int) -> None:
         self.books = Books()
-        try:
-            self._start(name, arena_size)
-        except (OSError, EOFError) as error:
-            raise WorkerDiedError(f"worker process {name} cannot be started: {error!r}") from error
-        self.name = f"{name} (pid {self._process.pid})"
-
-    def _start(self, name: str, arena_size: int) -> None:
-        """Start it; if that fails, all that it would have had is closed again."""
-        with one_at_a_time(), ExitStack() as undo:
-            self.arena = Arena(arena_size)
-            undo.callback(self.arena.close)
-            self.channel, theirs = channels()
-            undo.callback(self.channel.close)
-            self._process: Any = StartedProcess(
-                target=work, args=(theirs, self.arena), name=name, daemon=True
-            )
-            with closing(theirs):
-                self._process.start()
-            self.arena.handed_over()
-            self.channel.watch(self._process.sentinel)
-            undo.pop_all()
-
-    def send(self, message: bytes) -> None:
-        """Send a message; a process that has died is noticed when reading from it."""
-        try:
-            self.channel.send(message)
-        except (EOFError, OSError):
-            pass
+        super().__init__(name, arena_size, work)
 
     def receive(self) -> Report | None:
         """Wait for its next report; ``None`` if it has died."""
-        try:
-            message = self.channel.receive()
-        except (EOFError, OSError):
-            return None  # it may have died in the midst of sending: that counts as not sent
+        message = self.receive_message()
+        if message is None:
+            return None
         report: Report = pickle.loads(message)
         return report
 
     def exitcode(self) -> int:
-        """How it has ended; one that no longer speaks to us is ended."""
-        self._process.join(_ENDING)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+        """As `WorkerProcess.exitcode`; the books are told how far it came."""
+        exitcode = super().exitcode()
         self.books.has_begun = self.arena.has_begun
-        exitcode: int = self._process.exitcode
         return exitcode
-
-    def kill(self) -> None:
-        """End it, whatever it is doing, and whichever signals it does not listen to. May be called
-        from any thread, and at any time."""
-        try:
-            self._process.kill()
-        except (AttributeError, ValueError):
-            pass  # its thread has ended it already, or is just about to close it
-
-    def kill_at_exit(self) -> None:
-        """The same when the program ends, and nobody is to wait for it."""
-        self._process.disown()
-        self.kill()
-
-    def end(self, *, at_once: bool) -> None:
-        """End it and forget it."""
-        if not at_once:
-            self.send(b"")
-            self._process.join(_ENDING)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-        if not is_ending():
-            self._process.close()
-        self.channel.close()
-        self.arena.close()
-
-
-_executors: Final[weakref.WeakSet[ProcessExecutor]] = weakref.WeakSet()
-"""Those that may have processes."""
-
-
-def _end_all() -> None:
-    """The program ends, and may not have stopped its jobs.
-
-    It comes before multiprocessing's own step, which was registered when that was imported.
-    """
-    executors = list(_executors)
-    for executor in executors:
-        executor.start_no_more()
-    no_more()
-    for executor in executors:
-        executor.kill_at_exit()
-
-
-atexit.register(_end_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_executors.clear)  # they are the program's, not its fork's
 
 
 class ProcessExecutor:
@@ -200,14 +81,10 @@ class ProcessExecutor:
     """
 
     def __init__(self, job: Job) -> None:
-        if is_importing_main():
-            raise RuntimeError(
-                "where='process': the main module is being imported by a new process, and would"
-                ' start processes in turn; put what it does under `if __name__ == "__main__":`'
-            )
+        check_not_importing()
         self._job = job
         self._lock = job.lock  # guards all below
-        self._payload = _pickled(job.call)
+        self._payload = pickled(job.call, job.call.function)
         self._source = ThreadSource(job, waits_till_low=True)
         self._delivery = ThreadDelivery(job)
         self._inbox = ThreadInbox(job, self._source, self._delivery)
@@ -224,7 +101,7 @@ class ProcessExecutor:
         limit = job.window.limit_bytes
         assert limit is not None
         self._arena_size = 2 * min(max(limit, 2**20), 2**40)  # a larger one could not be mapped
-        _executors.add(self)
+        ended_at_exit(self)
 
     def enqueue_ops(self) -> list[EnqueueOp]:
         return [*self._threads.enqueue_ops(), *self._source.enqueue_ops(), self.take_items]
@@ -284,9 +161,7 @@ class ProcessExecutor:
         try:
             process = _Process(name, self._arena_size)
         except CannotStartError as error:
-            why = "" if error.exitcode is None else why_not_begun()
-            message = f"worker process {name} cannot be started: {error}{why}"
-            raise self._once(WorkerDiedError(message, exitcode=error.exitcode or 0)) from error
+            raise self._once(cannot_start(name, error)) from error
         with self._lock:
             self._processes.add(process)
         if self._is_over():  # which may have missed this one
@@ -318,10 +193,7 @@ class ProcessExecutor:
             return self._recover(process)
         process.books.is_ready = True
         if report.refusal is not None:
-            error = InvalidArgumentError(
-                f"function: got {function_name(self._job.call.function)!r}, which a new process"
-                " cannot import; expected a function of a module that can be imported there"
-            )
+            error = not_importable(self._job.call.function)
             error.__cause__ = failure_of_message(report.refusal)
             raise self._once(error)
         while True:

@@ -32,6 +32,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 
 __all__ = (
+    "PARENT_GONE",
     "CannotStartError",
     "Deaf",
     "StartedProcess",
@@ -41,6 +42,9 @@ __all__ = (
     "no_more",
     "one_at_a_time",
 )
+
+PARENT_GONE: Final = 70
+"""The exit code of a process whose program has ended."""
 
 _PATIENCE: Final = 1.0
 """Seconds that the end of the program waits for a process that is just being handed its data."""

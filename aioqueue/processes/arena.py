@@ -1,11 +1,11 @@
-"""Memory that a worker process writes examples to and its parent reads them from.
+"""Memory that a worker process and its parent write arrays to, for the other one to read.
 
 An `Arena` has no name: it is an open file that no directory lists, so it is gone when the last
 process that has it open has ended, however that ended. Nothing can be left behind, and nobody has
 to track it. It is large but sparse: pages take memory when they are first written to.
 
-The worker places arrays, and is told by the parent which ones have been copied into the queue; so
-it alone keeps book (`Allocator`). When there is no place the example goes through the pipe.
+Who places arrays is told by the other side which ones have been read; so it alone keeps book
+(`Allocator`). If both do, each has its part. What finds no place goes through the pipe.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class Arena:
 
     @property
     def item(self) -> int:
-        """The number of the item that the worker is preparing, or has just prepared; -1 for none.
+        """The number of what the worker works on, or has just done; -1 for nothing.
 
-        When a worker has died, this tells which item it died of.
+        When a worker has died, this tells what it died of.
         """
         return self._numbers[0]
 
@@ -149,11 +149,12 @@ class Allocator:
     """Keeps book of the free places of an arena: the first one that is large enough is taken.
 
     Args:
-        size: how many bytes the arena has.
+        stop: where what it may give out ends: as many bytes as the arena has, if it has all.
+        start: where that begins.
     """
 
-    def __init__(self, size: int) -> None:
-        self._free = [(_HEADER, size)]  # ranges, in order, with something taken between any two
+    def __init__(self, stop: int, start: int = _HEADER) -> None:
+        self._free = [(start, stop)]  # ranges, in order, with something taken between any two
         self._taken: dict[int, int] = {}
 
     def take(self, size: int) -> int | None:

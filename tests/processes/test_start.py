@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from aioqueue.inputs.prepare.processes import start
-from aioqueue.inputs.prepare.processes.start import CannotStartError, StartedProcess
+from aioqueue.processes import start
+from aioqueue.processes.start import CannotStartError, StartedProcess
 from tests.inputs.prepare.processing import open_files
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no fork server")

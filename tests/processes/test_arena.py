@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.inputs.prepare.processes.arena import SMALL, Allocator, Arena, _attached, pack, unpack
+from aioqueue.processes.arena import SMALL, Allocator, Arena, _attached, pack, unpack
 
 SIZE = 2**22
 
