@@ -20,7 +20,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.coordination.outcomes import Meaning, as_failure, meaning_of, running_task
 from aioqueue.errors import OutOfRangeError, QueueClosedError, add_note
-from aioqueue.inputs.prepare.processes.child import RemoteTraceback
+from aioqueue.inputs.prepare.remote import RemoteTraceback
 from aioqueue.inputs.prepare.runner import prepare
 from tests.inputs.pipelines import coordinated, joined
 from tests.worlds import AsyncioWorld, TaskWorld, ThreadWorld, World

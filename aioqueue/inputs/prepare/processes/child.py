@@ -12,18 +12,18 @@ from __future__ import annotations
 import os
 import pickle
 import threading
-import traceback
 from queue import SimpleQueue
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
-from aioqueue.coordination.outcomes import add_note, set_cause, told
+from aioqueue.coordination.outcomes import add_note, told
 from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.prepare.processes.arena import NONE, Allocator, Arena, Block, pack
 from aioqueue.inputs.prepare.processes.channels import Channel
+from aioqueue.inputs.prepare.remote import failure_at_home, remote_failure
 from aioqueue.inputs.sources.item import Item
 
-__all__ = ("Outcome", "RemoteTraceback", "Report", "Sent", "failure_of_message", "work")
+__all__ = ("Outcome", "Report", "Sent", "failure_of_message", "work")
 
 _MOST_BYTES: Final = 1024 * 1024
 """Examples that a worker may hold before it sends them."""
@@ -52,17 +52,6 @@ class Report(NamedTuple):
     """How long their preparation has taken."""
     refusal: bytes | None = None
     """Why it cannot work."""
-
-
-class RemoteTraceback(Exception):  # noqa: N818  # it is no failure of its own
-    """Stands as the cause of a failure that happened in a worker process, to show where."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
-
-    def __str__(self) -> str:
-        return f'in a worker process:\n"""\n{self.text}"""'
 
 
 def work(channel: Channel, arena: Arena) -> None:
@@ -186,24 +175,9 @@ class _Outbox:
 
 
 def _message_of_failure(error: Exception) -> bytes:
-    text = "".join(traceback.format_exception(error))
-    try:
-        pickled = pickle.dumps(error)
-        pickle.loads(pickled)  # many exceptions can be pickled, and not be unpickled
-    except Exception:
-        pickled = pickle.dumps(RuntimeError(told(error)))
-    return pickle.dumps((pickled, text))
+    return pickle.dumps(remote_failure(error))
 
 
 def failure_of_message(message: bytes) -> Exception:
     """The failure that a worker has reported, with its traceback there as the cause."""
-    pickled, text = pickle.loads(message)
-    error: Exception
-    try:
-        error = pickle.loads(pickled)
-        if not isinstance(error, Exception):
-            raise TypeError(f"{error!r} is no exception")
-    except Exception as unpickling:  # its class exists only there
-        error = RuntimeError(f"a failure that cannot be unpickled here: {unpickling}")
-    set_cause(error, RemoteTraceback(text))
-    return error
+    return failure_at_home(pickle.loads(message))
