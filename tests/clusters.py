@@ -21,13 +21,13 @@ QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": "e
 
 
 @contextmanager
-def one_node(cpus: int = 4) -> Iterator[Any]:
+def one_node(cpus: int = 4, store: int = STORE) -> Iterator[Any]:
     """Ray with a cluster of one node."""
     import ray
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Ray's own
-        ray.init(num_cpus=cpus, object_store_memory=STORE, **QUIET)
+        ray.init(num_cpus=cpus, object_store_memory=store, **QUIET)
     try:
         yield ray
     finally:

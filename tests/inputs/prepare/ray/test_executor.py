@@ -1,4 +1,4 @@
-"""`where="ray"`: what it makes is what threads make, whatever the functions, stages and policies."""
+"""`where="ray"` makes what threads make, whatever the functions, stages and policies."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_a_function_that_cannot_be_pickled() -> None:
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    ("options", "message"),
     [
         ({"where": "thread", "ray": {}}, "ray: got {} with where='thread'"),
         ({"where": "ray", "ray": {"max_restarts": 3}}, "cannot be given: max_restarts"),
