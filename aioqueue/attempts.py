@@ -147,6 +147,7 @@ class Attempt:
     __slots__ = ("error", "host", "state", "waiter", "waker")
 
     side: ClassVar[Side]
+    leased: bool = False
 
     def __init__(self) -> None:
         self.state = PENDING
@@ -212,9 +213,11 @@ class Take(Attempt):
         held: the rows it has.
         single: whether it takes one row, as a row and not as a batch.
         expired: whether its deadline has passed: it takes what is there, but at least one row.
+        leased: whether what it has may come back for as long as its owner does not commit it, even
+            if it was there at once: the owner is on another machine, and may be lost.
     """
 
-    __slots__ = ("expired", "held", "n", "single", "up_to")
+    __slots__ = ("expired", "held", "leased", "n", "single", "up_to")
     side = DEQUEUE
 
     def __init__(
@@ -225,6 +228,7 @@ class Take(Attempt):
         out: Columns | None = None,
         single: bool = False,
         expired: bool = False,
+        leased: bool = False,
     ) -> None:
         self.state = PENDING
         self.error = self.waker = self.host = self.waiter = None
@@ -232,6 +236,7 @@ class Take(Attempt):
         self.up_to = up_to
         self.single = single
         self.expired = expired
+        self.leased = leased
         self.held = Held(out)
 
 

@@ -506,8 +506,11 @@ class Machine(MachineState):
     def _in_two_steps(self, attempt: Attempt) -> bool:
         """Whether the attempt's owner might be cancelled before it knows that it was granted.
 
-        Not while the owner itself is calling: then grant and commit are one step.
+        Not while the owner itself is calling: then grant and commit are one step. But of what is
+        leased the owner is elsewhere, whoever calls.
         """
+        if attempt.leased:
+            return True
         waker: Any = attempt.waker  # there is one: only the owner who is calling may have none
         return attempt is not self._beginning and waker.two_step
 

@@ -26,7 +26,13 @@ collect_ignore = NEED_ALL_LOOPS if MISSING else []
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 COMPARE = [] if HAS_TENSORFLOW else ["compat/test_*_oracle.py", "oracle/test_*.py"]
 HAS_TORCH = importlib.util.find_spec("torch") is not None
-collect_ignore_glob = [*COMPARE, *([] if HAS_TORCH else ["torch"])]
+HAS_RAY = importlib.util.find_spec("ray") is not None
+RAY = ["inputs/prepare/ray", "ray"]
+collect_ignore_glob = [
+    *COMPARE,
+    *([] if HAS_TORCH else ["torch"]),
+    *([] if HAS_RAY else RAY),
+]
 
 
 def pytest_configure() -> None:
@@ -51,7 +57,10 @@ def pytest_report_header() -> list[str]:
     loader = "aioqueue.torch: compared with PyTorch's loader"
     if not HAS_TORCH:
         loader = "PyTorch is not installed: not run: torch/ (pip install '.[torch]')"
-    return [loops, oracle, loader]
+    cluster = "where='ray' and aioqueue.ray: on a cluster of this machine"
+    if not HAS_RAY:
+        cluster = f"Ray is not installed: not run: {', '.join(RAY)} (pip install '.[ray]')"
+    return [loops, oracle, loader, cluster]
 
 
 def made(kind: type[WorldT]) -> WorldT:

@@ -29,7 +29,7 @@ LAYERS = (
     ("sync", ""),  # "" is the package itself
     ("testing",),
     ("inputs",),
-    ("torch", "prometheus"),
+    ("torch", "prometheus", "ray"),
     ("compat",),
 )
 """From the bottom to the top: a module imports from its own layer and from those below."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Hashable, Iterable
+from collections.abc import AsyncIterable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Literal, Protocol, TypedDict, TypeVar
@@ -26,7 +26,7 @@ __all__ = (
 T = TypeVar("T")
 ItemT = TypeVar("ItemT", contravariant=True)
 
-Where = Literal["auto", "task", "thread", "process", "interpreter"]
+Where = Literal["auto", "task", "thread", "process", "interpreter", "ray"]
 """What runs the function: see `prepare`."""
 
 Items = Iterable[T] | AsyncIterable[T]
@@ -107,6 +107,7 @@ class UnseededOptions(TypedDict, total=False):
     max_failures: float | None
     quarantine: str | PathLike[str] | None
     skip_none: bool
+    ray: Mapping[str, Any] | None
 
 
 class PrepareOptions(UnseededOptions, total=False):

@@ -9,6 +9,7 @@ import argparse
 
 from tests.benchmarks import (
     batches,
+    clusters,
     compat,
     devices,
     elements,
@@ -31,6 +32,7 @@ PARTS = {
     "compat": compat.measure,
     "stalls": stalls.measure,
     "loaders": loaders.measure,
+    "clusters": clusters.measure,
 }
 
 

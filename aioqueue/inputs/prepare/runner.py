@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from os import PathLike
 from typing import Any, TypeVar, Unpack, overload
 
@@ -115,6 +115,7 @@ def prepare(
     quarantine: str | PathLike[str] | None = None,
     skip_none: bool = False,
     seed: int | None = None,
+    ray: Mapping[str, Any] | None = None,
 ) -> AsyncPrepareRunner: ...
 @overload
 def prepare(
@@ -134,6 +135,7 @@ def prepare(
     quarantine: str | PathLike[str] | None = None,
     skip_none: bool = False,
     seed: int | None = None,
+    ray: Mapping[str, Any] | None = None,
 ) -> PrepareRunner: ...
 def prepare(
     source: Items[T],
@@ -152,6 +154,7 @@ def prepare(
     quarantine: str | PathLike[str] | None = None,
     skip_none: bool = False,
     seed: int | None = None,
+    ray: Mapping[str, Any] | None = None,
 ) -> AsyncPrepareRunner | PrepareRunner:
     """Make examples of the items of a source, on several workers, and enqueue them.
 
@@ -182,13 +185,16 @@ def prepare(
             ``"thread"``: in long-lived threads, for functions that release the GIL. ``"process"``:
             in processes, for functions that hold it; they and the items must be picklable.
             ``"interpreter"``: in subinterpreters (Python 3.14 and later; without NumPy, which they
-            cannot import). ``"auto"``: ``"task"`` if it is a coroutine function, else ``"thread"``.
+            cannot import). ``"ray"``: in actors on the Ray cluster that this program is connected
+            to; what the function returns is mapped from the object store, read-only where ``into``
+            is a queue of objects. ``"auto"``: ``"task"`` if it is a coroutine function, else
+            ``"thread"``.
         ordered: whether examples enter the queue in the order of the source.
         limit: how many items may be in flight: taken, and their examples not yet in the queue.
-            ``None``: 16 for each worker, 128 for each that is a process.
+            ``None``: 16 for each worker, 128 for each that is a process or a Ray actor.
         limit_bytes: how many bytes of examples may be in flight, with items in preparation counted
             as those before them (before there are any, one for each worker is let in); one item is
-            always let in. ``None``: any number, but 64 MiB from processes.
+            always let in. ``None``: any number, but 64 MiB from processes and 256 MiB from Ray.
         limit_per: gives the key of an item, and of one key no more than ``at_most`` items are in
             preparation at the same time, over all workers; ``None`` for no such limit. Items that
             have to wait are put aside, and others go first; they remain in flight, so ``limit``
@@ -208,6 +214,9 @@ def prepare(
             failure.
         seed: for ``rng``, if the source has none: an int >= 0 and < 2**64. ``None`` takes that of
             the source, or fresh entropy.
+        ray: with ``where="ray"``, what each actor takes and where it runs: Ray's ``num_cpus`` (1),
+            ``num_gpus``, ``memory``, ``resources``, ``accelerator_type``, ``label_selector``,
+            ``scheduling_strategy`` and ``runtime_env``.
 
     Returns:
         A queue runner of the face of ``into``, with ``statistics()`` and ``quarantine``.
@@ -231,6 +240,7 @@ def prepare(
         quarantine=quarantine,
         skip_none=skip_none,
         seed=seed,
+        ray=ray,
     )
 
 
@@ -267,12 +277,17 @@ def _runner(
     quarantine: str | PathLike[str] | None = None,
     skip_none: bool = False,
     seed: int | None = None,
+    ray: Mapping[str, Any] | None = None,
 ) -> AsyncPrepareRunner | PrepareRunner:
     if not isinstance(into, AsyncQueue | sync.BlockingQueue):
         raise InvalidArgumentError(f"into: got {into!r}; expected a queue of aioqueue")
     checked_flag(ordered, "ordered")
     checked_flag(skip_none, "skip_none")
     place = checked_place(where, function)
+    if ray is not None and not place.is_ray:
+        raise InvalidArgumentError(
+            f"ray: got {ray!r} with where={where!r}; expected where='ray', or no such options"
+        )
     count = checked_count(workers, "workers", least=1)
     feed = Feed(source)
     if feed.queue is not None and feed.queue is into.sync:
@@ -300,7 +315,7 @@ def _runner(
         key_limit=_checked_key_limit(limit_per, at_most),
         by_item=by_item,
     )
-    executor = place.executor(job)
+    executor = place.executor(job, ray) if place.is_ray else place.executor(job)
     job.run_by(executor)
     description = f"of {function_name(function)} on {place.counted(count)}"
     if isinstance(into, AsyncQueue):

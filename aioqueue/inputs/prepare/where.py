@@ -11,8 +11,8 @@ from aioqueue.functions import function_name, is_async
 from aioqueue.inputs.options import Where
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.interpreters import InterpreterExecutor
-from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.processes.parent import ProcessExecutor
+from aioqueue.inputs.prepare.ray.executor import RayExecutor
 from aioqueue.inputs.prepare.tasks import TaskExecutor
 from aioqueue.inputs.prepare.threads import ThreadExecutor
 
@@ -23,7 +23,8 @@ __all__ = ("PLACES", "Place", "checked_place")
 class Place:
     """One place where functions can run."""
 
-    executor: Callable[[Job], Executor]
+    executor: Callable[..., Executor]
+    """Called with the job; and with ``ray``, where that is an option."""
     name: str
     """What one worker there is called."""
     plural: str
@@ -33,6 +34,8 @@ class Place:
     """Bytes in flight, unless ``limit_bytes`` says otherwise."""
     is_async: bool = False
     """Whether it runs coroutine functions, or else plain ones."""
+    is_ray: bool = False
+    """Whether the option ``ray`` says something there."""
 
     def counted(self, count: int) -> str:
         """So many workers, in words."""
@@ -46,6 +49,9 @@ PLACES: Final[dict[Where, Place]] = {
         ProcessExecutor, "process", "processes", per_worker=128, limit_bytes=64 * 2**20
     ),
     "interpreter": Place(InterpreterExecutor, "interpreter", "interpreters"),
+    "ray": Place(
+        RayExecutor, "actor", "actors", per_worker=128, limit_bytes=256 * 2**20, is_ray=True
+    ),
 }
 """By the values of ``where``, but for ``"auto"``, which is one of the first two."""
 

@@ -59,6 +59,11 @@ class Window:
         """Whether it pays to wake someone who brings many items."""
         return self.items <= self._limit - self._limit // 4
 
+    @property
+    def mean_bytes(self) -> float:
+        """How large the examples of an item are, about; 0.0 if that is not known."""
+        return self._mean
+
     def enter(self) -> None:
         """An item comes in."""
         self.items += 1

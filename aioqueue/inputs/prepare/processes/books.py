@@ -33,9 +33,16 @@ _LONG: Final = 0.02
 
 
 class Pace:
-    """How long an item takes, by what processes report, and so how many to send at a time."""
+    """How long an item takes, by what processes report, and so how many to send at a time.
 
-    def __init__(self) -> None:
+    Args:
+        chunk_seconds: how much work a chunk aims to be.
+        long: seconds that an item may take for others to be sent ahead of its end.
+    """
+
+    def __init__(self, chunk_seconds: float = _CHUNK_SECONDS, long: float = _LONG) -> None:
+        self._chunk_seconds = chunk_seconds
+        self._long = long
         self._seconds = 0.0  # that one item takes, about; 0: unknown
 
     def note(self, seconds: float, items: int) -> None:
@@ -49,9 +56,9 @@ class Pace:
         None, if they take long: an item that is sent ahead waits for the one before it, though
         another process may have nothing to do.
         """
-        if not 0 < self._seconds < _LONG:
+        if not 0 < self._seconds < self._long:
             return 1, 0
-        size = max(1, min(_MOST_ITEMS, int(_CHUNK_SECONDS / self._seconds)))
+        size = max(1, min(_MOST_ITEMS, int(self._chunk_seconds / self._seconds)))
         return size, size
 
 

@@ -1,0 +1,399 @@
+"""Preparing on a Ray cluster: every worker is an actor there, the queue stays at home.
+
+Each actor has a thread here that sends it items in chunks, one ahead of what is being prepared, and
+enqueues what comes back. One more thread takes items from the source. What an actor returns belongs
+to this program and lies in the object store, where the actor has put it; arrays are mapped from
+there, so a queue of typed components copies each once, into its own memory. A queue of objects is
+handed the mapped arrays: they cannot be written to, as always with Ray.
+
+The books are kept here: which items an actor has, until the outcome of a chunk has come, in one
+piece. So when an actor, its node or what it has returned is lost, it is known what has to be
+prepared again, exactly; and every item arrives once. It becomes the same bytes, since its random
+generator depends on the seed, the epoch and its index.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final
+
+from aioqueue import InvalidArgumentError, WorkerDiedError
+from aioqueue.coordination.outcomes import add_note, said
+from aioqueue.errors import counted
+from aioqueue.functions import EnqueueOp, function_name
+from aioqueue.inputs.prepare.blocking import (
+    ThreadDelivery,
+    ThreadInbox,
+    ThreadSource,
+    WorkerThreads,
+)
+from aioqueue.inputs.prepare.call import Call
+from aioqueue.inputs.prepare.job import Job, NothingMore, Prepared
+from aioqueue.inputs.prepare.limits import Pending
+from aioqueue.inputs.prepare.processes.books import MOST_DEATHS, Pace
+from aioqueue.inputs.prepare.ray.actors import Outcome, Report, Sent, remote_class
+from aioqueue.inputs.prepare.ray.cluster import (
+    checked_options,
+    connected,
+    is_loss,
+    is_own_death,
+    log,
+    not_connected,
+    required_ray,
+    was_refused,
+    why_lost,
+)
+from aioqueue.locks import guarded
+from aioqueue.processes.deaths import MOST_IN_VAIN
+from aioqueue.processes.failures import failure_of_message
+
+__all__ = ("RayExecutor",)
+
+_CHUNK_SECONDS: Final = 0.05
+"""How much work a chunk aims to be: a call costs about a millisecond."""
+
+_CHUNK_BYTES: Final = 2**20
+"""How large the examples of a chunk may be, if it has more than one: as long as one of them is in
+use, all of them stay in the object store."""
+
+_LONG: Final = 0.2
+"""Seconds that an item may take for others to be sent ahead of its end."""
+
+_PATIENCE: Final = 60.0
+"""Seconds after which it is said that the cluster has no place for an actor."""
+
+
+class _Chunk:
+    """Items that an actor was sent together."""
+
+    __slots__ = ("pendings", "reply")
+
+    def __init__(self, pendings: list[Pending], reply: Future[Report]) -> None:
+        self.pendings = pendings
+        self.reply = reply
+
+
+class _Worker:
+    """One actor, as its thread sees it.
+
+    Args:
+        handle: Ray's.
+    """
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.place = "which has not begun"
+        self.was_of_use = False
+        self.chunks: deque[_Chunk] = deque()  # sent and not answered, in the order of sending
+
+    @property
+    def items(self) -> int:
+        """How many items it has to prepare."""
+        return sum(len(chunk.pendings) for chunk in self.chunks)
+
+    def end(self) -> None:
+        """End it, whatever it is doing."""
+        ray = connected()
+        if ray is not None:  # else it has ended with the connection
+            ray.kill(self.handle)
+
+
+class _Lost(Exception):  # noqa: N818  # it is no failure: what was lost is prepared again
+    """An actor has ended, or cannot be spoken to any more."""
+
+
+class RayExecutor:
+    """Has the function called by actors, each of which has a thread here that feeds it.
+
+    Args:
+        job: what is to be done.
+        options: what each actor is to have: see `prepare`.
+
+    Raises:
+        ImportError: Ray is not installed.
+        InvalidArgumentError: the function cannot be pickled, or there is no such option.
+    """
+
+    def __init__(self, job: Job, options: Mapping[str, Any] | None = None) -> None:
+        self._job = job
+        self._lock = job.lock  # guards all below
+        self._options = checked_options(options)
+        self._ray = required_ray()
+        self._payload = _pickled(job.call, self._ray)
+        self._shipped: Any = None  # the same in the object store
+        self._source = ThreadSource(job, waits_till_low=True)
+        self._delivery = ThreadDelivery(job)
+        self._inbox = ThreadInbox(job, self._source, self._delivery)
+        self._threads = WorkerThreads(job, self._source, self._work)
+        self._pace = Pace(_CHUNK_SECONDS, _LONG)
+        self._came = threading.Condition(job.lock)  # a reply, or the end
+        self._none_can_work = False
+
+    def enqueue_ops(self) -> list[EnqueueOp]:
+        return [*self._threads.enqueue_ops(), *self._source.enqueue_ops(), self.take_items]
+
+    def take_items(self) -> None:
+        """The whole life of the thread that takes items from the source."""
+        self._threads.helper(self._inbox.take_items)
+
+    def stop(self) -> None:
+        self._source.stop()
+        self._threads.stop()
+        self._inbox.stop()
+        self._wake()
+
+    @guarded
+    def _wake(self) -> None:
+        self._came.notify_all()
+
+    def room_came(self) -> None:
+        self._source.room_came()
+        self._inbox.room_came()
+        if self._job.source_ended:
+            self._came.notify_all()
+
+    def end(self) -> BaseException | None:
+        self._shipped = None  # and so freed
+        return self._source.close()
+
+    def _work(self) -> None:
+        """The work of the thread of one worker, until there is none."""
+        in_vain = 0  # actors in a row
+        while True:
+            worker = _Worker(self._new_actor())
+            try:
+                why = self._work_with(worker)
+            finally:
+                worker.end()
+            in_vain = 0 if worker.was_of_use else in_vain + 1
+            if in_vain == MOST_IN_VAIN:
+                raise self._once(
+                    WorkerDiedError(
+                        f"{in_vain} Ray actors in a row have ended before they had prepared"
+                        f" anything; the last one: {why}"
+                    )
+                )
+
+    def _new_actor(self) -> Any:
+        if connected() is None:
+            raise self._once(not_connected())
+        with self._lock:
+            if self._shipped is None:
+                self._shipped = self._ray.put(self._payload)
+            payload = self._shipped
+        return remote_class().options(**self._options).remote(payload)
+
+    def _work_with(self, worker: _Worker) -> str:
+        """Have an actor prepare until nothing is left to do, or it is lost.
+
+        Returns:
+            Why it was lost.
+        """
+        try:
+            worker.place = self._until_it_is_there(worker)
+            while True:
+                self._feed_worker(worker)
+                self._accept(worker)
+        except _Lost as loss:
+            self._recover(worker, loss)
+            return why_lost(loss.__cause__)
+
+    def _until_it_is_there(self, worker: _Worker) -> str:
+        """Wait until an actor has begun, which may take as long as the cluster has no place."""
+        reply: Future[str] = worker.handle.place.remote().future()
+        late = threading.Timer(_PATIENCE, partial(self._say_it_waits, reply))
+        late.daemon = True
+        late.start()
+        try:
+            place: str = self._reply(reply)
+            return place
+        except _Lost as loss:
+            if not was_refused(loss.__cause__):
+                raise
+            error = InvalidArgumentError(
+                f"function: got {function_name(self._job.call.function)!r}, which a Ray actor"
+                " cannot import; expected one whose modules are installed there, aioqueue among"
+                " them (ray.init(runtime_env=...) can do that)"
+            )
+            error.__cause__ = loss.__cause__
+            raise self._once(error) from loss.__cause__
+        finally:
+            late.cancel()
+
+    def _say_it_waits(self, reply: Future[str]) -> None:
+        if not reply.done():
+            log.warning(
+                "what prepares into '%s' has waited %.0f s for a Ray actor with %s: the cluster has"
+                " %s, of which %s are free",
+                self._job.into.name,
+                _PATIENCE,
+                self._options,
+                self._ray.cluster_resources(),
+                self._ray.available_resources(),
+            )
+
+    def _once(self, error: Exception) -> Exception:
+        """A failure that every actor is going to have: the first one tells it for all."""
+        with self._lock:
+            is_first, self._none_can_work = not self._none_can_work, True
+        return error if is_first else self._job.nothing_more()
+
+    def _reply(self, reply: Future[Any]) -> Any:
+        """Wait for what an actor answers.
+
+        Raises:
+            NothingMore: nobody wants it any more.
+            _Lost: the actor, or what it has answered, is lost.
+            Exception: it has failed to answer.
+        """
+        reply.add_done_callback(lambda _: self._wake())
+        job = self._job
+        with self._lock:
+            while not (reply.done() or job.is_halted or self._is_all_done()):
+                self._came.wait()
+        if not reply.done():
+            raise job.nothing_more()
+        error = reply.exception()
+        if error is not None and is_loss(error):
+            raise _Lost from error
+        return reply.result()
+
+    def _is_all_done(self) -> bool:
+        return self._job.source_ended and self._job.window.items == 0
+
+    def _feed_worker(self, worker: _Worker) -> None:
+        """Send items, until the actor has some ahead or there are none; wait for the first."""
+        size, ahead = self._chunk()
+        while worker.items <= ahead:
+            pendings = self._inbox.take(size, wait=not worker.chunks)
+            if not pendings:
+                return
+            # What an actor may have died of is sent alone: then it is known.
+            alone = [pending for pending in pendings if pending.deaths]
+            others = [pending for pending in pendings if not pending.deaths]
+            for chunk in ([others] if others else []) + [[pending] for pending in alone]:
+                self._send(worker, chunk)
+
+    def _chunk(self) -> tuple[int, int]:
+        """How many items to send at a time, and how many an actor may have left by then."""
+        if self._job.key_limit is not None:
+            return 1, 0  # what only waits would have the place of one that could be prepared
+        size, ahead = self._pace.chunk()
+        each = self._job.window.mean_bytes
+        return (min(size, max(1, int(_CHUNK_BYTES / each))) if each else size), ahead
+
+    def _send(self, worker: _Worker, pendings: list[Pending]) -> None:
+        sent: list[Sent] = []
+        going: list[Pending] = []
+        for pending in pendings:
+            number, value, epoch, index = pending.item
+            try:
+                sent.append((number, epoch, index, self._ray.cloudpickle.dumps(value)))
+            except Exception as error:
+                add_note(error, "while pickling the item")
+                self._failed(pending, error)
+            else:
+                going.append(pending)
+        if going:
+            reply = worker.handle.prepare.remote(sent).future()
+            worker.chunks.append(_Chunk(going, reply))
+
+    def _accept(self, worker: _Worker) -> None:
+        """Wait for the outcome of the oldest chunk, and take it to where it belongs."""
+        if not worker.chunks:
+            return  # none of its items could be sent
+        chunk = worker.chunks[0]
+        try:
+            report = self._reply(chunk.reply)
+        except (_Lost, NothingMore):
+            raise
+        except Exception as error:
+            worker.chunks.popleft()
+            self._not_returned(chunk, error)
+            return
+        worker.chunks.popleft()
+        worker.was_of_use = True
+        self._pace.note(report.seconds, len(report.outcomes))
+        for pending, outcome in zip(chunk.pendings, report.outcomes, strict=True):
+            self._ended(worker, pending, outcome)
+
+    def _ended(self, worker: _Worker, pending: Pending, outcome: Outcome) -> None:
+        if outcome.failure is not None:
+            where = f"in a Ray actor ({worker.place})"
+            loads = self._ray.cloudpickle.loads
+            self._failed(pending, failure_of_message(outcome.failure, where, loads))
+            return
+        self._inbox.give_back(pending)
+        self._delivery.deliver(Prepared(pending.item, outcome.examples, failures=pending.failures))
+
+    def _not_returned(self, chunk: _Chunk, error: Exception) -> None:
+        """What a function has made cannot be sent: it is not known which of several it was."""
+        if len(chunk.pendings) == 1:
+            add_note(error, "while sending what the function returned")
+            self._failed(chunk.pendings[0], error)
+            return
+        for pending in chunk.pendings:
+            pending.deaths = max(1, pending.deaths)  # so each is sent alone now
+        self._inbox.put_back(chunk.pendings)
+
+    def _failed(self, pending: Pending, error: Exception) -> None:
+        self._inbox.give_back(pending)
+        self._inbox.failed(pending, error)
+
+    def _recover(self, worker: _Worker, loss: _Lost) -> None:
+        """An actor is lost: what it had is prepared again.
+
+        Raises:
+            NothingMore: nobody wants that.
+        """
+        if self._job.is_halted:
+            raise self._job.nothing_more()
+        error = loss.__cause__
+        self._job.progress.worker_died()
+        to_do = [pending for chunk in worker.chunks for pending in chunk.pendings]
+        why = why_lost(error)
+        items = counted(len(to_do), "item")
+        log.warning("a Ray actor (%s) %s; %s that it had: prepared again", worker.place, why, items)
+        given_up: Pending | None = None
+        if worker.chunks and is_own_death(error):
+            # It had begun with the oldest chunk only: calls are made one after the other.
+            suspects = worker.chunks[0].pendings
+            for pending in suspects:
+                pending.deaths += 1
+            if len(suspects) == 1 and suspects[0].deaths >= MOST_DEATHS:
+                given_up = suspects[0]
+                to_do.remove(given_up)
+        worker.chunks.clear()
+        self._inbox.put_back(to_do)
+        if given_up is not None:
+            self._give_up(given_up, why)
+
+    def _give_up(self, culprit: Pending, why: str) -> None:
+        """Too many actors have died of an item."""
+        self._inbox.give_back(culprit)
+        error = WorkerDiedError(
+            f"{culprit.deaths} Ray actors have died of one item; the last one {why}"
+        )
+        self._job.progress.give_up(culprit.item, error, culprit.failures + culprit.deaths)
+        self._delivery.deliver(Prepared(culprit.item, is_skipped=True))
+
+
+def _pickled(call: Call, ray: Any) -> bytes:
+    """The call, as it is put into the object store: once for all actors.
+
+    Raises:
+        InvalidArgumentError: its function cannot be pickled.
+    """
+    try:
+        payload: bytes = ray.cloudpickle.dumps(call)
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"function: got {function_name(call.function)!r}, which cannot be pickled and so cannot"
+            f" be sent to a Ray actor ({said(error)}); expected one that closes over nothing that"
+            " belongs to this process, as open files and locks do"
+        ) from error
+    return payload

@@ -1,0 +1,34 @@
+"""Queues on a Ray cluster, by name: many programs put in, and several take out.
+
+`FIFOQueue` and its sisters are the queues of `aioqueue`, each in an actor of the cluster, with
+handles of elements inside: data stay in the object store. What is taken out is leased, until it has
+been used: what a consumer has when it dies comes back, first in line.
+
+To prepare examples on a cluster no such queue is needed: ``where="ray"`` of `prepare` fills a queue
+in this program.
+"""
+
+from __future__ import annotations
+
+from aioqueue.ray.queues import (
+    BlockingRayQueue,
+    FIFOQueue,
+    PaddingFIFOQueue,
+    PriorityQueue,
+    RandomShuffleQueue,
+    RayQueue,
+)
+
+__all__ = (
+    "BlockingRayQueue",
+    "FIFOQueue",
+    "PaddingFIFOQueue",
+    "PriorityQueue",
+    "RandomShuffleQueue",
+    "RayQueue",
+)
+
+for _name in __all__:
+    # Tracebacks and reprs show the public path.
+    globals()[_name].__module__ = __name__
+del _name

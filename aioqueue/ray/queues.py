@@ -1,0 +1,733 @@
+"""Queues on a Ray cluster: many programs put in, and several take out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+
+import aioqueue
+from aioqueue import InvalidArgumentError, Statistics
+from aioqueue.checks import checked_count, checked_flag, checked_seconds
+from aioqueue.elements import Columns
+from aioqueue.inputs.prepare.ray.cluster import connected, is_loss, not_connected
+from aioqueue.queues.aio import AsyncBatches
+from aioqueue.queues.blocking import Batches
+from aioqueue.ray.actor import SMALL, Answer, Description, remote_class
+from aioqueue.ray.client import Asking, Client
+from aioqueue.ray.handles import Payload, gathered
+
+__all__ = (
+    "BlockingRayQueue",
+    "FIFOQueue",
+    "PaddingFIFOQueue",
+    "PriorityQueue",
+    "RandomShuffleQueue",
+    "RayQueue",
+)
+
+_NAMESPACE = "aioqueue"
+"""Ray's: where the actors of queues have their names, whichever namespace a program is in."""
+
+
+class _Questions:
+    """What is asked of the actor, for whichever face.
+
+    Args:
+        local: a queue of this kind, which is used for its checks and never filled.
+        client: the connection.
+        owned: whether large batches are copied to the actor.
+        autocommit: whether what was taken counts as used when more is asked for.
+    """
+
+    def __init__(
+        self,
+        local: Any,
+        client: Client,
+        *,
+        owned: bool,
+        autocommit: bool,
+    ) -> None:
+        self.client = client
+        self.core = local._core
+        self._spec = local._core.spec
+        self._owned = owned
+        self._autocommit = autocommit
+        self._agrees = False
+        self._unused: list[int] = []  # leases that were handed over, and not committed
+        self.last = client.caller.after
+
+    def agree(self) -> Asking[None]:
+        """See that the queue is what it is said to be; once."""
+        if not self._agrees:
+            answer: Answer = yield self.client.actor.agree.remote(self.client.caller)
+            if answer.error is not None:
+                raise answer.error
+            self._agrees = True
+
+    def put(self, columns: Columns, n: int) -> Asking[None]:
+        """Put rows in."""
+        client = self.client
+        size = _bytes_of(columns)
+        keys = self._keys(columns)
+        payload = self._payload(columns, size)
+        number, reference = client.puts.begin(
+            lambda number, known: client.actor.enqueue.remote(
+                client.caller, number, known, payload, n, size // n, keys, self._owned
+            )
+        )
+        try:
+            answer: Answer = yield reference
+        except aioqueue.WorkerDiedError:
+            raise
+        except BaseException as error:
+            yield client.actor.cancel.remote("enqueue", client.id, number)
+            answer = yield reference
+            _note_rows(error, answer.rows, n)
+            raise
+        finally:
+            client.puts.end(number)
+        if answer.error is not None:
+            raise answer.error
+
+    def take(self, n: int, up_to: bool = False, max_wait: float | None = None) -> Asking[Columns]:
+        """Take rows out; what was taken before is committed by that."""
+        client = self.client
+        used: list[int] = []
+        if self._autocommit:
+            used, self._unused = self._unused, []
+        number, reference = client.takes.begin(
+            lambda number, known: client.actor.dequeue.remote(
+                client.caller, number, known, n, up_to, max_wait, used
+            )
+        )
+        try:
+            answer: Answer = yield reference
+            columns = [] if answer.error is not None else (yield from self._fetched(answer, number))
+        except aioqueue.WorkerDiedError:
+            raise
+        except BaseException:
+            yield client.actor.cancel.remote("dequeue", client.id, number)
+            raise
+        finally:
+            client.takes.end(number)
+        if answer.error is not None:
+            raise answer.error
+        self._unused.append(number)
+        self.last = number
+        return columns
+
+    def commit(self, upto: int | None) -> Asking[None]:
+        """What was taken is used; up to a lease, or all of it."""
+        done = [number for number in self._unused if upto is None or number <= upto]
+        self._unused = [number for number in self._unused if number not in done]
+        if done:
+            yield self.client.actor.commit.remote(self.client.id, done)
+
+    def close(self, cancel: bool, cause: BaseException | None) -> Asking[None]:
+        yield from self.agree()
+        yield self.client.actor.close.remote(cancel, cause)
+
+    def ask(self, method: str) -> Asking[Any]:
+        """What the actor answers to a method without arguments."""
+        yield from self.agree()
+        return (yield getattr(self.client.actor, method).remote())
+
+    def _fetched(self, answer: Answer, number: int) -> Asking[Columns]:
+        runs: list[tuple[Columns, Sequence[int]]] = []
+        for payload, rows in answer.runs:
+            columns = payload.columns
+            if columns is None:
+                try:
+                    columns = yield payload.ref[0]
+                except BaseException as error:
+                    if not is_loss(error):
+                        raise
+                    lost = yield self.client.actor.lost.remote(self.client.id, number, payload.ref)
+                    raise lost.error from error
+            runs.append((columns, rows))
+        is_padded = self.client.description.kind == "PaddingFIFOQueue"
+        return gathered(self._spec, runs, is_padded=is_padded)
+
+    def _payload(self, columns: Columns, size: int) -> Payload:
+        if size <= SMALL or self._owned:
+            return Payload(columns)
+        return Payload(None, (self.client.ray.put(columns),))
+
+    def _keys(self, columns: Columns) -> list[int] | None:
+        if self.client.description.kind != "PriorityQueue":
+            return None
+        if self._spec.components is None:
+            return [int(row[0]) for row in columns]
+        return [int(key) for key in columns[0]]
+
+    def columns_of_batch(self, batch: Any) -> tuple[Columns, int]:
+        """The columns of a batch, in the dtypes of the queue, and how many rows it has."""
+        columns, n = self._spec.columns(batch)
+        components = self._spec.components
+        if components is not None:
+            columns = [
+                np.asarray(column, component.dtype)
+                for column, component in zip(columns, components, strict=True)
+            ]
+        return columns, n
+
+    def columns_of(self, element: Any) -> Columns:
+        """One element as the columns of a batch of one."""
+        row = self._spec.row(element)
+        components = self._spec.components
+        if components is None:
+            return [row]
+        columns = []
+        for value, component in zip(row, components, strict=True):
+            value = np.asarray(value, component.dtype)
+            column = np.empty((1, *value.shape), component.dtype)
+            column[0] = value
+            columns.append(column)
+        return columns
+
+    def element_of(self, columns: Columns) -> Any:
+        """The only element of a batch."""
+        if self._spec.components is None:
+            return self._spec.element(columns[0])
+        return self._spec.element(tuple(column[0] for column in columns))
+
+    def batch_of(self, columns: Columns) -> Any:
+        return self._spec.batch(columns)
+
+
+class _Face:
+    """What the two faces have in common: all that never waits."""
+
+    def __init__(self, questions: _Questions) -> None:
+        self._questions = questions
+        self._client = questions.client
+
+    def __repr__(self) -> str:
+        description = self._client.description
+        return (
+            f"<{type(self).__module__}.{type(self).__name__} {description.kind}"
+            f" '{self._client.name}' [{self._questions.core.spec!r}], as '{self._client.id}'>"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            f"the handle of queue '{self._client.name}' cannot be sent elsewhere: make one there,"
+            " by the same name"
+        )
+
+    @property
+    def name(self) -> str:
+        """What it is called, all over the cluster."""
+        return self._client.name
+
+    @property
+    def consumer(self) -> str:
+        """What this handle calls itself where it takes out."""
+        return self._client.id
+
+    @property
+    def last(self) -> int | None:
+        """The number of the last lease that was handed over: to be saved with what was made of it;
+        ``None`` if there was none."""
+        return self._questions.last
+
+
+class RayQueue(_Face):
+    """A queue on a Ray cluster, for coroutines; `sync` is the same for threads.
+
+    Made by one of its kinds, such as `FIFOQueue`.
+    """
+
+    _kind: ClassVar[str]
+    _local: ClassVar[Callable[..., Any]]
+
+    def _open(
+        self,
+        name: str,
+        description: Description,
+        local: Any,
+        *,
+        owned: bool,
+        autocommit: bool,
+        consumer: str | None,
+        after: int | None,
+    ) -> None:
+        for argument, value in (("name", name), ("consumer", consumer)):
+            if not isinstance(value, str) and (argument == "name" or value is not None):
+                raise InvalidArgumentError(f"{argument}: got {value!r}; expected a string")
+        checked_flag(owned, "owned")
+        checked_flag(autocommit, "autocommit")
+        if after is not None:
+            after = checked_count(after, "after")
+            if consumer is None:
+                raise InvalidArgumentError(
+                    f"after: got {after} without consumer; expected both: the numbers are those of"
+                    " a consumer that has a name"
+                )
+        ray = connected()
+        if ray is None:
+            raise not_connected()
+        actor = (
+            remote_class()
+            .options(
+                name=f"queue {name}",
+                namespace=_NAMESPACE,
+                get_if_exists=True,
+                lifetime="detached",
+                num_cpus=0,
+                max_restarts=0,
+            )
+            .remote(name, description)
+        )
+        client = Client(ray, name, actor, description, consumer, after)
+        questions = _Questions(local, client, owned=owned, autocommit=autocommit)
+        super().__init__(questions)
+
+    @property
+    def sync(self) -> BlockingRayQueue:
+        """The same queue for threads."""
+        return BlockingRayQueue(self._questions)
+
+    async def enqueue(self, element: Any) -> None:
+        """Put one element in, waiting while the queue is full.
+
+        Args:
+            element: as for the queue of this kind in one program.
+
+        Raises:
+            QueueClosedError: `close` has been called.
+            InvalidArgumentError: wrong dtype, shape or components; the queue is unchanged.
+            WorkerDiedError: the actor has died.
+
+        Cancellation:
+            A cancelled call has put nothing in, or its exception's ``enqueued`` is 1.
+        """
+        columns = self._questions.columns_of(element)
+        await self._client.drive_async(self._questions.put(columns, 1))
+
+    async def enqueue_many(self, batch: Any) -> None:
+        """Put the rows of a batch in, one after another, waiting whenever the queue is full.
+
+        A batch of 64 KiB and more goes into the object store, once, and stays there until its last
+        row has been used.
+
+        Args:
+            batch: per component an array of shape ``(n, *shape)``; any iterable in a queue of
+                objects.
+
+        Raises:
+            QueueClosedError: `close` has been called; ``enqueued`` tells how many rows are in.
+            InvalidArgumentError: wrong dtype, shape or components; the queue is unchanged.
+            WorkerDiedError: the actor has died.
+
+        Cancellation:
+            The rows that were in stay in; ``enqueued`` of the exception tells how many.
+        """
+        columns, n = self._questions.columns_of_batch(batch)
+        if n:
+            await self._client.drive_async(self._questions.put(columns, n))
+
+    async def dequeue(self) -> Any:
+        """Take one element out, waiting while there is none. It is leased: see `commit`.
+
+        Raises:
+            OutOfRangeError: the queue is closed and empty, and no lease can bring anything back.
+            WorkerDiedError: the actor has died; or who had put the element in, and it is lost.
+
+        Cancellation:
+            A cancelled call has taken nothing.
+        """
+        columns = await self._client.drive_async(self._questions.take(1))
+        return self._questions.element_of(columns)
+
+    async def dequeue_many(self, n: int) -> Any:
+        """Take a batch of n elements, waiting until all of them are there.
+
+        Args:
+            n: how many, >= 0.
+
+        Returns:
+            Arrays of shape ``(n, *shape)``, read-only; a list in a queue of objects.
+
+        Raises:
+            OutOfRangeError: the queue is closed and has fewer, and no lease can bring more back.
+            InvalidArgumentError: ``n`` is not as described.
+            WorkerDiedError: the actor has died; or who had put elements in, and they are lost.
+
+        Cancellation:
+            A cancelled call has taken nothing.
+        """
+        n = self._questions.core.check_batch_size(n)
+        if n == 0:
+            return self._questions.core.empty_batch()
+        return self._questions.batch_of(await self._client.drive_async(self._questions.take(n)))
+
+    async def dequeue_up_to(self, n: int, max_wait: float | None = None) -> Any:
+        """Take a batch of n elements; fewer when the queue is closed, or after some time.
+
+        Args:
+            n: how many at most, >= 0.
+            max_wait: seconds after which it takes what is there, or else the first that comes;
+                ``None`` waits for all.
+
+        Returns:
+            As `dequeue_many`, with 1 to n elements.
+
+        Raises:
+            OutOfRangeError: the queue is closed and empty, and no lease can bring anything back.
+            InvalidArgumentError: an argument is not as described.
+            WorkerDiedError: as for `dequeue_many`.
+
+        Cancellation:
+            A cancelled call has taken nothing.
+        """
+        n = self._questions.core.check_batch_size(n)
+        if max_wait is not None:
+            max_wait = checked_seconds(max_wait, "max_wait")
+        if n == 0:
+            return self._questions.core.empty_batch()
+        columns = await self._client.drive_async(self._questions.take(n, True, max_wait))
+        return self._questions.batch_of(columns)
+
+    def batches(self, n: int, *, drop_remainder: bool = False) -> AsyncBatches[Any]:
+        """Iterate over batches until the queue is closed and empty: see `dequeue_up_to`."""
+        if self._questions.core.check_batch_size(n) == 0:
+            raise InvalidArgumentError("n: got 0; expected an int >= 1")
+        return AsyncBatches(self, n, drop_remainder)  # type: ignore[arg-type]
+
+    def __aiter__(self) -> RayQueue:
+        """Iterate over elements, taking each out, until the queue is closed and empty."""
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self.dequeue()
+        except aioqueue.OutOfRangeError:
+            raise StopAsyncIteration from None
+
+    async def commit(self, upto: int | None = None) -> None:
+        """Say that what was taken has been used, and need not come back.
+
+        With ``autocommit`` the next dequeue says so by itself.
+
+        Args:
+            upto: the number of a lease (`last`): it and those before it; ``None`` for all.
+        """
+        await self._client.drive_async(self._questions.commit(upto))
+
+    async def close(
+        self, *, cancel_pending_enqueues: bool = False, cause: BaseException | None = None
+    ) -> None:
+        """Let nothing more in; any number of times.
+
+        Args:
+            cancel_pending_enqueues: fail the enqueues that have not ended yet, at once.
+            cause: the failure that later errors name as their cause; the first one given counts.
+        """
+        await self._client.drive_async(self._questions.close(cancel_pending_enqueues, cause))
+
+    async def wait_closed(self) -> None:
+        """Wait until nothing more comes in."""
+        await self._client.drive_async(self._questions.ask("wait_closed"))
+
+    async def statistics(self) -> Statistics:
+        """What the queue has done and is doing."""
+        return await self._client.drive_async(self._questions.ask("statistics"))
+
+    async def leases(self) -> int:
+        """How many leases there are, of all consumers, that were not committed."""
+        return await self._client.drive_async(self._questions.ask("leases"))
+
+    async def delete(self) -> None:
+        """End the actor, and forget what is inside. Whoever waits there fails."""
+        self._client.ray.kill(self._client.actor)
+
+
+class BlockingRayQueue(_Face):
+    """A queue on a Ray cluster, for threads: `RayQueue.sync`.
+
+    Every method is that of `RayQueue`, and takes a ``timeout`` in seconds where it may wait.
+    """
+
+    @property
+    def sync(self) -> BlockingRayQueue:
+        """The queue itself."""
+        return self
+
+    def enqueue(self, element: Any, *, timeout: float | None = None) -> None:
+        """See `RayQueue.enqueue`; raises `DeadlineExceededError` when the timeout has run out."""
+        columns = self._questions.columns_of(element)
+        self._client.drive(self._questions.put(columns, 1), timeout)
+
+    def enqueue_many(self, batch: Any, *, timeout: float | None = None) -> None:
+        """See `RayQueue.enqueue_many`."""
+        columns, n = self._questions.columns_of_batch(batch)
+        if n:
+            self._client.drive(self._questions.put(columns, n), timeout)
+
+    def dequeue(self, *, timeout: float | None = None) -> Any:
+        """See `RayQueue.dequeue`."""
+        columns = self._client.drive(self._questions.take(1), timeout)
+        return self._questions.element_of(columns)
+
+    def dequeue_many(self, n: int, *, timeout: float | None = None) -> Any:
+        """See `RayQueue.dequeue_many`."""
+        n = self._questions.core.check_batch_size(n)
+        if n == 0:
+            return self._questions.core.empty_batch()
+        return self._questions.batch_of(self._client.drive(self._questions.take(n), timeout))
+
+    def dequeue_up_to(
+        self, n: int, max_wait: float | None = None, *, timeout: float | None = None
+    ) -> Any:
+        """See `RayQueue.dequeue_up_to`."""
+        n = self._questions.core.check_batch_size(n)
+        if max_wait is not None:
+            max_wait = checked_seconds(max_wait, "max_wait")
+        if n == 0:
+            return self._questions.core.empty_batch()
+        columns = self._client.drive(self._questions.take(n, True, max_wait), timeout)
+        return self._questions.batch_of(columns)
+
+    def batches(self, n: int, *, drop_remainder: bool = False) -> Batches[Any]:
+        """See `RayQueue.batches`."""
+        if self._questions.core.check_batch_size(n) == 0:
+            raise InvalidArgumentError("n: got 0; expected an int >= 1")
+        return Batches(self, n, drop_remainder)  # type: ignore[arg-type]
+
+    def __iter__(self) -> BlockingRayQueue:
+        """Iterate over elements, taking each out, until the queue is closed and empty."""
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self.dequeue()
+        except aioqueue.OutOfRangeError:
+            raise StopIteration from None
+
+    def commit(self, upto: int | None = None) -> None:
+        """See `RayQueue.commit`."""
+        self._client.drive(self._questions.commit(upto))
+
+    def close(
+        self, *, cancel_pending_enqueues: bool = False, cause: BaseException | None = None
+    ) -> None:
+        """See `RayQueue.close`."""
+        self._client.drive(self._questions.close(cancel_pending_enqueues, cause))
+
+    def wait_closed(self, *, timeout: float | None = None) -> None:
+        """See `RayQueue.wait_closed`."""
+        self._client.drive(self._questions.ask("wait_closed"), timeout)
+
+    def statistics(self) -> Statistics:
+        """See `RayQueue.statistics`."""
+        return self._client.drive(self._questions.ask("statistics"))
+
+    def leases(self) -> int:
+        """See `RayQueue.leases`."""
+        return self._client.drive(self._questions.ask("leases"))
+
+    def delete(self) -> None:
+        """See `RayQueue.delete`."""
+        self._client.ray.kill(self._client.actor)
+
+
+_ARGUMENTS = """
+    Args:
+        name: all that use it say the same name; who comes first makes the queue.
+        {arguments}
+        owned: whether large batches are copied to the queue's actor, so that they outlive the
+            program that has put them in; else they are lost with it, and their consumer is told.
+        autocommit: whether what was taken counts as used when this handle asks for more; else
+            `commit` says so.
+        consumer: a name for this consumer, which it keeps when it is started again; one at a time
+            has it. Made up if ``None``.
+        after: with ``consumer``: the number of the last lease that it has used in an earlier life
+            (`last`, saved with what was made of it). What it had got after that comes again, first.
+
+    Raises:
+        InvalidArgumentError: any argument is not as described; or, on the first use, the queue was
+            made with others.
+        RuntimeError: this program is connected to no Ray cluster.
+"""
+
+
+class FIFOQueue(RayQueue):
+    """First in, first out: `aioqueue.FIFOQueue` on a Ray cluster."""
+
+    def __init__(
+        self,
+        name: str,
+        capacity: int | None,
+        dtypes: Any = None,
+        shapes: Any = None,
+        names: Any = None,
+        *,
+        max_bytes: int | None = None,
+        owned: bool = False,
+        autocommit: bool = True,
+        consumer: str | None = None,
+        after: int | None = None,
+    ) -> None:
+        local: Any = aioqueue.FIFOQueue(
+            capacity, dtypes, shapes, names, max_bytes=max_bytes, name=_checked_name(name)
+        )
+        description = Description("FIFOQueue", capacity, 0, dtypes, shapes, names, None, max_bytes)
+        self._open(
+            name,
+            description,
+            local,
+            owned=owned,
+            autocommit=autocommit,
+            consumer=consumer,
+            after=after,
+        )
+
+
+class PaddingFIFOQueue(RayQueue):
+    """First in, first out, padded to the largest: `aioqueue.PaddingFIFOQueue` on a Ray cluster."""
+
+    def __init__(
+        self,
+        name: str,
+        capacity: int | None,
+        dtypes: Any,
+        shapes: Any,
+        names: Any = None,
+        *,
+        max_bytes: int | None = None,
+        owned: bool = False,
+        autocommit: bool = True,
+        consumer: str | None = None,
+        after: int | None = None,
+    ) -> None:
+        local: Any = aioqueue.PaddingFIFOQueue(
+            capacity, dtypes, shapes, names, max_bytes=max_bytes, name=_checked_name(name)
+        )
+        description = Description(
+            "PaddingFIFOQueue", capacity, 0, dtypes, shapes, names, None, max_bytes
+        )
+        self._open(
+            name,
+            description,
+            local,
+            owned=owned,
+            autocommit=autocommit,
+            consumer=consumer,
+            after=after,
+        )
+
+
+class PriorityQueue(RayQueue):
+    """The smallest priority first: `aioqueue.PriorityQueue` on a Ray cluster."""
+
+    def __init__(
+        self,
+        name: str,
+        capacity: int | None,
+        dtypes: Any = None,
+        shapes: Any = None,
+        names: Any = None,
+        *,
+        max_bytes: int | None = None,
+        owned: bool = False,
+        autocommit: bool = True,
+        consumer: str | None = None,
+        after: int | None = None,
+    ) -> None:
+        local: Any = aioqueue.PriorityQueue(
+            capacity, dtypes, shapes, names, max_bytes=max_bytes, name=_checked_name(name)
+        )
+        description = Description(
+            "PriorityQueue", capacity, 0, dtypes, shapes, names, None, max_bytes
+        )
+        self._open(
+            name,
+            description,
+            local,
+            owned=owned,
+            autocommit=autocommit,
+            consumer=consumer,
+            after=after,
+        )
+
+
+class RandomShuffleQueue(RayQueue):
+    """In random order: `aioqueue.RandomShuffleQueue` on a Ray cluster."""
+
+    def __init__(
+        self,
+        name: str,
+        capacity: int | None,
+        min_after_dequeue: int,
+        dtypes: Any = None,
+        shapes: Any = None,
+        names: Any = None,
+        *,
+        seed: Any = None,
+        max_bytes: int | None = None,
+        owned: bool = False,
+        autocommit: bool = True,
+        consumer: str | None = None,
+        after: int | None = None,
+    ) -> None:
+        local: Any = aioqueue.RandomShuffleQueue(
+            capacity,
+            min_after_dequeue,
+            dtypes,
+            shapes,
+            names,
+            seed=seed,
+            max_bytes=max_bytes,
+            name=_checked_name(name),
+        )
+        description = Description(
+            "RandomShuffleQueue",
+            capacity,
+            min_after_dequeue,
+            dtypes,
+            shapes,
+            names,
+            seed,
+            max_bytes,
+        )
+        self._open(
+            name,
+            description,
+            local,
+            owned=owned,
+            autocommit=autocommit,
+            consumer=consumer,
+            after=after,
+        )
+
+
+def _checked_name(name: Any) -> str:
+    if not isinstance(name, str) or not name:
+        raise InvalidArgumentError(f"name: got {name!r}; expected a string, not an empty one")
+    return name
+
+
+def _bytes_of(columns: Columns) -> int:
+    return sum(column.nbytes for column in columns if isinstance(column, np.ndarray))
+
+
+def _note_rows(error: BaseException, rows: int, n: int) -> None:
+    try:
+        error.enqueued = rows  # type: ignore[attr-defined]
+        error.add_note(f"{rows} of {n} rows are in the queue")
+    except Exception:
+        return  # its class has no room for it
+
+
+for _kind in (FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue):
+    _bounds = "capacity, dtypes, shapes, names, max_bytes: as for the queue in one program."
+    _kind.__doc__ = f"{_kind.__doc__}\n{_ARGUMENTS.format(arguments=_bounds)}"
+del _kind, _bounds

@@ -1,0 +1,98 @@
+"""Actors and whole nodes are killed while they prepare: each item comes once, with the same bytes.
+
+The long form, with 20 actors and 5 nodes: ``python -m tests.inputs.prepare.ray.test_deaths``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aioqueue import sync
+from aioqueue.inputs import numbers, prepare
+from tests import clusters
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.timeout(240),
+    # Of Ray's own.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+OPTIONS = {"num_cpus": 1, "resources": {"data": 1}}
+
+
+def image(number: int, rng: np.random.Generator) -> tuple[np.ndarray[Any, Any], int, int]:
+    """One of 150 KB, which lies in the object store of the node; and who has made it."""
+    time.sleep(0.005)
+    return rng.integers(0, 255, 150_000, np.uint8), number, os.getpid()
+
+
+def digests(count: int) -> Iterator[bytes]:
+    """Those of all examples, prepared on threads."""
+    queue = sync.FIFOQueue(16)
+    with sync.Coordinator() as coord:
+        source = numbers(count, epochs=1, seed=7)
+        coord.start(prepare(source, image, into=queue, workers=2, ordered=True))
+        for _ in range(count):
+            yield digest(*queue.dequeue())
+
+
+def digest(pixels: np.ndarray[Any, Any], number: int, _: int) -> bytes:
+    return hashlib.blake2b(pixels.tobytes() + str(number).encode(), digest_size=16).digest()
+
+
+def run(count: int, actors: int, nodes: int) -> tuple[list[bytes], int]:
+    """Kill so many of both, at random moments; return the digests, and how many workers died."""
+    choices = random.Random(5)
+    moments = choices.sample(range(20, count // 2), actors + nodes)
+    doomed_nodes, doomed = set(moments[:nodes]), set(moments[nodes:])
+    due, killed = 0, set()
+    found = []
+    with clusters.several_nodes() as cluster:
+        queue = sync.FIFOQueue(16)
+        with sync.Coordinator() as coord:
+            source = numbers(count, epochs=1, seed=7)
+            runner = prepare(
+                source, image, into=queue, where="ray", workers=3, ordered=True, ray=OPTIONS
+            )
+            coord.start(runner)
+            for place in range(count):
+                example = queue.dequeue()
+                found.append(digest(*example))
+                if place in doomed_nodes:
+                    cluster.kill()
+                due += place in doomed
+                if due and example[2] not in killed:  # its actor is alive, as far as we know
+                    due -= 1
+                    killed.add(example[2])
+                    clusters.kill(example[2])
+        assert not due
+        return found, runner.statistics().workers_died
+
+
+def test_deaths_lose_nothing() -> None:
+    count = 400
+    found, died = run(count, actors=3, nodes=1)
+    assert found == list(digests(count))
+    assert died >= 3
+
+
+if __name__ == "__main__":
+    began = time.monotonic()
+    found, died = run(4000, actors=20, nodes=5)
+    seconds = time.monotonic() - began
+    is_same = found == list(digests(4000))
+    print(
+        f"4,000 images, 20 actors and 5 nodes killed, {died} workers lost, {seconds:.0f} s:"
+        f" {'the same as on threads' if is_same else 'DIFFERENT'}"
+    )
+    raise SystemExit(not is_same)

@@ -1,0 +1,153 @@
+"""What is taken out is leased: consumers and producers may die, and nothing is lost in silence."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aioqueue
+from tests import clusters
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.timeout(120),
+    # Of Ray's own.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def test_the_next_dequeue_commits_the_one_before(make: Any) -> None:
+    queue = make("FIFOQueue", 10).sync
+    queue.enqueue_many(range(6))
+    queue.dequeue_many(2)
+    queue.dequeue_many(2)
+    assert queue.leases() == 1
+    queue.commit()
+    assert queue.leases() == 0
+
+
+def test_leases_stay_until_they_are_committed(make: Any) -> None:
+    queue = make("FIFOQueue", 10, autocommit=False).sync
+    queue.enqueue_many(range(6))
+    queue.dequeue_many(2)
+    first = queue.last
+    queue.dequeue_many(2)
+    assert queue.leases() == 2
+    queue.commit(first)
+    assert queue.leases() == 1
+
+
+class Consumer:
+    """Somebody else, who may be killed."""
+
+    def __init__(self, name: str, **options: Any) -> None:
+        import aioqueue.ray
+
+        self.queue = aioqueue.ray.FIFOQueue(name, 100, **options).sync
+
+    def pid(self) -> int:
+        import os
+
+        return os.getpid()
+
+    def take(self, n: int) -> list[int]:
+        return list(self.queue.dequeue_many(n))
+
+    def put(self, number: int) -> None:
+        self.queue.enqueue_many(np.full((4, 50_000), number))
+
+
+def other(cluster: Any, *args: Any, **options: Any) -> Any:
+    return cluster.remote(num_cpus=0)(Consumer).remote(*args, **options)
+
+
+def test_what_a_killed_consumer_had_comes_back_first(
+    make: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = make("FIFOQueue", 100).sync
+    queue.enqueue_many(range(32))
+    doomed = other(cluster, queue.name)
+    assert cluster.get(doomed.take.remote(8)) == list(range(8))
+    assert cluster.get(doomed.take.remote(8)) == list(range(8, 16))  # commits the first eight
+    clusters.kill(cluster.get(doomed.pid.remote()))
+    # It is told by its silence; here at once, as if that time had passed.
+    cluster.get(queue._client.actor.leave.remote(last_client_of(cluster, queue)))
+    queue.close()
+    assert list(queue) == list(range(8, 32))
+
+
+def last_client_of(cluster: Any, queue: Any) -> str:
+    clients: list[str] = cluster.get(queue._client.actor.clients.remote())
+    (found,) = [client for client in clients if client != queue.consumer]
+    return found
+
+
+def test_the_end_is_told_when_nothing_can_come_back(make: Any) -> None:
+    one = make("FIFOQueue", 10)
+    two = make("FIFOQueue", 10, name=one.name)
+
+    async def main() -> None:
+        await one.enqueue_many(range(4))
+        await one.close()
+        assert await one.dequeue_many(4) == [0, 1, 2, 3]
+        waiting = asyncio.ensure_future(two.dequeue())
+        while not (await one.statistics()).waiting_dequeues:
+            pass
+        await one.commit()
+        with pytest.raises(aioqueue.OutOfRangeError):
+            await waiting
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_consumer_does_not_wait_for_its_own_leases(make: Any) -> None:
+    queue = make("FIFOQueue", 10, autocommit=False).sync
+    queue.enqueue_many(range(4))
+    queue.close()
+    assert [list(batch) for batch in queue.batches(2)] == [[0, 1], [2, 3]]
+    assert queue.leases() == 2
+
+
+def test_exactly_once_for_who_saves_the_number_of_its_last_lease(make: Any) -> None:
+    first = make("FIFOQueue", 10, consumer="rank 0", autocommit=False).sync
+    first.enqueue_many(range(6))
+    assert first.dequeue_many(2) == [0, 1]
+    saved = first.last  # with what was made of it; then it dies, and never commits
+    assert first.dequeue_many(2) == [2, 3]
+    again = make(
+        "FIFOQueue", 10, name=first.name, consumer="rank 0", autocommit=False, after=saved
+    ).sync
+    assert again.dequeue_many(4) == [2, 3, 4, 5]
+
+
+def test_elements_outlive_their_producer_if_the_queue_owns_them(make: Any, cluster: Any) -> None:
+    queue = make("FIFOQueue", 100, owned=True).sync
+    producer = other(cluster, queue.name, owned=True)
+    for number in range(3):
+        cluster.get(producer.put.remote(number))
+    clusters.kill(cluster.get(producer.pid.remote()))
+    got = [queue.dequeue_many(4) for _ in range(3)]
+    assert [int(batch[0][0]) for batch in got] == [0, 1, 2]
+
+
+def test_what_is_lost_with_its_producer_is_told(make: Any, cluster: Any) -> None:
+    """For each batch: all of it comes, or it is said that it does not."""
+    queue = make("FIFOQueue", 100, ["int64"], [(50_000,)]).sync
+    producer = other(cluster, queue.name, dtypes=["int64"], shapes=[(50_000,)])
+    for number in range(4):
+        cluster.get(producer.put.remote(number))
+    clusters.kill(cluster.get(producer.pid.remote()))
+    queue.enqueue_many(np.full((2, 50_000), 7))
+    queue.close()
+    came, told = [], 0
+    while 7 not in came:
+        try:
+            came += queue.dequeue_many(2)[:, 0].tolist()
+        except aioqueue.WorkerDiedError as error:
+            assert "has died" in str(error)
+            told += 1
+    assert told == sum(came.count(number) < 4 for number in range(4))

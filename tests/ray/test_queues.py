@@ -1,0 +1,257 @@
+"""A queue on a cluster is the queue of one program: order, batches, waiting, closing, errors."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aioqueue
+from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.timeout(120),
+    # Of Ray's own.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+TYPED = (["float32", "int64"], [(3,), ()])
+
+
+def rows(start: int, stop: int) -> tuple[Any, Any]:
+    numbers = np.arange(start, stop)
+    return np.repeat(numbers[:, None], 3, axis=1).astype("float32"), numbers
+
+
+def test_elements_come_in_order(make: Any) -> None:
+    queue = make("FIFOQueue", 10).sync
+    for number in range(5):
+        queue.enqueue(number)
+    assert [queue.dequeue() for _ in range(5)] == list(range(5))
+
+
+@pytest.mark.parametrize("size", [3, 50_000])
+def test_batches_are_cut_anew(make: Any, size: int) -> None:
+    """Small ones lie with the actor, large ones in the object store."""
+    queue = make("FIFOQueue", 100, "float32", [(size,)]).sync
+    for start in range(0, 24, 8):
+        queue.enqueue_many(np.repeat(np.arange(start, start + 8.0)[:, None], size, axis=1))
+    got = [queue.dequeue_many(6) for _ in range(4)]
+    assert [batch.dtype for batch in got] == [np.float32] * 4
+    assert np.concatenate(got)[:, -1].tolist() == list(range(24))
+
+
+def test_elements_of_several_components(make: Any) -> None:
+    queue = make("FIFOQueue", 20, *TYPED, ["x", "y"]).sync
+    queue.enqueue({"x": [1, 2, 3], "y": 4})
+    x, y = rows(0, 4)
+    queue.enqueue_many({"x": x, "y": y})
+    one = queue.dequeue()
+    assert one["x"].tolist() == [1, 2, 3]
+    assert one["y"] == 4
+    assert queue.dequeue_many(4)["y"].tolist() == [0, 1, 2, 3]
+
+
+def test_the_shuffle_is_that_of_one_program(make: Any) -> None:
+    local = aioqueue.sync.RandomShuffleQueue(100, 10, "int64", [()], seed=3)
+    remote = make("RandomShuffleQueue", 100, 10, "int64", [()], seed=3).sync
+    for queue in (local, remote):
+        queue.enqueue_many(np.arange(80))
+        queue.close()
+    ours, theirs = ([list(b) for b in queue.batches(16)] for queue in (remote, local))
+    assert ours == theirs
+
+
+def test_the_smallest_priority_comes_first(make: Any) -> None:
+    queue = make("PriorityQueue", 10, "float32", [(2,)]).sync
+    queue.enqueue_many((np.array([5, 1, 3]), np.ones((3, 2), "float32")))
+    queue.enqueue((2, [7, 7]))
+    priorities, values = queue.dequeue_many(4)
+    assert priorities.tolist() == [1, 2, 3, 5]
+    assert values[1].tolist() == [7, 7]
+
+
+def test_sizes_are_padded(make: Any) -> None:
+    queue = make("PaddingFIFOQueue", 10, "int64", [(None,)]).sync
+    for element in ([1, 2, 3], [4], [5, 6]):
+        queue.enqueue(element)
+    assert queue.dequeue_many(3).tolist() == [[1, 2, 3], [4, 0, 0], [5, 6, 0]]
+
+
+def test_a_full_queue_blocks_until_there_is_room(make: Any) -> None:
+    queue = make("FIFOQueue", 4).sync
+    queue.enqueue_many(range(4))
+    with pytest.raises(aioqueue.DeadlineExceededError):
+        queue.enqueue(4, timeout=0.2)
+    assert queue.statistics().size == 4
+    blocked = threading.Thread(target=queue.enqueue_many, args=([4, 5],))
+    blocked.start()
+    while not queue.statistics().waiting_enqueues:
+        pass
+    assert queue.dequeue_many(4) == [0, 1, 2, 3]
+    blocked.join()
+    assert queue.dequeue_many(2) == [4, 5]
+
+
+def test_a_closed_queue_gives_what_is_left(make: Any) -> None:
+    queue = make("FIFOQueue", 10).sync
+    queue.enqueue_many(range(5))
+    queue.close()
+    with pytest.raises(QueueClosedError):
+        queue.enqueue(5)
+    with pytest.raises(OutOfRangeError):
+        queue.dequeue_many(6)
+    assert [list(batch) for batch in queue.batches(2)] == [[0, 1], [2, 3], [4]]
+    queue.wait_closed()
+
+
+def test_closing_fails_pending_enqueues_if_told_so(make: Any) -> None:
+    queue = make("FIFOQueue", 2).sync
+    caught: list[BaseException] = []
+
+    def put() -> None:
+        try:
+            queue.enqueue_many(range(5))
+        except QueueClosedError as error:
+            caught.append(error)
+
+    blocked = threading.Thread(target=put)
+    blocked.start()
+    while not queue.statistics().waiting_enqueues:
+        pass
+    queue.close(cancel_pending_enqueues=True, cause=ValueError("why"))
+    blocked.join()
+    (error,) = caught
+    assert error.enqueued == 2  # type: ignore[attr-defined]
+    assert isinstance(error.__cause__, ValueError)
+
+
+def test_one_producer_is_kept_in_order_with_many_calls_in_flight(make: Any) -> None:
+    """Ray itself starts the calls of one caller in any order."""
+    queue = make("FIFOQueue", 10_000)
+
+    async def main() -> list[int]:
+        await asyncio.gather(
+            *(queue.enqueue_many([number] * (1 + number % 3 * 50)) for number in range(60))
+        )
+        await queue.close()
+        return [number async for batch in queue.batches(100) for number in batch]
+
+    got = asyncio.run(asyncio.wait_for(main(), 60))
+    assert got == sorted(got)
+    assert set(got) == set(range(60))
+
+
+def test_a_thousand_blocked_producers_shut_out_nobody(make: Any) -> None:
+    queue = make("FIFOQueue", 1)
+
+    async def main() -> None:
+        puts = [asyncio.ensure_future(queue.enqueue(number)) for number in range(1100)]
+        got = [await queue.dequeue() for _ in range(1100)]
+        await asyncio.gather(*puts)
+        assert sorted(got) == list(range(1100))
+
+    asyncio.run(asyncio.wait_for(main(), 100))
+
+
+def test_a_cancelled_call_takes_nothing(make: Any) -> None:
+    queue = make("FIFOQueue", 10)
+
+    async def main() -> None:
+        task = asyncio.ensure_future(queue.dequeue_many(3))
+        while not (await queue.statistics()).waiting_dequeues:
+            pass
+        await queue.enqueue_many([1, 2])
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await queue.dequeue_many(2) == [1, 2]
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_cancelled_call_says_what_it_has_put_in(make: Any) -> None:
+    queue = make("FIFOQueue", 2)
+
+    async def main() -> None:
+        task = asyncio.ensure_future(queue.enqueue_many(range(5)))
+        while not (await queue.statistics()).waiting_enqueues:
+            pass
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await task
+        assert caught.value.enqueued == 2  # type: ignore[attr-defined]
+        assert await queue.dequeue_many(2) == [0, 1]
+        assert (await queue.statistics()).size == 0
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+async def _in_trio(queue: Any) -> list[int]:
+    await queue.enqueue_many(range(4))
+    await queue.close()
+    return [number async for number in queue]
+
+
+def test_trio(make: Any) -> None:
+    trio = pytest.importorskip("trio")
+    assert trio.run(_in_trio, make("FIFOQueue", 10)) == [0, 1, 2, 3]
+
+
+def test_waits_only_so_long_for_a_full_batch(make: Any) -> None:
+    queue = make("FIFOQueue", 10).sync
+    queue.enqueue_many([1, 2])
+    assert queue.dequeue_up_to(5, 0.1) == [1, 2]
+
+
+def test_wrong_elements_change_nothing(make: Any) -> None:
+    queue = make("FIFOQueue", 10, *TYPED).sync
+    with pytest.raises(InvalidArgumentError):
+        queue.enqueue(([1, 2], 3))
+    with pytest.raises(InvalidArgumentError):
+        queue.enqueue_many((np.zeros((2, 3), "float32"), np.zeros(3, "int64")))
+    assert queue.statistics().enqueued == 0
+
+
+def test_a_second_handle_must_agree(make: Any) -> None:
+    first = make("FIFOQueue", 10).sync
+    first.enqueue(1)
+    same = make("FIFOQueue", 10, name=first.name).sync
+    assert same.dequeue() == 1
+    with pytest.raises(InvalidArgumentError, match="capacity: got 11 for queue"):
+        make("FIFOQueue", 11, name=first.name).sync.enqueue(1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": ""}, "name: got ''"),
+        ({"after": 3}, "after: got 3 without consumer"),
+        ({"owned": 1}, "owned: got 1"),
+    ],
+)
+def test_wrong_arguments(cluster: Any, options: Any, message: str) -> None:
+    import aioqueue.ray
+
+    options = {"name": "wrong", **options}
+    with pytest.raises(InvalidArgumentError, match=message):
+        aioqueue.ray.FIFOQueue(options.pop("name"), 10, **options)
+
+
+def test_a_queue_whose_actor_is_gone_says_so(make: Any) -> None:
+    queue = make("FIFOQueue", 10)
+
+    async def main() -> None:
+        waiting = asyncio.ensure_future(queue.dequeue())
+        while not (await queue.statistics()).waiting_dequeues:
+            pass
+        await queue.delete()
+        with pytest.raises(aioqueue.WorkerDiedError, match="the actor of queue"):
+            await waiting
+
+    asyncio.run(asyncio.wait_for(main(), 60))
