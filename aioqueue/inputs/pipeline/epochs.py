@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
-from functools import cached_property
 from typing import Any, Generic, TypeVar
-
-import anyio
 
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.resuming import (
@@ -17,6 +13,7 @@ from aioqueue.inputs.pipeline.resuming import (
     position_of_pipeline,
 )
 from aioqueue.inputs.pipeline.runs import AsyncRun, ThreadRun
+from aioqueue.inputs.pipeline.turns import Turns
 from aioqueue.inputs.sources.item import EpochEnd, Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.positions import misplaced
@@ -55,7 +52,7 @@ class Epochs(Generic[T]):
         self._epoch: Epoch[T] | None = None
         self._next = span.start
         self._is_closed = False
-        self._turns = _Turns()
+        self._turns = Turns()
         if resume is not None:
             self.load_state_dict(resume)
 
@@ -246,18 +243,6 @@ class Epochs(Generic[T]):
         return self._epoch
 
 
-class _Turns:
-    """Who takes from a run takes turns, whichever epoch it is for."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-
-    @cached_property
-    def aio(self) -> anyio.Lock:
-        """The same for tasks."""
-        return anyio.Lock()
-
-
 class Epoch(Generic[T]):
     """One epoch of a pipeline: what it makes, once, with ``for`` or with ``async for``.
 
@@ -276,14 +261,14 @@ class Epoch(Generic[T]):
         pipeline: Pipeline[T],
         standing: Standing,
         run: ThreadRun | AsyncRun | None = None,
-        turns: _Turns | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._standing = standing
         self._number = standing.epoch
         self._run = run
         self._is_own = run is None
-        self._turns = turns or _Turns()
+        self._turns = turns or Turns()
         self._has_ended = False
         self._was_left = False
 

@@ -275,13 +275,16 @@ class Shuffling(Holding):
         self._seed = seed
         self._buffer: list[Row] = []
         self._sizes = [0, 0]  # of the buffer and of what is ready, before a restart
-        self._words = PhiloxWords((seed, 1))
+        self._words = self._words_of(0)
         self._drawn = 0  # words of this epoch
 
     def begin(self, epoch: int) -> None:
-        # The seed is the key and the epoch the upper half of the counter: no two epochs share one.
-        self._words = PhiloxWords((self._seed, epoch + 1))
+        self._words = self._words_of(epoch)
         self._drawn = 0
+
+    def _words_of(self, epoch: int) -> PhiloxWords:
+        # The seed is the key and the epoch the upper half of the counter: no two epochs share one.
+        return PhiloxWords((self._seed, epoch + 1))
 
     def weight(self) -> int:
         return len(self._buffer) + super().weight()

@@ -239,14 +239,23 @@ def prepare_items(
     function: Callable[..., Any],
     *,
     into: AsyncQueue | sync.BlockingQueue,
+    fit: Callable[[Any], Any] | None = None,
     **options: Unpack[PrepareOptions],
 ) -> AsyncPrepareRunner | PrepareRunner:
     """The same for pipelines: items are delivered as a whole, in a queue of `Delivered`.
 
+    Args:
+        source: where items come from.
+        function: called with an item.
+        into: a queue of objects.
+        fit: makes of every example what is delivered. One that it refuses, by raising, has failed
+            as if the queue had refused it.
+        options: the others of `prepare`.
+
     Raises:
         InvalidArgumentError: an option is wrong.
     """
-    return _runner(source, function, into, by_item=True, **options)
+    return _runner(source, function, into, by_item=True, fit=fit, **options)
 
 
 def _runner(
@@ -255,6 +264,7 @@ def _runner(
     into: Any,
     *,
     by_item: bool = False,
+    fit: Callable[[Any], Any] | None = None,
     workers: int = 4,
     where: Where = "auto",
     ordered: bool = False,
@@ -299,6 +309,7 @@ def _runner(
         count=count,
         key_limit=_checked_key_limit(limit_per, at_most),
         by_item=by_item,
+        fit=fit,
     )
     executor = place.executor(job)
     job.run_by(executor)
