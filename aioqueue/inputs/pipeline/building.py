@@ -32,7 +32,16 @@ from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.sequences import Sequential
 from aioqueue.inputs.statistics import StageStatistics
 
-__all__ = ("AnyRunner", "Builder", "Working", "checked", "length_of", "source_of", "stages_of")
+__all__ = (
+    "AnyRunner",
+    "Builder",
+    "Working",
+    "checked",
+    "length_of",
+    "once_only",
+    "source_of",
+    "stages_of",
+)
 
 AnyRunner: TypeAlias = AsyncPrepareRunner | PrepareRunner
 
@@ -188,6 +197,15 @@ def source_of(pipeline: Pipeline[Any]) -> Source[Any]:
     """Where the items of a pipeline come from."""
     source: Any = pipeline.source
     return source  # type: ignore[no-any-return]
+
+
+def once_only(pipeline: Pipeline[Any]) -> Source[Any] | None:
+    """A source of a pipeline that can be gone through once, if it has one."""
+    source = source_of(pipeline)
+    if source.is_once:
+        return source
+    branches = [one for stage in stages_of(pipeline) for one in stage.branches()]
+    return next(filter(None, map(once_only, branches)), None)
 
 
 def stages_of(pipeline: Pipeline[Any]) -> list[BaseStage]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
+from aioqueue.inputs.pipeline.building import once_only
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.resuming import (
     Standing,
@@ -47,6 +48,8 @@ class Epochs(Generic[T]):
     ) -> None:
         self._pipeline = pipeline
         self._span = span
+        # Nothing is prepared ahead of what cannot begin again, lest that fail in the epoch before.
+        self._once = once_only(pipeline)
         self._standing = Standing(span.start)
         self._run: ThreadRun | AsyncRun | None = None
         self._epoch: Epoch[T] | None = None
@@ -208,6 +211,11 @@ class Epochs(Generic[T]):
         if self._run is not None:
             self._run.abandon()
 
+    @property
+    def _stop(self) -> int | None:
+        """The first epoch that the run does not go through."""
+        return self._span.stop if self._once is None else self._span.start + 1
+
     def _is_at_end(self) -> bool:
         return self._is_closed or (self._span.stop is not None and self._next >= self._span.stop)
 
@@ -215,9 +223,12 @@ class Epochs(Generic[T]):
         if self._is_at_end():
             self.close()
             raise StopIteration
+        if self._once is not None and self._run is not None:
+            self.close()
+            raise self._once.used_up()
         if self._run is None:
             _refuse_in_loop()
-            self._run = ThreadRun(self._pipeline, self._span.stop, self._standing)
+            self._run = ThreadRun(self._pipeline, self._stop, self._standing)
         if not isinstance(self._run, ThreadRun):
             raise TypeError("these epochs were begun with `async for`; go on with `async for`")
         return self._epoch_of(self._run)
@@ -226,8 +237,11 @@ class Epochs(Generic[T]):
         if self._is_at_end():
             await self.aclose()
             raise StopAsyncIteration
+        if self._once is not None and self._run is not None:
+            await self.aclose()
+            raise self._once.used_up()
         if self._run is None:
-            self._run = AsyncRun(self._pipeline, self._span.stop, self._standing)
+            self._run = AsyncRun(self._pipeline, self._stop, self._standing)
         if not isinstance(self._run, AsyncRun):
             raise TypeError("these epochs were begun with `for`; go on with `for`")
         await self._run.begin()

@@ -27,10 +27,14 @@ class Stepping:
         """How many are still to be left out."""
         self._lock = threading.RLock()
         self._is_moving = False
-        self._is_torn = False  # a step was interrupted: nobody knows where the nodes are
+        self._why_torn = ""  # why nobody knows where the nodes are
 
     def step(self, move: Callable[[Any], Any], argument: Any) -> Any:
-        """Make one step: a `Step` of `drive` and `drive_async`, or a call of a node."""
+        """Make one step: a `Step` of `drive` and `drive_async`, or a call of a node.
+
+        Raises:
+            RuntimeError: an earlier one has failed, or was interrupted: rows may have been lost.
+        """
         return holding(self._lock, self._move, move, argument)
 
     def is_wanted(self, taken: Taken) -> bool:
@@ -44,7 +48,8 @@ class Stepping:
         """Ask nodes for something between two steps, in any thread.
 
         Raises:
-            RuntimeError: a signal handler asks that has interrupted a step, or has raised in one.
+            RuntimeError: a signal handler asks that has interrupted a step, or has raised in one;
+                or a step has failed.
         """
         return holding(self._lock, self._between, ask)
 
@@ -54,20 +59,25 @@ class Stepping:
                 "a signal handler asked for the state in the middle of a step; let the handler set"
                 " a flag, and ask for the state between two batches"
             )
-        if self._is_torn:
-            raise RuntimeError(
-                "this run has no position any more: it was interrupted in the middle of a step"
-            )
+        self._check()
         return ask()
 
     def _move(self, move: Callable[[Any], Any], argument: Any) -> Any:
+        self._check()
         self._is_moving = True
         try:
             return move(argument)
-        except Exception:
+        except StopIteration:  # of a flow that has ended
             raise
-        except BaseException:
-            self._is_torn = True
+        except BaseException as error:
+            is_failure = isinstance(error, Exception)
+            self._why_torn = "a stage has failed" if is_failure else "it was interrupted in a step"
             raise
         finally:
             self._is_moving = False
+
+    def _check(self) -> None:
+        if self._why_torn:
+            raise RuntimeError(
+                f"this run has no position any more: {self._why_torn}; go on from an earlier one"
+            )

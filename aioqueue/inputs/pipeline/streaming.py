@@ -210,6 +210,7 @@ class Streaming:
         self._fit = fit
         self._steps = Stepping()
         self._turns = Turns()
+        self._was_interrupted = False
         self._is_async: bool | None = None  # by which face it is gone through
         self._batches = self._given = 0  # what was handed out, and the examples in that
         pipeline: Pipeline[Any] = Pipeline(whole_run(source), tuple(stages))
@@ -263,12 +264,20 @@ class Streaming:
 
     def _take(self) -> Any:
         self._check(is_async=False)
+        try:
+            return self.give(self._taken())
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C: what had just come out of the queue is lost
+            self._was_interrupted = True
+            raise
+
+    def _taken(self) -> Taken:
+        node, step = self._node, self._steps.step
         while True:
-            taken: Taken = self._steps.step(self._node.take_ready, 1) or drive(
-                self._node.take(1), self._steps.step
-            )
+            taken: Taken = step(node.take_ready, 1) or drive(node.take(1), step)
             if self._steps.is_wanted(taken):
-                return self.give(taken)
+                return taken
 
     async def take_async(self) -> Any:
         """The same for a task.
@@ -292,6 +301,11 @@ class Streaming:
         elif self._is_async is not is_async:
             used, other = ("async for", "for") if self._is_async else ("for", "async for")
             raise TypeError(f"this stream was begun with `{used}`, not `{other}`; go on with that")
+        if self._was_interrupted:
+            raise RuntimeError(
+                f"'{self._name}' was interrupted while a batch was made, so nothing more can be"
+                " taken: make a new stream, with resume=stream.state_dict()"
+            )
         if self._has_ended:
             raise OutOfRangeError("the source has ended")
 
@@ -353,15 +367,13 @@ def _checked(
         InvalidArgumentError: it does not belong to it.
     """
     pipeline, standing = checked_standing(pipeline, position)
-    node = standing.node
-    items_per_epoch = getattr(pipeline.source, "items_per_epoch", None)
-    if node is not None and node["length"] is not None and items_per_epoch is not None:
-        length = items_per_epoch()
-        if length != node["length"]:
-            raise misplaced(
-                f"one near the end of a run of {node['length']} items",
-                f"as many, where the source has {length}: it would have gone on",
-            )
+    source: Any = source_of(pipeline)
+    length = (standing.node or {}).get("length")
+    if length is not None and not source.ends_behind(length):
+        raise misplaced(
+            f"one at the end of a run of {length} items",
+            f"an end there, beyond which {source!r} goes on",
+        )
     return pipeline, standing
 
 

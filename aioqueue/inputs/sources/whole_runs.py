@@ -49,6 +49,10 @@ class WholeRun(Source[T]):
         source = self._source
         return _picked(source, places) if isinstance(source, Sequential) else None
 
+    def ends_behind(self, items: int) -> bool:
+        """Whether a run that has ended after so many items ends there, as far as that is known."""
+        return not isinstance(self._source, Sequential)  # else it has no end
+
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "run", "source": self._source.fingerprint()}
 
@@ -64,6 +68,9 @@ class _SizedRun(WholeRun[T]):
         """How many items the run has."""
         source: Any = self._source
         return len(source)
+
+    def ends_behind(self, items: int) -> bool:
+        return self.items_per_epoch() == items
 
 
 def whole_run(source: Source[T]) -> WholeRun[T]:
