@@ -21,7 +21,7 @@ from aioqueue.inputs.batches.pump import AnyCoordinator
 from aioqueue.inputs.pipeline.bucketing import Bucketing
 from aioqueue.inputs.pipeline.building import AnyRunner, Builder, Working, source_of
 from aioqueue.inputs.pipeline.feeding import Feeding
-from aioqueue.inputs.pipeline.flow import Node, Span, Taken, drive, drive_async
+from aioqueue.inputs.pipeline.flow import END, Node, Span, Taken, drive, drive_async
 from aioqueue.inputs.pipeline.nodes import QueueNode
 from aioqueue.inputs.pipeline.resuming import (
     Standing,
@@ -120,8 +120,9 @@ class _RunNode(QueueNode):
 
     @property
     def length(self) -> int | None:
-        """How many items the run has, once its end has been seen."""
-        return self.items_of_epoch if self._epoch or self._expected is not None else None
+        """How many items the run has, once its end has been seen from before it."""
+        is_seen = self._epoch or self._expected is not None
+        return self.items_of_epoch if is_seen and self.items_of_epoch < END else None
 
 
 class _RunBuilder(Builder):
