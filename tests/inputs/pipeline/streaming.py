@@ -82,12 +82,13 @@ def _shuffled(source: Any, function: Any, keep: int = 9, **options: Any) -> Shap
     return made
 
 
-def _buckets(source: Any, function: Any, *sizes: Any, **options: Any) -> Shape:
+def _buckets(source: Any, function: Any, sizes: Any = None, **options: Any) -> Shape:
     def made(how: How, coord: Any, **more: Any) -> Any:
-        return bucket_by_sequence_length(
+        make: Any = bucket_by_sequence_length
+        return make(
             source(),
             [3, 6],
-            *sizes,
+            sizes,
             coord=coord,
             function=function,
             **_options(how, **options),

@@ -212,7 +212,7 @@ class TestInEveryWorld:
             assert repr(stream).startswith(f"<aioqueue.inputs.{kind.__name__} of batch 4 from")
             assert isinstance(stream.sync, BatchStream)
             assert isinstance(stream.aio, AsyncBatchStream)
-            assert stream.name == stream.examples.name == "some"
+            assert stream.name == stream.queue.name == "some"
             assert stream.runner is None
             assert stream.sync.state_dict() == stream.aio.state_dict()
             assert [plain(made) for made in await rest(stream)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -311,7 +311,7 @@ class TestWhen:
     def test_after_the_last(self) -> None:
         whole, state = go(shuffling, How())
         assert go(shuffling, How(), None, state) == ([], state)
-        one_short, state = go(shuffling, How(), len(whole))  # the end was not seen
+        _, state = go(shuffling, How(), len(whole))  # the end was not seen
         assert go(shuffling, How(), None, state)[0] == []
 
     def test_a_run_that_ended_does_not_go_on(self) -> None:
@@ -450,7 +450,8 @@ class TestLoading:
             stream = shuffling(How(), coord, resume=None)
             first = stream.queue
             stream.load_state_dict(state)
-            assert stream.queue is not first and first.is_closed()
+            assert stream.queue is not first
+            assert first.is_closed()
             assert stream.state_dict() == state
             assert [plain(made) for made in stream] == whole[6:]
 
@@ -545,7 +546,8 @@ class TestRefusing:
             before = stream.queue
             with pytest.raises(InvalidArgumentError):
                 stream.load_state_dict({**state, "checksum": "0"})
-            assert stream.queue is before and len(list(stream)) == 5
+            assert stream.queue is before
+            assert len(list(stream)) == 5
 
     def test_the_position_of_a_pipeline(self) -> None:
         with numbers(9, seed=1).batch(2).epochs(1) as epochs:
