@@ -63,7 +63,8 @@ class Stepping:
         return ask()
 
     def _move(self, move: Callable[[Any], Any], argument: Any) -> Any:
-        self._check()
+        if self._why_torn:
+            self._check()
         self._is_moving = True
         try:
             return move(argument)

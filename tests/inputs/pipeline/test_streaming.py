@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import random
@@ -12,6 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
@@ -38,7 +42,7 @@ from tests.inputs.pipeline.streaming import (
     unordered_streams,
 )
 from tests.inputs.pipelines import coordinated, rest, take
-from tests.worlds import TaskWorld, ThreadWorld, World
+from tests.worlds import TaskWorld, ThreadWorld, World, ctrl_c
 
 
 @pytest.fixture(scope="module")
@@ -441,6 +445,50 @@ class TestWhen:
         more, _ = go(shape, How(), None, state_behind)
         assert sorted(n for made in found + more for n in made) == list(range(20))
 
+    def test_after_ctrl_c(self) -> None:
+        """What had just come out of the queue may be lost: so nothing more is taken, but the
+        position is good."""
+        let_go = threading.Event()
+
+        def waiting(item: int) -> int:
+            if item == 6:
+                let_go.wait()
+            return item
+
+        def shape(how: How, coord: Any, **more: Any) -> Any:
+            source = numbers(10, 1, seed=1)
+            return batch(source, 4, coord=coord, function=waiting, workers=1, **more)
+
+        with sync.Coordinator() as coord:
+            stream = shape(How(), coord, resume=None)
+            next(stream)
+            with (
+                pytest.raises(KeyboardInterrupt),
+                ctrl_c(lambda: stream.queue.statistics().waiting_dequeues),
+            ):
+                next(stream)
+            state = stream.state_dict()
+            let_go.set()
+            with pytest.raises(RuntimeError, match="was interrupted while a batch was made"):
+                next(stream)
+        assert go(shape, How(), None, state)[0] == [[4, 5, 6, 7], [8, 9]]
+
+    def test_a_step_that_was_interrupted(self) -> None:
+        def length(item: int) -> int:
+            if item == 3:
+                raise KeyboardInterrupt
+            return 1
+
+        with sync.Coordinator() as coord:
+            stream = bucket_by_sequence_length(
+                range(9), [5], 2, coord=coord, length=length, resume=None
+            )
+            next(stream)
+            with pytest.raises(KeyboardInterrupt):
+                next(stream)
+            with pytest.raises(RuntimeError, match="interrupted in a step; go on from an earlier"):
+                stream.state_dict()
+
 
 class TestLoading:
     def test_before_the_first_batch(self) -> None:
@@ -669,3 +717,53 @@ def leaves(value: Any, path: tuple[Any, ...]) -> Any:
             yield from leaves(value[key], (*path, key))
     else:
         yield path
+
+
+class Resuming(RuleBasedStateMachine):
+    """Take, save, crash and load in any order; the model is the list of all batches."""
+
+    WHOLE = undisturbed(shuffling)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = self.saved_at = 0
+        self.saved: Any = None
+        self.coord: Any = None
+        self.begin(loads=False)
+
+    def begin(self, *, loads: bool) -> None:
+        self.close()
+        self.coord = sync.Coordinator()
+        self.stream = shuffling(How(2), self.coord, resume=None if loads else self.saved)
+        if loads and self.saved is not None:
+            self.stream.load_state_dict(self.saved)
+        self.at = self.saved_at
+
+    def close(self) -> None:
+        if self.coord is not None:
+            self.coord.request_stop()
+            self.coord.join()
+
+    @rule(count=st.integers(1, 7))
+    def take(self, count: int) -> None:
+        expected = self.WHOLE[self.at : self.at + count]
+        found = [plain(made) for made in itertools.islice(self.stream, count)]
+        assert found == expected
+        self.at += len(found)
+
+    @rule()
+    def save(self) -> None:
+        self.saved, self.saved_at = through_json(self.stream.state_dict()), self.at
+
+    @rule(loads=st.booleans())
+    def crash(self, loads: bool) -> None:
+        self.begin(loads=loads)
+
+    def teardown(self) -> None:
+        self.close()
+
+
+Resuming.TestCase.settings = settings(
+    derandomize=True, deadline=None, max_examples=15, stateful_step_count=15
+)
+TestResuming = Resuming.TestCase
