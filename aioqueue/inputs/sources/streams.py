@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from aioqueue import AsyncQueue, OutOfRangeError, sync
-from aioqueue.inputs.sources.quarantined import Quarantined
+from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 
 __all__ = (
