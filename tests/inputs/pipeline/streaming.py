@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import numpy as np
 from aioqueue import sync
 from aioqueue.inputs import (
     Retry,
+    arrays,
     batch,
     bucket_by_sequence_length,
+    files,
     items,
     mix,
     numbers,
@@ -23,6 +26,7 @@ from tests.inputs.pipeline.going import plain
 from tests.inputs.pipeline.resuming import (
     LINES,
     How,
+    again,
     noisy,
     not_sevens,
     only_even,
@@ -51,6 +55,21 @@ def named(item: int, rng: np.random.Generator) -> dict[str, Any]:
 def pieces(item: int, rng: np.random.Generator) -> Iterator[np.ndarray[Any, Any]]:
     for _ in range(item % 3):
         yield sequence(item, rng)
+
+
+def lines_of(path: str) -> Iterator[str]:
+    with open(path) as file:
+        yield from file
+
+
+def text(item: Any, rng: np.random.Generator) -> tuple[str, float]:
+    return str(item), float(rng.random())
+
+
+def _position(items: int) -> Any:
+    """That of the source behind so many items."""
+    (placed,) = itertools.islice(twice().placed(), items - 1, items)
+    return twice().position(placed.place)
 
 
 def _options(how: How, **options: Any) -> dict[str, Any]:
@@ -110,6 +129,9 @@ def ordered_streams(folder: Path) -> dict[str, Shape]:
     def lines() -> Any:
         return read_lines(items(paths, epochs=2, shuffle=True, seed=3))
 
+    def lines_in_order() -> Any:
+        return read_lines(paths)
+
     def mixture() -> Any:
         return mix([twice(), numbers(20, 1, seed=1)], [2, 1], seed=5)
 
@@ -130,6 +152,16 @@ def ordered_streams(folder: Path) -> dict[str, Shape]:
         "batch with skips": _batch(twice, not_sevens, on_error="skip", **on),
         "batch with retries": _batch(twice, not_sevens, on_error=Retry(1, then="skip"), **on),
         "batch with some left out": _batch(twice, only_even, skip_none=True, **on),
+        "batch of a shard": _batch(
+            lambda: numbers(31, 3, shuffle=True, seed=7, shard=(1, 3)), noisy, **on
+        ),
+        "batch of one epoch": _batch(lambda: twice().epoch(3), noisy, **on),
+        "batch of the rest of a source": _batch(lambda: twice().after(_position(40)), noisy, **on),
+        "batch of arrays": _batch(
+            lambda: arrays({"x": np.arange(20), "y": np.arange(20) / 2}, 2, shuffle=True, seed=3),
+            again,
+            **on,
+        ),
         "padded batch": _batch(twice, sequence, dynamic_pad=True, **on),
         "whole batches": _batch(twice, noisy, 7, allow_smaller_final_batch=False, **on),
         "typed batch": _batch(twice, slowly, **typed, **on),
@@ -142,6 +174,12 @@ def ordered_streams(folder: Path) -> dict[str, Shape]:
         "shuffled lines": _shuffled(lines, str.upper, **on),
         "shuffled lines without a function": _plain(
             shuffle_batch, lines, 4, min_after_dequeue=10, seed=2
+        ),
+        "shuffled files": _shuffled(
+            lambda: files(str(folder / "*.txt"), epochs=2, shuffle=True, seed=2), lines_of, **on
+        ),
+        "shuffled mixture that stops early": _shuffled(
+            lambda: mix([numbers(9, seed=1), lines_in_order()], stop="first", seed=3), text, **on
         ),
         "shuffled mixture": _shuffled(mixed_files, str.upper, 5, **on),
         "shuffled generators": _shuffled(twice, several, **on),
