@@ -232,26 +232,26 @@ class Streaming:
                 "a state was loaded after the first batch was asked for, so batches from the"
                 " beginning are under way: make a new stream with it, by resume=state"
             )
-        pipeline, standing = _checked(self._pipeline, state)
-        self.close()  # what was made of the beginning
-        self._begin(pipeline, standing)
+        earlier = self.queue
+        self._begin(*_checked(self._pipeline, state))
+        earlier.close(cancel_pending_enqueues=True)
 
     def _begin(self, pipeline: Pipeline[Any], standing: Standing) -> None:
         builder = _RunBuilder(pipeline, self._coord, self._name, self._fit)
         node, working, before = builder.build(), builder.working, standing.node or {}
-        self._has_ended = bool(standing.epoch)
-        if before and not self._has_ended:
-            node.restore(before["run"])
+        has_ended = bool(standing.epoch)
+        if has_ended:
+            working.queue.close()
+        else:
+            if before:
+                node.restore(before["run"])
+            builder.start(working.runner)
         self._pipeline, self._node, self._first = pipeline, node, builder.first
-        self._length = before.get("length")
+        self._length, self._has_ended = before.get("length"), has_ended
         self._steps.skip = standing.skip
         self._preparing = working.runner
         self.queue = self.examples = working.queue
         self.runner = working.runner if isinstance(working.stage, Prepare) else None
-        if self._has_ended:
-            self.close()
-        else:
-            builder.start(working.runner)
 
     # Taking.
 

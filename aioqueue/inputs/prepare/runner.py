@@ -163,6 +163,10 @@ def prepare(
     ``on_error`` says; counts of all that happened are in the runner's ``statistics()``, and in the
     log (``aioqueue``) at the end.
 
+    What has left the queue has no position, since others may fill and read it as well: to go on
+    after a restart, give source and function to a batcher, ``batch(..., function=function,
+    resume=...)``, or to a `Pipeline`.
+
     Args:
         source: where items come from: a source of `aioqueue.inputs`, any iterable or async
             iterable, or a queue or stream of either face. Items are taken one at a time, by one

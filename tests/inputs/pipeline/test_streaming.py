@@ -518,6 +518,31 @@ class TestLoading:
             with pytest.raises(TypeError, match="begun with `async for`"):
                 next(stream.sync)
 
+    async def test_where_nothing_can_be_started(self, world: World) -> None:
+        """It stays as it was."""
+        if isinstance(world, ThreadWorld):
+            pytest.skip("coordinators of threads start workers everywhere")
+
+        async def itself(item: int) -> int:
+            return item
+
+        async with aioqueue.Coordinator() as coord:
+            stream = batch(range(4), 2, coord=coord, function=itself, resume=None)
+            state = stream.state_dict()
+            found: list[Any] = []
+
+            def load() -> None:
+                try:
+                    stream.load_state_dict(state)
+                except RuntimeError as error:
+                    found.append(error)
+
+            thread = threading.Thread(target=load)
+            thread.start()
+            thread.join()
+            assert len(found) == 1
+            assert sorted([n async for made in stream for n in plain(made)]) == [0, 1, 2, 3]
+
     def test_after_the_first_batch_was_asked_for(self) -> None:
         _, state = go(shuffling, How(), 2)
         with sync.Coordinator() as coord:
