@@ -237,16 +237,18 @@ def batch(
     max_wait = _checked_wait(dynamic_pad, allow_smaller_final_batch, max_wait)
     if resume is not NO_POSITIONS:
         _refuse_wait(max_wait)
-        fitting = _fitting(dtypes, shapes, names, pad=dynamic_pad, name=name)
+        ahead = 2 * batch_size
+        if capacity is not None:
+            ahead = checked_count(capacity, "capacity", least=1)
+        like = _example_queue(None, dtypes, shapes, names, pad=dynamic_pad, name=name)
+        fitting = None if dtypes is None else Fitting(like)
         return resumable(
             source,
             [_batch_stage(batch_size, allow_smaller_final_batch, dynamic_pad, fitting)],
             coord=coord,
             function=function,
             options=options,
-            ahead=2 * batch_size
-            if capacity is None
-            else checked_count(capacity, "capacity", least=1),
+            ahead=ahead,
             name=name,
             resume=resume,
             fitting=fitting,
@@ -378,7 +380,10 @@ def shuffle_batch(
         capacity = checked_count(capacity, "capacity", least=keep + 1)
         ahead = max(1, (capacity - keep) // batch_size)
     if resume is not NO_POSITIONS:
-        fitting = _fitting(dtypes, shapes, names, pad=False, name=name)
+        _check_layout(dtypes, shapes, names)
+        fitting = None
+        if dtypes is not None:
+            fitting = Fitting(FIFOQueue(None, dtypes, shapes, names, name=name))
         stacking = _batch_stage(batch_size, allow_smaller_final_batch, False, fitting)
         return resumable(
             source,
@@ -425,12 +430,6 @@ def _batch_stage(
     """The stage that makes batches, as a pipeline is asked for it."""
     collate = None if fitting is None else fitting.batch
     return ("batch", size, not keeps_rest, pad, 0, collate, False)
-
-
-def _fitting(dtypes: Any, shapes: Any, names: Any, *, pad: bool, name: str) -> Fitting | None:
-    """What makes examples fit, where it is said what they are."""
-    queue = _example_queue(None, dtypes, shapes, names, pad=pad, name=name)
-    return None if dtypes is None else Fitting(queue)
 
 
 def _checked_seed(seed: Seed) -> Seed:

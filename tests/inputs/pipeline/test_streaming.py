@@ -688,6 +688,28 @@ class TestFitting:
             assert stream.runner.statistics().skipped == 1
             assert [one.item for one in stream.runner.quarantine] == [5]
 
+    def test_layouts_are_refused_as_ever(self) -> None:
+        with sync.Coordinator() as coord:
+            for wrong in ({"dtypes": "int64"}, {"shapes": [()]}):
+                for make in (batch, shuffle_batch):
+                    keep: Any = {} if make is batch else {"min_after_dequeue": 3}
+                    given: Any = {**wrong, **keep, "coord": coord}
+                    with pytest.raises(InvalidArgumentError) as refusal:
+                        make(range(3), 2, **given)
+                    with pytest.raises(InvalidArgumentError) as refusal_too:
+                        make(range(3), 2, **given, resume=None)
+                    assert str(refusal.value) == str(refusal_too.value)
+            with pytest.raises(InvalidArgumentError, match="shapes"):
+                shuffle_batch(
+                    range(3),
+                    2,
+                    coord=coord,
+                    min_after_dequeue=3,
+                    dtypes="int64",
+                    shapes=[(None,)],
+                    resume=None,
+                )
+
     def test_what_does_not_fit_ends_all(self) -> None:
         with pytest.raises(ExceptionGroup) as failure, sync.Coordinator() as coord:
             stream = batch([1, 2.5], 2, coord=coord, dtypes="int64", shapes=[()], resume=None)
