@@ -237,3 +237,18 @@ def undisturbed(shape: Shape) -> list[Any]:
     """What the stream gives that cannot be resumed."""
     with sync.Coordinator() as coord:
         return [plain(made) for made in shape(How(), coord)]
+
+
+def shuffling(how: How, coord: Any, **more: Any) -> Any:
+    """A stream of one shape, for what does not depend on that."""
+    return shuffle_batch(
+        twice(),
+        4,
+        coord=coord,
+        min_after_dequeue=9,
+        seed=1,
+        function=noisy,
+        ordered=True,
+        workers=how.workers,
+        **more,
+    )
