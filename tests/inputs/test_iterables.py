@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.inputs import Pipeline, from_iterable, rng
-from tests.inputs.pipeline.going import epochs_of, first, results
+from aioqueue.inputs import Pipeline, from_iterable, mix, rng
+from tests.inputs.pipeline.going import epochs_of, first, plain, results
 from tests.worlds import ThreadWorld, World
 
 
@@ -69,6 +69,41 @@ class TestIterables:
             (only,) = failure.value.exceptions
             assert isinstance(only, InvalidArgumentError)
             assert "can be gone through once, and was" in str(only)
+
+    @pytest.mark.parametrize("as_stages", [0, 1, 2])
+    async def test_the_epoch_of_an_iterator_is_whole_whatever_is_asked_for(
+        self, world: World, as_stages: int
+    ) -> None:
+        """The next one is prepared ahead: it is not to fail there."""
+        once = from_iterable(iter(range(10)))
+        pipeline: Any = [
+            Pipeline(once),
+            once.prepare(tenfold).prefetch(2),
+            from_iterable(()).mix(once.prepare(tenfold), seed=1).batch(100, across_epochs=True),
+        ][as_stages]
+        epochs = pipeline.epochs(2)
+        if isinstance(world, ThreadWorld):
+            found = [plain(value) for value in next(epochs)]
+            with pytest.raises(InvalidArgumentError, match="gone through once, and was"):
+                next(epochs)
+        else:
+            found = [plain(value) async for value in await anext(epochs)]
+            with pytest.raises(InvalidArgumentError, match="gone through once, and was"):
+                await anext(epochs)
+        tens = list(range(0, 100, 10))
+        assert found == [list(range(10)), tens, [tens]][as_stages]
+
+    async def test_a_mixture_of_iterators_is_one_epoch(self, world: World) -> None:
+        mixture = mix([from_iterable(iter("ab")), from_iterable(iter("cd"))], seed=1)
+        epochs: Any = mixture.prepare(str.upper).epochs(None)
+        if isinstance(world, ThreadWorld):
+            assert sorted(next(epochs)) == ["A", "B", "C", "D"]
+            with pytest.raises(InvalidArgumentError, match="gone through once"):
+                next(epochs)
+        else:
+            assert sorted([one async for one in await anext(epochs)]) == ["A", "B", "C", "D"]
+            with pytest.raises(InvalidArgumentError, match="gone through once"):
+                await anext(epochs)
 
     async def test_a_live_queue_can_begin_one(self, world: World) -> None:
         queue = sync.FIFOQueue(10)

@@ -3,7 +3,9 @@
 ``python -m tests.proof.resume --kills 100`` kills a process that goes through a pipeline, by
 SIGKILL, again and again, with other workers at each start, and looks at the batches in the end:
 where the order is kept they must be those of one run, byte for byte; else each example must be
-there once. ``--shape`` chooses one shape of `tests.inputs.pipeline.resuming`.
+there once. ``--shape`` chooses one shape of `tests.inputs.pipeline.resuming`, or, as
+``stream:...``, one of the streams made by hand in `tests.inputs.pipeline.streaming`, which are
+compared with those that cannot be resumed.
 
 The process writes each batch, as its digest, into a log, and its position into a file by
 `save_position`. When it begins, it cuts the log where the position was saved: what came behind that
@@ -20,12 +22,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from aioqueue import sync
 from aioqueue.inputs import load_position, save_position
 from tests.inputs.pipeline.going import plain
 from tests.inputs.pipeline.resuming import How, ordered_shapes, run, unordered_shapes, write_files
+from tests.inputs.pipeline.streaming import ordered_streams, undisturbed, unordered_streams
 
 __all__ = ("EPOCHS", "Outcome", "main", "prove")
 
@@ -47,10 +53,39 @@ class Outcome:
         return f"{self.name}: {counts}: {verdict}"
 
 
-def shape_of(name: str, folder: Path) -> Any:
-    """A shape by its name; the unordered ones begin with ``unordered:``."""
-    kind, _, rest = name.rpartition(":")
-    return unordered_shapes(folder)[rest] if kind else ordered_shapes(folder)[name]
+def shapes(folder: Path) -> dict[str, Any]:
+    """All shapes by their names; the unordered ones begin with ``unordered``."""
+    return {
+        **ordered_shapes(folder),
+        **{f"unordered:{name}": shape for name, shape in unordered_shapes(folder).items()},
+        **{f"stream:{name}": shape for name, shape in ordered_streams(folder).items()},
+        **{f"unordered stream:{name}": shape for name, shape in unordered_streams().items()},
+    }
+
+
+@contextmanager
+def begun(
+    name: str, folder: Path, how: How, resume: Any
+) -> Iterator[tuple[Iterator[tuple[int, Any]], Callable[[], dict[str, Any]]]]:
+    """The batches behind a position, with their epochs, and what tells where they stand."""
+    shape = shapes(folder)[name]
+    if "stream:" in name:
+        with sync.Coordinator() as coord:
+            stream = shape(how, coord, resume=resume)
+            yield ((0, made) for made in stream), stream.state_dict
+        return
+    with shape(how).epochs(EPOCHS, resume=resume) as epochs:
+        yield ((epoch.number, made) for epoch in epochs for made in epoch), epochs.state_dict
+
+
+def whole_of(name: str, folder: Path) -> list[Any]:
+    """All batches with their epochs, where nothing is disturbed."""
+    shape = shapes(folder)[name]
+    if "stream:" in name:
+        found = [(0, made) for made in undisturbed(shape)]
+    else:
+        found, _ = run(shape(How()), EPOCHS)
+    return json.loads(json.dumps(found))  # type: ignore[no-any-return]
 
 
 def child(name: str, folder: Path, seed: int) -> None:
@@ -61,19 +96,16 @@ def child(name: str, folder: Path, seed: int) -> None:
     log = folder / "log.jsonl"
     lines = log.read_text().splitlines(keepends=True) if log.exists() else []
     log.write_text("".join(lines[: kept["batches"] if kept else 0]))
-    epochs = shape_of(name, folder)(how).epochs(EPOCHS, resume=kept and kept["data"])
     count = kept["batches"] if kept else 0
     every = chance.randint(1, 4)
-    with log.open("a") as file, epochs:
-        for epoch in epochs:
-            for batch in epoch:
-                time.sleep(0.003)  # so that a kill finds something under way
-                file.write(json.dumps([epoch.number, plain(batch)]) + "\n")
-                file.flush()
-                count += 1
-                if not count % every:
-                    state = {"batches": count, "data": epochs.state_dict()}
-                    save_position(folder / "position.json", state)
+    with log.open("a") as file, begun(name, folder, how, kept and kept["data"]) as (batches, ask):
+        for epoch, batch in batches:
+            time.sleep(0.003)  # so that a kill finds something under way
+            file.write(json.dumps([epoch, plain(batch)]) + "\n")
+            file.flush()
+            count += 1
+            if not count % every:
+                save_position(folder / "position.json", {"batches": count, "data": ask()})
     (folder / "ended").touch()
 
 
@@ -128,9 +160,9 @@ def _wait_for_work(process: subprocess.Popen[bytes], folder: Path) -> None:
 
 def _judge(name: str, folder: Path, outcome: Outcome) -> None:
     found = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    whole = json.loads(json.dumps(run(shape_of(name, folder)(How()), EPOCHS)[0]))
+    whole = whole_of(name, folder)
     outcome.batches += len(whole)
-    shown: Any = _examples if name.startswith("unordered:") else list
+    shown: Any = _examples if name.startswith("unordered") else list
     same = shown(found) == shown(whole)
     if not same:
         outcome.faults.append(f"another result: {len(found)} batches, expected {len(whole)}")
@@ -154,9 +186,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shape", action="append", help="only these")
     given = parser.parse_args(arguments)
-    names = [*ordered_shapes(Path()), *(f"unordered:{one}" for one in unordered_shapes(Path()))]
     failed = 0
-    for name in given.shape or names:
+    for name in given.shape or shapes(Path()):
         outcome = prove(name, given.kills, given.seed)
         failed += bool(outcome.faults)
         print(outcome, flush=True)

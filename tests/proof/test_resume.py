@@ -8,7 +8,15 @@ from tests.proof.resume import prove
 
 
 @pytest.mark.parametrize(
-    "name", ["shuffle after", "lines, shuffled", "three in a row", "unordered:generators, shuffled"]
+    "name",
+    [
+        "shuffle after",
+        "lines, shuffled",
+        "three in a row",
+        "unordered:generators, shuffled",
+        "stream:shuffled lines",
+        "unordered stream:shuffled generators",
+    ],
 )
 def test_killed_runs_end_as_undisturbed_ones(name: str) -> None:
     outcome = prove(name, kills=3)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Unpack, overload
 
 import aioqueue
 from aioqueue import FIFOQueue, InvalidArgumentError, PaddingFIFOQueue, RandomShuffleQueue, sync
 from aioqueue.checks import checked_count, checked_flag, checked_seconds, counted
-from aioqueue.inputs.batches.collating import Collator
+from aioqueue.inputs.batches.collating import Collator, examples_in
 from aioqueue.inputs.batches.pump import (
     AnyCoordinator,
     Filling,
@@ -20,11 +20,12 @@ from aioqueue.inputs.batches.pump import (
     pump,
     start,
 )
+from aioqueue.inputs.batches.resuming import NO_POSITIONS, Fitting, resumable
 from aioqueue.inputs.options import PrepareOptions, UnseededOptions
 from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStream, Preparing
 from aioqueue.inputs.statistics import BatchStatistics
 from aioqueue.locks import guarded
-from aioqueue.philox import Seed
+from aioqueue.philox import Seed, resolve_seed
 
 __all__ = ("Batching", "Prefetching", "batch", "shuffle_batch")
 
@@ -67,7 +68,7 @@ class Batching:
 
     def give(self, taken: Any) -> Any:
         """Stack the examples, where they are objects."""
-        n = _rows_of(taken)
+        n = examples_in(taken)
         made = taken if self._collate is None else self._collate(taken)
         self._count(n)
         return made
@@ -114,7 +115,7 @@ class Prefetching:
     @guarded
     def give(self, taken: Any) -> Any:
         self._batches += 1
-        self._examples += _rows_of(taken)
+        self._examples += examples_in(taken)
         return taken
 
     @guarded
@@ -131,13 +132,6 @@ class Prefetching:
         return f"{self._making.describe()}, {self.queue.size()} ready"
 
 
-def _rows_of(batch: Any) -> int:
-    """How many examples are in a batch, or in a list of objects that is to become one."""
-    if isinstance(batch, tuple):
-        return len(batch[0])
-    return len(next(iter(batch.values())) if isinstance(batch, dict) else batch)
-
-
 @overload
 def batch(
     source: Any,
@@ -152,6 +146,7 @@ def batch(
     dynamic_pad: bool = False,
     allow_smaller_final_batch: bool = True,
     max_wait: float | None = None,
+    resume: Mapping[str, Any] | None = NO_POSITIONS,
     name: str = "batch",
     **options: Unpack[PrepareOptions],
 ) -> AsyncBatchStream[BatchStatistics]: ...
@@ -171,6 +166,7 @@ def batch(
     dynamic_pad: bool = False,
     allow_smaller_final_batch: bool = True,
     max_wait: float | None = None,
+    resume: Mapping[str, Any] | None = NO_POSITIONS,
     name: str = "batch",
     **options: Unpack[PrepareOptions],
 ) -> BatchStream[BatchStatistics]: ...
@@ -189,6 +185,7 @@ def batch(
     dynamic_pad: bool = False,
     allow_smaller_final_batch: bool = True,
     max_wait: float | None = None,
+    resume: Mapping[str, Any] | None = NO_POSITIONS,
     name: str = "batch",
     **options: Unpack[PrepareOptions],
 ) -> AsyncBatchStream[BatchStatistics] | BatchStream[BatchStatistics]:
@@ -220,6 +217,10 @@ def batch(
             else they stay in the queue.
         max_wait: seconds after which a batch is made of the examples that are there, but at least
             one: for services. ``None`` waits for all.
+        resume: an earlier state of the stream, `AsyncBatchStream.state_dict`, behind which it goes
+            on; ``None`` for the beginning. Only a stream that was told either keeps positions.
+            Its source is a list, or a source that can be gone through again. Batches are then
+            stacked when they are asked for, and ``queue`` is there to be watched, not read.
         name: what messages and worker names call it.
         options: what else `prepare` takes: ``workers``, ``where``, ``ordered`` and so on.
 
@@ -234,6 +235,24 @@ def batch(
     checked_coordinator(coord)
     batch_size = checked_count(batch_size, "batch_size", least=1)
     max_wait = _checked_wait(dynamic_pad, allow_smaller_final_batch, max_wait)
+    if resume is not NO_POSITIONS:
+        _refuse_wait(max_wait)
+        ahead = 2 * batch_size
+        if capacity is not None:
+            ahead = checked_count(capacity, "capacity", least=1)
+        like = _example_queue(None, dtypes, shapes, names, pad=dynamic_pad, name=name)
+        fitting = None if dtypes is None else Fitting(like)
+        return resumable(
+            source,
+            [_batch_stage(batch_size, allow_smaller_final_batch, dynamic_pad, fitting)],
+            coord=coord,
+            function=function,
+            options=options,
+            ahead=ahead,
+            name=name,
+            resume=resume,
+            fitting=fitting,
+        )
     as_it_is = is_queue(source) and function is None and capacity is None and dtypes is None
     if as_it_is and not options and _can_be_batched(source, dynamic_pad):
         queue: AnyQueue = source
@@ -274,6 +293,7 @@ def shuffle_batch(
     shapes: Any = None,
     names: Any = None,
     allow_smaller_final_batch: bool = True,
+    resume: Mapping[str, Any] | None = NO_POSITIONS,
     name: str = "shuffle_batch",
     **options: Unpack[UnseededOptions],
 ) -> AsyncBatchStream[BatchStatistics]: ...
@@ -293,6 +313,7 @@ def shuffle_batch(
     shapes: Any = None,
     names: Any = None,
     allow_smaller_final_batch: bool = True,
+    resume: Mapping[str, Any] | None = NO_POSITIONS,
     name: str = "shuffle_batch",
     **options: Unpack[UnseededOptions],
 ) -> BatchStream[BatchStatistics]: ...
@@ -311,6 +332,7 @@ def shuffle_batch(
     shapes: Any = None,
     names: Any = None,
     allow_smaller_final_batch: bool = True,
+    resume: Mapping[str, Any] | None = NO_POSITIONS,
     name: str = "shuffle_batch",
     **options: Unpack[UnseededOptions],
 ) -> AsyncBatchStream[BatchStatistics] | BatchStream[BatchStatistics]:
@@ -336,6 +358,9 @@ def shuffle_batch(
         shapes: one shape per dtype; shuffled examples cannot be padded.
         names: one per component, as for `FIFOQueue`.
         allow_smaller_final_batch: as for `batch`.
+        resume: as for `batch`. What is drawn is the same with and without it, but that without a
+            ``seed`` it follows from that of the source; no worker makes batches ahead, and what is
+            more than ``min_after_dequeue`` in ``capacity`` waits as examples.
         name: what messages and worker names call it.
         options: what else `prepare` takes: ``workers``, ``where``, ``ordered`` and so on.
 
@@ -354,6 +379,23 @@ def shuffle_batch(
     if capacity is not None:
         capacity = checked_count(capacity, "capacity", least=keep + 1)
         ahead = max(1, (capacity - keep) // batch_size)
+    if resume is not NO_POSITIONS:
+        _check_layout(dtypes, shapes, names)
+        fitting = None
+        if dtypes is not None:
+            fitting = Fitting(FIFOQueue(None, dtypes, shapes, names, name=name))
+        stacking = _batch_stage(batch_size, allow_smaller_final_batch, False, fitting)
+        return resumable(
+            source,
+            [("draw", keep, _checked_seed(seed)), stacking],
+            coord=coord,
+            function=function,
+            options=options,
+            ahead=ahead * batch_size if capacity is None else max(1, capacity - keep),
+            name=name,
+            resume=resume,
+            fitting=fitting,
+        )
     if dtypes is None and function is None and is_queue(source) and has_fixed_shapes(source):
         dtypes, shapes, names = source.dtypes, source.shapes, source.names
     _check_layout(dtypes, shapes, names)
@@ -380,6 +422,28 @@ class _ShuffleBuffer(RandomShuffleQueue):
 
     __module__ = RandomShuffleQueue.__module__  # what it shows of itself is what it is to users
     _draws_again = False
+
+
+def _batch_stage(
+    size: int, keeps_rest: bool, pad: bool, fitting: Fitting | None
+) -> tuple[Any, ...]:
+    """The stage that makes batches, as a pipeline is asked for it."""
+    collate = None if fitting is None else fitting.batch
+    return ("batch", size, not keeps_rest, pad, 0, collate, False)
+
+
+def _checked_seed(seed: Seed) -> Seed:
+    if seed is not None:
+        resolve_seed(seed)
+    return seed
+
+
+def _refuse_wait(max_wait: float | None) -> None:
+    if max_wait is not None:
+        raise InvalidArgumentError(
+            f"max_wait: got {max_wait!r} with resume; expected None: where batches end would depend"
+            " on the clock"
+        )
 
 
 def _stream(

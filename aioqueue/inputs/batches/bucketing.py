@@ -8,7 +8,7 @@ and multi-GPU data parallelization" (2016), measure what that is worth.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Unpack, overload
 
 import aioqueue
@@ -24,11 +24,12 @@ from aioqueue.inputs.batches.pump import (
     pump,
     start,
 )
+from aioqueue.inputs.batches.resuming import NO_POSITIONS, resumable
 from aioqueue.inputs.options import PrepareOptions
 from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStream, Preparing
 from aioqueue.inputs.statistics import BucketStatistics
 
-__all__ = ("Bucketing", "bucket_by_sequence_length")
+__all__ = ("Bucketing", "bucket_by_sequence_length", "log_skipped")
 
 _EXAMPLES_AHEAD: Final = 64
 """How many prepared examples may wait to be sorted."""
@@ -88,14 +89,7 @@ class Bucketing:
 
     def ended(self, cause: BaseException | None) -> None:
         """The runner closes the queue. Here the log tells what was left out."""
-        progress = self._buckets.statistics()
-        if progress.skipped:
-            _log.warning(
-                "%s: %d of %d examples were too long and were skipped",
-                self.queue.name,
-                progress.skipped,
-                progress.skipped + progress.examples,
-            )
+        log_skipped(self.queue.name, self._buckets.statistics())
 
     # The pipe.
 
@@ -121,6 +115,17 @@ class Bucketing:
         return f"of {what} in {buckets} from {self.queue!r}"
 
 
+def log_skipped(name: str, progress: BucketStatistics) -> None:
+    """Let the log tell what was left out."""
+    if progress.skipped:
+        _log.warning(
+            "%s: %d of %d examples were too long and were skipped",
+            name,
+            progress.skipped,
+            progress.skipped + progress.examples,
+        )
+
+
 @overload
 def bucket_by_sequence_length(
     source: Any,
@@ -136,6 +141,7 @@ def bucket_by_sequence_length(
     too_long: TooLong = "fail",
     allow_smaller_final_batch: bool = True,
     capacity: int = 4,
+    resume: Mapping[str, Any] | None = NO_POSITIONS,
     name: str = "buckets",
     **options: Unpack[PrepareOptions],
 ) -> AsyncBatchStream[BucketStatistics]: ...
@@ -156,6 +162,7 @@ def bucket_by_sequence_length(
     too_long: TooLong = "fail",
     allow_smaller_final_batch: bool = True,
     capacity: int = 4,
+    resume: Mapping[str, Any] | None = NO_POSITIONS,
     name: str = "buckets",
     **options: Unpack[PrepareOptions],
 ) -> BatchStream[BucketStatistics]: ...
@@ -175,6 +182,7 @@ def bucket_by_sequence_length(
     too_long: TooLong = "fail",
     allow_smaller_final_batch: bool = True,
     capacity: int = 4,
+    resume: Mapping[str, Any] | None = NO_POSITIONS,
     name: str = "buckets",
     **options: Unpack[PrepareOptions],
 ) -> AsyncBatchStream[BucketStatistics] | BatchStream[BucketStatistics]:
@@ -208,6 +216,7 @@ def bucket_by_sequence_length(
         allow_smaller_final_batch: whether what is left in the buckets at the end makes smaller
             batches; else it is left out.
         capacity: batches that may wait.
+        resume: as for `batch`. No batches wait then, but 64 examples in the place of each.
         name: what messages and worker names call it.
         options: what else `prepare` takes: ``workers``, ``where``, ``ordered`` and so on.
 
@@ -231,7 +240,30 @@ def bucket_by_sequence_length(
         too_long=too_long,
     )
     checked_flag(allow_smaller_final_batch, "allow_smaller_final_batch")
-    queue = FIFOQueue(checked_count(capacity, "capacity", least=1), name=name)
+    capacity = checked_count(capacity, "capacity", least=1)
+    if resume is not NO_POSITIONS:
+        how = (
+            "bucket",
+            boundaries,
+            batch_size,
+            tokens_per_batch,
+            length,
+            padding_value,
+            pad_to_boundary,
+            too_long,
+            not allow_smaller_final_batch,
+        )
+        return resumable(
+            source,
+            [how],
+            coord=coord,
+            function=function,
+            options=options,
+            ahead=_EXAMPLES_AHEAD * capacity,
+            name=name,
+            resume=resume,
+        )
+    queue = FIFOQueue(capacity, name=name)
     examples: FIFOQueue | None = None
     runner = None
     if function is not None or options:

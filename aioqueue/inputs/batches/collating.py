@@ -32,7 +32,14 @@ from aioqueue import InvalidArgumentError, components
 from aioqueue.checks import counted
 from aioqueue.coordination.outcomes import said
 
-__all__ = ("Collator", "Empty", "ExampleComponent", "Uncollated", "components_of")
+__all__ = (
+    "Collator",
+    "Empty",
+    "ExampleComponent",
+    "Uncollated",
+    "components_of",
+    "examples_in",
+)
 
 Empty: TypeAlias = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]
 """Gives arrays of a shape and dtype to write into, whatever they hold."""
@@ -309,6 +316,13 @@ def components_of(example: Any) -> tuple[list[str], list[Any]]:
             f"example: got {example!r}; expected at least one component, and names that are strings"
         )
     return labels, values
+
+
+def examples_in(batch: Any) -> int:
+    """How many examples are in a batch, or in a list of objects that is to become one."""
+    if isinstance(batch, tuple):
+        return len(batch[0])
+    return len(next(iter(batch.values())) if isinstance(batch, dict) else batch)
 
 
 def _component(label: str, value: Any, padding: Any) -> ExampleComponent:

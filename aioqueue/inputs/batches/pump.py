@@ -29,6 +29,7 @@ __all__ = (
     "has_fixed_shapes",
     "is_queue",
     "pump",
+    "refuse_options",
     "start",
 )
 
@@ -101,11 +102,7 @@ def fill(
         The runner that `prepare` has made, if there is a function.
     """
     if function is None:
-        if options:
-            raise InvalidArgumentError(
-                f"{', '.join(options)}: got without a function; expected `function`, whose calls"
-                " this is about"
-            )
+        refuse_options(options)
         start(coord, queue, _moving(source, queue) or pump(source, Filling(queue)))
         return None
     if isinstance(coord, aioqueue.Coordinator):
@@ -115,6 +112,15 @@ def fill(
     blocking_runner = prepare(source, function, into=queue.sync, **options)
     coord.start(blocking_runner)
     return blocking_runner
+
+
+def refuse_options(options: UnseededOptions) -> None:
+    """There is no function that options could be about."""
+    if options:
+        raise InvalidArgumentError(
+            f"{', '.join(options)}: got without a function; expected `function`, whose calls"
+            " this is about"
+        )
 
 
 def start(

@@ -5,8 +5,10 @@ What can be said of a pipeline is in `aioqueue.inputs.sources.pipeline`, which t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from aioqueue.inputs.pipeline import streaming
 from aioqueue.inputs.pipeline.building import checked, length_of
 from aioqueue.inputs.pipeline.drawing import svg, text
 from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
@@ -24,7 +26,7 @@ class _Engine:
     """What sources and pipelines are told to ask."""
 
     def stage(self, kind: str, *arguments: Any) -> BaseStage:
-        return STAGES[kind](*arguments)
+        return (STAGES | streaming.STAGES)[kind](*arguments)
 
     def checked(self, pipeline: Pipeline[Any]) -> Pipeline[Any]:
         return checked(pipeline)
@@ -37,6 +39,18 @@ class _Engine:
 
     def resumed(self, pipeline: Pipeline[T], state: Any) -> Epoch[T]:
         return Epoch(*checked_standing(pipeline, state))
+
+    def stream(
+        self,
+        source: Any,
+        stages: Any,
+        coord: Any,
+        *,
+        name: str,
+        fit: Callable[[Any], Any] | None,
+        resume: Mapping[str, Any] | None,
+    ) -> streaming.Streaming:
+        return streaming.Streaming(source, stages, coord, name=name, fit=fit, resume=resume)
 
     def length(self, pipeline: Pipeline[Any]) -> int | None:
         return length_of(pipeline)

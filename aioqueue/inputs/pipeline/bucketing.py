@@ -9,6 +9,7 @@ from typing import Any
 from aioqueue.inputs.batches.buckets import Buckets
 from aioqueue.inputs.pipeline.flow import Id, Node, Row, State
 from aioqueue.inputs.pipeline.transforms import Holding
+from aioqueue.inputs.statistics import BucketStatistics
 
 __all__ = ("Bucketing",)
 
@@ -47,6 +48,10 @@ class Bucketing(Holding):
     def more(self) -> Row | None:
         rest = self._buckets.rest() if self._has_ended else ()
         return next(map(self._row, rest), None)
+
+    def statistics(self) -> BucketStatistics:
+        """What it has done so far, for any thread."""
+        return self._buckets.statistics()
 
     def defer(self) -> None:
         self._buckets.defer()

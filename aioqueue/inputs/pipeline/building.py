@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs.pipeline.feeding import Feeding
@@ -32,7 +32,18 @@ from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.sequences import Sequential
 from aioqueue.inputs.statistics import StageStatistics
 
-__all__ = ("Builder", "checked", "length_of", "source_of", "stages_of")
+__all__ = (
+    "AnyRunner",
+    "Builder",
+    "Working",
+    "checked",
+    "length_of",
+    "once_only",
+    "source_of",
+    "stages_of",
+)
+
+AnyRunner: TypeAlias = AsyncPrepareRunner | PrepareRunner
 
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 """2**64 over the golden ratio: seeds that are this far apart have nothing in common."""
@@ -48,6 +59,9 @@ class Builder:
         is_async: whether it runs for tasks.
     """
 
+    _feeding = Feeding
+    _queue_node = QueueNode
+
     def __init__(
         self,
         pipeline: Pipeline[Any],
@@ -58,14 +72,14 @@ class Builder:
     ) -> None:
         self._pipeline = pipeline
         self._span = span
-        self._start = start
+        self.start = start
         self._is_async = is_async
         self._seen: Counter[str] = Counter()
         self._stages = _built_stages(pipeline)
         self._rank = _rank_of(self._stages)
         self._entries = EpochEntries(source_of(pipeline), self._rank)
         self._place = 0  # of the stage that is being built
-        self._working: list[_Working | Builder] = []
+        self._working: list[Working | Builder] = []
 
     def run(self, state: State | None = None) -> Node:
         """Build it, go to a state, and start the workers; returns where its rows come from."""
@@ -73,7 +87,7 @@ class Builder:
         if state is not None:
             node.restore(state)
         for runner in self.runners():
-            self._start(runner)
+            self.start(runner)
         return node
 
     def runners(self) -> list[Any]:
@@ -121,13 +135,13 @@ class Builder:
         stage = self._stages[self._place]
         seed = options.pop("seed", self._entries.source.seed)
         is_source = isinstance(upstream, SourceNode)
-        feeding = Feeding(upstream, seed, blocking=not is_source or self._entries.blocking)
-        queue = sync.FIFOQueue(ahead, name=f"pipeline-{stage.name}-{self._place}")
+        feeding = self._feeding(upstream, seed, blocking=not is_source or self._entries.blocking)
+        queue = sync.FIFOQueue(ahead, name=self._queue_name(stage))
         into = queue.aio if self._is_async else queue
-        runner = prepare_items(feeding, function, into=into, **options)
-        self._working.append(_Working(stage, runner, queue))
+        runner = self._runner(feeding, function, into, options)
+        self._working.append(Working(stage, runner, queue))
         is_one_to_one = stage.length(1) == 1
-        node = QueueNode(
+        node = self._queue_node(
             queue,
             feeding,
             items=self.length(),
@@ -139,9 +153,15 @@ class Builder:
             return node  # only functions of the user skip items
         return Filling(node, lambda: node.items_of_epoch, keep=max(1, self.largest_batch()))
 
+    def _queue_name(self, stage: BaseStage) -> str:
+        return f"pipeline-{stage.name}-{self._place}"
+
+    def _runner(self, feeding: Feeding, function: Any, into: Any, options: Any) -> AnyRunner:
+        return prepare_items(feeding, function, into=into, **options)
+
     def branch(self, pipeline: Pipeline[Any]) -> Node:
         """Build another pipeline beside this one."""
-        builder = Builder(pipeline, self._span, self._start, is_async=self._is_async)
+        builder = Builder(pipeline, self._span, self.start, is_async=self._is_async)
         self._working.append(builder)
         return builder.build()
 
@@ -154,11 +174,11 @@ class Builder:
         return [one for working in self._working for one in working.quarantine()]
 
 
-class _Working(NamedTuple):
+class Working(NamedTuple):
     """A stage that has workers."""
 
     stage: BaseStage
-    runner: AsyncPrepareRunner | PrepareRunner
+    runner: AnyRunner
     queue: sync.FIFOQueue
 
     def runners(self) -> list[Any]:
@@ -177,6 +197,15 @@ def source_of(pipeline: Pipeline[Any]) -> Source[Any]:
     """Where the items of a pipeline come from."""
     source: Any = pipeline.source
     return source  # type: ignore[no-any-return]
+
+
+def once_only(pipeline: Pipeline[Any]) -> Source[Any] | None:
+    """A source of a pipeline that can be gone through once, if it has one."""
+    source = source_of(pipeline)
+    if source.is_once:
+        return source
+    branches = [one for stage in stages_of(pipeline) for one in stage.branches()]
+    return next(filter(None, map(once_only, branches)), None)
 
 
 def stages_of(pipeline: Pipeline[Any]) -> list[BaseStage]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
-from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-import anyio
-
+from aioqueue.inputs.pipeline.building import once_only
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.resuming import (
     Standing,
@@ -17,6 +14,7 @@ from aioqueue.inputs.pipeline.resuming import (
     position_of_pipeline,
 )
 from aioqueue.inputs.pipeline.runs import AsyncRun, ThreadRun
+from aioqueue.inputs.pipeline.turns import Turns
 from aioqueue.inputs.sources.item import EpochEnd, Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.positions import misplaced
@@ -50,12 +48,14 @@ class Epochs(Generic[T]):
     ) -> None:
         self._pipeline = pipeline
         self._span = span
+        # Nothing is prepared ahead of what cannot begin again, lest that fail in the epoch before.
+        self._once = once_only(pipeline)
         self._standing = Standing(span.start)
         self._run: ThreadRun | AsyncRun | None = None
         self._epoch: Epoch[T] | None = None
         self._next = span.start
         self._is_closed = False
-        self._turns = _Turns()
+        self._turns = Turns()
         if resume is not None:
             self.load_state_dict(resume)
 
@@ -211,6 +211,11 @@ class Epochs(Generic[T]):
         if self._run is not None:
             self._run.abandon()
 
+    @property
+    def _stop(self) -> int | None:
+        """The first epoch that the run does not go through."""
+        return self._span.stop if self._once is None else self._span.start + 1
+
     def _is_at_end(self) -> bool:
         return self._is_closed or (self._span.stop is not None and self._next >= self._span.stop)
 
@@ -218,9 +223,12 @@ class Epochs(Generic[T]):
         if self._is_at_end():
             self.close()
             raise StopIteration
+        if self._once is not None and self._run is not None:
+            self.close()
+            raise self._once.used_up()
         if self._run is None:
             _refuse_in_loop()
-            self._run = ThreadRun(self._pipeline, self._span.stop, self._standing)
+            self._run = ThreadRun(self._pipeline, self._stop, self._standing)
         if not isinstance(self._run, ThreadRun):
             raise TypeError("these epochs were begun with `async for`; go on with `async for`")
         return self._epoch_of(self._run)
@@ -229,8 +237,11 @@ class Epochs(Generic[T]):
         if self._is_at_end():
             await self.aclose()
             raise StopAsyncIteration
+        if self._once is not None and self._run is not None:
+            await self.aclose()
+            raise self._once.used_up()
         if self._run is None:
-            self._run = AsyncRun(self._pipeline, self._span.stop, self._standing)
+            self._run = AsyncRun(self._pipeline, self._stop, self._standing)
         if not isinstance(self._run, AsyncRun):
             raise TypeError("these epochs were begun with `for`; go on with `for`")
         await self._run.begin()
@@ -244,18 +255,6 @@ class Epochs(Generic[T]):
             run.skip_to(number)
         self._epoch = Epoch(self._pipeline, Standing(number), run, self._turns)
         return self._epoch
-
-
-class _Turns:
-    """Who takes from a run takes turns, whichever epoch it is for."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-
-    @cached_property
-    def aio(self) -> anyio.Lock:
-        """The same for tasks."""
-        return anyio.Lock()
 
 
 class Epoch(Generic[T]):
@@ -276,14 +275,14 @@ class Epoch(Generic[T]):
         pipeline: Pipeline[T],
         standing: Standing,
         run: ThreadRun | AsyncRun | None = None,
-        turns: _Turns | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._standing = standing
         self._number = standing.epoch
         self._run = run
         self._is_own = run is None
-        self._turns = turns or _Turns()
+        self._turns = turns or Turns()
         self._has_ended = False
         self._was_left = False
 

@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Final
@@ -28,10 +28,10 @@ from aioqueue import CancelledError, DeadlineExceededError, sync
 from aioqueue.inputs.pipeline.building import Builder
 from aioqueue.inputs.pipeline.flow import Node, Row, RunOver, Span, Taken, drive, drive_async
 from aioqueue.inputs.pipeline.resuming import Standing
-from aioqueue.inputs.sources.item import EpochEnd, Quarantined
+from aioqueue.inputs.pipeline.stepping import Stepping
+from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.statistics import StageStatistics
-from aioqueue.locks import holding
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 
 __all__ = ("AsyncRun", "ThreadRun")
@@ -62,10 +62,8 @@ class _Run(ABC):
     def __init__(self, standing: Standing) -> None:
         self._process = os.getpid()
         self._begin_at = standing
-        self._skip = standing.skip
-        self._lock = threading.RLock()  # held while nodes move, and not while they wait
-        self._is_moving = False
-        self._is_torn = False  # a step was interrupted
+        self._steps = Stepping(standing.skip)
+        self._step = self._steps.step
 
     def standing(self) -> Standing:
         """Where it stands behind the last batch that was delivered. For any thread.
@@ -74,41 +72,13 @@ class _Run(ABC):
             RuntimeError: a signal handler asks that has interrupted the making of a batch, or has
                 raised in it; or the pipeline has no positions.
         """
-        return holding(self._lock, self._standing)
+        return self._steps.between(self._standing)
 
     def _standing(self) -> Standing:
-        if self._is_moving:
-            raise RuntimeError(
-                "a signal handler asked for the state in the middle of a step; let the handler set"
-                " a flag, and ask for the state between two batches"
-            )
-        if self._is_torn:
-            raise RuntimeError(f"this run has no position any more: {_INTERRUPTED}")
         if self._node is None:
             return self._begin_at
         state = self._node.state()
-        return Standing(state["epoch"], state["given"], self._skip, state)
-
-    def _step(self, move: Callable[[Any], Any], argument: Any) -> Any:
-        return holding(self._lock, self._move, move, argument)
-
-    def _move(self, move: Callable[[Any], Any], argument: Any) -> Any:
-        self._is_moving = True
-        try:
-            return move(argument)
-        except Exception:
-            raise
-        except BaseException:
-            self._is_torn = True
-            raise
-        finally:
-            self._is_moving = False
-
-    def _is_wanted(self, taken: Taken) -> bool:
-        if isinstance(taken, EpochEnd) or not self._skip:
-            return True
-        self._skip -= 1
-        return False
+        return Standing(state["epoch"], state["given"], self._steps.skip, state)
 
     @property
     def is_over(self) -> bool:
@@ -213,7 +183,7 @@ class ThreadRun(_Run):
             node = self._node
             while True:
                 taken: Taken = self._step(node.take_ready, 1) or drive(node.take(1), self._step)
-                if self._is_wanted(taken):
+                if self._steps.is_wanted(taken):
                     return taken
         except Exception as error:
             return error
@@ -308,7 +278,7 @@ class AsyncRun(_Run):
 
     def take_ready(self) -> list[Row]:
         """The next row, in a list, if it is at hand; else nothing."""
-        if self._node is None or self.is_over or self._skip:
+        if self._node is None or self.is_over or self._steps.skip:
             return []
         rows: list[Row] = self._step(self._node.take_ready, 1)
         return rows
@@ -332,9 +302,10 @@ class AsyncRun(_Run):
             self._end(_FAILED)
             raise await self._reported()
         try:
-            while not self._is_wanted(taken := await drive_async(self._node.take(1), self._step)):
-                pass
-            return taken
+            while True:
+                taken: Taken = await drive_async(self._node.take(1), self._step)
+                if self._steps.is_wanted(taken):
+                    return taken
         except RunOver:
             self.check()  # else it has ended by itself; why, the coordinator knows
             self._end(_FAILED)

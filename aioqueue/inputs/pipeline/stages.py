@@ -184,7 +184,9 @@ class Prepare(BaseStage):
         return building.workers(upstream, self.function, ahead=ahead, options=options)
 
     def fingerprint(self) -> dict[str, Any]:
-        return {"ordered": self.options.get("ordered", True)}
+        seed = self.options.get("seed")
+        own = {} if seed is None else {"seed": seed}
+        return {"ordered": self.options.get("ordered", True), **own}
 
     def length(self, rows: int | None) -> int | None:
         several = isgeneratorfunction(self.function) or isasyncgenfunction(self.function)

@@ -185,11 +185,16 @@ class Tape:
         self._restored, self._found = None, {}
         self._last = (epoch - 1, END, 0)
 
-    def state(self) -> State:
-        """What is needed in order to have again what is held, and all that comes."""
+    def state(self, given: Sequence[Id] = ()) -> State:
+        """What is needed in order to have again what is held, and all that comes.
+
+        Args:
+            given: rows that were passed on as they are, and are to come again: of a node that is
+                not ordered.
+        """
         if self._restored is not None:
             return self._restored
-        held = self._held()
+        held = [*given, *self._held()]
         if not self.node.is_ordered:
             return {"last": list(self._last), "upstream": self.node.state(held)}
         mark = self._marks.before(_before(min(held))) if held else None

@@ -144,6 +144,9 @@ class Holding(Transform):
         upstream: where they come from.
     """
 
+    passes_on = False
+    """Whether what it gives has the names that it had when it came in."""
+
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream)
         self._tape = Tape(upstream, self._held)
@@ -181,7 +184,7 @@ class Holding(Transform):
         self._tape.skip_to(epoch)
 
     def _own_state(self, held: Sequence[Id]) -> State:
-        if held:
+        if held and not self.passes_on:
             raise RuntimeError(
                 "this pipeline has no position: examples come from workers that do not keep the"
                 " order (ordered=False), and pass several stages that hold some of them; keep the"
@@ -192,8 +195,8 @@ class Holding(Transform):
             self.begin(self._epoch)
         shape = self._restored if self._tape.is_to_be_wound else self._shape()
         # Where there is no order, the node before goes back and gives again what was held.
-        has_ended = self._has_ended and (self.is_ordered or not self._held())
-        return {"shape": shape, "has_ended": has_ended, "tape": self._tape.state()}
+        has_ended = self._has_ended and (self.is_ordered or not (held or self._held()))
+        return {"shape": shape, "has_ended": has_ended, "tape": self._tape.state(held)}
 
     def _restore_own(self, state: State, wanted: Wanted | None) -> None:
         self._has_begun = True
@@ -271,17 +274,21 @@ class Shuffling(Holding):
 
     def __init__(self, upstream: Node, size: int, seed: int) -> None:
         super().__init__(upstream)
+        self.passes_on = not upstream.is_ordered  # it has no order that numbers could show
         self._size = size
         self._seed = seed
         self._buffer: list[Row] = []
         self._sizes = [0, 0]  # of the buffer and of what is ready, before a restart
-        self._words = PhiloxWords((seed, 1))
+        self._words = self._words_of(0)
         self._drawn = 0  # words of this epoch
 
     def begin(self, epoch: int) -> None:
-        # The seed is the key and the epoch the upper half of the counter: no two epochs share one.
-        self._words = PhiloxWords((self._seed, epoch + 1))
+        self._words = self._words_of(epoch)
         self._drawn = 0
+
+    def _words_of(self, epoch: int) -> PhiloxWords:
+        # The seed is the key and the epoch the upper half of the counter: no two epochs share one.
+        return PhiloxWords((self._seed, epoch + 1))
 
     def weight(self) -> int:
         return len(self._buffer) + super().weight()
@@ -317,6 +324,8 @@ class Shuffling(Holding):
         return self._words.take(count)
 
     def take_ready(self, n: int) -> list[Row]:
+        if self.passes_on:
+            return super().take_ready(n)
         # What comes out is numbered anew: in the order in which it does.
         first = self._given
         rows = super().take_ready(n)

@@ -104,6 +104,7 @@ class Job:
         count: how many workers there are.
         key_limit: how many items of one key may be in preparation; ``None`` for any number.
         by_item: whether items are delivered as a whole (`Delivered`), also those without examples.
+        fit: makes of an example what is delivered, or refuses it, where they are delivered so.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class Job:
         count: int,
         key_limit: KeyLimit | None = None,
         by_item: bool = False,
+        fit: Callable[[Any], Any] | None = None,
     ) -> None:
         self.feed = feed
         self.into = into
@@ -129,6 +131,7 @@ class Job:
         is_counted = window.limit_bytes is not None
         self.is_ordered = ordered
         self._by_item = by_item
+        self._fit = fit
         # Whether what is made has to be noted before it is enqueued.
         self.notes_made = ordered or is_counted or by_item
         # Whether the examples of a generator may be enqueued before the last one is made. Not if
@@ -377,8 +380,17 @@ class Job:
         if self.window.limit_bytes is not None and not prepared.size:
             prepared.size = size_of(prepared.examples)
         if self._by_item:
+            if self._fit is not None and not isinstance(prepared.item.value, EpochEnd):
+                self._make_fit(prepared, self._fit)
             prepared.pack()
         return self._note_made(prepared)
+
+    def _make_fit(self, prepared: Prepared, fit: Callable[[Any], Any]) -> None:
+        try:
+            prepared.examples = tuple(map(fit, prepared.examples))
+        except Exception as error:
+            prepared.examples = ()
+            self.refused(prepared, error)
 
     @guarded
     def _note_made(self, prepared: Prepared) -> bool:

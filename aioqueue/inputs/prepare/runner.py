@@ -166,6 +166,10 @@ def prepare(
     ``on_error`` says; counts of all that happened are in the runner's ``statistics()``, and in the
     log (``aioqueue``) at the end.
 
+    What has left the queue has no position, since others may fill and read it as well: to go on
+    after a restart, give source and function to a batcher, ``batch(..., function=function,
+    resume=...)``, or to a `Pipeline`.
+
     Args:
         source: where items come from: a source of `aioqueue.inputs`, any iterable or async
             iterable, or a queue or stream of either face. Items are taken one at a time, by one
@@ -249,14 +253,23 @@ def prepare_items(
     function: Callable[..., Any],
     *,
     into: AsyncQueue | sync.BlockingQueue,
+    fit: Callable[[Any], Any] | None = None,
     **options: Unpack[PrepareOptions],
 ) -> AsyncPrepareRunner | PrepareRunner:
     """The same for pipelines: items are delivered as a whole, in a queue of `Delivered`.
 
+    Args:
+        source: where items come from.
+        function: called with an item.
+        into: a queue of objects.
+        fit: makes of every example what is delivered. One that it refuses, by raising, has failed
+            as if the queue had refused it.
+        options: the others of `prepare`.
+
     Raises:
         InvalidArgumentError: an option is wrong.
     """
-    return _runner(source, function, into, by_item=True, **options)
+    return _runner(source, function, into, by_item=True, fit=fit, **options)
 
 
 def _runner(
@@ -265,6 +278,7 @@ def _runner(
     into: Any,
     *,
     by_item: bool = False,
+    fit: Callable[[Any], Any] | None = None,
     workers: int = 4,
     where: Where = "auto",
     ordered: bool = False,
@@ -314,6 +328,7 @@ def _runner(
         count=count,
         key_limit=_checked_key_limit(limit_per, at_most),
         by_item=by_item,
+        fit=fit,
     )
     executor = place.executor(job, ray) if place.is_ray else place.executor(job)
     job.run_by(executor)

@@ -126,6 +126,9 @@ class Source(Stages[T]):
     is_repeatable: bool = True
     """Whether it can be gone through again, and so has positions."""
 
+    is_once: bool = False
+    """Whether it can be gone through once only, as an iterator."""
+
     is_async: bool = False
     """Whether it can be gone through by ``async for`` alone: by `epoch_aentries`."""
 
@@ -331,6 +334,12 @@ class Source(Stages[T]):
         source = self._with_seeds_of(fingerprint_in(position))
         return Resumed(source, checked_place(position, source.fingerprint()))
 
+    def used_up(self) -> InvalidArgumentError:
+        """What to raise where a source that can be gone through once is wanted again."""
+        return InvalidArgumentError(
+            f"source: got {self!r}, which can be gone through once; expected one epoch"
+        )
+
     def _with_seeds_of(self, fingerprint: Any) -> Self:
         """This source, with the seed of a fingerprint wherever its own was drawn."""
         seed = fingerprint.get("seed") if isinstance(fingerprint, Mapping) else None
@@ -437,6 +446,7 @@ class _OneEpoch(Source[T]):
     def __init__(self, source: Source[T], number: int) -> None:
         super().__init__(source.name, source.seed)
         self.blocking = source.blocking
+        self.is_once = source.is_once
         self._ahead = source._ahead
         self._source = source
         self._number = number

@@ -38,6 +38,7 @@ class OfIterable(Source[T]):
         is_async = isinstance(given, AsyncIterable) and not isinstance(given, Iterable)
         self.is_async = is_async or inspect.isasyncgenfunction(given)
         self.blocking = self.is_async or blocking
+        self.is_once = _is_iterator(given)
         self.is_repeatable = False  # whether it gives the same again, nobody knows
 
     def __repr__(self) -> str:
@@ -115,12 +116,15 @@ class OfIterable(Source[T]):
 
     def _use_up(self) -> None:
         if self._is_used_up:
-            raise InvalidArgumentError(
-                f"iterable: got a {type(self._given).__name__}, which can be gone through once, and"
-                " was; for another epoch expected a function that makes one:"
-                " from_iterable(lambda: ...), or something that begins anew, like a list"
-            )
+            raise self.used_up()
         self._is_used_up = True
+
+    def used_up(self) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"iterable: got a {type(self._given).__name__}, which can be gone through once, and"
+            " was; for another epoch expected a function that makes one:"
+            " from_iterable(lambda: ...), or something that begins anew, like a list"
+        )
 
     def _async_only(self) -> InvalidArgumentError:
         return InvalidArgumentError(
@@ -188,6 +192,13 @@ def from_iterable(
             " generator function, or a plain function"
         )
     return OfIterable(iterable, name, seed=seed, blocking=blocking)
+
+
+def _is_iterator(given: Any) -> bool:
+    """Whether it is its own iterator, so that it can be gone through once."""
+    if isinstance(given, Iterator):
+        return iter(given) is given
+    return isinstance(given, AsyncIterator) and aiter(given) is given
 
 
 def _is_iterable(given: Any) -> bool:

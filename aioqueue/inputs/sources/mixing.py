@@ -44,6 +44,7 @@ class Mixture(Source[T]):
         self._stop = stop
         self.blocking = any(source.blocking for source in self._sources)
         self.is_repeatable = all(source.is_repeatable for source in self._sources)
+        self.is_once = any(source.is_once for source in self._sources)
 
     def __repr__(self) -> str:
         shares = ", ".join(

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from aioqueue.inputs.sources.item import Quarantined
+    from aioqueue.inputs.sources.streams import ResumablePipe
     from aioqueue.inputs.statistics import StageStatistics
 
-__all__ = ("Engine", "Epoch", "Epochs", "Pipeline", "Stage", "Stages", "register")
+__all__ = ("Engine", "Epoch", "Epochs", "Pipeline", "Stage", "Stages", "engine", "register")
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -106,6 +107,27 @@ class Engine(Protocol):
 
     def single(self, pipeline: Pipeline[T]) -> Epoch[T]:
         """Go through one epoch, and end."""
+
+    def stream(
+        self,
+        source: Stages[Any],
+        stages: Sequence[Stage],
+        coord: Any,
+        *,
+        name: str,
+        fit: Callable[[Any], Any] | None,
+        resume: Mapping[str, Any] | None,
+    ) -> ResumablePipe[Any]:
+        """Go through one run of a source, by workers of a coordinator of the user's.
+
+        Args:
+            source: what is gone through, with all its epochs.
+            stages: what is done with its items.
+            coord: starts the workers.
+            name: what messages and worker names call it.
+            fit: makes of every example what is delivered, or refuses it.
+            resume: a position to begin at.
+        """
 
     def length(self, pipeline: Pipeline[Any]) -> int | None:
         """How much one epoch gives, where that is known."""
@@ -433,6 +455,11 @@ class Stages(ABC, Generic[T_co]):
 def register(engine: Engine) -> None:
     """Say what makes stages and runs pipelines."""
     Stages._engine = engine
+
+
+def engine() -> Engine:
+    """What makes stages and runs pipelines, for what is below it and needs it."""
+    return Stages._engine
 
 
 class Pipeline(Stages[T_co]):

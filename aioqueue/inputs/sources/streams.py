@@ -7,13 +7,23 @@ thread may take what a coroutine leaves.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from aioqueue import AsyncQueue, OutOfRangeError, sync
-from aioqueue.inputs.sources.quarantined import Quarantined
+from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 
-__all__ = ("AnyQueue", "AsyncBatchStream", "BatchStream", "Pipe", "Preparing", "Stream")
+__all__ = (
+    "AnyQueue",
+    "AsyncBatchStream",
+    "BatchStream",
+    "Pipe",
+    "Preparing",
+    "ResumablePipe",
+    "Stream",
+    "resumable_stream",
+)
 
 AnyQueue = AsyncQueue | sync.BlockingQueue
 StatisticsT = TypeVar("StatisticsT", covariant=True)
@@ -69,6 +79,22 @@ class Pipe(Protocol[StatisticsT]):
         """What kind of stream it is, and of what."""
 
 
+class ResumablePipe(Pipe[StatisticsT], Protocol[StatisticsT]):
+    """A pipe that knows where it is, and takes batches by itself."""
+
+    def take(self) -> Any:
+        """The next batch, for a thread."""
+
+    async def take_async(self) -> Any:
+        """The same for a task."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position behind the last batch that was taken."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Begin behind a position."""
+
+
 class Stream(Generic[StatisticsT]):
     """A stream as one world sees it: here, all that never waits."""
 
@@ -76,7 +102,7 @@ class Stream(Generic[StatisticsT]):
         self._pipe = pipe
 
     def __repr__(self) -> str:
-        return f"<{type(self).__module__}.{type(self).__name__} {self._pipe.describe()}>"
+        return f"<{type(self).__module__}.{type(self).__qualname__} {self._pipe.describe()}>"
 
     @property
     def name(self) -> str:
@@ -108,6 +134,37 @@ class Stream(Generic[StatisticsT]):
     def statistics(self) -> StatisticsT:
         """What it has done so far, all of one moment."""
         return self._pipe.statistics()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position behind the last batch that was handed out, to go on from another time.
+
+        What is under way is not in it: it will be prepared again, and become the same. It may be
+        called at any time by any thread, before the first batch and after the last, and stops no
+        worker.
+
+        Returns:
+            A dict of plain JSON types: what ``resume=`` of the batchers takes.
+
+        Raises:
+            RuntimeError: the stream was made without ``resume``; or it has no position just now, as
+                when a signal handler asks that has interrupted the making of a batch.
+            OSError: the size of a file cannot be found out.
+        """
+        raise _no_positions(self)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on behind a position, instead of at the beginning: other workers are started there.
+
+        Args:
+            state: what `state_dict` gave, in this process or another.
+
+        Raises:
+            InvalidArgumentError: it is no position, is damaged, or belongs to another stream: the
+                message names the field that differs, and both values.
+            RuntimeError: the first batch was asked for already; or the stream was made without
+                ``resume``; or its coordinator starts nothing here any more.
+        """
+        raise _no_positions(self)
 
     def close(self) -> None:
         """Leave: end the stream, and the workers that it has started.
@@ -188,3 +245,54 @@ class BatchStream(Stream[StatisticsT]):
         if pipe.drop_remainder:
             return pipe.give(queue.dequeue_many(pipe.size))
         return pipe.give(queue.dequeue_up_to(pipe.size, pipe.max_wait))
+
+
+class _Resumable(Stream[StatisticsT]):
+    """A stream of which there are positions."""
+
+    _pipe: ResumablePipe[StatisticsT]
+
+    @property
+    def sync(self) -> BatchStream[StatisticsT]:
+        return _ResumableBatchStream(self._pipe)
+
+    @property
+    def aio(self) -> AsyncBatchStream[StatisticsT]:
+        return _ResumableAsyncBatchStream(self._pipe)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._pipe.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._pipe.load_state_dict(state)
+
+
+class _ResumableAsyncBatchStream(_Resumable[StatisticsT], AsyncBatchStream[StatisticsT]):
+    __module__ = "aioqueue.inputs"  # what it shows of itself is what it is to users
+    __qualname__ = "AsyncBatchStream"
+
+    async def _next(self) -> Any:
+        return await self._pipe.take_async()
+
+
+class _ResumableBatchStream(_Resumable[StatisticsT], BatchStream[StatisticsT]):
+    __module__ = "aioqueue.inputs"
+    __qualname__ = "BatchStream"
+
+    def _next(self) -> Any:
+        return self._pipe.take()
+
+
+def resumable_stream(
+    pipe: ResumablePipe[StatisticsT], *, is_async: bool
+) -> AsyncBatchStream[StatisticsT] | BatchStream[StatisticsT]:
+    """A stream that can be resumed, by one of its faces."""
+    kind = _ResumableAsyncBatchStream if is_async else _ResumableBatchStream
+    return kind(pipe)
+
+
+def _no_positions(stream: Stream[Any]) -> RuntimeError:
+    return RuntimeError(
+        f"{stream.name!r} keeps no positions: make it with resume=None, or with an earlier state,"
+        " as batch(..., resume=load_position(path, default=None)) does"
+    )

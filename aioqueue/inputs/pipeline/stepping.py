@@ -1,0 +1,84 @@
+"""Moving the nodes of a run one step at a time, so that any thread may ask where they are."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from aioqueue.inputs.pipeline.flow import Taken
+from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.locks import holding
+
+__all__ = ("Stepping",)
+
+T = TypeVar("T")
+
+
+class Stepping:
+    """Makes the steps of flows under a lock, which is not held while they wait.
+
+    Args:
+        skip: how many of the rows that come are left out.
+    """
+
+    def __init__(self, skip: int = 0) -> None:
+        self.skip = skip
+        """How many are still to be left out."""
+        self._lock = threading.RLock()
+        self._is_moving = False
+        self._why_torn = ""  # why nobody knows where the nodes are
+
+    def step(self, move: Callable[[Any], Any], argument: Any) -> Any:
+        """Make one step: a `Step` of `drive` and `drive_async`, or a call of a node.
+
+        Raises:
+            RuntimeError: an earlier one has failed, or was interrupted: rows may have been lost.
+        """
+        return holding(self._lock, self._move, move, argument)
+
+    def is_wanted(self, taken: Taken) -> bool:
+        """Whether what was taken is handed out, or left out and counted."""
+        if isinstance(taken, EpochEnd) or not self.skip:
+            return True
+        self.skip -= 1
+        return False
+
+    def between(self, ask: Callable[[], T]) -> T:
+        """Ask nodes for something between two steps, in any thread.
+
+        Raises:
+            RuntimeError: a signal handler asks that has interrupted a step, or has raised in one;
+                or a step has failed.
+        """
+        return holding(self._lock, self._between, ask)
+
+    def _between(self, ask: Callable[[], T]) -> T:
+        if self._is_moving:
+            raise RuntimeError(
+                "a signal handler asked for the state in the middle of a step; let the handler set"
+                " a flag, and ask for the state between two batches"
+            )
+        self._check()
+        return ask()
+
+    def _move(self, move: Callable[[Any], Any], argument: Any) -> Any:
+        if self._why_torn:
+            self._check()
+        self._is_moving = True
+        try:
+            return move(argument)
+        except StopIteration:  # of a flow that has ended
+            raise
+        except BaseException as error:
+            is_failure = isinstance(error, Exception)
+            self._why_torn = "a stage has failed" if is_failure else "it was interrupted in a step"
+            raise
+        finally:
+            self._is_moving = False
+
+    def _check(self) -> None:
+        if self._why_torn:
+            raise RuntimeError(
+                f"this run has no position any more: {self._why_torn}; go on from an earlier one"
+            )

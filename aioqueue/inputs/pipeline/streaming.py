@@ -1,0 +1,382 @@
+"""Streams that are made by hand and can be resumed: nodes of a pipeline, in a user's coordinator.
+
+What `batch`, `shuffle_batch` and `bucket_by_sequence_length` make is an iterator over one run of
+a source, whose workers belong to the user's coordinator. Where it is to be resumed, the same nodes
+do it that do it in a pipeline, so that there is one bookkeeping: workers deliver items as a whole
+into a queue that nobody else fills or reads, and whoever takes a batch draws and stacks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import aioqueue
+from aioqueue import OutOfRangeError
+from aioqueue.inputs.batches.bucketing import log_skipped
+from aioqueue.inputs.batches.collating import examples_in
+from aioqueue.inputs.batches.pump import AnyCoordinator
+from aioqueue.inputs.pipeline.bucketing import Bucketing
+from aioqueue.inputs.pipeline.building import AnyRunner, Builder, Working, source_of
+from aioqueue.inputs.pipeline.feeding import Feeding
+from aioqueue.inputs.pipeline.flow import END, Node, Span, Taken, drive, drive_async
+from aioqueue.inputs.pipeline.nodes import QueueNode
+from aioqueue.inputs.pipeline.resuming import (
+    Standing,
+    checked_standing,
+    fingerprint_of,
+    position_of_pipeline,
+)
+from aioqueue.inputs.pipeline.stages import BaseStage, Building, Prepare
+from aioqueue.inputs.pipeline.stepping import Stepping
+from aioqueue.inputs.pipeline.transforms import Shuffling
+from aioqueue.inputs.pipeline.turns import Turns
+from aioqueue.inputs.prepare.delivery import Delivered
+from aioqueue.inputs.prepare.runner import prepare_items
+from aioqueue.inputs.sources.base import Entry, Source, closing_run
+from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.inputs.sources.pipeline import Pipeline
+from aioqueue.inputs.sources.positions import misplaced
+from aioqueue.inputs.sources.streams import AnyQueue, Preparing
+from aioqueue.inputs.sources.whole_runs import as_in_source, whole_run
+from aioqueue.inputs.statistics import BatchStatistics, BucketStatistics
+from aioqueue.locks import holding
+from aioqueue.philox import PhiloxWords, Seed, resolve_seed
+
+__all__ = ("STAGES", "Carry", "Draw", "Streaming")
+
+
+@dataclass(frozen=True)
+class Carry(BaseStage):
+    """Takes items from the source on a worker, where no function is called."""
+
+    name: ClassVar[str] = "carry"
+    ahead: int
+
+    def details(self) -> str:
+        return ""
+
+    def node(self, upstream: Node, building: Building) -> Node:
+        options = {"workers": 1, "ordered": True}
+        return building.workers(upstream, _itself, ahead=self.ahead, options=options)
+
+
+@dataclass(frozen=True)
+class Draw(BaseStage):
+    """Draws rows as a `RandomShuffleQueue` does that is kept full."""
+
+    name: ClassVar[str] = "draw"
+    min_after_dequeue: int
+    seed: Seed
+
+    def details(self) -> str:
+        return f"from {self.min_after_dequeue + 1}"
+
+    def node(self, upstream: Node, building: Building) -> Node:
+        seed = building.seed("shuffle")
+        return _Drawing(upstream, self.min_after_dequeue, seed if self.seed is None else self.seed)
+
+    def fingerprint(self) -> dict[str, Any]:
+        pair = None if self.seed is None else list(resolve_seed(self.seed))
+        return {"min_after_dequeue": self.min_after_dequeue, "seed": pair}
+
+
+STAGES: Final[dict[str, Callable[..., BaseStage]]] = {"carry": Carry, "draw": Draw}
+"""What streams have that pipelines have not."""
+
+
+class _Drawing(Shuffling):
+    """Its buffer and the newcomer are what the queue holds: so it draws what the queue would."""
+
+    def __init__(self, upstream: Node, size: int, seed: Seed) -> None:
+        self._pair = resolve_seed(seed)
+        super().__init__(upstream, size, 0)
+
+    def _words_of(self, epoch: int) -> PhiloxWords:
+        return PhiloxWords(self._pair)
+
+
+class _RunFeeding(Feeding):
+    """Feeds workers with entries as the source itself has them."""
+
+    def entries(self) -> Generator[Entry[Any], None, None]:
+        with closing_run(super().entries()) as entries:
+            for entry in entries:
+                yield as_in_source(entry)
+
+    async def aentries(self) -> AsyncGenerator[Entry[Any], None]:
+        async with aclosing(super().aentries()) as entries:
+            async for entry in entries:
+                yield as_in_source(entry)
+
+
+class _RunNode(QueueNode):
+    """The examples of a run that is one epoch to the nodes, whatever epochs the source has."""
+
+    def _accept(self, items: list[Delivered]) -> None:
+        super()._accept([(0, place, index, examples) for _, place, index, examples in items])
+
+    @property
+    def length(self) -> int | None:
+        """How many items the run has, once its end has been seen from before it."""
+        is_seen = self._epoch or self._expected is not None
+        return self.items_of_epoch if is_seen and self.items_of_epoch < END else None
+
+
+class _RunBuilder(Builder):
+    """Makes the nodes of one run.
+
+    Args:
+        pipeline: the description.
+        coord: starts the workers.
+        name: of the queue.
+        fit: makes of every example what is delivered, or refuses it.
+    """
+
+    _feeding = _RunFeeding
+    _queue_node = _RunNode
+
+    first: _RunNode
+    """The node that workers feed."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline[Any],
+        coord: AnyCoordinator,
+        name: str,
+        fit: Callable[[Any], Any] | None,
+    ) -> None:
+        is_async = isinstance(coord, aioqueue.Coordinator)
+        super().__init__(pipeline, Span(0, 1), coord.start, is_async=is_async)
+        self._name = name
+        self._fit = fit
+
+    @property
+    def working(self) -> Working:
+        """The stage that has workers."""
+        (working,) = self._working
+        assert isinstance(working, Working)
+        return working
+
+    def workers(self, *arguments: Any, **options: Any) -> Node:
+        node = super().workers(*arguments, **options)
+        assert isinstance(node, _RunNode)
+        self.first = node
+        return node
+
+    def _queue_name(self, stage: BaseStage) -> str:
+        return self._name
+
+    def _runner(self, feeding: Feeding, function: Any, into: Any, options: Any) -> AnyRunner:
+        return prepare_items(feeding, function, into=into, fit=self._fit, **options)
+
+
+class Streaming:
+    """The pipe of a stream that can be resumed.
+
+    Args:
+        source: what is gone through.
+        stages: what is done with its items; one of them, the first, has workers.
+        coord: starts the workers.
+        name: what messages and worker names call it.
+        fit: makes of every example what is delivered, or refuses it.
+        resume: a position to begin at.
+
+    Raises:
+        InvalidArgumentError: the position does not fit.
+        RuntimeError: the coordinator's block has not been entered.
+    """
+
+    size: int | None = None
+    drop_remainder = False
+    max_wait: float | None = None
+    queue: AnyQueue
+    examples: AnyQueue | None
+    runner: Preparing | None
+
+    def __init__(
+        self,
+        source: Source[Any],
+        stages: Sequence[BaseStage],
+        coord: AnyCoordinator,
+        *,
+        name: str,
+        fit: Callable[[Any], Any] | None,
+        resume: Mapping[str, Any] | None,
+    ) -> None:
+        self._coord = coord
+        self._name = name
+        self._fit = fit
+        self._steps = Stepping()
+        self._turns = Turns()
+        self._was_interrupted = False
+        self._is_async: bool | None = None  # by which face it is gone through
+        self._batches = self._given = 0  # what was handed out, and the examples in that
+        pipeline: Pipeline[Any] = Pipeline(whole_run(source), tuple(stages))
+        if resume is None:
+            self._begin(pipeline, Standing(0))
+        else:
+            self._begin(*_checked(pipeline, resume))
+
+    # Beginning.
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Begin behind a position, with other workers."""
+        holding(self._turns.lock, self._load, state)
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        if self._is_async is not None:
+            raise RuntimeError(
+                "a state was loaded after the first batch was asked for, so batches from the"
+                " beginning are under way: make a new stream with it, by resume=state"
+            )
+        earlier = self.queue
+        self._begin(*_checked(self._pipeline, state))
+        earlier.close(cancel_pending_enqueues=True)
+
+    def _begin(self, pipeline: Pipeline[Any], standing: Standing) -> None:
+        builder = _RunBuilder(pipeline, self._coord, self._name, self._fit)
+        node, working, before = builder.build(), builder.working, standing.node or {}
+        has_ended = bool(standing.epoch)
+        if has_ended:
+            working.queue.close()
+        else:
+            if before:
+                node.restore(before["run"])
+            builder.start(working.runner)
+        self._pipeline, self._node, self._first = pipeline, node, builder.first
+        self._length, self._has_ended = before.get("length"), has_ended
+        self._steps.skip = standing.skip
+        self._preparing = working.runner
+        self.queue = self.examples = working.queue
+        self.runner = working.runner if isinstance(working.stage, Prepare) else None
+
+    # Taking.
+
+    def take(self) -> Any:
+        """The next batch, for a thread.
+
+        Raises:
+            OutOfRangeError: there is none.
+        """
+        return holding(self._turns.lock, self._take)
+
+    def _take(self) -> Any:
+        self._check(is_async=False)
+        try:
+            return self.give(self._taken())
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C: what had just come out of the queue is lost
+            self._was_interrupted = True
+            raise
+
+    def _taken(self) -> Taken:
+        node, step = self._node, self._steps.step
+        while True:
+            taken: Taken = step(node.take_ready, 1) or drive(node.take(1), step)
+            if self._steps.is_wanted(taken):
+                return taken
+
+    async def take_async(self) -> Any:
+        """The same for a task.
+
+        Raises:
+            OutOfRangeError: there is none.
+
+        Cancellation:
+            A cancelled call has lost nothing.
+        """
+        async with self._turns.aio:
+            self._check(is_async=True)
+            while True:
+                taken = await drive_async(self._node.take(1), self._steps.step)
+                if self._steps.is_wanted(taken):
+                    return self.give(taken)
+
+    def _check(self, *, is_async: bool) -> None:
+        if self._is_async is None:
+            self._is_async = is_async
+        elif self._is_async is not is_async:
+            used, other = ("async for", "for") if self._is_async else ("for", "async for")
+            raise TypeError(f"this stream was begun with `{used}`, not `{other}`; go on with that")
+        if self._was_interrupted:
+            raise RuntimeError(
+                f"'{self._name}' was interrupted while a batch was made, so nothing more can be"
+                " taken: make a new stream, with resume=stream.state_dict()"
+            )
+        if self._has_ended:
+            raise OutOfRangeError("the source has ended")
+
+    def give(self, taken: Taken) -> Any:
+        """The batch in what was taken, which is counted.
+
+        Raises:
+            OutOfRangeError: it is the end.
+        """
+        if isinstance(taken, EpochEnd):
+            self._has_ended = True
+            statistics = self.statistics()
+            if isinstance(statistics, BucketStatistics):
+                log_skipped(self._name, statistics)
+            raise OutOfRangeError("the source has ended")
+        batch = taken[0][0]
+        self._batches += 1
+        self._given += examples_in(batch)
+        return batch
+
+    # What any thread may ask.
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position behind the last batch that was taken."""
+        standing = self._steps.between(self._standing)
+        return position_of_pipeline(fingerprint_of(self._pipeline), standing)
+
+    def _standing(self) -> Standing:
+        skip, length = self._steps.skip, self._first.length
+        node = {"length": self._length if length is None else length}
+        if self._has_ended:
+            return Standing(1, 0, skip, node)
+        state = self._node.state()
+        return Standing(state["epoch"], state["given"], skip, {**node, "run": state})
+
+    def statistics(self) -> BatchStatistics | BucketStatistics:
+        """What it has done so far."""
+        if isinstance(self._node, Bucketing):
+            return self._node.statistics()
+        ready = self._preparing.statistics().examples - self._given
+        return BatchStatistics(self._batches, self._given, max(0, ready))
+
+    def close(self) -> None:
+        """End it and its workers."""
+        self.queue.close(cancel_pending_enqueues=True)
+
+    def describe(self) -> str:
+        """What kind of stream it is, and of what."""
+        what = ", ".join(f"{stage.name} {stage.details()}" for stage in self._pipeline.stages[1:])
+        return f"of {what} from {source_of(self._pipeline)!r}"
+
+
+def _checked(
+    pipeline: Pipeline[Any], position: Mapping[str, Any]
+) -> tuple[Pipeline[Any], Standing]:
+    """Where a position stands in a run.
+
+    Raises:
+        InvalidArgumentError: it does not belong to it.
+    """
+    pipeline, standing = checked_standing(pipeline, position)
+    source: Any = source_of(pipeline)
+    length = (standing.node or {}).get("length")
+    if length is not None and not source.ends_behind(length):
+        raise misplaced(
+            f"one at the end of a run of {length} items",
+            f"an end there, beyond which {source!r} goes on",
+        )
+    return pipeline, standing
+
+
+def _itself(item: Any) -> Any:
+    return item
