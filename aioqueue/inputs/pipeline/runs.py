@@ -63,6 +63,8 @@ class _Run(ABC):
     """Why nothing more can be taken."""
     _alarm: str | None = None
     """Why nobody is to wait for more."""
+    _is_program_ending = staticmethod(sys.is_finalizing)
+    """Asked when even the names of this module may be gone."""
 
     def __init__(self, standing: Standing) -> None:
         self._process = os.getpid()
@@ -130,9 +132,11 @@ class _Run(ABC):
 
     def abandon(self) -> None:
         """Stop all workers, without telling the caller what fails in that: the log does."""
+        if self._is_program_ending():
+            return
         self._end(_LEFT)
         # A fork has no threads to stop, nor an event loop that would run on.
-        if self._process == os.getpid() and not sys.is_finalizing():
+        if self._process == os.getpid():
             self._stop_quietly()
 
     def skip_to(self, epoch: int) -> None:
