@@ -36,7 +36,9 @@ NEED = {
 
 THEIR_WARNINGS = {
     # Of Lightning 2.6 about itself, with PyTorch 2.13.
-    "docs/howto/pytorch-lightning.md": ("ignore::FutureWarning:lightning.pytorch.utilities._pytree",),
+    "docs/howto/pytorch-lightning.md": (
+        "ignore::FutureWarning:lightning.pytorch.utilities._pytree",
+    ),
 }
 """Warnings that packages give which such a program needs, as ``-W`` wants them."""
 

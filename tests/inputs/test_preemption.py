@@ -15,8 +15,9 @@ import pytest
 
 from aioqueue import InvalidArgumentError, PreemptedError
 from aioqueue.inputs import Preemption, numbers
+from aioqueue.inputs.pipeline.building import Builder
 from tests.inputs.pipeline.going import plain, results
-from tests.worlds import ThreadWorld, World, spin_until
+from tests.worlds import ThreadWorld, World, ctrl_c, spin_until, waiting
 
 needs_signals = pytest.mark.skipif(
     not hasattr(signal, "SIGUSR1"), reason="this system has no SIGUSR1"
@@ -337,6 +338,32 @@ class TestWhoWaits:
             held.function.go.set()
         presser.join()
         assert taken + rest_of(held.pipeline, state) == WHOLE
+
+
+@needs_signals
+def test_ctrl_c_in_next_ends_the_run_and_its_position_is_right() -> None:
+    held, taken = HeldSource(), list[Any]()
+    epochs = held.pipeline.epochs(2)
+
+    def waits() -> bool:
+        run = epochs._run
+        if len(taken) < 2 or run is None or run._builder is None:
+            return False
+        (working,) = run._builder._working
+        assert not isinstance(working, Builder)
+        return waiting(working.queue) == 1
+
+    with ctrl_c(when=waits):
+        try:
+            for batch in next(epochs):
+                taken.append(plain(batch))
+        except KeyboardInterrupt:
+            held.function.go.set()
+    with pytest.raises(RuntimeError, match="is over: it was interrupted in the middle of a step"):
+        next(epochs)
+    assert len(taken) == 2
+    assert taken + rest_of(held.pipeline, epochs.state_dict()) == WHOLE
+    epochs.close()
 
 
 def press(number: int, when: Any) -> threading.Thread:
