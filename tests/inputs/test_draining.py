@@ -130,6 +130,21 @@ def test_a_queue_of_the_program(world: World) -> None:
     world.run(body)
 
 
+def test_batches_of_a_queue_of_the_program(world: World) -> None:
+    """Which are moved, as many as are there, by a task."""
+
+    async def body() -> None:
+        requests = world.fifo(9, "int64", ())
+        await requests.enqueue_many([0, 1, 2, 3, 4])
+        source: Any = getattr(requests, "face", requests)
+        async with coordinated(world) as coord:
+            stream = shuffle_batch(source, 2, coord=coord, min_after_dequeue=3)
+            coord.drain()
+            assert numbers_of(await rest(stream)) == [0, 1, 2, 3, 4]
+
+    world.run(body)
+
+
 def numbers_of(batches: list[Any]) -> list[int]:
     return sorted(int(number) for one in batches for number in one.ravel())
 

@@ -343,7 +343,7 @@ class TestWhoWaits:
 @needs_signals
 def test_ctrl_c_in_next_ends_the_run_and_its_position_is_right() -> None:
     held, taken = HeldSource(), list[Any]()
-    epochs = held.pipeline.epochs(2)
+    epochs: Any = held.pipeline.epochs(2)
 
     def waits() -> bool:
         run = epochs._run
