@@ -27,14 +27,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.inputs.pipeline.resuming import (
-    How,
-    ordered_shapes,
-    run,
-    unordered_shapes,
-    write_files,
-)
-from tests.proof.resume_run import EPOCH_ENDS, EPOCHS, SAVING, Fate, Request, shape_of
+from tests.inputs.pipeline.resuming import write_files
+from tests.proof.resume_run import EPOCH_ENDS, SAVING, Fate, Request, shapes, whole_of
 
 __all__ = ("Outcome", "Runs", "judge", "main", "names", "prove", "runs")
 
@@ -97,8 +91,7 @@ def runs() -> Iterator[Runs]:
 
 def names() -> list[str]:
     """Those of all shapes."""
-    folder = Path()
-    return [*ordered_shapes(folder), *(f"unordered:{one}" for one in unordered_shapes(folder))]
+    return [*shapes(Path())]
 
 
 def prove(starter: Runs, name: str, kills: int, seed: int = 0) -> Outcome:
@@ -145,9 +138,9 @@ def _fate(chance: random.Random) -> Fate:
 def judge(name: str, folder: Path, outcome: Outcome) -> None:
     """Compare what a run has logged with what an undisturbed one gives."""
     found = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    whole = json.loads(json.dumps(run(shape_of(name, folder)(How()), EPOCHS)[0]))
+    whole = whole_of(name, folder)
     outcome.batches += len(whole)
-    shown: Any = _examples if name.startswith("unordered:") else list
+    shown: Any = _examples if name.startswith("unordered") else list
     if shown(found) != shown(whole):
         outcome.faults.append(f"another result: {len(found)} batches, expected {len(whole)}")
 

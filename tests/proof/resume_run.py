@@ -20,6 +20,8 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -27,8 +29,20 @@ from aioqueue.inputs import load_position, save_position
 from aioqueue.inputs.sources import keeping
 from tests.inputs.pipeline.going import plain
 from tests.inputs.pipeline.resuming import How, ordered_shapes, unordered_shapes
+from tests.inputs.pipeline.resuming import run as going_through
 
-__all__ = ("EPOCHS", "EPOCH_ENDS", "SAVING", "Fate", "Request", "shape_of")
+__all__ = (
+    "EPOCHS",
+    "EPOCH_ENDS",
+    "SAVING",
+    "Fate",
+    "Request",
+    "begun",
+    "die",
+    "run",
+    "shapes",
+    "whole_of",
+)
 
 EPOCHS = 2
 
@@ -62,10 +76,44 @@ class Request(NamedTuple):
     fate: Fate
 
 
-def shape_of(name: str, folder: Path) -> Any:
-    """A shape by its name; the unordered ones begin with ``unordered:``."""
-    kind, _, rest = name.rpartition(":")
-    return unordered_shapes(folder)[rest] if kind else ordered_shapes(folder)[name]
+def shapes(folder: Path) -> dict[str, Any]:
+    """All shapes by their names; the unordered ones begin with ``unordered``."""
+    return {
+        **ordered_shapes(folder),
+        **{f"unordered:{name}": shape for name, shape in unordered_shapes(folder).items()},
+    }
+
+
+@contextmanager
+def begun(
+    name: str, folder: Path, how: How, resume: Any, between: Callable[[str], object]
+) -> Iterator[tuple[Iterator[tuple[int, Any]], Callable[[], dict[str, Any]]]]:
+    """The batches behind a position, with their epochs, and what tells where they stand.
+
+    Args:
+        name: of the shape.
+        folder: where its files are.
+        how: what may be another in each run.
+        resume: the position; ``None`` for the beginning.
+        between: told of the moments between two epochs.
+    """
+
+    def batches() -> Iterator[tuple[int, Any]]:
+        for epoch in epochs:
+            between("begun and saved")
+            for made in epoch:
+                yield epoch.number, made
+            between("ended")
+            between("ended and saved")
+
+    with shapes(folder)[name](how).epochs(EPOCHS, resume=resume) as epochs:
+        yield batches(), epochs.state_dict
+
+
+def whole_of(name: str, folder: Path) -> list[Any]:
+    """All batches with their epochs, where nothing is disturbed."""
+    found, _ = going_through(shapes(folder)[name](How()), EPOCHS)
+    return json.loads(json.dumps(found))  # type: ignore[no-any-return]
 
 
 class _Doom:
@@ -155,31 +203,29 @@ def run(request: Request) -> None:
     log.write_text("".join(lines[:count]))
     dangerous: Any = _Dangerous(doom)
     keeping.os, keeping.open = dangerous, dangerous.open_file  # type: ignore[attr-defined]
-    epochs = shape_of(request.shape, folder)(_how(chance)).epochs(
-        EPOCHS, resume=kept and kept["data"]
-    )
 
     def save() -> None:
-        state = {"batches": count, "data": epochs.state_dict()}
-        save_position(folder / "position.json", state)
+        save_position(folder / "position.json", {"batches": count, "data": ask()})
 
+    def between(moment: str) -> None:
+        if doom.has_come(moment):
+            if moment.endswith("saved"):
+                save()
+            die()
+
+    how, resume = _how(chance), kept and kept["data"]
     every = chance.randint(1, 4)
-    with log.open("a") as file, epochs:
-        for epoch in epochs:
-            if doom.has_come("begun and saved"):
+    with (
+        log.open("a") as file,
+        begun(request.shape, folder, how, resume, between) as (batches, ask),
+    ):
+        for epoch, batch in batches:
+            time.sleep(0.003)  # so that a kill finds something under way
+            file.write(json.dumps([epoch, plain(batch)]) + "\n")
+            file.flush()
+            count += 1
+            if not count % every:
                 save()
-                die()
-            for batch in epoch:
-                time.sleep(0.003)  # so that a kill finds something under way
-                file.write(json.dumps([epoch.number, plain(batch)]) + "\n")
-                file.flush()
-                count += 1
-                if not count % every:
-                    save()
-            doom.at("ended")
-            if doom.has_come("ended and saved"):
-                save()
-                die()
     (folder / "ended").touch()
 
 
