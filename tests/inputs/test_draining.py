@@ -178,6 +178,21 @@ def test_batchers(world: World, batched: Callable[..., Any], live: type[Any]) ->
     world.run(body)
 
 
+def test_what_takes_from_a_stream_goes_on_until_that_ends(world: World) -> None:
+    async def body() -> None:
+        source, sums = Live(), world.fifo(1)
+        async with coordinated(world) as coord:
+            stream = batch(source, 4, coord=coord)
+            into: Any = getattr(sums, "face", sums)
+            coord.start(prepare(stream, sum, into=into, workers=2))
+            found = [await sums.dequeue() for _ in range(3)]
+            coord.drain()
+            found += [one async for one in sums]
+            assert sum(found) == sum(source.taken)
+
+    world.run(body)
+
+
 def test_at_the_deadline_it_tells_what_is_on_the_way(world: World) -> None:
     async def body() -> None:
         queue = world.fifo(1, name="one place")

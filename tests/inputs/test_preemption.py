@@ -250,6 +250,25 @@ class TestWhoWaits:
         ((taken, state),) = found
         assert taken + rest_of(held.pipeline, state) == WHOLE
 
+    def test_is_woken_by_the_thread_that_looks(self, world: World) -> None:
+        held, found = HeldSource(), list[Any]()
+
+        def is_held() -> bool:
+            return held.function.calls >= 12
+
+        async def body() -> None:
+            epochs = held.pipeline.epochs(1)
+            with Preemption((), notice=is_held, every=0.001, on_wait="stop"):
+                taken, error = await taken_until_preempted(world, epochs)
+                assert error.reason == "notice"
+                found.append((taken, epochs.state_dict()))
+                held.function.go.set()
+                await closed(world, epochs)
+
+        world.run(body)
+        ((taken, state),) = found
+        assert taken + rest_of(held.pipeline, state) == WHOLE
+
     def test_later_would_have_to_wait(self, world: World) -> None:
         """It was set before, and the run has begun since."""
         held, found = HeldSource(), list[Any]()
