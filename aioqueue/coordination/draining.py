@@ -9,6 +9,7 @@ left of them when the time is up.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 from weakref import WeakSet
@@ -107,14 +108,16 @@ def undelivered(
         workers: those that are known.
         seconds: that it had.
     """
-    inside = {queue.name: size for queue in queues if (size := queue.machine.statistics().size)}
+    inside, items = Counter[str](), Counter[str]()  # names need not be unique
+    for queue in queues:
+        inside[queue.name] += queue.machine.statistics().size
+    inside = +inside
     going = [(run, names) for run in runs if (names := run.going())]
     if not inside and not going:
         return None
-    items: dict[str, int] = {}
     for run, _ in going:
-        if count := run.in_flight():
-            items[run.filled.name] = items.get(run.filled.name, 0) + count
+        items[run.filled.name] += run.in_flight()
+    items = +items
     names = tuple(name for _, some in going for name in some)
     parts = [f"{counted(size, 'element')} in '{name}'" for name, size in inside.items()]
     parts += [f"up to {counted(n, 'item')} on the way to '{name}'" for name, n in items.items()]
@@ -124,7 +127,7 @@ def undelivered(
     return UndeliveredError(
         f"a drain had {seconds:g} s, which were up before all was delivered: {', '.join(parts)}"
         + places,
-        elements=inside,
-        items=items,
+        elements=dict(inside),
+        items=dict(items),
         workers=names,
     )

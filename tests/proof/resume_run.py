@@ -21,7 +21,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -270,4 +270,5 @@ def _exit_code(pid: int, fate: Fate, log: Path, before: int) -> int:
 
 
 if __name__ == "__main__":
-    _serve()
+    with suppress(BrokenPipeError, KeyboardInterrupt):  # nobody asks any more
+        _serve()
