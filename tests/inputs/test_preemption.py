@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -320,42 +320,40 @@ class TestWhoWaits:
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
     def test_by_a_signal_in_a_loop(self, backend: str) -> None:
         pytest.importorskip(backend)
-        held = HeldSource()
+        held, taken = HeldSource(), list[Any]()
 
         async def train() -> Any:
-            taken = []
             epochs = held.pipeline.epochs(1)
             async with Preemption(on_wait="stop") as preempted, epochs:
-                try:
+                with (
+                    pressed(signal.SIGTERM, lambda: held.function.calls >= 12),
+                    pytest.raises(PreemptedError, match="SIGTERM"),
+                ):
                     async for epoch in epochs:
                         async for batch in epoch:
                             taken.append(plain(batch))
                             preempted.check()
-                except PreemptedError as error:
-                    assert error.reason == "SIGTERM"
-                    state = epochs.state_dict()
-                    held.function.go.set()
-                    return taken, state
-            raise AssertionError
+                state = epochs.state_dict()
+                held.function.go.set()
+            return state
 
-        presser = press(signal.SIGTERM, lambda: held.function.calls >= 12)
-        taken, state = anyio.run(train, backend=backend)
-        presser.join()
+        state = anyio.run(train, backend=backend)
         assert taken + rest_of(held.pipeline, state) == WHOLE
 
     @needs_signals
     def test_by_a_signal_in_the_main_thread(self) -> None:
-        held = HeldSource()
+        held, taken = HeldSource(), list[Any]()
         with Preemption(on_wait="stop") as preempted, held.pipeline.epochs(1) as epochs:
-            presser, taken = press(signal.SIGTERM, lambda: held.function.calls >= 12), []
-            with pytest.raises(PreemptedError, match="SIGTERM"):
+            with (
+                pressed(signal.SIGTERM, lambda: held.function.calls >= 12),
+                pytest.raises(PreemptedError, match="SIGTERM"),
+            ):
                 for epoch in epochs:
                     for batch in epoch:
                         taken.append(plain(batch))
                         preempted.check()
             state = epochs.state_dict()
             held.function.go.set()
-        presser.join()
         assert taken + rest_of(held.pipeline, state) == WHOLE
 
 
@@ -385,16 +383,28 @@ def test_ctrl_c_in_next_ends_the_run_and_its_position_is_right() -> None:
     epochs.close()
 
 
-def press(number: int, when: Any) -> threading.Thread:
-    """Send a signal to this process once a condition holds."""
+@contextmanager
+def pressed(number: int, when: Callable[[], object]) -> Iterator[None]:
+    """Send a signal to the main thread once a condition holds, until the block is left.
 
-    def send() -> None:
-        spin_until(when)
-        os.kill(os.getpid(), number)
+    One that comes just before that thread falls asleep does not wake it.
+    """
+    is_left = threading.Event()
 
-    thread = threading.Thread(target=send)
-    thread.start()
-    return thread
+    def press() -> None:
+        spin_until(lambda: when() or is_left.is_set())
+        while not is_left.is_set():
+            signal.pthread_kill(main, number)
+            is_left.wait(0.02)
+
+    main = threading.main_thread().ident or 0
+    presser = threading.Thread(target=press)
+    presser.start()
+    try:
+        yield
+    finally:
+        is_left.set()
+        presser.join()
 
 
 @pytest.mark.parametrize(
