@@ -51,9 +51,9 @@ class Preemption:
 
     Signals are handled in the main thread, so it must be entered there if there are any. Handlers
     that were there before are called too, and are there again when it is left; a default action,
-    which would end or interrupt the process, is not carried out meanwhile. Python runs no handler
-    while the main thread sleeps: a signal that comes just before it falls asleep, within some
-    microseconds, is heard when it wakes (in trio at once).
+    which would end or interrupt the process, is not carried out meanwhile. A signal
+    wakes the main thread; only one that comes in the microseconds before that falls asleep is heard
+    when something else wakes it (in trio at once), since Python cannot tell it.
 
     Args:
         signals: which ones set it; by default SIGTERM and, where there is one, SIGUSR1, which SLURM
