@@ -23,10 +23,12 @@ from aioqueue.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
     OutOfRangeError,
+    PreemptedError,
     QueueClosedError,
     QueueEmpty,
     QueueFull,
     StillRunningError,
+    UndeliveredError,
     WorkerDiedError,
 )
 from aioqueue.queues.aio import AsyncBatches
@@ -51,6 +53,7 @@ __all__ = (
     "LooperTask",
     "OutOfRangeError",
     "PaddingFIFOQueue",
+    "PreemptedError",
     "PriorityQueue",
     "QueueClosedError",
     "QueueEmpty",
@@ -60,6 +63,7 @@ __all__ = (
     "RandomShuffleQueue",
     "Statistics",
     "StillRunningError",
+    "UndeliveredError",
     "WorkerDiedError",
     "__version__",
     "sync",

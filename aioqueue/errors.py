@@ -12,6 +12,8 @@ so that the ``except`` clause which a program already has keeps working::
     ├── OutOfRangeError        closed, and not enough is left   anyio.EndOfStream, *ShutDown
     ├── QueueClosedError       closed, nothing can be put in   anyio.ClosedResourceError, *ShutDown
     ├── StillRunningError      workers outlived their grace     RuntimeError
+    ├── UndeliveredError       a drain had too little time      RuntimeError
+    ├── PreemptedError         this process is to end soon
     ├── WorkerDiedError        a worker was killed              RuntimeError
     └── DataLossError          a file is damaged, or cut off    ValueError
 
@@ -42,10 +44,12 @@ __all__ = (
     "DeadlineExceededError",
     "InvalidArgumentError",
     "OutOfRangeError",
+    "PreemptedError",
     "QueueClosedError",
     "QueueEmpty",
     "QueueFull",
     "StillRunningError",
+    "UndeliveredError",
     "WorkerDiedError",
     "add_note",
     "counted",
@@ -204,6 +208,44 @@ class StillRunningError(AioQueueError, RuntimeError):
     def __init__(self, message: str = "", *, workers: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.workers = workers
+
+
+class UndeliveredError(AioQueueError, RuntimeError):
+    """The time of a drain was up before all that had been taken from the sources was delivered.
+
+    Attributes:
+        elements: how many were inside of queues, by the name of the queue.
+        items: how many a `prepare` had taken and not put into its queue, at most, by its name.
+        workers: the names of those that had not ended, each of which may have had something.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        elements: dict[str, int] | None = None,
+        items: dict[str, int] | None = None,
+        workers: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.elements = {} if elements is None else elements
+        self.items = {} if items is None else items
+        self.workers = workers
+
+
+class PreemptedError(AioQueueError):
+    """This process is to end soon, so no batch is waited for any more.
+
+    The position of the pipeline is that of the last batch that was handed out: ask for its
+    ``state_dict()`` now. See `aioqueue.inputs.Preemption`.
+
+    Attributes:
+        reason: what has said so: the name of a signal, say.
+    """
+
+    def __init__(self, message: str = "", *, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class WorkerDiedError(AioQueueError, RuntimeError):

@@ -20,10 +20,12 @@ from aioqueue.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
     OutOfRangeError,
+    PreemptedError,
     QueueClosedError,
     QueueEmpty,
     QueueFull,
     StillRunningError,
+    UndeliveredError,
     WorkerDiedError,
 )
 
@@ -36,6 +38,8 @@ ALSO: dict[type[AioQueueError], tuple[type[Exception], ...]] = {
     OutOfRangeError: (anyio.EndOfStream,),
     QueueClosedError: (anyio.ClosedResourceError,),
     StillRunningError: (RuntimeError,),
+    UndeliveredError: (RuntimeError,),
+    PreemptedError: (),
     WorkerDiedError: (RuntimeError,),
     DataLossError: (ValueError,),
 }
@@ -51,6 +55,8 @@ EXAMPLES: list[AioQueueError] = [
     OutOfRangeError("over", queue="images", requested=5, remaining=2, held=1),
     QueueClosedError("closed", queue="images", enqueued=4),
     StillRunningError("alive", workers=("a", "b")),
+    UndeliveredError("late", elements={"images": 3}, items={"images": 1}, workers=("a",)),
+    PreemptedError("soon", reason="SIGTERM"),
     WorkerDiedError("killed", exitcode=-9),
     DataLossError(path="a.tfrecord", offset=18, fault="corrupted record"),
 ]

@@ -126,7 +126,10 @@ class TestService:
 def test_a_killed_training_ends_as_an_undisturbed_one() -> None:
     done = run("examples/resume.py", "--kills", "2", "--seed", "1")
     assert done.returncode == 0, done.stderr
-    assert "2 kills, 375 batches: every one as in a run that was not disturbed" in done.stdout
+    lines = done.stdout.splitlines()
+    assert [line.split(":")[0] for line in lines[:3]] == ["run 1", "run 2", "run 3"]
+    assert lines[2].endswith("to the end, step 375")
+    assert lines[-1] == "2 kills, 375 batches: every one as in a run that was not disturbed"
 
 
 @pytest.mark.skipif(

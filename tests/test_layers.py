@@ -166,7 +166,7 @@ def _called(node: ast.Call) -> str:
 
 INPUTS = "aioqueue.inputs"
 INPUT_LAYERS = (
-    ("statistics", "options", "preemption"),
+    ("statistics", "options", "notices", "waking", "preemption"),
     ("sources",),
     ("readers",),
     ("prepare",),

@@ -16,7 +16,8 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, ClassVar, Final
 
-from aioqueue.checks import checked_grace
+from aioqueue.checks import checked_grace, checked_seconds
+from aioqueue.coordination.draining import Draining, undelivered
 from aioqueue.coordination.exits import stop_at_exit
 from aioqueue.coordination.methods import CoordinatorMethods
 from aioqueue.coordination.mixups import add_advice
@@ -92,6 +93,7 @@ class CoordinatorCore:
     def __init__(self, clean_stop_exception_types: Iterable[type[BaseException]] | None) -> None:
         self.clean_types = _checked_types(clean_stop_exception_types)
         self.stopped = Gate()
+        self.draining = Draining()
         self.joined = False
         self._lock = threading.RLock()  # guards all below, joined and the faces
         self._joining = 0  # how many joins have begun and not ended
@@ -135,8 +137,32 @@ class CoordinatorCore:
         """Whether an exception, or all that a group holds, ends a run normally."""
         return meaning_of(error, self.clean_types) is Meaning.END
 
+    def drain(self, seconds: float | None) -> None:
+        """Let all sources end; stop, if that takes longer than some seconds."""
+        drain = self.draining.ask()
+        if seconds is not None:
+            threading.Thread(
+                target=self._end_drain, args=(drain, seconds), name="aioqueue-drain", daemon=True
+            ).start()
+        for run in self.draining.runs():
+            run.drain()
+
+    def _end_drain(self, drain: object, seconds: float) -> None:
+        """The life of the thread that waits until the time of a drain is up."""
+        if self.stopped.wait_blocking(seconds) or self.draining.current is not drain:
+            return
+        runs, queues = self.draining.runs(), self.draining.queues()
+        error = undelivered(runs, queues, self._known(), seconds)
+        if error is not None:
+            self.report(error, "that drains")
+
+    @guarded
+    def _known(self) -> list[Worker]:
+        return list(self._workers.values())
+
     @guarded
     def clear_stop(self) -> None:
+        self.draining.forget()
         self.joined = False
         self._failures = []
         self.stopped.shut()
@@ -504,6 +530,38 @@ class CoordinatorFace(CoordinatorMethods):
     def clear_stop(self) -> None:
         """Forget the stop and all failures, so that the coordinator can be used again."""
         self._core.clear_stop()
+
+    def drain(self, deadline: float | None = None) -> None:
+        """Let all sources end now, and deliver what was taken from them. Returns at once.
+
+        For sources that cannot be gone through again, such as sockets. Runners take on nothing new:
+        a `prepare` takes no more items, a `QueueRunner` makes no further calls. What is in flight
+        goes on into its queue; then the queues close, one after the other, and whoever takes from
+        the last one finds its end as at the end of any input. Those that take from a queue go on
+        until that ends (`prepare` and the batchers by themselves, a `QueueRunner` if it was given
+        its ``source``); if no runner fills it, it is closed here. What is started later ends at
+        once.
+
+        Any thread or task may call it, also the one that consumes, which then goes on until the
+        end; `join` waits for the workers. It may be called again, and the earliest deadline counts.
+        Not for signal handlers: let those set a flag, as `aioqueue.inputs.Preemption` does.
+
+        Args:
+            deadline: seconds from now. If not all was delivered by then, the coordinator stops with
+                an `UndeliveredError` that says what was not, which `join` reports. ``None`` for no
+                limit.
+
+        Raises:
+            InvalidArgumentError: it is no number of seconds.
+        """
+        if deadline is not None:
+            deadline = checked_seconds(deadline, "deadline", otherwise=", or None")
+        self._core.drain(deadline)
+
+    @property
+    def draining(self) -> bool:
+        """Whether a drain was asked for: a source that waits for long may look, and end."""
+        return self._core.draining.current is not None
 
     def register(self, worker: Any) -> None:
         """Let `join` wait for a worker besides those that it is given.

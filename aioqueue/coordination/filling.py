@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from aioqueue.locks import holding
 from aioqueue.queues import QueueFace
 
-__all__ = ("Filler", "begin_to_fill", "end_to_fill", "is_closed_now")
+__all__ = ("Filler", "begin_to_fill", "close_unless_filled", "end_to_fill", "is_closed_now")
 
 
 class Filler(Protocol):
@@ -53,6 +53,16 @@ def end_to_fill(queue: QueueFace, run: FillerT) -> FillerT | None:
 def is_closed_now(queue: QueueFace) -> None:
     """Note that the last run has closed the queue, or has done what it does instead."""
     holding(_lock, _closing.discard, queue._core)
+
+
+def close_unless_filled(queue: QueueFace) -> None:
+    """Close a queue that no run fills; what is inside can still be taken."""
+    if not holding(_lock, _is_filled, queue._core):
+        queue.close()
+
+
+def _is_filled(queue: object) -> bool:
+    return bool(_runs.get(queue))
 
 
 def _begin(queue: object, run: Filler) -> bool:

@@ -22,11 +22,17 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.exits import stop_at_exit
-from aioqueue.coordination.filling import begin_to_fill, end_to_fill, is_closed_now
+from aioqueue.coordination.filling import (
+    begin_to_fill,
+    close_unless_filled,
+    end_to_fill,
+    is_closed_now,
+)
 from aioqueue.coordination.mixups import add_advice, described
 from aioqueue.coordination.outcomes import (
     Meaning,
@@ -106,9 +112,11 @@ class Run:
         self._runner = runner
         self._core = core
         self._lock = threading.RLock()  # guards all below; a signal handler may stop in a move
+        self._going = dict.fromkeys(self.plans)
         self._left = len(self.plans)
         self._unstarted = set(self.plans)  # of use to who starts them only
         self._has_closed = False
+        self._is_drained = False
         self._failure: BaseException | None = None  # the first one, or the one that came down to us
         self._on_stop: list[Callable[[], object]] = []
         self._forget_calls: list[Callable[[], None]] = []  # what undoes `call_when_over`
@@ -127,6 +135,34 @@ class Run:
         finally:  # whatever the user's own way of closing raises
             for callback in self._taken_on_stop():
                 callback()
+
+    @property
+    def filled(self) -> QueueFace:
+        """The queue."""
+        return self._runner.queue
+
+    def drain(self) -> None:
+        """Take on nothing new, finish what was begun, and end. Does not wait; any thread.
+
+        Workers that take from somewhere go on until that has ended; others make no further calls.
+        """
+        if self._runner._drain_source is None:
+            self._is_drained = True
+        else:
+            self._runner._drain_source()
+
+    def in_flight(self) -> int:
+        """How many items were taken from a source and are not in the queue, where it is known."""
+        return self._runner._in_flight()
+
+    @guarded
+    def going(self) -> tuple[str, ...]:
+        """The names of the workers that have not ended."""
+        return tuple(plan.name for plan in self._going)
+
+    def _goes_on(self) -> bool:
+        """Whether workers are to make one more call."""
+        return not (self.stopped.is_open or self._is_drained)
 
     def knows(self, thread: threading.Thread) -> None:
         """A thread is going to run workers: it is asked to stop when the program ends."""
@@ -211,18 +247,18 @@ class Run:
 
     def _call_again_and_again(self, plan: WorkerPlan) -> None:
         what = f"enqueue op {function_name(plan.op)!r}"
-        if not self.should_stop():
+        if self._goes_on():
             call_watched(what, plan.op)
-        while not self.should_stop():
+        while self._goes_on():
             refuse_awaitable(what, plan.op())
 
     async def _await_again_and_again(self, plan: WorkerPlan) -> None:
-        if not self.should_stop():
+        if self._goes_on():
             what = f"enqueue op {function_name(plan.op)!r}"
             with Unawaited(what, can_await=True) as unawaited:
                 await plan.op()
             unawaited.refuse()
-        while not self.should_stop():
+        while self._goes_on():
             await plan.op()
 
     def worker_ended(
@@ -250,7 +286,7 @@ class Run:
                     self._remember(failure)
                     self.failed(plan.name, failure)
         finally:
-            if self._took_the_last():
+            if self._took_the_last(plan):
                 self._end()
         return meaning
 
@@ -260,7 +296,8 @@ class Run:
         self.worker_ended(plan, None)
 
     @guarded
-    def _took_the_last(self) -> bool:
+    def _took_the_last(self, plan: WorkerPlan) -> bool:
+        self._going.pop(plan, None)
         self._left -= 1
         return self._left == 0
 
@@ -287,6 +324,7 @@ class Run:
     def _end(self) -> None:
         if self._core is not None:
             self._core.forget_on_stop(self.cancel)
+            self._core.draining.ended(self)
         if not self.stopped.is_open:
             self._remember(self._runner._what_cut_it_short())
         for forget in self._forget_calls:
@@ -354,6 +392,8 @@ Args:
     close_op: closes the queue when the input has ended; ``queue.close()`` if ``None``.
     cancel_op: closes the queue at a stop; ``queue.close(cancel_pending_enqueues=True)``
         if ``None``.
+    source: the queue that the ops take from, if they do: a `Coordinator.drain` lets them go on
+        until it has ended. ``None`` has them end after the call that they are in.
 
 Raises:
     InvalidArgumentError: any argument is not as described.
@@ -371,9 +411,14 @@ class RunnerFace:
         queue_closed_exception_types: tuple[type[BaseException], ...] = (OutOfRangeError,),
         close_op: Callable[[], object] | None = None,
         cancel_op: Callable[[], object] | None = None,
+        source: QueueFace | None = None,
     ) -> None:
         if not isinstance(queue, QueueFace):
             raise InvalidArgumentError(f"queue: got {queue!r}; expected a queue of aioqueue")
+        if source is not None and not isinstance(source, QueueFace):
+            raise InvalidArgumentError(
+                f"source: got {source!r}; expected a queue of aioqueue, or None"
+            )
         ops: list[EnqueueOp] = []
         if callable(enqueue_ops):
             ops = [enqueue_ops]
@@ -405,6 +450,11 @@ class RunnerFace:
         self.queue_closed_exception_types = types
         self.close_op = close_op
         self.cancel_op = cancel_op
+        self.source = source
+        # Lets end what the ops take from, so that they end by it; ``None`` if they make elements.
+        self._drain_source: Callable[[], object] | None = None
+        if source is not None:
+            self._drain_source = partial(close_unless_filled, source)
         self.exceptions_raised: list[BaseException] = []
         self._lock = threading.RLock()  # guards _run
         self._run: Run | None = None
@@ -430,6 +480,7 @@ class RunnerFace:
         run.comes_in_time = begin_to_fill(self.queue, run)
         if core is not None:
             core.call_on_stop(run.cancel)  # which happens now, if it was stopped already
+            core.draining.begins(run)
         return run
 
     @guarded
@@ -445,6 +496,10 @@ class RunnerFace:
 
     def _lost_worker(self) -> None:
         """A worker was cancelled before it had begun, so that it will never run."""
+
+    def _in_flight(self) -> int:
+        """How many items were taken from a source and are not in the queue, where it is known."""
+        return 0
 
     def _what_cut_it_short(self) -> BaseException | None:
         """All workers have ended, and no stop was requested: why not all is in the queue that they

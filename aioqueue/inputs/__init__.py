@@ -22,6 +22,7 @@ from __future__ import annotations
 from aioqueue.inputs.batches.batch import batch, shuffle_batch
 from aioqueue.inputs.batches.broadcast import broadcast
 from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
+from aioqueue.inputs.notices import Notice, aws_notice, azure_notice, gcp_notice
 from aioqueue.inputs.options import PrepareOptions, Retry
 from aioqueue.inputs.pipeline import Epoch, Epochs
 from aioqueue.inputs.preemption import Preemption
@@ -59,6 +60,7 @@ __all__ = (
     "Entry",
     "Epoch",
     "Epochs",
+    "Notice",
     "Pipeline",
     "Placed",
     "Position",
@@ -74,11 +76,14 @@ __all__ = (
     "StageStatistics",
     "TFRecordWriter",
     "arrays",
+    "aws_notice",
+    "azure_notice",
     "batch",
     "broadcast",
     "bucket_by_sequence_length",
     "files",
     "from_iterable",
+    "gcp_notice",
     "items",
     "load_position",
     "mix",

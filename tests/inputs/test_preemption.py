@@ -5,16 +5,19 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from aioqueue import InvalidArgumentError
-from aioqueue.inputs import Preemption
-from tests.worlds import spin_until
+from aioqueue import InvalidArgumentError, PreemptedError
+from aioqueue.inputs import Preemption, numbers
+from aioqueue.inputs.pipeline.building import Builder
+from tests.inputs.pipeline.going import plain, results
+from tests.worlds import ThreadWorld, World, ctrl_c, spin_until, waiting
 
 needs_signals = pytest.mark.skipif(
     not hasattr(signal, "SIGUSR1"), reason="this system has no SIGUSR1"
@@ -111,8 +114,309 @@ def test_only_the_main_thread_handles_signals() -> None:
     assert "main thread" in str(raised[0])
 
 
+def test_a_default_action_of_python_is_not_carried_out_either() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with Preemption([signal.SIGINT]) as preempted:
+            signal.raise_signal(signal.SIGINT)
+            assert preempted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@needs_signals
+def test_what_the_system_handles_is_refused() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(InvalidArgumentError, match="SIGKILL"):
+        Preemption([signal.SIGTERM, signal.SIGKILL]).__enter__()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_it_is_entered_once_at_a_time() -> None:
+    preempted = Preemption(())
+    with preempted, pytest.raises(RuntimeError, match="entered already"):
+        preempted.__enter__()
+    with preempted:
+        assert not preempted
+
+
+def test_loops_leave_by_it() -> None:
+    preempted = Preemption((), grace=None)
+    preempted.check()
+    preempted.request("maintenance", seconds=5)
+    with pytest.raises(PreemptedError, match="maintenance") as raised:
+        preempted.check()
+    assert raised.value.reason == "maintenance"
+    assert preempted.seconds_left is not None
+    assert 0 < preempted.seconds_left <= 5
+    assert Preemption(()).seconds_left is None
+
+
+def test_a_thread_that_fails_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise ValueError("of the callback")
+
+    told: list[Any] = []
+    before, threading.excepthook = threading.excepthook, told.append
+    try:
+        with Preemption((), notice=lambda: True, callback=fail) as preempted:
+            spin_until(lambda: told)
+            assert preempted
+    finally:
+        threading.excepthook = before
+    assert "nobody looks for a preemption any more" in caplog.text
+
+
+class Held:
+    """A function whose calls wait from some item on, until they are let go."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+        self.calls = 0
+        self.go = threading.Event()
+
+    def __call__(self, number: int) -> int:
+        self.calls += 1
+        if number >= self._first:
+            self.go.wait()
+        return number
+
+
+class HeldSource:
+    """The same in a pipeline of batches of four, of which the first ones can be made."""
+
+    def __init__(self) -> None:
+        self.function = Held(10)
+        self.pipeline = numbers(40).prepare(self.function, workers=2).batch(4)
+
+
+async def taken_until_preempted(world: World, epochs: Any) -> tuple[list[Any], PreemptedError]:
+    """The batches until nobody is to wait any more, of one epoch."""
+    taken: list[Any] = []
+    with pytest.raises(PreemptedError) as raised:
+        if isinstance(world, ThreadWorld):
+            for epoch in epochs:
+                for batch in epoch:
+                    taken.append(plain(batch))  # noqa: PERF401  # some, and then it raises
+        else:
+            async for epoch in epochs:
+                async for batch in epoch:
+                    taken.append(plain(batch))  # noqa: PERF401  # as above
+    return taken, raised.value
+
+
+async def closed(world: World, epochs: Any) -> None:
+    if isinstance(world, ThreadWorld):
+        epochs.close()
+    else:
+        await epochs.aclose()
+
+
+def rest_of(pipeline: Any, state: Any) -> list[Any]:
+    with pipeline.epochs(1, resume=state) as epochs:
+        return [plain(batch) for epoch in epochs for batch in epoch]
+
+
+WHOLE = [[*range(first, first + 4)] for first in range(0, 40, 4)]
+
+
+class TestWhoWaits:
+    """``on_wait="stop"``: a loop that waits for a batch comes back, and its position is right."""
+
+    def test_is_woken(self, world: World) -> None:
+        held, found = HeldSource(), list[Any]()
+
+        async def body() -> None:
+            epochs = held.pipeline.epochs(2)
+            with Preemption((), on_wait="stop") as preempted:
+                loop = world.spawn(taken_until_preempted, world, epochs)
+                await world.until(lambda: held.function.calls >= 12)
+                preempted.request("maintenance")
+                taken, error = await loop.result()
+                assert error.reason == "maintenance"
+                assert taken == WHOLE[: len(taken)]
+                state = epochs.state_dict()
+                with pytest.raises(PreemptedError):  # and it stays so
+                    if isinstance(world, ThreadWorld):
+                        next(epochs)
+                    else:
+                        await anext(epochs)
+                held.function.go.set()
+                assert epochs.state_dict() == state
+                await closed(world, epochs)
+            found.append((taken, state))
+
+        world.run(body)
+        ((taken, state),) = found
+        assert taken + rest_of(held.pipeline, state) == WHOLE
+
+    def test_is_woken_by_the_thread_that_looks(self, world: World) -> None:
+        held, found = HeldSource(), list[Any]()
+
+        def is_held() -> bool:
+            return held.function.calls >= 12
+
+        async def body() -> None:
+            epochs = held.pipeline.epochs(1)
+            with Preemption((), notice=is_held, every=0.001, on_wait="stop"):
+                taken, error = await taken_until_preempted(world, epochs)
+                assert error.reason == "notice"
+                found.append((taken, epochs.state_dict()))
+                held.function.go.set()
+                await closed(world, epochs)
+
+        world.run(body)
+        ((taken, state),) = found
+        assert taken + rest_of(held.pipeline, state) == WHOLE
+
+    def test_later_would_have_to_wait(self, world: World) -> None:
+        """It was set before, and the run has begun since."""
+        held, found = HeldSource(), list[Any]()
+
+        async def body() -> None:
+            with Preemption((), on_wait="stop") as preempted:
+                preempted.request()
+                epochs = held.pipeline.epochs(1)
+                taken, _ = await taken_until_preempted(world, epochs)
+                state = epochs.state_dict()
+                held.function.go.set()
+                await closed(world, epochs)
+            found.append((taken, state))
+
+        world.run(body)
+        ((taken, state),) = found
+        assert taken + rest_of(held.pipeline, state) == WHOLE
+
+    def test_goes_on_if_it_was_not_told_so(self, world: World) -> None:
+        async def body() -> None:
+            held = HeldSource()
+
+            async def whole() -> list[Any]:
+                return [await results(world, held.pipeline)]
+
+            with Preemption((), on_wait="wait") as preempted:
+                loop = world.spawn(whole)
+                await world.until(lambda: held.function.calls >= 12)
+                preempted.request()
+                held.function.go.set()
+                assert await loop.result() == [WHOLE]
+            with Preemption((), on_wait="stop"):
+                pass
+            assert await whole() == [WHOLE]
+
+        world.run(body)
+
+    def test_a_preemption_that_was_left_wakes_nobody(self, world: World) -> None:
+        async def body() -> None:
+            held = HeldSource()
+            held.function.go.set()
+            with Preemption((), on_wait="stop") as preempted:
+                preempted.request()
+            assert await results(world, held.pipeline) == WHOLE
+
+        world.run(body)
+
+    @needs_signals
+    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+    def test_by_a_signal_in_a_loop(self, backend: str) -> None:
+        pytest.importorskip(backend)
+        held, taken = HeldSource(), list[Any]()
+
+        async def train() -> Any:
+            epochs = held.pipeline.epochs(1)
+            async with Preemption(on_wait="stop") as preempted, epochs:
+                with (
+                    pressed(signal.SIGTERM, lambda: held.function.calls >= 12),
+                    pytest.raises(PreemptedError, match="SIGTERM"),
+                ):
+                    async for epoch in epochs:
+                        async for batch in epoch:
+                            taken.append(plain(batch))
+                            preempted.check()
+                state = epochs.state_dict()
+                held.function.go.set()
+            return state
+
+        state = anyio.run(train, backend=backend)
+        assert taken + rest_of(held.pipeline, state) == WHOLE
+
+    @needs_signals
+    def test_by_a_signal_in_the_main_thread(self) -> None:
+        held, taken = HeldSource(), list[Any]()
+        with Preemption(on_wait="stop") as preempted, held.pipeline.epochs(1) as epochs:
+            with (
+                pressed(signal.SIGTERM, lambda: held.function.calls >= 12),
+                pytest.raises(PreemptedError, match="SIGTERM"),
+            ):
+                for epoch in epochs:
+                    for batch in epoch:
+                        taken.append(plain(batch))
+                        preempted.check()
+            state = epochs.state_dict()
+            held.function.go.set()
+        assert taken + rest_of(held.pipeline, state) == WHOLE
+
+
+@needs_signals
+def test_ctrl_c_in_next_ends_the_run_and_its_position_is_right() -> None:
+    held, taken = HeldSource(), list[Any]()
+    epochs: Any = held.pipeline.epochs(2)
+
+    def waits() -> bool:
+        run = epochs._run
+        if len(taken) < 2 or run is None or run._builder is None:
+            return False
+        (working,) = run._builder._working
+        assert not isinstance(working, Builder)
+        return waiting(working.queue) == 1
+
+    with ctrl_c(when=waits):
+        try:
+            for batch in next(epochs):
+                taken.append(plain(batch))
+        except KeyboardInterrupt:
+            held.function.go.set()
+    with pytest.raises(RuntimeError, match="is over: it was interrupted in the middle of a step"):
+        next(epochs)
+    assert len(taken) == 2
+    assert taken + rest_of(held.pipeline, epochs.state_dict()) == WHOLE
+    epochs.close()
+
+
+@contextmanager
+def pressed(number: int, when: Callable[[], object]) -> Iterator[None]:
+    """Send a signal to the main thread once a condition holds, until the block is left.
+
+    One that comes just before that thread falls asleep does not wake it.
+    """
+    is_left = threading.Event()
+
+    def press() -> None:
+        spin_until(lambda: when() or is_left.is_set())
+        while not is_left.is_set():
+            signal.pthread_kill(main, number)
+            is_left.wait(0.02)
+
+    main = threading.main_thread().ident or 0
+    presser = threading.Thread(target=press)
+    presser.start()
+    try:
+        yield
+    finally:
+        is_left.set()
+        presser.join()
+
+
 @pytest.mark.parametrize(
-    "options", [{"signals": ["TERM"]}, {"notice": 3}, {"callback": "x"}, {"every": -1}]
+    "options",
+    [
+        {"signals": ["TERM"]},
+        {"notice": 3},
+        {"callback": "x"},
+        {"every": -1},
+        {"grace": "long"},
+        {"on_wait": "sleep"},
+    ],
 )
 def test_what_is_refused(options: Any) -> None:
     with pytest.raises(InvalidArgumentError, match=next(iter(options))):

@@ -1,42 +1,40 @@
 """Runs that are killed at random moments, and must end as an undisturbed one does.
 
 ``python -m tests.proof.resume --kills 100`` kills a process that goes through a pipeline, by
-SIGKILL, again and again, with other workers at each start, and looks at the batches in the end:
-where the order is kept they must be those of one run, byte for byte; else each example must be
-there once. ``--shape`` chooses one shape of `tests.inputs.pipeline.resuming`, or, as
-``stream:...``, one of the streams made by hand in `tests.inputs.pipeline.streaming`, which are
-compared with those that cannot be resumed.
+SIGKILL, again and again, with other workers at each start (how many, threads or processes, how much
+is in flight), and looks at the batches in the end: where the order is kept they must be those of
+one run, byte for byte; else each example must be there once. A third of the kills are in the middle
+of `save_position`, a tenth where one epoch ends and the next begins, the others anywhere.
+``--shape`` chooses one shape of `tests.inputs.pipeline.resuming`, or, as ``stream:...``, one of the
+streams made by hand in `tests.inputs.pipeline.streaming`, which are compared with those that cannot
+be resumed.
 
-The process writes each batch, as its digest, into a log, and its position into a file by
-`save_position`. When it begins, it cuts the log where the position was saved: what came behind that
-was lost with the process, and comes again.
+What is killed is in `tests.proof.resume_run`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from aioqueue import sync
-from aioqueue.inputs import load_position, save_position
-from tests.inputs.pipeline.going import plain
-from tests.inputs.pipeline.resuming import How, ordered_shapes, run, unordered_shapes, write_files
-from tests.inputs.pipeline.streaming import ordered_streams, undisturbed, unordered_streams
+from tests.inputs.pipeline.resuming import write_files
+from tests.proof.resume_run import EPOCH_ENDS, SAVING, Fate, Request, shapes, whole_of
 
-__all__ = ("EPOCHS", "Outcome", "main", "prove")
+__all__ = ("Outcome", "Runs", "judge", "main", "names", "prove", "runs")
 
-EPOCHS = 2
-_SECONDS = 120.0
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 class Outcome:
@@ -44,127 +42,108 @@ class Outcome:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.kills = self.runs = self.batches = 0
+        self.runs = self.batches = 0
+        self.kills: Counter[str] = Counter()  # by the moment
         self.faults: list[str] = []
 
     def __str__(self) -> str:
         verdict = "as undisturbed" if not self.faults else "; ".join(self.faults)
-        counts = f"{self.kills} kills in {self.runs} runs, {self.batches} batches"
-        return f"{self.name}: {counts}: {verdict}"
+        saving = sum(self.kills[moment] for moment in SAVING)
+        between = sum(self.kills[moment] for moment in EPOCH_ENDS)
+        return (
+            f"{self.name}: {self.kills.total()} kills ({saving} while it saved, {between} between"
+            f" epochs) in {self.runs} runs, {self.batches} batches: {verdict}"
+        )
 
 
-def shapes(folder: Path) -> dict[str, Any]:
-    """All shapes by their names; the unordered ones begin with ``unordered``."""
-    return {
-        **ordered_shapes(folder),
-        **{f"unordered:{name}": shape for name, shape in unordered_shapes(folder).items()},
-        **{f"stream:{name}": shape for name, shape in ordered_streams(folder).items()},
-        **{f"unordered stream:{name}": shape for name, shape in unordered_streams().items()},
-    }
+class Runs:
+    """Starts runs, and has them killed.
+
+    Args:
+        server: the process that they are forks of.
+    """
+
+    def __init__(self, server: subprocess.Popen[str]) -> None:
+        self._server = server
+
+    def exit_code(self, request: Request) -> int:
+        """Run to the end, or until it is killed; returns how it has ended."""
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(json.dumps(request) + "\n")
+        self._server.stdin.flush()
+        return int(self._server.stdout.readline())
 
 
 @contextmanager
-def begun(
-    name: str, folder: Path, how: How, resume: Any
-) -> Iterator[tuple[Iterator[tuple[int, Any]], Callable[[], dict[str, Any]]]]:
-    """The batches behind a position, with their epochs, and what tells where they stand."""
-    shape = shapes(folder)[name]
-    if "stream:" in name:
-        with sync.Coordinator() as coord:
-            stream = shape(how, coord, resume=resume)
-            yield ((0, made) for made in stream), stream.state_dict
-        return
-    with shape(how).epochs(EPOCHS, resume=resume) as epochs:
-        yield ((epoch.number, made) for epoch in epochs for made in epoch), epochs.state_dict
+def runs() -> Iterator[Runs]:
+    """What starts runs, as long as the block lasts."""
+    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+    # NumPy's own threads would not be in a fork.
+    environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.proof.resume_run"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as server:
+        yield Runs(server)  # it ends when its input does
 
 
-def whole_of(name: str, folder: Path) -> list[Any]:
-    """All batches with their epochs, where nothing is disturbed."""
-    shape = shapes(folder)[name]
-    if "stream:" in name:
-        found = [(0, made) for made in undisturbed(shape)]
-    else:
-        found, _ = run(shape(How()), EPOCHS)
-    return json.loads(json.dumps(found))  # type: ignore[no-any-return]
+def names() -> list[str]:
+    """Those of all shapes."""
+    return [*shapes(Path())]
 
 
-def child(name: str, folder: Path, seed: int) -> None:
-    """Go through a pipeline from where the position is, a little slower than it could."""
-    chance = random.Random(seed)
-    how = How(chance.randint(1, 6), limit=chance.choice([None, 4, 16]))
-    kept = load_position(folder / "position.json", default=None)
-    log = folder / "log.jsonl"
-    lines = log.read_text().splitlines(keepends=True) if log.exists() else []
-    log.write_text("".join(lines[: kept["batches"] if kept else 0]))
-    count = kept["batches"] if kept else 0
-    every = chance.randint(1, 4)
-    with log.open("a") as file, begun(name, folder, how, kept and kept["data"]) as (batches, ask):
-        for epoch, batch in batches:
-            time.sleep(0.003)  # so that a kill finds something under way
-            file.write(json.dumps([epoch, plain(batch)]) + "\n")
-            file.flush()
-            count += 1
-            if not count % every:
-                save_position(folder / "position.json", {"batches": count, "data": ask()})
-    (folder / "ended").touch()
-
-
-def prove(name: str, kills: int, seed: int = 0) -> Outcome:
+def prove(starter: Runs, name: str, kills: int, seed: int = 0) -> Outcome:
     """Kill a run so many times, beginning anew whenever it comes to its end.
 
     Args:
+        starter: starts the runs.
         name: the shape.
         kills: how often at least.
         seed: of the moments.
     """
     outcome, chance = Outcome(name), random.Random(f"{name} {seed}")
-    while outcome.kills < kills or not outcome.runs:
+    while not outcome.faults and (outcome.kills.total() < kills or not outcome.runs):
         with tempfile.TemporaryDirectory() as made:
             folder = write_files(Path(made))
-            _run_killed(name, folder, chance, outcome, kills)
-            _judge(name, folder, outcome)
+            _run_killed(starter, name, folder, chance, outcome, kills)
+            judge(name, folder, outcome)
         outcome.runs += 1
     return outcome
 
 
 def _run_killed(
-    name: str, folder: Path, chance: random.Random, outcome: Outcome, kills: int
+    starter: Runs, name: str, folder: Path, chance: random.Random, outcome: Outcome, kills: int
 ) -> None:
-    end = time.monotonic() + _SECONDS
     while not (folder / "ended").exists():
-        command = [sys.executable, "-m", "tests.proof.resume", "--child", name]
-        process = subprocess.Popen([*command, str(folder), str(chance.randrange(2**31))])
-        patience = _SECONDS
-        if outcome.kills < kills and time.monotonic() < end:
-            _wait_for_work(process, folder)
-            patience = chance.uniform(0.0, 0.06)
-        try:
-            if process.wait(patience):
-                outcome.faults.append(f"ended with status {process.returncode}")
-                return
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            outcome.kills += 1
-
-
-def _wait_for_work(process: subprocess.Popen[bytes], folder: Path) -> None:
-    """Wait until the process has begun: importing takes longer than all of the run."""
-    log = folder / "log.jsonl"
-    before = log.stat().st_mtime_ns if log.exists() else 0
-    while process.poll() is None:
-        if log.exists() and log.stat().st_mtime_ns != before:
+        fate = _fate(chance) if outcome.kills.total() < kills else Fate()
+        code = starter.exit_code(Request(name, str(folder), chance.randrange(2**31), fate))
+        if code == -signal.SIGKILL and fate.moment:
+            outcome.kills[fate.moment] += 1
+        elif code:
+            outcome.faults.append(f"ended with status {code}")
             return
-        time.sleep(0.001)
 
 
-def _judge(name: str, folder: Path, outcome: Outcome) -> None:
+def _fate(chance: random.Random) -> Fate:
+    kind = chance.random()
+    if kind < 1 / 3:
+        return Fate(chance.choice(SAVING), after=chance.randint(0, 4))
+    if kind < 1 / 3 + 1 / 10:
+        return Fate(chance.choice(EPOCH_ENDS), after=chance.randint(0, 1))
+    return Fate("outside", seconds=chance.uniform(0.0, 0.06))
+
+
+def judge(name: str, folder: Path, outcome: Outcome) -> None:
+    """Compare what a run has logged with what an undisturbed one gives."""
     found = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     whole = whole_of(name, folder)
     outcome.batches += len(whole)
     shown: Any = _examples if name.startswith("unordered") else list
-    same = shown(found) == shown(whole)
-    if not same:
+    if shown(found) != shown(whole):
         outcome.faults.append(f"another result: {len(found)} batches, expected {len(whole)}")
 
 
@@ -177,20 +156,24 @@ def _examples(batches: list[Any]) -> Counter[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Prove all shapes, or one; returns how many failed."""
-    if arguments[:1] == ["--child"]:
-        child(arguments[1], Path(arguments[2]), int(arguments[3]))
-        return 0
+    """Prove all shapes, or some; returns how many failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.proof.resume", description=__doc__)
     parser.add_argument("--kills", type=int, default=100, help="in each shape")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shape", action="append", help="only these")
     given = parser.parse_args(arguments)
-    failed = 0
-    for name in given.shape or shapes(Path()):
-        outcome = prove(name, given.kills, given.seed)
-        failed += bool(outcome.faults)
-        print(outcome, flush=True)
+    begun, outcomes = time.monotonic(), []
+    with runs() as starter:
+        for name in given.shape or names():
+            outcomes.append(prove(starter, name, given.kills, given.seed))
+            print(outcomes[-1], flush=True)
+    failed = sum(bool(outcome.faults) for outcome in outcomes)
+    kills = sum(outcome.kills.total() for outcome in outcomes)
+    batches = sum(outcome.batches for outcome in outcomes)
+    print(
+        f"{len(outcomes)} shapes, {kills} kills, {batches} batches compared in"
+        f" {time.monotonic() - begun:.0f} s: {failed or 'none'} different"
+    )
     return failed
 
 

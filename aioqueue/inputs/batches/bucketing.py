@@ -276,8 +276,8 @@ def bucket_by_sequence_length(
         buckets,
         keep_remainder=allow_smaller_final_batch,
     )
-    op = pump(source, stage) if examples is None else pump(examples, stage, closes=True)
-    start(coord, queue, op)
+    carrying = pump(source, stage) if examples is None else pump(examples, stage, closes=True)
+    start(coord, queue, carrying)
     if isinstance(coord, aioqueue.Coordinator):
         return AsyncBatchStream(stage)
     return BatchStream(stage)

@@ -9,7 +9,7 @@ element which never comes.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator
-from typing import Any, Final, Protocol, TypeGuard
+from typing import Any, Final, NamedTuple, Protocol, TypeGuard
 
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
@@ -21,6 +21,7 @@ from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStr
 
 __all__ = (
     "AnyCoordinator",
+    "Carrying",
     "Filling",
     "Stage",
     "checked_coordinator",
@@ -38,6 +39,16 @@ Delivery = tuple[AnyQueue, Any]
 
 _AT_ONCE: Final = 64
 """Elements that are moved from queue to queue together, if as many are there."""
+
+
+class Carrying(NamedTuple):
+    """What a worker does that carries a source to where it is to go."""
+
+    op: Callable[[], Any]
+    drain: Callable[[], object] | None = None
+    """Lets the source end; any thread may ask. ``None`` for a queue."""
+    source: AnyQueue | None = None
+    """The queue that it is taken from, if it is one."""
 
 
 class Stage(Protocol):
@@ -126,20 +137,29 @@ def refuse_options(options: UnseededOptions) -> None:
 def start(
     coord: AnyCoordinator,
     queue: AnyQueue,
-    op: Callable[[], Any],
+    carrying: Carrying,
     *,
     close_op: Callable[[], object] | None = None,
     cancel_op: Callable[[], object] | None = None,
 ) -> None:
     """Start one worker that fills a queue. It ends quietly by an `OutOfRangeError`."""
+    options: dict[str, Any] = {
+        "close_op": close_op,
+        "cancel_op": cancel_op,
+        "source": carrying.source,
+    }
     if isinstance(coord, aioqueue.Coordinator):
-        coord.start(aioqueue.QueueRunner(queue, op, close_op=close_op, cancel_op=cancel_op))
+        runner = aioqueue.QueueRunner(queue, carrying.op, **options)
+        runner._drain_source = carrying.drain or runner._drain_source
+        coord.start(runner)
     else:
-        coord.start(sync.QueueRunner(queue, op, close_op=close_op, cancel_op=cancel_op))
+        blocking_runner = sync.QueueRunner(queue, carrying.op, **options)
+        blocking_runner._drain_source = carrying.drain or blocking_runner._drain_source
+        coord.start(blocking_runner)
 
 
-def _moving(source: Any, queue: AnyQueue) -> Callable[[], Awaitable[None]] | None:
-    """The op of a worker that moves elements between queues of one kind, as many as are there."""
+def _moving(source: Any, queue: AnyQueue) -> Carrying | None:
+    """What a worker does that moves elements between queues of one kind, as many as are there."""
     if not is_queue(source) or source.names != queue.names:
         return None
     if source.dtypes != queue.dtypes or source.shapes != queue.shapes:
@@ -155,7 +175,7 @@ def _moving(source: Any, queue: AnyQueue) -> Callable[[], Awaitable[None]] | Non
         except QueueClosedError as error:
             raise consumer_gone(queue) from error.__cause__
 
-    return move
+    return Carrying(move, source=source)
 
 
 def consumer_gone(queue: AnyQueue) -> OutOfRangeError:
@@ -168,8 +188,8 @@ def has_fixed_shapes(queue: AnyQueue) -> bool:
     return queue.shapes is not None and not any(None in shape for shape in queue.shapes)
 
 
-def pump(source: Any, stage: Stage, *, closes: bool = False) -> Callable[[], Any]:
-    """The op of a worker that carries a source to a stage, all of it in one call.
+def pump(source: Any, stage: Stage, *, closes: bool = False) -> Carrying:
+    """What a worker does that carries a source to a stage, all of it in one call.
 
     Args:
         source: any iterable, async iterable, queue or stream.
@@ -182,24 +202,43 @@ def pump(source: Any, stage: Stage, *, closes: bool = False) -> Callable[[], Any
     """
     if is_queue(source):
         if closes:
-            return _pump(source.sync.dequeue, stage)
-        return _pump_async(source.aio.dequeue, stage)
+            return Carrying(_pump(source.sync.dequeue, stage), source=source)
+        return Carrying(_pump_async(source.aio.dequeue, stage), source=source)
     if isinstance(source, AsyncBatchStream | BatchStream):
+        # Whoever fills what it takes from ends it.
         if closes:
-            return _pump(source.sync._next, stage)
-        return _pump_async(source.aio._next, stage)
+            return Carrying(_pump(source.sync._next, stage), _nothing)
+        return Carrying(_pump_async(source.aio._next, stage), _nothing)
     if isinstance(source, str | bytes):
         raise InvalidArgumentError(
             f"source: got {source!r}; expected an iterable of examples, which a string is not"
             " meant to be: [string], if it is"
         )
+    tap = _Tap()
     if isinstance(source, Iterable):
-        return _pump_iterable(source, stage)
+        return Carrying(_pump_iterable(source, stage, tap), tap.shut)
     if isinstance(source, AsyncIterable):
-        return _pump_async_iterable(source, stage)
+        return Carrying(_pump_async_iterable(source, stage, tap), tap.shut)
     raise InvalidArgumentError(
         f"source: got {source!r}; expected an iterable, an async iterable or a queue"
     )
+
+
+class _Tap:
+    """Whether more is taken from a source."""
+
+    __slots__ = ("is_shut",)
+
+    def __init__(self) -> None:
+        self.is_shut = False
+
+    def shut(self) -> None:
+        """Take no more."""
+        self.is_shut = True
+
+
+def _nothing() -> None:
+    """There is nothing to be done."""
 
 
 def _pump(take: Callable[[], Any], stage: Stage) -> Callable[[], None]:
@@ -252,11 +291,13 @@ def _put(stage: Stage, queue: AnyQueue, element: Any) -> None:
         stage.refused(queue, error)
 
 
-def _pump_iterable(source: Iterable[Any], stage: Stage) -> Callable[[], None]:
+def _pump_iterable(source: Iterable[Any], stage: Stage, tap: _Tap) -> Callable[[], None]:
     def pour() -> None:
         iterator = iter(source)
 
         def take() -> Any:
+            if tap.is_shut:
+                raise OutOfRangeError("the source is drained")
             try:
                 return next(iterator)
             except StopIteration:
@@ -304,11 +345,15 @@ async def _put_async(stage: Stage, queue: AnyQueue, element: Any) -> None:
         stage.refused(queue, error)
 
 
-def _pump_async_iterable(source: AsyncIterable[Any], stage: Stage) -> Callable[[], Awaitable[None]]:
+def _pump_async_iterable(
+    source: AsyncIterable[Any], stage: Stage, tap: _Tap
+) -> Callable[[], Awaitable[None]]:
     async def pour() -> None:
         iterator = aiter(source)
 
         async def take() -> Any:
+            if tap.is_shut:
+                raise OutOfRangeError("the source is drained")
             try:
                 return await next_of(iterator)
             except StopAsyncIteration:

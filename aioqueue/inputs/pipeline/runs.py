@@ -24,7 +24,8 @@ from typing import Any, Final
 import anyio
 
 import aioqueue
-from aioqueue import CancelledError, DeadlineExceededError, sync
+from aioqueue import CancelledError, DeadlineExceededError, PreemptedError, sync
+from aioqueue.coordination.loops import soon
 from aioqueue.inputs.pipeline.building import Builder
 from aioqueue.inputs.pipeline.flow import Node, Row, RunOver, Span, Taken, drive, drive_async
 from aioqueue.inputs.pipeline.resuming import Standing
@@ -32,6 +33,7 @@ from aioqueue.inputs.pipeline.stepping import Stepping
 from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.statistics import StageStatistics
+from aioqueue.inputs.waking import ALARM
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 
 __all__ = ("AsyncRun", "ThreadRun")
@@ -49,6 +51,7 @@ _FAILED: Final = "it has failed"
 _INTERRUPTED: Final = (
     "it was interrupted in the middle of a step; epochs(start=...) begins again from an epoch"
 )
+_PREEMPTED: Final = "this process is to end soon"
 
 
 class _Run(ABC):
@@ -58,6 +61,10 @@ class _Run(ABC):
     _builder: Builder | None = None
     _why_over: str | None = None
     """Why nothing more can be taken."""
+    _alarm: str | None = None
+    """Why nobody is to wait for more."""
+    _is_program_ending = staticmethod(sys.is_finalizing)
+    """Asked when even the names of this module may be gone."""
 
     def __init__(self, standing: Standing) -> None:
         self._process = os.getpid()
@@ -95,9 +102,11 @@ class _Run(ABC):
 
     def abandon(self) -> None:
         """Stop all workers, without telling the caller what fails in that: the log does."""
+        if self._is_program_ending():
+            return
         self._end(_LEFT)
         # A fork has no threads to stop, nor an event loop that would run on.
-        if self._process == os.getpid() and not sys.is_finalizing():
+        if self._process == os.getpid():
             self._stop_quietly()
 
     def skip_to(self, epoch: int) -> None:
@@ -113,6 +122,18 @@ class _Run(ABC):
         self._why_over = self._why_over or why
 
     def check(self) -> None:
+        """Refuse to go on where that cannot be.
+
+        Raises:
+            PreemptedError: somebody was woken, or would have had to wait after that.
+            RuntimeError: the run is over for another reason.
+        """
+        if self._why_over is _PREEMPTED:
+            raise PreemptedError(
+                f"{_PREEMPTED}, says {self._alarm}: no batch is waited for; state_dict() is the"
+                " position behind the last one",
+                reason=self._alarm or "",
+            )
         if self._why_over is not None:
             raise RuntimeError(f"this run of the pipeline is over: {self._why_over}")
 
@@ -132,6 +153,7 @@ class ThreadRun(_Run):
         self._coord = sync.Coordinator()
         self._is_joined = False
         self._is_taking = False
+        self._waiting = sync.CancelScope()
         self._taker = threading.get_ident()
         try:
             self._builder = Builder(pipeline, span, self._coord.start, is_async=False)
@@ -140,6 +162,12 @@ class ThreadRun(_Run):
             self._coord.request_stop()
             self._coord.join()
             raise
+        ALARM.listen(self)
+
+    def wake(self, reason: str) -> None:
+        """Let nobody wait for more. For any thread or signal handler."""
+        self._alarm = reason
+        self._waiting.cancel()
 
     def __del__(self) -> None:
         self.abandon()  # Ctrl-C may strike before anybody has it
@@ -149,11 +177,16 @@ class ThreadRun(_Run):
 
         Raises:
             ExceptionGroup: what has failed, as the coordinator reports it.
+            PreemptedError: it would have to be waited for, and nobody is to.
             RuntimeError: the run is over.
         """
         self._taker = threading.get_ident()
         taken = self._take()
         if isinstance(taken, Exception):
+            if isinstance(taken, CancelledError) and self._alarm is not None:
+                # Where the source is read in this thread, that has met it too, and is over.
+                self._end(_PREEMPTED)
+                self.check()
             if isinstance(taken, RunOver):
                 self.check()  # else it has ended by itself
             self._end(_FAILED)
@@ -182,7 +215,7 @@ class ThreadRun(_Run):
                 return RunOver()
             node = self._node
             while True:
-                taken: Taken = self._step(node.take_ready, 1) or drive(node.take(1), self._step)
+                taken: Taken = self._step(node.take_ready, 1) or self._waited_for(node)
                 if self._steps.is_wanted(taken):
                     return taken
         except Exception as error:
@@ -194,6 +227,10 @@ class ThreadRun(_Run):
             raise
         finally:
             self._is_taking = False
+
+    def _waited_for(self, node: Node) -> Taken:
+        with self._waiting:
+            return drive(node.take(1), self._step)
 
     def _failure(self, error: Exception) -> BaseException:
         """What to raise instead of what a node has raised."""
@@ -266,7 +303,15 @@ class AsyncRun(_Run):
         self._has_ended = anyio.Event()
         self._is_told = False  # whoever has to know what has failed
         self._is_abandoned = False
+        self._waiting: anyio.CancelScope | None = None  # that of the task which waits
+        self._soon = soon()
         _spawn(self._host())
+        ALARM.listen(self)
+
+    def wake(self, reason: str) -> None:
+        """Let nobody wait for more. For any thread or signal handler."""
+        self._alarm = reason
+        self._soon(self._cancel_waiting)
 
     async def begin(self) -> None:
         """Wait until its workers have been started.
@@ -288,6 +333,7 @@ class AsyncRun(_Run):
 
         Raises:
             ExceptionGroup: what has failed, as the coordinator reports it.
+            PreemptedError: it would have to be waited for, and nobody is to.
             RuntimeError: the run is over.
 
         Cancellation:
@@ -302,8 +348,7 @@ class AsyncRun(_Run):
             self._end(_FAILED)
             raise await self._reported()
         try:
-            while True:
-                taken: Taken = await drive_async(self._node.take(1), self._step)
+            while (taken := await self._waited_for(self._node)) is not None:
                 if self._steps.is_wanted(taken):
                     return taken
         except RunOver:
@@ -313,7 +358,22 @@ class AsyncRun(_Run):
         except Exception as error:
             self._end(_FAILED)
             self._coord.request_stop(error)
+        else:
+            self._end(_PREEMPTED)
+            self.check()
         raise await self._reported()
+
+    async def _waited_for(self, node: Node) -> Taken | None:
+        """The next row, or the end of the epoch; ``None`` if nobody is to wait for it."""
+        with anyio.CancelScope() as self._waiting:
+            if self._alarm is not None:
+                self._waiting.cancel()
+            return await drive_async(node.take(1), self._step)
+        return None
+
+    def _cancel_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
 
     async def aclose(self) -> None:
         """Stop and join all workers.

@@ -42,6 +42,11 @@ class Executor(Protocol):
     `Job.nothing_more`; so do remote calls that can be ended. Only a plain function that runs on a
     thread of ours is waited for. Nothing polls.
 
+    **The drain.** The source ends at once, as far as the job is concerned (``job.source_ended``),
+    and `room_came` tells it: whoever waits for room looks again. Where that must not come from any
+    thread, because the workers are tasks of a loop, the executor sets ``job.soon`` before they take
+    anything.
+
     **Per-key limits.** If the job has a ``key_limit``, what is sent out has been admitted by it,
     one item at a time for each worker, and gives its place back when its outcome is there:
     `ThreadInbox` does that for executors whose workers are threads.
@@ -61,7 +66,8 @@ class Executor(Protocol):
     def room_came(self) -> None:
         """One more item may come in, if ``job.is_room_awaited`` says that this is waited for; or
         none will any more; or an item has left after the source has ended, perhaps the last one.
-        Called by a worker, under the lock of the job: does not wait."""
+        Called by a worker, or where ``job.soon`` makes calls, under the lock of the job: does not
+        wait."""
 
     def end(self) -> BaseException | None:
         """The last worker is leaving: let go of everything. Returns what has failed in that."""

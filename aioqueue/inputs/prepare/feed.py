@@ -64,6 +64,7 @@ class Feed:
     def __init__(self, source: Any) -> None:
         self.source = source
         self.queue: sync.BlockingQueue | None = None
+        self._reader: AsyncReader | None = None
         # What others fill is taken by the face that fits the workers, whichever was given.
         self._take: Callable[[], Any] | None = None
         self._take_async: Callable[[], Awaitable[Any]] | None = None
@@ -109,7 +110,19 @@ class Feed:
 
     def async_reader(self, workers: int) -> AsyncReader:
         """The way from an async source to threads."""
-        return AsyncReader(self, sync.FIFOQueue(_AHEAD * workers, name="aioqueue-prepare-source"))
+        queue = sync.FIFOQueue(_AHEAD * workers, name="aioqueue-prepare-source")
+        self._reader = AsyncReader(self, queue)
+        return self._reader
+
+    def drain(self) -> bool:
+        """Let it end by itself, if it is one that does; tell whether. Any thread may ask.
+
+        A stream ends when what fills it does, and a queue too; what a task reads ahead of an async
+        iterable is not to be lost.
+        """
+        if self._reader is not None:
+            self._reader.drain()
+        return self._take is not None or self._reader is not None
 
 
 class AsyncReader:
@@ -123,6 +136,7 @@ class AsyncReader:
     def __init__(self, feed: Feed, queue: sync.BlockingQueue) -> None:
         self._feed = feed
         self._queue = queue
+        self._is_drained = False
 
     async def read_source(self) -> None:
         """Read the whole source: to be run as a task."""
@@ -154,7 +168,7 @@ class AsyncReader:
         return RuntimeError("what reads the source of a prepare was cancelled before it had ended")
 
     async def _read(self, items: AsyncIterator[Item]) -> None:
-        while True:
+        while not self._is_drained:
             try:
                 item = await next_of(items)
             except StopAsyncIteration:
@@ -168,6 +182,10 @@ class AsyncReader:
         """What the task has read, for threads, which take turns."""
         while True:
             yield self._queue.dequeue()
+
+    def drain(self) -> None:
+        """Let the task end when it has its next item: what it has read is still taken."""
+        self._is_drained = True
 
     def close(self) -> None:
         """Let the task end."""

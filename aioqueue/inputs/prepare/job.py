@@ -152,6 +152,8 @@ class Job:
         self._has_ended = False
         self._is_exhausted = False  # the source, which has told so
         self._end_cause: BaseException | None = None
+        self.soon: Callable[[Callable[[], object]], object] = _now
+        """Has a call made where the workers are: at once, unless they are tasks of a loop."""
 
     # Beginning and ending.
 
@@ -295,6 +297,27 @@ class Job:
             self.source_ended, self._end_cause = True, cause
         self._room_came()
 
+    def drain(self) -> None:
+        """Take nothing more from the source, and deliver what was taken. Any thread may ask.
+
+        A source that others fill is not left, but ends.
+        """
+        if not self.feed.drain():
+            self._exhaust()
+            self.soon(self._look_again)  # now that the end can be seen: who waits is woken
+
+    def in_flight(self) -> int:
+        """How many items were taken, or asked for, and are not in the queue."""
+        return self.window.items
+
+    @guarded
+    def _exhaust(self) -> None:
+        self._is_exhausted = self.source_ended = True
+
+    @guarded
+    def _look_again(self) -> None:
+        self._room_came()
+
     def nothing_more(self) -> NothingMore:
         """By what a worker ends that has nothing more to do."""
         error = NothingMore("the source has ended")
@@ -431,6 +454,10 @@ class Job:
         except BaseException:
             let_go(lock)
             raise
+
+
+def _now(call: Callable[[], object]) -> None:
+    call()
 
 
 def _must_go_on(error: BaseException, owner: object) -> bool:

@@ -56,6 +56,9 @@ class _Preparing:
     def _lost_worker(self) -> None:
         self._job.stop()
 
+    def _in_flight(self) -> int:
+        return self._job.in_flight()
+
     def _what_cut_it_short(self) -> BaseException | None:
         return self._job.what_cut_it_short()
 
@@ -81,7 +84,8 @@ class AsyncPrepareRunner(_Preparing, aioqueue.QueueRunner):
     """A queue runner made by `prepare`, for an `aioqueue.Coordinator`. It runs once."""
 
     def __init__(self, into: AsyncQueue, ops: list[EnqueueOp], job: Job, description: str) -> None:
-        super().__init__(into, ops)
+        super().__init__(into, ops, source=job.feed.queue)
+        self._drain_source = self._drain_source or job.drain
         self._job = job
         self._description = description
 
@@ -92,7 +96,8 @@ class PrepareRunner(_Preparing, sync.QueueRunner):
     def __init__(
         self, into: sync.BlockingQueue, ops: list[EnqueueOp], job: Job, description: str
     ) -> None:
-        super().__init__(into, ops)
+        super().__init__(into, ops, source=job.feed.queue)
+        self._drain_source = self._drain_source or job.drain
         self._job = job
         self._description = description
 

@@ -74,7 +74,7 @@ class TaskExecutor:
     ) -> BaseException:
         """Work until there is nothing more to do, or the stop; returns what it has ended by."""
         if self._soon is None:
-            self._soon = soon()
+            self._soon = self._job.soon = soon()
         scope = anyio.CancelScope()
         self._scopes.add(scope)
         if self._job.is_halted:
