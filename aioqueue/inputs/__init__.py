@@ -24,6 +24,7 @@ from aioqueue.inputs.batches.broadcast import broadcast
 from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
 from aioqueue.inputs.options import PrepareOptions, Retry
 from aioqueue.inputs.pipeline import Epoch, Epochs
+from aioqueue.inputs.pipeline.merging import merge_positions
 from aioqueue.inputs.preemption import Preemption
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from aioqueue.inputs.readers.base import Reader, read_records, read_whole_files
@@ -81,6 +82,7 @@ __all__ = (
     "from_iterable",
     "items",
     "load_position",
+    "merge_positions",
     "mix",
     "numbers",
     "prepare",

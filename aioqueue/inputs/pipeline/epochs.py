@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 
+from aioqueue.inputs.pipeline.building import length_of
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.resuming import (
     Standing,
@@ -242,7 +243,8 @@ class Epochs(Generic[T]):
         self._next += 1
         if self._epoch is not None and self._epoch._leave():
             run.skip_to(number)
-        self._epoch = Epoch(self._pipeline, Standing(number), run, self._turns)
+        standing = Standing(number, rest=self._standing.rest)
+        self._epoch = Epoch(self._pipeline, standing, run, self._turns)
         return self._epoch
 
 
@@ -301,7 +303,10 @@ class Epoch(Generic[T]):
         Raises:
             TypeError: it depends on the data.
         """
-        return len(self._pipeline)
+        length = length_of(self._pipeline, self._standing.rest, self._number)
+        if length is None:
+            raise TypeError(f"the length of {self!r} is not known: it depends on the data")
+        return length
 
     def __bool__(self) -> bool:
         """An epoch is always true, also an empty one."""

@@ -17,7 +17,17 @@ from aioqueue.inputs.sources.positions import (
     position_of,
 )
 
-__all__ = ("Standing", "checked_standing", "fingerprint_of", "position_of_pipeline")
+__all__ = (
+    "Standing",
+    "checked_standing",
+    "fingerprint_of",
+    "is_merged",
+    "position_of_pipeline",
+    "rest_from",
+    "shard_in",
+    "standing_of",
+    "without_rank",
+)
 
 
 class Standing(NamedTuple):
@@ -30,6 +40,9 @@ class Standing(NamedTuple):
     """How many of those that come are left out."""
     node: State | None = None
     """The state of the last node; ``None`` for the beginning of the epoch."""
+    rest: State | None = None
+    """What another number of ranks has left, as `merge_positions` tells: ``total``, how many
+    batches were handed out by then, and ``epochs``, by number. ``None`` if none were there."""
 
 
 def fingerprint_of(pipeline: Pipeline[Any]) -> dict[str, Any]:
@@ -72,10 +85,53 @@ def checked_standing(pipeline: Pipeline[Any], position: Any) -> tuple[Pipeline[A
     source = source_of(pipeline)._with_seeds_of(theirs)
     if source is not source_of(pipeline):
         pipeline = Pipeline(source, pipeline.stages)
-    after = checked_place(position, fingerprint_of(pipeline))
-    if not isinstance(after, Mapping) or {*after} != {*Standing._fields}:
+    ours = fingerprint_of(pipeline)
+    after = checked_place(position, without_rank(ours) if is_merged(theirs) else ours)
+    return pipeline, standing_of(after)
+
+
+def standing_of(after: Any) -> Standing:
+    """What a position has of where a run stands.
+
+    Raises:
+        InvalidArgumentError: it is not that of a pipeline.
+    """
+    # Earlier versions knew no other ranks.
+    fields = {*after} if isinstance(after, Mapping) else set()
+    if not {*Standing._fields} - {"rest"} <= fields <= {*Standing._fields}:
         raise misplaced(f"after {type(after).__name__}", "what state_dict() of a pipeline has made")
-    return pipeline, Standing(**after)
+    return Standing(**after)
+
+
+def rest_from(rest: State | None, epoch: int) -> State | None:
+    """What of a rest concerns an epoch and those after it."""
+    epochs = {at: one for at, one in rest["epochs"].items() if int(at) >= epoch} if rest else {}
+    return {**rest, "epochs": epochs} if rest and epochs else None
+
+
+def without_rank(fingerprint: Any) -> Any:
+    """The fingerprint of a pipeline whichever rank it is."""
+    if isinstance(fingerprint, Mapping):
+        of_any = {"rank": None, "ranks": None} if fingerprint.get("stage") == Shard.name else {}
+        return {key: without_rank(one) for key, one in fingerprint.items()} | of_any
+    if isinstance(fingerprint, list | tuple):
+        return [without_rank(one) for one in fingerprint]
+    return fingerprint
+
+
+def shard_in(fingerprint: Any) -> Mapping[str, Any] | None:
+    """What the fingerprint of a pipeline says of its rank; ``None`` if it has no ranks."""
+    stages = fingerprint.get("stages") if isinstance(fingerprint, Mapping) else None
+    for stage in stages if isinstance(stages, list | tuple) else ():
+        if isinstance(stage, Mapping) and stage.get("stage") == Shard.name:
+            return stage
+    return None
+
+
+def is_merged(fingerprint: Any) -> bool:
+    """Whether any rank of any number may go on from a position with this fingerprint."""
+    shard = shard_in(fingerprint)
+    return shard is not None and shard.get("rank") is None
 
 
 def _others(stage: BaseStage) -> dict[str, Any]:

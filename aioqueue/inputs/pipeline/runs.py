@@ -27,7 +27,7 @@ import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, sync
 from aioqueue.inputs.pipeline.building import Builder
 from aioqueue.inputs.pipeline.flow import Node, Row, RunOver, Span, Taken, drive, drive_async
-from aioqueue.inputs.pipeline.resuming import Standing
+from aioqueue.inputs.pipeline.resuming import Standing, rest_from
 from aioqueue.inputs.sources.item import EpochEnd, Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.statistics import StageStatistics
@@ -87,7 +87,8 @@ class _Run(ABC):
         if self._node is None:
             return self._begin_at
         state = self._node.state()
-        return Standing(state["epoch"], state["given"], self._skip, state)
+        rest = rest_from(self._begin_at.rest, state["epoch"])
+        return Standing(state["epoch"], state["given"], self._skip, state, rest)
 
     def _step(self, move: Callable[[Any], Any], argument: Any) -> Any:
         return holding(self._lock, self._move, move, argument)
@@ -164,7 +165,9 @@ class ThreadRun(_Run):
         self._is_taking = False
         self._taker = threading.get_ident()
         try:
-            self._builder = Builder(pipeline, span, self._coord.start, is_async=False)
+            self._builder = Builder(
+                pipeline, span, self._coord.start, is_async=False, rest=standing.rest
+            )
             self._node = self._builder.run(standing.node)
         except BaseException:
             self._coord.request_stop()
@@ -373,7 +376,8 @@ class AsyncRun(_Run):
         """The life of the task that has the coordinator."""
         try:
             async with self._coord as coord:
-                self._builder = Builder(self._pipeline, self._span, coord.start, is_async=True)
+                start, rest = coord.start, self._begin_at.rest
+                self._builder = Builder(self._pipeline, self._span, start, is_async=True, rest=rest)
                 self._node = self._builder.run(self._begin_at.node)
                 self._has_begun.set()
                 try:

@@ -138,7 +138,7 @@ class Tape:
         if isinstance(taken, EpochEnd):
             self._last = (taken.epoch, END, 0)
         else:
-            _, number, _, sub = taken[-1]
+            _, number, _, sub, _ = taken[-1]
             self._last = (self.epoch, number, sub)
             self._marks.count(len(taken))
         return taken

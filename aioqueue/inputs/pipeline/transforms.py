@@ -14,6 +14,7 @@ from typing import Any, Final
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.batches.collating import Collator, components_of
 from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, State, Taken, Wanted
+from aioqueue.inputs.pipeline.origins import GONE, Origin, finish, joined, split
 from aioqueue.inputs.pipeline.states import Tape, packed, unpacked
 from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.philox import PhiloxWords
@@ -172,7 +173,7 @@ class Holding(Transform):
 
     def _ids(self, rows: Iterable[Row]) -> list[Id]:
         epoch = self._epoch
-        return [(epoch, number, sub) for _, number, _, sub in rows]
+        return [(epoch, number, sub) for _, number, _, sub, _ in rows]
 
     def _pull(self, n: int) -> Flow[Taken]:
         return self._tape.take(n)
@@ -204,6 +205,28 @@ class Holding(Transform):
         self._reshape(state["shape"])
 
 
+class Making(Holding):
+    """A node that makes rows of several others: they are numbered anew.
+
+    Args:
+        upstream: where the others come from.
+    """
+
+    def __init__(self, upstream: Node) -> None:
+        super().__init__(upstream)
+        self._made = 0  # of this epoch
+        self.first: Callable[[int], int] = lambda _: 0
+        """The number of the first row of an epoch, which other ranks may have begun."""
+
+    def begin(self, epoch: int) -> None:
+        self._made = self.first(epoch)
+
+    def _row(self, value: Any, origin: Origin) -> Row:
+        number = self._made
+        self._made += 1
+        return value, number, number, 0, origin
+
+
 class Filtering(Transform):
     """Rows whose value a function says yes to."""
 
@@ -213,7 +236,13 @@ class Filtering(Transform):
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         predicate = self._predicate
-        return [row for row in rows if predicate(row[0])]
+        kept = []
+        for row in rows:
+            if predicate(row[0]):
+                kept.append(row)
+            else:
+                finish(row[4])
+        return kept
 
 
 class Taking(Transform):
@@ -341,7 +370,7 @@ class Shuffling(Holding):
         return max(n, min(_AT_ONCE, self._size - len(self._buffer) + n))
 
 
-class Batching(Holding):
+class Batching(Making):
     """Batches of rows that follow each other.
 
     Args:
@@ -368,14 +397,10 @@ class Batching(Holding):
         self._across_epochs = across_epochs
         self._rows: list[Row] = []
         self._epochs: list[int] = []  # of the rows
-        self._made = 0  # batches of this epoch
 
     def defer(self) -> None:
         if isinstance(self._collate, Collator):
             self._collate = self._collate.later
-
-    def begin(self, epoch: int) -> None:
-        self._made = 0
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         self._rows += rows
@@ -394,7 +419,7 @@ class Batching(Holding):
 
     def _held(self) -> list[Id]:
         rows = zip(self._epochs, self._rows, strict=True)
-        return [(epoch, number, sub) for epoch, (_, number, _, sub) in rows]
+        return [(epoch, number, sub) for epoch, (_, number, _, sub, _) in rows]
 
     def _shape(self) -> State:
         return {"made": self._made, "epochs": packed(self._epochs)}
@@ -415,9 +440,7 @@ class Batching(Holding):
         rows = self._rows[:size]
         batch = self._collate([row[0] for row in rows])
         del self._rows[:size], self._epochs[:size]
-        number = self._made
-        self._made += 1
-        return batch, number, number, 0
+        return self._row(batch, joined(row[4] for row in rows))
 
 
 class Unbatching(Holding):
@@ -434,8 +457,14 @@ class Unbatching(Holding):
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         (self._batch,) = rows
-        batch, number, index, _ = self._batch
-        return [(value, number, index, sub) for sub, value in enumerate(rows_of(batch), 1)]
+        batch, number, index, _, origin = self._batch
+        values = list(rows_of(batch))
+        origins = split(origin, len(values))
+        return [
+            (value, number, index, sub, one)
+            for sub, (value, one) in enumerate(zip(values, origins, strict=True), 1)
+            if one is not GONE
+        ]
 
     def _held(self) -> list[Id]:
         return self._ids([self._batch]) if self._batch is not None and self._ready else []
@@ -510,7 +539,10 @@ class Filling(Holding):
             return rows
         first = _EXTRA + self._extra
         self._extra += len(rows)
-        return [(value, number, *rest) for number, (value, _, *rest) in enumerate(rows, first)]
+        return [  # their items were counted when they came first
+            (value, number, index, sub, None if origin is None else ())
+            for number, (value, _, index, sub, origin) in enumerate(rows, first)
+        ]
 
     def _held(self) -> list[Id]:
         if not self._upstream.is_ordered:  # these were delivered; those that are ready, too
