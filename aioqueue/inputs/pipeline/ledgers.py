@@ -81,7 +81,8 @@ class _Epoch:
         if not starts or start.number >= starts[-1].number + _EVERY:
             starts.append(start)
             if len(starts) > _MOST_STARTS:
-                del starts[: _before(starts, min(self._left, default=self._upto))]
+                first = min(self._left, default=self._upto)
+                del starts[: max(0, _count_before(starts, first) - 1)]
                 del starts[1::2]
 
     def copied(self) -> _Epoch:
@@ -99,9 +100,9 @@ class _Epoch:
         state: State = {"missing": packed(left), "upto": self._upto}
         if self.count is not None and self._upto >= self.count:
             state["count"] = self.count
-        if self._starts:
-            first = left[0] if left else self._upto
-            state["start"] = list(self._starts[_before(self._starts, first)])
+        before = _count_before(self._starts, left[0] if left else self._upto)
+        if before:
+            state["start"] = list(self._starts[before - 1])
         cuts = {number: cut for number, cut in self._done.items() if cut}
         return {**state, "cut": cut_state(cuts)} if cuts else state
 
@@ -301,9 +302,9 @@ class Handing(Node):
         self._upstream.close()
 
 
-def _before(starts: Sequence[Start], number: int) -> int:
-    """The last of them that is not behind an item; the first one if all are."""
-    return max(0, bisect_right(starts, number, key=lambda start: start.number) - 1)
+def _count_before(starts: Sequence[Start], number: int) -> int:
+    """How many of them are not behind an item."""
+    return bisect_right(starts, number, key=lambda start: start.number)
 
 
 def begun_before(epochs: Mapping[int, State], epoch: int) -> int:

@@ -215,9 +215,11 @@ def _check_same_run(ranks: Sequence[_Rank]) -> None:
                 rests = one.rests().get(epoch), first.rests().get(epoch)
                 found += differences(*rests, f"rest.epochs.{epoch}")
         for field, theirs, other in found:
+            is_seed = field.endswith(".seed")
+            hint = ", or the source has no seed, so that each rank draws one" if is_seed else ""
             raise InvalidArgumentError(
                 f"positions: got {field} {theirs} of rank {one.rank} and {other} of rank 0;"
-                " expected the same: they are of different runs"
+                f" expected the same: they are of different runs{hint}"
             )
 
 
@@ -302,7 +304,7 @@ def _begins(lefts: Sequence[State], dealt: Rest) -> Iterator[tuple[int, Any]]:
                 yield number * len(lefts), place
             else:
                 yield dealt.begin if place is None else (place[0], place[1])
-        elif "count" not in left:
+        elif left["missing"] or "count" not in left:
             yield dealt.begin
 
 

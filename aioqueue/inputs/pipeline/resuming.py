@@ -86,7 +86,9 @@ def checked_standing(pipeline: Pipeline[Any], position: Any) -> tuple[Pipeline[A
     if source is not source_of(pipeline):
         pipeline = Pipeline(source, pipeline.stages)
     ours = fingerprint_of(pipeline)
-    after = checked_place(position, without_rank(ours) if is_merged(theirs) else ours)
+    after = checked_place(
+        position, without_rank(ours) if is_merged(fingerprint_in(position)) else ours
+    )
     return pipeline, standing_of(after)
 
 

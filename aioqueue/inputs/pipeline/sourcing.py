@@ -108,7 +108,7 @@ class SourceNode(Node):
 
     def _origins(self, entries: list[_Numbered]) -> Sequence[Origin]:
         assert self.ledger is not None
-        start = entries[-1][2]
+        start = entries[0][2]
         if start is not None:
             self.ledger.remember(self._epoch, start)
         return self.ledger.take(self._epoch, [number for number, _, _ in entries])
