@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs.pipeline.feeding import Feeding
+from aioqueue.inputs.pipeline.filling import Filling
 from aioqueue.inputs.pipeline.flow import Node, Span, State
 from aioqueue.inputs.pipeline.ledgers import Books, Handing, Ledger
 from aioqueue.inputs.pipeline.nodes import QueueNode
@@ -25,7 +26,7 @@ from aioqueue.inputs.pipeline.stages import (
     ToDevice,
     as_pipeline,
 )
-from aioqueue.inputs.pipeline.transforms import Filling, Making
+from aioqueue.inputs.pipeline.transforms import Making
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare_items
 from aioqueue.inputs.sources.base import Source
 from aioqueue.inputs.sources.epochs import EpochEntries, Rank

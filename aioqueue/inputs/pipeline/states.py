@@ -191,7 +191,7 @@ class Tape:
             return self._restored
         held = self._held()
         if not self.node.is_ordered:
-            return {"last": list(self._last), "upstream": self.node.state(held)}
+            return self.state_with(held)
         mark = self._marks.before(_before(min(held))) if held else None
         if not held or mark is None:
             return {"last": list(self._last), "upstream": self.node.state()}
@@ -201,6 +201,10 @@ class Tape:
             "held": _packed_ids(held),
             "upstream": mark.state,
         }
+
+    def state_with(self, held: Sequence[Id]) -> State:
+        """The same of a node that is not ordered: it will give these rows again, in any order."""
+        return {"last": list(self._last), "upstream": self.node.state(held)}
 
     def restore(self, state: State) -> None:
         """Go to a state; `again` is next where something was held."""

@@ -21,7 +21,6 @@ from aioqueue.philox import PhiloxWords
 
 __all__ = (
     "Batching",
-    "Filling",
     "Filtering",
     "Holding",
     "Shuffling",
@@ -30,9 +29,6 @@ __all__ = (
     "Unbatching",
     "rows_of",
 )
-
-_EXTRA: Final = 2**48
-"""From this number on rows are counted that are given out again: beyond all others."""
 
 _AT_ONCE: Final = 256
 """The most rows that are asked for at a time, in order to fill a buffer."""
@@ -480,85 +476,6 @@ class Unbatching(Holding):
 
     def _need(self, n: int) -> int:
         return 1
-
-
-class Filling(Holding):
-    """As many rows in every epoch as there were items: what was skipped is made up for.
-
-    So all ranks of a data-parallel training make the same number of steps, also where an item of
-    one of them was skipped: then its latest examples come again.
-
-    Args:
-        upstream: where the rows come from, one of each item that was not skipped.
-        items: how many items there were, asked at the end of an epoch.
-        keep: how many of the latest rows may come again.
-    """
-
-    def __init__(self, upstream: Node, items: Callable[[], int], keep: int) -> None:
-        super().__init__(upstream)
-        self._items = items
-        self._latest: deque[Row] = deque(maxlen=keep)
-        self._seen = 0
-        self._extra = 0  # rows that were given out again
-        self._kept = 0  # of the latest rows, before a restart
-
-    def begin(self, epoch: int) -> None:
-        self._seen = self._extra = 0
-        self._latest.clear()  # epochs do not mix
-
-    def accept(self, rows: list[Row]) -> Iterable[Row]:
-        self._seen += len(rows)
-        self._latest.extend(rows)
-        return rows
-
-    def finish(self) -> Iterable[Row]:
-        missing = self._items() - self._seen - self._extra
-        if missing < 0:
-            raise RuntimeError(
-                f"{self._seen} examples came of {self._items()} items of epoch {self._epoch}, so"
-                " ranks cannot be made equal: a function that makes several of an item is one for"
-                " `flat`, with shard(..., uneven='allow')"
-            )
-        if missing and not self._latest:
-            raise RuntimeError(
-                f"all {missing} items of epoch {self._epoch} were skipped on this rank, so nothing"
-                " can make up for them, and the other ranks would wait for ever"
-            )
-        latest = list(self._latest)
-        return [latest[place % len(latest)] for place in range(missing)]
-
-    def clear(self) -> None:
-        self._latest.clear()
-
-    def weight(self) -> int:
-        return len(self._latest) + super().weight()
-
-    def take_ready(self, n: int) -> list[Row]:
-        rows = super().take_ready(n)
-        if not self._has_ended:
-            return rows
-        first = _EXTRA + self._extra
-        self._extra += len(rows)
-        return [  # their items were counted when they came first
-            (value, number, index, sub, None if origin is None else ())
-            for number, (value, _, index, sub, origin) in enumerate(rows, first)
-        ]
-
-    def _held(self) -> list[Id]:
-        if not self._upstream.is_ordered:  # these were delivered; those that are ready, too
-            return []
-        return self._ids([*self._latest, *self._ready])
-
-    def _shape(self) -> State:
-        return {"seen": self._seen, "extra": self._extra, "latest": len(self._latest)}
-
-    def _reshape(self, state: State) -> None:
-        self._seen, self._extra = state["seen"], state["extra"]
-        self._kept = state["latest"]
-
-    def _put_back(self, rows: list[Row]) -> None:
-        self._latest.extend(rows[: self._kept])
-        self._ready = deque(rows[self._kept :])
 
 
 def rows_of(batch: Any) -> Iterable[Any]:

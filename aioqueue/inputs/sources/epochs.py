@@ -129,7 +129,9 @@ class EpochEntries:
     def entries(self, epoch: int, number: int = 0) -> Iterator[Entry[Any]]:
         """The entries behind so many of an epoch, of an addressed source."""
         if self.rank.ranks > 1:
-            return (one for one, _ in self.placed(epoch, self.start(number)))
+            # The last round may not be full.
+            done = min(number * self.rank.ranks, self._items(self.rests.get(epoch)))
+            return (one for one, _ in self.placed(epoch, Start(number, done)))
         return (one for one, _ in self._placed(epoch, number))
 
     def picked(self, epoch: int, numbers: Sequence[int]) -> Iterator[Entry[Any]]:
@@ -148,10 +150,6 @@ class EpochEntries:
         first = number * self.rank.ranks + self.rank.rank
         rest = self.rests.get(epoch)
         return first if rest is None else rest.place_of(first)
-
-    def start(self, number: int) -> Start:
-        """Where to begin behind so many items of an addressed source."""
-        return Start(number, number * self.rank.ranks)
 
     def _placed(self, epoch: int, after: Place) -> Iterator[Placed[Any]]:
         """The entries of all ranks behind a place of theirs."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,15 @@ def unordered_shapes(folder: Path) -> dict[str, Shape]:
         "skips": lambda how: free(how.prepare, on_error="skip")(
             shuffled(), not_sevens, ordered=False
         ).batch(4),
+        "packing pieces": lambda how: (
+            how.prepare(shuffled(), long_sequence, ordered=False)
+            .pack(8, open_rows=2, too_long="split")
+            .batch(2)
+        ),
+        "packing": lambda how: (
+            how.prepare(shuffled(), sequence, ordered=False).pack(10, open_rows=3).batch(2)
+        ),
+        "buckets": lambda how: how.prepare(shuffled(), sequence, ordered=False).bucket([3, 6], 4),
     }
 
 
@@ -254,3 +264,31 @@ def run(
                 if len(taken) == most:
                     return taken, through_json(going.state_dict())
     return taken, through_json(going.state_dict())
+
+
+def rows_in(batch: Any) -> Iterator[Any]:
+    """The examples in a batch, in a form that can be counted."""
+    if isinstance(batch, tuple) and len(batch) == 3:  # packed rows: each segment is an example
+        for row, segments, places in zip(*batch, strict=True):
+            for segment in range(1, max(segments) + 1):
+                yield tuple(
+                    (one, place)
+                    for one, of, place in zip(row, segments, places, strict=True)
+                    if of == segment
+                )
+    elif isinstance(batch, tuple) and isinstance(batch[1][0], list):  # buckets
+        for length, row in zip(*batch, strict=True):
+            yield tuple(row[:length])
+    elif isinstance(batch, tuple):
+        yield from zip(*batch, strict=True)
+    elif isinstance(batch, list):
+        yield from batch
+    else:
+        yield batch
+
+
+def examples(runs: Iterable[Batches]) -> Counter[Any]:
+    """How often each example came in each epoch."""
+    return Counter(
+        (epoch, row) for batches in runs for epoch, batch in batches for row in rows_in(batch)
+    )

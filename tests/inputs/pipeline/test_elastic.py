@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import random
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pytest
 
-from aioqueue import InvalidArgumentError
-from aioqueue.inputs import Pipeline, Position, items, merge_positions, mix, numbers, read_lines
+from aioqueue.inputs import Pipeline, Position, merge_positions
 from tests.inputs.pipeline.resuming import (
-    LINES,
-    SIZE,
     Batches,
     How,
-    long_sequence,
-    noisy,
+    examples,
     not_sevens,
-    only_even,
     ordered_shapes,
     run,
-    sequence,
-    several,
     shuffled,
-    slowly,
     through_json,
     unordered_shapes,
     write_files,
@@ -68,34 +56,6 @@ def merged(states: list[Any], chance: random.Random | None = None, **options: An
     states = list(states)
     (chance or random.Random(0)).shuffle(states)
     return Position(through_json(merge_positions(states, **options)))
-
-
-def rows_in(batch: Any) -> Iterator[Any]:
-    """The examples in a batch, in a form that can be counted."""
-    if isinstance(batch, tuple) and len(batch) == 3:  # packed rows: each segment is an example
-        for row, segments, places in zip(*batch, strict=True):
-            for segment in range(1, max(segments) + 1):
-                yield tuple(
-                    (one, place)
-                    for one, of, place in zip(row, segments, places, strict=True)
-                    if of == segment
-                )
-    elif isinstance(batch, tuple) and isinstance(batch[1][0], list):  # buckets
-        for length, row in zip(*batch, strict=True):
-            yield tuple(row[:length])
-    elif isinstance(batch, tuple):
-        yield from zip(*batch, strict=True)
-    elif isinstance(batch, list):
-        yield from batch
-    else:
-        yield batch
-
-
-def examples(runs: Iterable[Batches]) -> Counter[Any]:
-    """How often each example came in each epoch."""
-    return Counter(
-        (epoch, row) for batches in runs for epoch, batch in batches for row in rows_in(batch)
-    )
 
 
 NOT_ELASTIC = (
