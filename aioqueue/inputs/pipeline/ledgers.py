@@ -22,7 +22,10 @@ from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.inputs.sources.rests import Rest
 from aioqueue.locks import guarded
 
-__all__ = ("Books", "Handing", "Ledger", "begun_before", "cut_of", "cut_state", "rest_of")
+__all__ = ("MOST_APART", "Books", "Handing", "Ledger", "cut_of", "cut_state", "rest_of")
+
+MOST_APART: Final = 16
+"""Epochs that one rank may be ahead of another."""
 
 _EVERY: Final = 64
 """Items from one place that is remembered to the next, at least."""
@@ -56,6 +59,11 @@ class _Epoch:
         self._starts: list[Start] = []
         self.count: int | None = None
         """How many there are, once that is known."""
+
+    @property
+    def taken(self) -> int:
+        """How many of them came, or there are."""
+        return self._upto if self.count is None else self.count
 
     def take(self, number: int) -> Ticket:
         """An item was taken: its ticket."""
@@ -133,6 +141,7 @@ class Ledger:
         self._entries = entries
         self._cuts = cuts
         self._epochs: dict[int, _Epoch] = {}
+        self._ended: dict[int, int] = {}  # how many items earlier epochs had
 
     @guarded
     def take(self, epoch: int, numbers: Iterable[int]) -> list[Ticket]:
@@ -150,18 +159,21 @@ class Ledger:
         """An epoch has so many items."""
         self._epoch(epoch).count = count
 
-    def copied(self, epoch: int) -> _Epoch:
-        """What is left of an epoch at this moment; the caller has the lock."""
-        return self._epoch(epoch).copied()
+    def copied(self, epoch: int) -> tuple[_Epoch, dict[int, int]]:
+        """What is left of an epoch at this moment, and how many items those before it had, as far
+        as is remembered; the caller has the lock."""
+        return self._epoch(epoch).copied(), self._ended.copy()
 
     def restore(self, epoch: int, state: State) -> None:
         """Go on as an earlier run."""
         self._epoch(epoch).restore(state)
+        self._ended = {int(at): count for at, count in state.get("ended", {}).items()}
 
     def forget(self, epoch: int) -> None:
         """Forget the epochs before this one; the caller has the lock."""
         for number in [one for one in self._epochs if one < epoch]:
-            del self._epochs[number]
+            self._ended[number] = self._epochs.pop(number).taken
+        self._ended = {at: one for at, one in self._ended.items() if at >= epoch - MOST_APART}
 
     def _epoch(self, epoch: int) -> _Epoch:
         found = self._epochs.get(epoch)
@@ -206,7 +218,7 @@ class Books:
 
     def begun(self, epoch: int) -> int:
         """How many batches of an epoch an earlier number of ranks has handed out, each."""
-        return begun_before(self._epochs, epoch)
+        return int(self._epochs[epoch]["batches"]) if epoch in self._epochs else 0
 
     @guarded
     def hand_out(self, taken: Taken) -> None:
@@ -229,10 +241,14 @@ class Books:
         total, lost, copies = self._copied(epoch)
         if lost is not None:
             return {"total": total, "lost": lost}
-        return {"total": total, "left": [one.state() for one in copies]}
+        left = [
+            {**one.state(), **({"ended": {str(at): ended[at] for at in ended}} if ended else {})}
+            for one, ended in copies
+        ]
+        return {"total": total, "left": left}
 
     @guarded
-    def _copied(self, epoch: int) -> tuple[int, str | None, list[_Epoch]]:
+    def _copied(self, epoch: int) -> tuple[int, str | None, list[tuple[_Epoch, dict[int, int]]]]:
         return self.total, self._lost, [one.copied(epoch) for one in self._ledgers]
 
     @guarded
@@ -305,11 +321,6 @@ class Handing(Node):
 def _count_before(starts: Sequence[Start], number: int) -> int:
     """How many of them are not behind an item."""
     return bisect_right(starts, number, key=lambda start: start.number)
-
-
-def begun_before(epochs: Mapping[int, State], epoch: int) -> int:
-    """How many batches of an epoch each rank had handed out before their number changed."""
-    return int(epochs[epoch]["batches"]) if epoch in epochs else 0
 
 
 def rest_of(state: State) -> Rest:

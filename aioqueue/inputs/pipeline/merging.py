@@ -13,14 +13,14 @@ from typing import Any, Final, NamedTuple
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_flag
 from aioqueue.inputs.pipeline.flow import State
-from aioqueue.inputs.pipeline.ledgers import cut_of, cut_state, rest_of
+from aioqueue.inputs.pipeline.ledgers import MOST_APART, cut_of, cut_state, rest_of
 from aioqueue.inputs.pipeline.origins import Cut
 from aioqueue.inputs.pipeline.resuming import (
     Standing,
     is_merged,
+    of_any_rank,
     shard_in,
     standing_of,
-    without_rank,
 )
 from aioqueue.inputs.pipeline.states import packed, unpacked
 from aioqueue.inputs.sources.epochs import Start
@@ -37,9 +37,6 @@ __all__ = ("merge_positions",)
 
 _NOTHING: Final[State] = {"missing": "", "upto": 0}
 """What the ledger of an epoch says of which nothing was taken."""
-
-_OVER: Final[State] = {"missing": "", "upto": 0, "count": 0}
-"""What it says of one that was left behind."""
 
 
 def merge_positions(positions: Iterable[Mapping[str, Any]], *, lockstep: bool = True) -> Position:
@@ -73,12 +70,18 @@ def merge_positions(positions: Iterable[Mapping[str, Any]], *, lockstep: bool = 
         _check_lockstep(ranks)
     first = min(one.standing.epoch for one in ranks)
     last = max(epoch for one in ranks for epoch in (one.standing.epoch, *one.rests()))
+    ahead = max(ranks, key=lambda one: one.standing.epoch)
+    if ahead.standing.epoch - first > MOST_APART:
+        raise InvalidArgumentError(
+            f"positions: got epoch {ahead.standing.epoch} of rank {ahead.rank} and {first} of"
+            f" another one; expected at most {MOST_APART} epochs in between"
+        )
     merged = {epoch: _merged(ranks, epoch) for epoch in range(first, last + 1)}
     epochs = {str(epoch): one for epoch, one in merged.items() if one is not None}
     batches = epochs.get(str(first), {"batches": 0})["batches"]
     rest = {"total": max(one.total for one in ranks), "epochs": epochs}
     standing = Standing(first, batches, ranks[0].standing.skip, None, rest)
-    return Position(position_of(without_rank(ranks[0].fingerprint), standing._asdict()))
+    return Position(position_of(of_any_rank(ranks[0].fingerprint), standing._asdict()))
 
 
 class _Rank(NamedTuple):
@@ -105,7 +108,9 @@ class _Rank(NamedTuple):
     def left(self, epoch: int, source: int) -> State:
         """What is left of an epoch of a source."""
         if self.standing.epoch > epoch:
-            return _OVER
+            ledger = self.ledgers[source] if source < len(self.ledgers) else _NOTHING
+            count = ledger.get("ended", {}).get(str(epoch), 0)
+            return {"missing": "", "upto": count, "count": count}
         is_begun = self.standing.epoch == epoch and source < len(self.ledgers)
         return self.ledgers[source] if is_begun else _NOTHING
 
@@ -204,10 +209,10 @@ def _check_stages(fingerprint: Mapping[str, Any], name: str) -> None:
 def _check_same_run(ranks: Sequence[_Rank]) -> None:
     """Check that positions are of one run."""
     first = ranks[0]
-    ours = without_rank(first.fingerprint)
+    ours = of_any_rank(first.fingerprint)
     for one in ranks[1:]:
         found = [
-            *differences(without_rank(one.fingerprint), ours, "source"),
+            *differences(of_any_rank(one.fingerprint), ours, "source"),
             *differences(one.standing.skip, first.standing.skip, "skip"),
         ]
         for epoch in one.rests().keys() | first.rests().keys():
@@ -259,7 +264,6 @@ def _left_of_source(lefts: Sequence[State], before: State | None, *, drops: bool
         drops: whether ranks drop the items of the last round.
     """
     dealt = WHOLE if before is None else rest_of(before)
-    ended = ["count" in left for left in lefts]
     taken = max(left["upto"] for left in lefts)  # rounds that somebody has begun
     places = {
         place
@@ -267,7 +271,8 @@ def _left_of_source(lefts: Sequence[State], before: State | None, *, drops: bool
         for number in _own_numbers(left, taken)
         if (place := dealt.place_of(number * len(lefts) + rank)) is not None
     }
-    if all(ended) or (drops and any(ended)):
+    # What one number of ranks would have dropped is dealt out to another, unless all is over.
+    if all("count" in left for left in lefts) and not (drops and places):
         upto = None
     else:
         behind = taken * len(lefts)

@@ -64,7 +64,8 @@ class QueueNode(Node):
         self._at_once = at_once or min(_AT_ONCE, queue.capacity or _AT_ONCE)
         self._later: list[Delivered] = []  # of epochs to come
         self._arrived = 0  # items of this epoch, also those without examples
-        self._expected: int | None = None  # how many there are, once that was told
+        self._expected: int | None = None  # how many are to arrive, once that was told
+        self._count = 0  # how many there are then
         self._kept = Kept()
         self._next = 0  # the number behind the last item that has arrived
         self._done = Done()
@@ -81,6 +82,7 @@ class QueueNode(Node):
         if self._ready:
             return self.take_ready(n)
         end = EpochEnd(self._epoch, self._given)
+        self.items_of_epoch = self._count  # before those of the next one are looked at
         self._go_to(self._epoch + 1)
         return end
 
@@ -209,8 +211,8 @@ class QueueNode(Node):
                 self._later.append(item)
             elif epoch == current:
                 if len(examples) == 1 and isinstance(examples[0], EpochEnd):
-                    self.items_of_epoch = examples[0].count
-                    self._expected = examples[0].count - self._kept.left_out(examples[0].count)
+                    self._count = examples[0].count
+                    self._expected = self._count - self._kept.left_out(self._count)
                     continue
                 number = number_of(place)
                 partial = self._partial.pop(number, None) if self._partial else None

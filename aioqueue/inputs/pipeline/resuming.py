@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.pipeline.building import source_of, stages_of
 from aioqueue.inputs.pipeline.flow import State
-from aioqueue.inputs.pipeline.stages import BaseStage, Shard
+from aioqueue.inputs.pipeline.stages import BaseStage, Batch, Shard
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.positions import (
     checked_place,
@@ -22,11 +22,11 @@ __all__ = (
     "checked_standing",
     "fingerprint_of",
     "is_merged",
+    "of_any_rank",
     "position_of_pipeline",
     "rest_from",
     "shard_in",
     "standing_of",
-    "without_rank",
 )
 
 
@@ -87,7 +87,7 @@ def checked_standing(pipeline: Pipeline[Any], position: Any) -> tuple[Pipeline[A
         pipeline = Pipeline(source, pipeline.stages)
     ours = fingerprint_of(pipeline)
     after = checked_place(
-        position, without_rank(ours) if is_merged(fingerprint_in(position)) else ours
+        position, of_any_rank(ours) if is_merged(fingerprint_in(position)) else ours
     )
     return pipeline, standing_of(after)
 
@@ -111,13 +111,17 @@ def rest_from(rest: State | None, epoch: int) -> State | None:
     return {**rest, "epochs": epochs} if rest and epochs else None
 
 
-def without_rank(fingerprint: Any) -> Any:
-    """The fingerprint of a pipeline whichever rank it is."""
+def of_any_rank(fingerprint: Any) -> Any:
+    """The fingerprint of a pipeline for any rank of any number, with batches of any size."""
     if isinstance(fingerprint, Mapping):
-        of_any = {"rank": None, "ranks": None} if fingerprint.get("stage") == Shard.name else {}
-        return {key: without_rank(one) for key, one in fingerprint.items()} | of_any
+        stage = fingerprint.get("stage")
+        of_any = {"rank": None, "ranks": None} if stage == Shard.name else {}
+        without = {"size"} if stage == Batch.name else set()
+        return {
+            key: of_any_rank(one) for key, one in fingerprint.items() if key not in without
+        } | of_any
     if isinstance(fingerprint, list | tuple):
-        return [without_rank(one) for one in fingerprint]
+        return [of_any_rank(one) for one in fingerprint]
     return fingerprint
 
 

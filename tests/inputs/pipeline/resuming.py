@@ -187,6 +187,7 @@ def ordered_shapes(folder: Path) -> dict[str, Shape]:
         ),
         "one rank": lambda how: on(how.prepare(shuffled().shard(1, 3), noisy).shuffle(4)),
         "a padded rank": lambda how: on(how.prepare(shuffled().shard(2, 3), noisy)),
+        "a padded rank of full batches": lambda how: shuffled().batch(7).shard(2, 3),
         "a padded rank that skips": lambda how: on(
             how.prepare(shuffled().shard(2, 4), not_sevens, on_error="skip").shuffle(4)
         ),
