@@ -8,6 +8,9 @@ there once. ``--shape`` chooses one shape of `tests.inputs.pipeline.resuming`.
 The process writes each batch, as its digest, into a log, and its position into a file by
 `save_position`. When it begins, it cuts the log where the position was saved: what came behind that
 was lost with the process, and comes again.
+
+A shape that begins with ``ranks:`` is gone through by several ranks, in turns, and by another
+number of them at each start: each example must be there once.
 """
 
 from __future__ import annotations
@@ -19,12 +22,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from aioqueue.inputs import load_position, save_position
+from aioqueue.inputs import load_position, merge_positions, save_position
 from tests.inputs.pipeline.going import plain
 from tests.inputs.pipeline.resuming import (
+    NOT_ELASTIC,
     How,
     examples,
     ordered_shapes,
@@ -37,6 +43,7 @@ __all__ = ("EPOCHS", "Outcome", "main", "prove")
 
 EPOCHS = 2
 _SECONDS = 120.0
+_RANKS = "ranks:"
 
 
 class Outcome:
@@ -55,6 +62,7 @@ class Outcome:
 
 def shape_of(name: str, folder: Path) -> Any:
     """A shape by its name; the unordered ones begin with ``unordered:``."""
+    name = name.removeprefix(_RANKS)
     kind, _, rest = name.rpartition(":")
     return unordered_shapes(folder)[rest] if kind else ordered_shapes(folder)[name]
 
@@ -81,6 +89,52 @@ def child(name: str, folder: Path, seed: int) -> None:
                     state = {"batches": count, "data": epochs.state_dict()}
                     save_position(folder / "position.json", state)
     (folder / "ended").touch()
+
+
+def child_of_ranks(name: str, folder: Path, seed: int) -> None:
+    """The same with several ranks, whose positions are in the folder of their step."""
+    chance = random.Random(seed)
+    ranks, every = chance.randint(1, 8), chance.randint(1, 3)
+    kept: Any = load_position(folder / "position.json", default=None) or {"batches": 0, "step": 0}
+    position = None
+    if kept["step"]:
+        saved = (folder / str(kept["step"])).glob("rank-*.json")
+        position = merge_positions([load_position(path) for path in saved], lockstep=False)
+    log = folder / "log.jsonl"
+    lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+    log.write_text("".join(lines[: kept["batches"]]))
+    step, count = kept["step"], kept["batches"]
+    make = shape_of(name, folder)
+    all_epochs = [
+        make(How(chance.randint(1, 3)))
+        .shard(rank, ranks, uneven="allow")
+        .epochs(EPOCHS, resume=position)
+        for rank in range(ranks)
+    ]
+    with log.open("a") as file:
+        for batches in zip_longest(*map(_numbered, all_epochs)):
+            step += 1
+            for one in batches:
+                if one is not None:
+                    file.write(json.dumps(one) + "\n")
+                    count += 1
+            file.flush()
+            time.sleep(0.003)
+            if not step % every:
+                (folder / str(step)).mkdir(exist_ok=True)
+                for old in (folder / str(step)).glob("rank-*.json"):
+                    old.unlink()  # of a run that was killed while it saved
+                for rank, epochs in enumerate(all_epochs):
+                    save_position(folder / str(step) / f"rank-{rank}.json", epochs.state_dict())
+                save_position(folder / "position.json", {"batches": count, "step": step})
+    (folder / "ended").touch()
+
+
+def _numbered(epochs: Any) -> Iterator[list[Any]]:
+    """All batches, with their epochs."""
+    for epoch in epochs:
+        for batch in epoch:
+            yield [epoch.number, plain(batch)]
 
 
 def prove(name: str, kills: int, seed: int = 0) -> Outcome:
@@ -136,7 +190,7 @@ def _judge(name: str, folder: Path, outcome: Outcome) -> None:
     found = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     whole = json.loads(json.dumps(run(shape_of(name, folder)(How()), EPOCHS)[0]))
     outcome.batches += len(whole)
-    if name.startswith("unordered:"):
+    if ":" in name:
         same = examples([_restored(found)]) == examples([_restored(whole)])
     else:
         same = found == whole
@@ -154,7 +208,8 @@ def _restored(batches: list[Any]) -> Any:
 def main(arguments: list[str]) -> int:
     """Prove all shapes, or one; returns how many failed."""
     if arguments[:1] == ["--child"]:
-        child(arguments[1], Path(arguments[2]), int(arguments[3]))
+        begin = child_of_ranks if arguments[1].startswith(_RANKS) else child
+        begin(arguments[1], Path(arguments[2]), int(arguments[3]))
         return 0
     parser = argparse.ArgumentParser(prog="python -m tests.proof.resume", description=__doc__)
     parser.add_argument("--kills", type=int, default=100, help="in each shape")
@@ -162,6 +217,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--shape", action="append", help="only these")
     given = parser.parse_args(arguments)
     names = [*ordered_shapes(Path()), *(f"unordered:{one}" for one in unordered_shapes(Path()))]
+    names += [_RANKS + name for name in names if name not in NOT_ELASTIC]
     failed = 0
     for name in given.shape or names:
         outcome = prove(name, given.kills, given.seed)

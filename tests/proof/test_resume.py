@@ -14,3 +14,10 @@ def test_killed_runs_end_as_undisturbed_ones(name: str) -> None:
     outcome = prove(name, kills=3)
     assert outcome.kills >= 3
     assert not outcome.faults, str(outcome)
+
+
+@pytest.mark.parametrize("name", ["ranks:generators, shuffled", "ranks:lines, shuffled"])
+def test_killed_ranks_go_on_as_another_number_of_them(name: str) -> None:
+    outcome = prove(name, kills=3)
+    assert outcome.kills >= 3
+    assert not outcome.faults, str(outcome)

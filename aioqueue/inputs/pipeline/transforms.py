@@ -23,6 +23,7 @@ __all__ = (
     "Batching",
     "Filtering",
     "Holding",
+    "Making",
     "Shuffling",
     "Taking",
     "Transform",

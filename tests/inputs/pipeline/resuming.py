@@ -235,6 +235,25 @@ def unordered_shapes(folder: Path) -> dict[str, Shape]:
     }
 
 
+NOT_ELASTIC = (
+    "take",
+    "take, shuffled",
+    "across epochs",
+    "long batches across epochs",
+    "unbatch",
+    "mix, stopped",
+    "one rank",
+    "a padded rank",
+    "a padded rank of full batches",
+    "a padded rank that skips",
+    "a rank of lines",
+    "batches of batches",
+    "drop the remainder",
+    "prepared batches",
+)
+"""Shapes that leave something out, have ranks already, or cannot be cut into ranks and go on."""
+
+
 def through_json(state: Any) -> Any:
     """What comes back from a file; a state is made of plain JSON types only."""
     text = json.dumps(state)

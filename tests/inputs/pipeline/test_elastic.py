@@ -16,6 +16,7 @@ import pytest
 from aioqueue.inputs import Pipeline, Position, items, merge_positions, numbers, read_lines
 from tests.inputs.pipeline.going import plain
 from tests.inputs.pipeline.resuming import (
+    NOT_ELASTIC,
     Batches,
     How,
     examples,
@@ -65,24 +66,6 @@ def merged(states: list[Any], chance: random.Random | None = None, **options: An
     (chance or random.Random(0)).shuffle(states)
     return Position(through_json(merge_positions(states, **options)))
 
-
-NOT_ELASTIC = (
-    "take",
-    "take, shuffled",
-    "across epochs",
-    "long batches across epochs",
-    "unbatch",
-    "mix, stopped",
-    "one rank",
-    "a padded rank",
-    "a padded rank of full batches",
-    "a padded rank that skips",
-    "a rank of lines",
-    "batches of batches",
-    "drop the remainder",
-    "prepared batches",
-)
-"""Shapes that leave something out, have ranks already, or are refused; see below."""
 
 ORDERED = [name for name in ordered_shapes(Path()) if name not in NOT_ELASTIC]
 
