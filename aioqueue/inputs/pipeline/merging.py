@@ -249,10 +249,12 @@ def _merged(ranks: Sequence[_Rank], epoch: int) -> State | None:
         _left_of_source([one.left(epoch, at) for one in ranks], rest, drops=drops)
         for at, rest in enumerate(earlier)
     ]
-    if before is None and all(one["upto"] == 0 for one in sources):
+    counts = [one.standing.batches for one in ranks if one.standing.epoch == epoch]
+    batches = max(counts, default=before["batches"] if before else 0)
+    # All items may be left and some of their examples not.
+    if before is None and not batches and all(one["upto"] == 0 for one in sources):
         return None
-    batches = [one.standing.batches for one in ranks if one.standing.epoch == epoch]
-    return {"batches": max(batches, default=before["batches"] if before else 0), "sources": sources}
+    return {"batches": batches, "sources": sources}
 
 
 def _left_of_source(lefts: Sequence[State], before: State | None, *, drops: bool) -> State:

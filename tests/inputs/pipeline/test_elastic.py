@@ -307,6 +307,19 @@ class TestGoingOn:
             rest, _ = on_ranks(lambda: make(How(3)), 2, None, merged(again, lockstep=False))
             assert examples(head + middle + more + rest) == examples([run(make(How()), EPOCHS)[0]])
 
+    def test_one_piece_of_one_item_was_delivered(self) -> None:
+        """No item is done yet, and not all of them is left."""
+
+        def make() -> Any:
+            rows = numbers(5, seed=1).prepare(lambda item: np.full(20, item))
+            return rows.pack(8, open_rows=1, too_long="split").batch(1)
+
+        whole = examples([run(make(), 1)[0]])
+        for ranks in (1, 2, 3):
+            head, states = on_ranks(make, ranks, 1, epochs=1)
+            rest, _ = on_ranks(make, 2, None, merged(states), epochs=1)
+            assert examples(head + rest) == whole
+
     def test_twice_is_the_same(self) -> None:
         _, states = on_ranks(self.make, 3, 2)
         position = merged(states)
