@@ -310,5 +310,13 @@ def rows_in(batch: Any) -> Iterator[Any]:
 def examples(runs: Iterable[Batches]) -> Counter[Any]:
     """How often each example came in each epoch."""
     return Counter(
-        (epoch, row) for batches in runs for epoch, batch in batches for row in rows_in(batch)
+        (epoch, hashable(row))
+        for batches in runs
+        for epoch, batch in batches
+        for row in rows_in(batch)
     )
+
+
+def hashable(row: Any) -> Any:
+    """The same, whether it has been written as JSON or not."""
+    return tuple(map(hashable, row)) if isinstance(row, list | tuple) else row

@@ -84,7 +84,7 @@ class TestEachExampleComesOnce:
     def check(self, make: Made, chance: random.Random) -> None:
         """Three numbers of ranks in a row, each left after some batches but for the last."""
         whole = examples([run(make(), EPOCHS)[0]])
-        for _ in range(4):
+        for _ in range(3):
             found: list[Batches] = []
             position = None
             for _ in range(2):
@@ -176,8 +176,8 @@ class TestEqualRanks:
             return shuffled().prepare(noisy, workers=2).shuffle(3).batch(2)
 
         whole = examples([run(make(), 1)[0]])
-        for others in range(1, 9):
-            head, states = on_ranks(make, ranks, 3, uneven=uneven, epochs=1)
+        head, states = on_ranks(make, ranks, 3, uneven=uneven, epochs=1)
+        for others in (1, 2, 3, 5, 8):
             middle, later = on_ranks(make, others, 1, merged(states), uneven=uneven, epochs=1)
             rest, _ = on_ranks(make, ranks, None, merged(later), uneven=uneven, epochs=1)
             found = examples(head + middle + rest)
@@ -202,8 +202,8 @@ class TestEqualRanks:
             return prepared.batch(4)
 
         whole = examples([run(make(), 1)[0]])
-        for others in (1, 2, 3, 5, 8):
-            head, states = on_ranks(make, ranks, 2, uneven="pad", epochs=1)
+        head, states = on_ranks(make, ranks, 2, uneven="pad", epochs=1)
+        for others in (1, 3, 8):
             rest, _ = on_ranks(make, others, None, merged(states), uneven="pad", epochs=1)
             assert len({len(one) for one in rest}) == 1
             assert {*examples(head + rest)} == {*whole}
