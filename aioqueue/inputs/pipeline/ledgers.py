@@ -188,7 +188,8 @@ class Ledger:
         cuts, place_of = self._cuts.get(epoch), self._entries.place_of
         if not cuts:
             return lambda _: {}
-        return lambda number: cuts.get(place_of(epoch, number) or 0, {})
+        places: dict[int | None, Cut] = {**cuts}
+        return lambda number: places.get(place_of(epoch, number), {})
 
 
 class Books:
