@@ -188,8 +188,12 @@ class Ledger:
         cuts, place_of = self._cuts.get(epoch), self._entries.place_of
         if not cuts:
             return lambda _: {}
-        places: dict[int | None, Cut] = {**cuts}
-        return lambda number: places.get(place_of(epoch, number), {})
+
+        def gone(number: int) -> Cut:
+            place = place_of(epoch, number)
+            return {} if place is None else cuts.get(place, {})
+
+        return gone
 
 
 class Books:
