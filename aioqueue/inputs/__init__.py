@@ -25,6 +25,7 @@ from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
 from aioqueue.inputs.notices import Notice, aws_notice, azure_notice, gcp_notice
 from aioqueue.inputs.options import PrepareOptions, Retry
 from aioqueue.inputs.pipeline import Epoch, Epochs
+from aioqueue.inputs.pipeline.merging import merge_positions
 from aioqueue.inputs.preemption import Preemption
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from aioqueue.inputs.readers.base import Reader, read_records, read_whole_files
@@ -86,6 +87,7 @@ __all__ = (
     "gcp_notice",
     "items",
     "load_position",
+    "merge_positions",
     "mix",
     "numbers",
     "prepare",

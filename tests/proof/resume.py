@@ -7,7 +7,8 @@ one run, byte for byte; else each example must be there once. A third of the kil
 of `save_position`, a tenth where one epoch ends and the next begins, the others anywhere.
 ``--shape`` chooses one shape of `tests.inputs.pipeline.resuming`, or, as ``stream:...``, one of the
 streams made by hand in `tests.inputs.pipeline.streaming`, which are compared with those that cannot
-be resumed.
+be resumed. A shape that begins with ``ranks:`` is gone through by several ranks, in turns, and by
+another number of them at each start: each example must be there once.
 
 What is killed is in `tests.proof.resume_run`.
 """
@@ -29,8 +30,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.inputs.pipeline.resuming import write_files
-from tests.proof.resume_run import EPOCH_ENDS, SAVING, Fate, Request, shapes, whole_of
+from tests.inputs.pipeline.resuming import NOT_ELASTIC, write_files
+from tests.proof.resume_run import EPOCH_ENDS, RANKS, SAVING, Fate, Request, shapes, whole_of
 
 __all__ = ("Outcome", "Runs", "judge", "main", "names", "prove", "runs")
 
@@ -93,7 +94,9 @@ def runs() -> Iterator[Runs]:
 
 def names() -> list[str]:
     """Those of all shapes."""
-    return [*shapes(Path())]
+    all_shapes = [*shapes(Path())]
+    elastic = [one for one in all_shapes if "stream:" not in one and one not in NOT_ELASTIC]
+    return [*all_shapes, *(RANKS + one for one in elastic)]
 
 
 def prove(starter: Runs, name: str, kills: int, seed: int = 0) -> Outcome:
@@ -142,7 +145,7 @@ def judge(name: str, folder: Path, outcome: Outcome) -> None:
     found = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     whole = whole_of(name, folder)
     outcome.batches += len(whole)
-    shown: Any = _examples if name.startswith("unordered") else list
+    shown: Any = _examples if name.startswith(("unordered", RANKS)) else list
     if shown(found) != shown(whole):
         outcome.faults.append(f"another result: {len(found)} batches, expected {len(whole)}")
 

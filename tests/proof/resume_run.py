@@ -22,11 +22,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from aioqueue import sync
-from aioqueue.inputs import load_position, save_position
+from aioqueue.inputs import load_position, merge_positions, save_position
 from aioqueue.inputs.sources import keeping
 from tests.inputs.pipeline.going import plain
 from tests.inputs.pipeline.resuming import How, ordered_shapes, unordered_shapes
@@ -36,6 +38,7 @@ from tests.inputs.pipeline.streaming import ordered_streams, undisturbed, unorde
 __all__ = (
     "EPOCHS",
     "EPOCH_ENDS",
+    "RANKS",
     "SAVING",
     "Fate",
     "Request",
@@ -47,6 +50,9 @@ __all__ = (
 )
 
 EPOCHS = 2
+
+RANKS = "ranks:"
+"""How the names of shapes begin that several ranks go through."""
 
 SAVING = ("opened", "half written", "written", "on disk", "renamed", "folder on disk")
 """The moments within `save_position`."""
@@ -122,7 +128,7 @@ def begun(
 
 def whole_of(name: str, folder: Path) -> list[Any]:
     """All batches with their epochs, where nothing is disturbed."""
-    shape = shapes(folder)[name]
+    shape = shapes(folder)[name.removeprefix(RANKS)]
     if "stream:" in name:
         found: list[Any] = [(0, made) for made in undisturbed(shape)]
     else:
@@ -210,13 +216,22 @@ def _how(chance: random.Random) -> How:
 def run(request: Request) -> None:
     """Go through a pipeline from where the position is, a little slower than it could."""
     folder, doom = Path(request.folder), _Doom(request.fate)
-    chance = random.Random(request.seed)
+    dangerous: Any = _Dangerous(doom)
+    keeping.os, keeping.open = dangerous, dangerous.open_file  # type: ignore[attr-defined]
     kept = load_position(folder / "position.json", default=None)
     log, count = folder / "log.jsonl", kept["batches"] if kept else 0
     lines = log.read_text().splitlines(keepends=True) if log.exists() else []
     log.write_text("".join(lines[:count]))
-    dangerous: Any = _Dangerous(doom)
-    keeping.os, keeping.open = dangerous, dangerous.open_file  # type: ignore[attr-defined]
+    if request.shape.startswith(RANKS):
+        _run_ranks(request, kept, log, doom)
+    else:
+        _run_one(request, kept, log, doom)
+    (folder / "ended").touch()
+
+
+def _run_one(request: Request, kept: Any, log: Path, doom: _Doom) -> None:
+    folder, chance = Path(request.folder), random.Random(request.seed)
+    count = kept["batches"] if kept else 0
 
     def save() -> None:
         save_position(folder / "position.json", {"batches": count, "data": ask()})
@@ -240,7 +255,50 @@ def run(request: Request) -> None:
             count += 1
             if not count % every:
                 save()
-    (folder / "ended").touch()
+
+
+def _run_ranks(request: Request, kept: Any, log: Path, doom: _Doom) -> None:
+    """The same with several ranks, whose positions are in the folder of their step."""
+    folder, chance = Path(request.folder), random.Random(request.seed)
+    ranks, every = chance.randint(1, 8), chance.randint(1, 3)
+    count, step, position = 0, 0, None
+    if kept:
+        count, step = kept["batches"], kept["step"]
+        saved = (folder / str(step)).glob("rank-*.json")
+        position = merge_positions([load_position(path) for path in saved], lockstep=False)
+    make = shapes(folder)[request.shape.removeprefix(RANKS)]
+    all_epochs = [
+        make(How(chance.randint(1, 3)))
+        .shard(rank, ranks, uneven="allow")
+        .epochs(EPOCHS, resume=position)
+        for rank in range(ranks)
+    ]
+    with log.open("a") as file:
+        for batches in zip_longest(*map(partial(_numbered, doom), all_epochs)):
+            step += 1
+            for one in batches:
+                if one is not None:
+                    file.write(json.dumps(one) + "\n")
+                    count += 1
+            file.flush()
+            time.sleep(0.003)
+            if not step % every:
+                (folder / str(step)).mkdir(exist_ok=True)
+                for old in (folder / str(step)).glob("rank-*.json"):
+                    old.unlink()  # of a run that was killed while it saved
+                for rank, epochs in enumerate(all_epochs):
+                    save_position(folder / str(step) / f"rank-{rank}.json", epochs.state_dict())
+                save_position(folder / "position.json", {"batches": count, "step": step})
+
+
+def _numbered(doom: _Doom, epochs: Any) -> Iterator[list[Any]]:
+    """All batches of a rank, with their epochs."""
+    for epoch in epochs:
+        doom.at("begun and saved")
+        for batch in epoch:
+            yield [epoch.number, plain(batch)]
+        doom.at("ended")
+        doom.at("ended and saved")
 
 
 def _serve() -> None:

@@ -32,6 +32,8 @@ def starter() -> Iterator[Runs]:
         "unordered:generators, shuffled",
         "stream:shuffled lines",
         "unordered stream:shuffled generators",
+        "ranks:generators, shuffled",
+        "ranks:lines, shuffled",
     ],
 )
 def test_killed_runs_end_as_undisturbed_ones(starter: Runs, name: str) -> None:

@@ -117,6 +117,8 @@ class Buckets:
         self._groups = [_Group() for _ in range(limit.buckets)]
         self._plain = _Group()  # the batch that would be made next without buckets
         self._sorted = self._skipped = self._batches = 0
+        self.latest: list[Any] = []
+        """What the examples of the batch are called that was made last."""
         self._elements = self._padding = 0
         self._plain_elements = self._plain_padding = 0
 
@@ -145,6 +147,11 @@ class Buckets:
             group.add(length)
         if not group.takes(self.limit, group.longest):
             yield self._batch_of(bucket)
+
+    @property
+    def skipped(self) -> int:
+        """How many examples were too long."""
+        return self._skipped
 
     def tags(self) -> list[Any]:
         """What the examples in the buckets are called, those of one bucket as they came in."""
@@ -200,6 +207,7 @@ class Buckets:
         """Empty a bucket into a batch."""
         with self._lock:
             group, self._groups[bucket] = self._groups[bucket], _Group()
+        self.latest = group.tags
         longest = self.limit.padded(group.longest)
         batch = self._collate(group.examples, lengths=group.lengths, to=longest)
         with self._lock:

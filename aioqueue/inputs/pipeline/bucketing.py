@@ -8,13 +8,14 @@ from typing import Any
 
 from aioqueue.inputs.batches.buckets import Buckets
 from aioqueue.inputs.pipeline.flow import Id, Node, Row, State
-from aioqueue.inputs.pipeline.transforms import Holding
+from aioqueue.inputs.pipeline.origins import finish, joined
+from aioqueue.inputs.pipeline.transforms import Making
 from aioqueue.inputs.statistics import BucketStatistics
 
 __all__ = ("Bucketing",)
 
 
-class Bucketing(Holding):
+class Bucketing(Making):
     """The node that sorts rows into buckets; see `Stages.bucket`.
 
     Args:
@@ -27,17 +28,16 @@ class Bucketing(Holding):
         super().__init__(upstream)
         self._buckets = buckets
         self._drop_remainder = drop_remainder
-        self._made = 0  # batches of this epoch
-        self._alone: Id | None = None  # the row that is the batch which is ready, if one is
-
-    def begin(self, epoch: int) -> None:
-        self._made = 0
+        self._alone: Row | None = None  # the row that is the batch which is ready, if one is
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
-        batches = []
-        for row, one in zip(rows, self._ids(rows), strict=True):
-            batches += [self._row(batch) for batch in self._buckets.add(row[0], one)]
-            self._alone = one
+        batches: list[Row] = []
+        for row in rows:
+            skipped = self._buckets.skipped
+            self._alone = tag = (None, *row[1:])
+            batches += map(self._batch_row, self._buckets.add(row[0], tag))
+            if self._buckets.skipped > skipped:
+                finish(row[4])
         return batches
 
     def finish(self) -> Iterable[Row]:
@@ -47,7 +47,7 @@ class Bucketing(Holding):
 
     def more(self) -> Row | None:
         rest = self._buckets.rest() if self._has_ended else ()
-        return next(map(self._row, rest), None)
+        return next(map(self._batch_row, rest), None)
 
     def statistics(self) -> BucketStatistics:
         """What it has done so far, for any thread."""
@@ -64,7 +64,7 @@ class Bucketing(Holding):
 
     def _held(self) -> list[Id]:
         alone = [self._alone] if self._ready and self._alone is not None else []
-        return [*self._buckets.tags(), *alone]
+        return self._ids([*self._buckets.tags(), *alone])
 
     def _shape(self) -> State:
         return {"made": self._made - len(self._ready)}
@@ -78,7 +78,5 @@ class Bucketing(Holding):
     def _need(self, n: int) -> int:
         return max(1, n // 2)  # one row may make two batches
 
-    def _row(self, batch: Any) -> Row:
-        number = self._made
-        self._made += 1
-        return batch, number, number, 0
+    def _batch_row(self, batch: Any) -> Row:
+        return self._row(batch, joined(tag[4] for tag in self._buckets.latest))

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs.pipeline.feeding import Feeding
+from aioqueue.inputs.pipeline.filling import Filling
 from aioqueue.inputs.pipeline.flow import Node, Span, State
+from aioqueue.inputs.pipeline.ledgers import Books, Handing, Ledger
 from aioqueue.inputs.pipeline.nodes import QueueNode
 from aioqueue.inputs.pipeline.sourcing import SourceNode
 from aioqueue.inputs.pipeline.stages import (
@@ -23,7 +26,7 @@ from aioqueue.inputs.pipeline.stages import (
     ToDevice,
     as_pipeline,
 )
-from aioqueue.inputs.pipeline.transforms import Filling
+from aioqueue.inputs.pipeline.transforms import Making
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare_items
 from aioqueue.inputs.sources.base import Source
 from aioqueue.inputs.sources.epochs import EpochEntries, Rank
@@ -57,6 +60,8 @@ class Builder:
         span: the epochs to go through.
         start: starts a queue runner.
         is_async: whether it runs for tasks.
+        rest: what another number of ranks has left; ``None`` if none were there.
+        books: of the run that it is a part of; ``None`` for those of its own.
     """
 
     _feeding = Feeding
@@ -69,6 +74,8 @@ class Builder:
         start: Callable[[Any], object],
         *,
         is_async: bool,
+        rest: State | None = None,
+        books: Books | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._span = span
@@ -77,13 +84,20 @@ class Builder:
         self._seen: Counter[str] = Counter()
         self._stages = _built_stages(pipeline)
         self._rank = _rank_of(self._stages)
-        self._entries = EpochEntries(source_of(pipeline), self._rank)
+        self._books = books or (Books(rest) if _is_traced(pipeline) else None)
+        self._ledger: Ledger | None = None
+        if self._books is None:
+            self._entries = EpochEntries(source_of(pipeline), self._rank)
+        else:
+            self._entries, self._ledger = self._books.open(source_of(pipeline), self._rank)
         self._place = 0  # of the stage that is being built
         self._working: list[Working | Builder] = []
 
     def run(self, state: State | None = None) -> Node:
         """Build it, go to a state, and start the workers; returns where its rows come from."""
         node = self.build()
+        if self._books is not None:
+            node = Handing(node, self._books)
         if state is not None:
             node.restore(state)
         for runner in self.runners():
@@ -96,10 +110,12 @@ class Builder:
 
     def build(self) -> Node:
         """Build it; returns where its rows come from."""
-        node: Node = SourceNode(self._entries, self._span)
+        node: Node = SourceNode(self._entries, self._span, self._ledger)
         for place, stage in enumerate(self._stages):
             self._place = place
             node = stage.node(node, self)
+            if isinstance(node, Making) and self._books is not None:
+                node.first = self._books.begun
         return node
 
     def seed(self, kind: str) -> int:
@@ -112,9 +128,9 @@ class Builder:
         tag = int.from_bytes(kind.encode(), "little")
         return (seed + (tag + number) * _GOLDEN) % 2**63
 
-    def length(self) -> int | None:
-        """How many rows come in to this stage per epoch, where that is known."""
-        return _length(self._entries.length(), self._stages[: self._place])
+    def length_before(self, place: int, epoch: int) -> int | None:
+        """How many rows come in to a stage in an epoch, where that is known."""
+        return _length(self._entries.length(epoch), self._stages[:place])
 
     def largest_batch(self) -> int:
         """How many rows of this stage one row may need of those after it, up to more workers."""
@@ -144,10 +160,11 @@ class Builder:
         node = self._queue_node(
             queue,
             feeding,
-            items=self.length(),
+            items=partial(self.length_before, self._place),
             is_one_to_one=is_one_to_one,
             keeps_order=options["ordered"],
             at_once=at_once,
+            is_traced=self._books is not None,
         )
         if self._rank.ranks == 1 or self._rank.uneven == "allow" or not isinstance(stage, Prepare):
             return node  # only functions of the user skip items
@@ -161,7 +178,9 @@ class Builder:
 
     def branch(self, pipeline: Pipeline[Any]) -> Node:
         """Build another pipeline beside this one."""
-        builder = Builder(pipeline, self._span, self.start, is_async=self._is_async)
+        builder = Builder(
+            pipeline, self._span, self.start, is_async=self._is_async, books=self._books
+        )
         self._working.append(builder)
         return builder.build()
 
@@ -229,10 +248,33 @@ def _rank_of(stages: Sequence[BaseStage]) -> Rank:
     return next((stage.rank for stage in stages if isinstance(stage, Shard)), Rank())
 
 
-def length_of(pipeline: Pipeline[Any]) -> int | None:
-    """How much an epoch of a pipeline gives, where that is known."""
+def _is_traced(pipeline: Pipeline[Any]) -> bool:
+    """Whether it is written down which items were delivered: of a rank, if there can be others."""
     stages = stages_of(pipeline)
-    return _length(EpochEntries(source_of(pipeline), _rank_of(stages)).length(), stages)
+    return (
+        source_of(pipeline).is_repeatable
+        and any(isinstance(stage, Shard) for stage in stages)
+        and all(stage.is_elastic() for stage in stages)
+        and all(_is_traced(branch) for stage in stages for branch in stage.branches())
+    )
+
+
+def length_of(pipeline: Pipeline[Any], rest: State | None = None, epoch: int = 0) -> int | None:
+    """How much an epoch of a pipeline gives, where that is known.
+
+    Args:
+        pipeline: that makes it.
+        rest: what another number of ranks has left.
+        epoch: which.
+    """
+    stages, source, rank = stages_of(pipeline), source_of(pipeline), _rank_of(stages_of(pipeline))
+    if rest is None or str(epoch) not in rest["epochs"]:
+        return _length(EpochEntries(source, rank).length(), stages)
+    if any(stage.branches() for stage in stages):
+        return None
+    books = Books(rest)
+    left = _length(books.open(source, rank)[0].length(epoch), stages)
+    return None if left is None else books.begun(epoch) + left
 
 
 def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:

@@ -41,4 +41,4 @@ class Arriving(Transform):
     """Rows that are `Copied`, handed to whoever computes with them."""
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
-        return [(value.arrived(), number, index, sub) for value, number, index, sub in rows]
+        return [(value.arrived(), *where) for value, *where in rows]

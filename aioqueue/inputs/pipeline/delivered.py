@@ -73,7 +73,7 @@ class Done:
     def give(self, rows: Iterable[Row]) -> None:
         """Examples are given out."""
         left = self._left
-        for _, number, _, _ in rows:
+        for _, number, *_ in rows:
             left[number] -= 1
             if left[number]:
                 self._cut.add(number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from aioqueue.inputs.pipeline.building import once_only
+from aioqueue.inputs.pipeline.building import length_of, once_only
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.resuming import (
     Standing,
@@ -253,7 +253,8 @@ class Epochs(Generic[T]):
         self._next += 1
         if self._epoch is not None and self._epoch._leave():
             run.skip_to(number)
-        self._epoch = Epoch(self._pipeline, Standing(number), run, self._turns)
+        standing = Standing(number, rest=self._standing.rest)
+        self._epoch = Epoch(self._pipeline, standing, run, self._turns)
         return self._epoch
 
 
@@ -300,7 +301,10 @@ class Epoch(Generic[T]):
         Raises:
             TypeError: it depends on the data.
         """
-        return len(self._pipeline)
+        length = length_of(self._pipeline, self._standing.rest, self._number)
+        if length is None:
+            raise TypeError(f"the length of {self!r} is not known: it depends on the data")
+        return length
 
     def __bool__(self) -> bool:
         """An epoch is always true, also an empty one."""

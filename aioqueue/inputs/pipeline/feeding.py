@@ -19,6 +19,7 @@ from aioqueue.inputs.pipeline.flow import (
     no_end,
     told_apart,
 )
+from aioqueue.inputs.pipeline.origins import Origin
 from aioqueue.inputs.pipeline.sourcing import SourceNode, closing_of
 from aioqueue.inputs.pipeline.states import Marks
 from aioqueue.inputs.sources.base import Entry, Source
@@ -60,6 +61,7 @@ class Feeding(Source[Any]):
         self._yielded = 0  # entries in all, as whoever takes them counts
         self._lock = threading.RLock()  # guards all below
         self._marks: Marks[tuple[int, int]] = Marks(node)
+        self._origins: dict[tuple[int, int], Origin] = {}  # of the items that workers have
         self._starts: list[int] = [0]  # where numbers do not go on as the count of entries does,
         self._offsets: list[int] = [0]  # and what is added to that from there on
         self._latest = (0, 0)  # the last of both
@@ -103,6 +105,20 @@ class Feeding(Source[Any]):
     def forget(self, epoch: int, number: int) -> None:
         """Nobody goes back to before this item."""
         self._marks.forget((epoch, number))
+
+    @guarded
+    def origin_of(self, epoch: int, number: int) -> Origin:
+        """What an item was made of that has arrived, where somebody wants to know."""
+        found = self._origins.pop((epoch, number), None)
+        if found is None and isinstance(self._node, SourceNode) and self._node.ledger is not None:
+            return self._node.ledger.take(epoch, (number,))[0]
+        return found
+
+    @guarded
+    def let_go(self, epoch: int) -> None:
+        """No item of the epochs before this one will arrive."""
+        if self._origins:
+            self._origins = {at: one for at, one in self._origins.items() if at[0] >= epoch}
 
     def number_of(self, place: int) -> int:
         """The number within its epoch of the entry that was given out at a place."""
@@ -211,15 +227,21 @@ class Feeding(Source[Any]):
             return (Entry(end, epoch, 0),)
         self._marks.count(len(taken))
         entries = []
-        for value, _, index, sub in taken:
+        for value, _, index, sub, origin in taken:
             if self._kept.keeps(self._number):
                 self._go_on_at(self._number)
+                if origin is not None:
+                    self._remember(origin)
                 entries.append(Entry(value, epoch, told_apart(index, sub)))
                 self._yielded += 1
             self._number += 1
         if not self.is_ordered:  # whoever asks may have the row before the next one is asked for
             self._mark()
         return entries
+
+    @guarded
+    def _remember(self, origin: Origin) -> None:
+        self._origins[self._epoch, self._number] = origin
 
     @guarded
     def _note(self) -> None:

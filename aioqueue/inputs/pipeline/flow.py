@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from aioqueue import OutOfRangeError
 from aioqueue.coordination.outcomes import told
+from aioqueue.inputs.pipeline.origins import Origin
 from aioqueue.inputs.sources.item import EpochEnd
 
 __all__ = (
@@ -44,14 +45,15 @@ __all__ = (
 T = TypeVar("T")
 
 
-Row: TypeAlias = tuple[Any, int, int, int]
-"""An example, and where it comes from: ``(value, number, index, sub)``.
+Row: TypeAlias = tuple[Any, int, int, int, Origin]
+"""An example, and where it comes from: ``(value, number, index, sub, origin)``.
 
 ``number`` and ``sub`` name it among the rows of its node in this epoch, and grow from row to row.
 ``number`` is the place of its item among all that the stage before has given out in the epoch, and
 ``index`` the index of that item in its source, the same whatever the order, and ``sub`` the place
 of the example, from 1, among those of its item; 0 if it is the only one. They say which generator
-later functions are given. (A plain tuple: there is one of them for every example.)
+later functions are given. ``origin`` says which items it was made of, in the end, where that has to
+be known. (A plain tuple: there is one of them for every example.)
 """
 
 

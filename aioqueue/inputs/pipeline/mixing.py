@@ -96,8 +96,8 @@ class Mixing(Node):
         first, count = self._given, len(self._branches)
         self._given += len(rows)
         return [  # numbered anew: those of the branches may be the same
-            (value, number, told_apart(index, branch, count), sub)
-            for number, (value, _, index, sub) in enumerate(rows, first)
+            (value, number, told_apart(index, branch, count), sub, origin)
+            for number, (value, _, index, sub, origin) in enumerate(rows, first)
         ]
 
     def _ended(self, branch: int) -> None:

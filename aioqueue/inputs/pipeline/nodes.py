@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs.pipeline.delivered import Done, Kept, Partial
 from aioqueue.inputs.pipeline.feeding import Feeding
 from aioqueue.inputs.pipeline.flow import END, Flow, Id, Node, Row, RunOver, State, Taken, Wanted
+from aioqueue.inputs.pipeline.origins import GONE, UNKNOWN, Origin, finish, split
 from aioqueue.inputs.pipeline.states import packed, unpacked
 from aioqueue.inputs.prepare.delivery import Delivered
 from aioqueue.inputs.sources.item import EpochEnd
@@ -33,10 +34,11 @@ class QueueNode(Node):
     Args:
         queue: of `Delivered`.
         source: what feeds the workers.
-        items: how many items an epoch has, where that is known.
+        items: tells how many items an epoch has, where that is known.
         is_one_to_one: whether every item is one example.
         keeps_order: whether the workers do.
         at_once: how many items may be taken out together; ``None`` for the usual number.
+        is_traced: whether somebody wants to know which items were delivered.
     """
 
     def __init__(
@@ -44,22 +46,26 @@ class QueueNode(Node):
         queue: sync.FIFOQueue,
         source: Feeding,
         *,
-        items: int | None,
+        items: Callable[[int], int | None],
         is_one_to_one: bool,
         keeps_order: bool,
         at_once: int | None = None,
+        is_traced: bool = False,
     ) -> None:
         super().__init__(source.span)
         self._queue = queue
         self._source = source
-        self._items = items
+        self._items_of = items
+        self._items = items(self._epoch)  # of this epoch
+        self._is_traced = is_traced
         self._is_one_to_one = is_one_to_one
         self._keeps_order = keeps_order
         self.is_ordered = keeps_order and source.is_ordered
         self._at_once = at_once or min(_AT_ONCE, queue.capacity or _AT_ONCE)
         self._later: list[Delivered] = []  # of epochs to come
         self._arrived = 0  # items of this epoch, also those without examples
-        self._expected: int | None = None  # how many there are, once that was told
+        self._expected: int | None = None  # how many are to arrive, once that was told
+        self._count = 0  # how many there are then
         self._kept = Kept()
         self._next = 0  # the number behind the last item that has arrived
         self._done = Done()
@@ -74,6 +80,7 @@ class QueueNode(Node):
         if self._ready:
             return self.take_ready(n)
         end = EpochEnd(self._epoch, self._given)
+        self.items_of_epoch = self._count  # before those of the next one are looked at
         self._go_to(self._epoch + 1)
         return end
 
@@ -110,6 +117,7 @@ class QueueNode(Node):
 
     def restore(self, state: State, wanted: Wanted | None = None) -> None:
         self._epoch, self._given = state["epoch"], state["given"]
+        self._items = self._items_of(self._epoch)
         if "missing" in state:
             kept = Kept(frozenset(unpacked(state["missing"])), state["upto"])
             self._partial = {
@@ -129,7 +137,7 @@ class QueueNode(Node):
     def _ordered_state(self) -> State:
         number, sub = self._next, 0
         if self._ready:
-            _, number, _, sub = self._ready[0]
+            _, number, _, sub, _ = self._ready[0]
         begin, upstream = self._source.state_before(self._epoch, number)
         return {
             "epoch": self._epoch,
@@ -148,7 +156,7 @@ class QueueNode(Node):
         missing, upto = self._done.missing(again)
         for number in self._done.cut():
             again.setdefault(number, set())
-        for _, number, _, sub in self._ready:
+        for _, number, _, sub, _ in self._ready:
             if number in again:
                 again[number].add(sub)
         partial = {number: one.subs for number, one in self._partial.items()} | again
@@ -197,32 +205,44 @@ class QueueNode(Node):
         current, append, number_of = self._epoch, self._ready.append, self._source.number_of
         for item in items:
             epoch, place, index, examples = item
-            if epoch == current:
+            if epoch > current:
+                self._later.append(item)
+            elif epoch == current:
+                if len(examples) == 1 and isinstance(examples[0], EpochEnd):
+                    self._count = examples[0].count
+                    self._expected = self._count - self._kept.left_out(self._count)
+                    continue
                 number = number_of(place)
                 partial = self._partial.pop(number, None) if self._partial else None
+                origins = self._origins(number, len(examples)) if self._is_traced else UNKNOWN
                 count = 0
                 # Those of an item that share it count from 1; see `Row`.
-                for sub, value in enumerate(examples, len(examples) != 1):
-                    if isinstance(value, EpochEnd):
-                        self.items_of_epoch = value.count
-                        self._expected = value.count - self._kept.left_out(value.count)
-                        break
-                    if partial is None or partial.keeps(sub):
-                        append((value, number, index, sub))
+                first = len(examples) != 1
+                for sub, (value, origin) in enumerate(zip(examples, origins, strict=False), first):
+                    if (partial is None or partial.keeps(sub)) and origin is not GONE:
+                        append((value, number, index, sub, origin))
                         count += 1
-                else:
-                    self._arrived += 1
-                    self._next = number + 1
-                    if not self._keeps_order:
-                        self._done.arrived(number, count, is_cut=partial is not None)
-            elif epoch > current:
-                self._later.append(item)
+                self._arrived += 1
+                self._next = number + 1
+                if not self._keeps_order:
+                    self._done.arrived(number, count, is_cut=partial is not None)
         if self._keeps_order:
             self._source.forget(current, self._ready[0][1] if self._ready else self._next)
+
+    def _origins(self, number: int, examples: int) -> Iterable[Origin]:
+        """The origins of the examples of an item that has arrived."""
+        origin = self._source.origin_of(self._epoch, number)
+        if examples == 1:
+            return (origin,)
+        if not examples:
+            finish(origin)
+        return split(origin, examples)
 
     def _go_to(self, epoch: int) -> None:
         self._before = self._done if epoch == self._epoch + 1 else None
         self._epoch, self._given = epoch, 0
+        self._items = self._items_of(epoch)
+        self._source.let_go(epoch)
         self._arrived, self._expected, self._next = 0, None, 0
         self._kept, self._done, self._partial = Kept(), Done(), {}
         later, self._later = self._later, []

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.batches.collating import components_of
 from aioqueue.inputs.pipeline.flow import Id, Node, Row, State
+from aioqueue.inputs.pipeline.origins import GONE, Origin, finish, joined, split
 from aioqueue.inputs.pipeline.states import packed, unpacked
-from aioqueue.inputs.pipeline.transforms import Holding
+from aioqueue.inputs.pipeline.transforms import Making
 
 __all__ = ("SEGMENT_IDS", "Packing", "TooLong")
 
@@ -33,9 +34,12 @@ class _Piece(NamedTuple):
     """A sequence, or what of it was cut off, and where it comes from."""
 
     components: list[NDArray[Any]]
-    origin: Id
+    row: Id
     place: int
     """Among the pieces of its sequence."""
+    count: int  # type: ignore[assignment]  # hides tuple.count
+    """How many these are."""
+    origin: Origin
 
     @property
     def size(self) -> int:
@@ -56,7 +60,7 @@ class _OpenRow:
         self.left -= piece.size
 
 
-class Packing(Holding):
+class Packing(Making):
     """The node that packs; see `Stages.pack`."""
 
     def __init__(
@@ -71,16 +75,15 @@ class Packing(Holding):
         self._waiting: deque[_Piece] = deque()  # to be put into rows
         self._counts: list[int] = []  # of pieces in each row, before a restart
         self._places: list[int] = []  # of the pieces
+        self._again: dict[Id, frozenset[int]] = {}  # pieces of sequences of which others were given
         self._example: Any = None  # whose structure the rows have
-        self._made = 0  # rows of this epoch
-
-    def begin(self, epoch: int) -> None:
-        self._made = 0
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
-        for row, origin in zip(rows, self._ids(rows), strict=True):
-            pieces = self._pieces(row[0])
-            self._waiting += [_Piece(one, origin, place) for place, one in enumerate(pieces)]
+        for row, one in zip(rows, self._ids(rows), strict=True):
+            wanted = self._again.pop(one, None) if self._again else None
+            for piece in self._pieces_of(row, one):
+                if piece.origin is not GONE and (wanted is None or piece.place in wanted):
+                    self._waiting.append(piece)
         return ()
 
     def more(self) -> Row | None:
@@ -93,6 +96,7 @@ class Packing(Holding):
     def clear(self) -> None:
         self._open = []
         self._waiting.clear()
+        self._again.clear()
 
     def weight(self) -> int:
         return sum(len(row.pieces) for row in self._open) + super().weight()
@@ -113,9 +117,13 @@ class Packing(Holding):
         return row
 
     def _held(self) -> list[Id]:
-        return [piece.origin for piece in self._all_pieces()]
+        return [piece.row for piece in self._all_pieces()]
 
     def _shape(self) -> State:
+        if not self.is_ordered:
+            # What is held comes again in another order, and sequences come whole.
+            again = [[*one, sorted(places)] for one, places in self._split_over().items()]
+            return {"made": self._made - len(self._ready), "again": again}
         return {
             "made": self._made - len(self._ready),
             "counts": [len(row.pieces) for row in self._open],
@@ -123,25 +131,53 @@ class Packing(Holding):
         }
 
     def _reshape(self, state: State) -> None:
-        self._made, self._counts = state["made"], state["counts"]
-        self._places = unpacked(state["places"])
+        self._made = state["made"]
+        self._again = {
+            (epoch, number, sub): frozenset(places)
+            for epoch, number, sub, places in state.get("again", ())
+        }
+        self._counts = state.get("counts", [])
+        self._places = unpacked(state.get("places", ""))
+
+    def _split_over(self) -> dict[Id, frozenset[int]]:
+        """The pieces that are held of sequences of which others were given out."""
+        places: dict[Id, set[int]] = {}
+        counts: dict[Id, int] = {}
+        for piece in self._all_pieces():
+            places.setdefault(piece.row, set()).add(piece.place)
+            counts[piece.row] = piece.count
+        held = {one: frozenset(here) for one, here in places.items() if len(here) < counts[one]}
+        return {**self._again, **held}
 
     def _put_back(self, rows: list[Row]) -> None:
-        origins = self._ids(rows)
-        pieces = [
-            _Piece(list(self._pieces(row[0]))[place], origin, place)
-            for row, origin, place in zip(rows, origins, self._places, strict=True)
-        ]
+        made: dict[Id, list[_Piece]] = {}  # a sequence is held once for each of its pieces
+        pieces = []
+        for row, one, place in zip(rows, self._ids(rows), self._places, strict=True):
+            if one not in made:
+                made[one] = self._pieces_of(row, one)
+            pieces.append(made[one][place])
         back = iter(pieces)
         for count in self._counts:
-            row = _OpenRow(self._length)
+            opened = _OpenRow(self._length)
             for piece in islice(back, count):
-                row.add(piece)
-            self._open.append(row)
+                opened.add(piece)
+            self._open.append(opened)
         self._waiting.extend(back)
 
     def _all_pieces(self) -> list[_Piece]:
         return [*(piece for row in self._open for piece in row.pieces), *self._waiting]
+
+    def _pieces_of(self, row: Row, one: Id) -> list[_Piece]:
+        """The pieces of a row, of which there may be none."""
+        made = list(self._pieces(row[0]))
+        count = len(made)
+        if not count:
+            finish(row[4])
+        origins = [row[4]] if count == 1 else split(row[4], count)
+        return [
+            _Piece(components, one, place, count, origin)
+            for place, (components, origin) in enumerate(zip(made, origins, strict=True))
+        ]
 
     def _pieces(self, example: Any) -> Iterable[list[NDArray[Any]]]:
         """The components of an example, in pieces that fit a row."""
@@ -184,9 +220,8 @@ class Packing(Holding):
         segments[:used] = np.repeat(np.arange(1, len(sizes) + 1, dtype=np.int32), sizes)
         positions = np.zeros(length, np.int32)
         positions[:used] = np.concatenate([np.arange(size, dtype=np.int32) for size in sizes])
-        number = self._made
-        self._made += 1
-        return self._joined(columns, segments, positions), number, number, 0
+        origin = joined(piece.origin for piece in row.pieces)
+        return self._row(self._joined(columns, segments, positions), origin)
 
     def _joined(self, columns: list[Any], segments: Any, positions: Any) -> Any:
         if isinstance(self._example, Mapping):

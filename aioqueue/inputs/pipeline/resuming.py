@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.pipeline.building import source_of, stages_of
 from aioqueue.inputs.pipeline.flow import State
-from aioqueue.inputs.pipeline.stages import BaseStage, Shard
+from aioqueue.inputs.pipeline.stages import BaseStage, Batch, Shard
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.positions import (
     checked_place,
@@ -17,7 +17,17 @@ from aioqueue.inputs.sources.positions import (
     position_of,
 )
 
-__all__ = ("Standing", "checked_standing", "fingerprint_of", "position_of_pipeline")
+__all__ = (
+    "Standing",
+    "checked_standing",
+    "fingerprint_of",
+    "is_merged",
+    "of_any_rank",
+    "position_of_pipeline",
+    "rest_from",
+    "shard_in",
+    "standing_of",
+)
 
 
 class Standing(NamedTuple):
@@ -30,6 +40,9 @@ class Standing(NamedTuple):
     """How many of those that come are left out."""
     node: State | None = None
     """The state of the last node; ``None`` for the beginning of the epoch."""
+    rest: State | None = None
+    """What another number of ranks has left, as `merge_positions` tells: ``total``, how many
+    batches were handed out by then, and ``epochs``, by number. ``None`` if none were there."""
 
 
 def fingerprint_of(pipeline: Pipeline[Any]) -> dict[str, Any]:
@@ -72,10 +85,59 @@ def checked_standing(pipeline: Pipeline[Any], position: Any) -> tuple[Pipeline[A
     source = source_of(pipeline)._with_seeds_of(theirs)
     if source is not source_of(pipeline):
         pipeline = Pipeline(source, pipeline.stages)
-    after = checked_place(position, fingerprint_of(pipeline))
-    if not isinstance(after, Mapping) or {*after} != {*Standing._fields}:
+    ours = fingerprint_of(pipeline)
+    after = checked_place(
+        position, of_any_rank(ours) if is_merged(fingerprint_in(position)) else ours
+    )
+    return pipeline, standing_of(after)
+
+
+def standing_of(after: Any) -> Standing:
+    """What a position has of where a run stands.
+
+    Raises:
+        InvalidArgumentError: it is not that of a pipeline.
+    """
+    # Earlier versions knew no other ranks.
+    fields = {*after} if isinstance(after, Mapping) else set()
+    if not {*Standing._fields} - {"rest"} <= fields <= {*Standing._fields}:
         raise misplaced(f"after {type(after).__name__}", "what state_dict() of a pipeline has made")
-    return pipeline, Standing(**after)
+    return Standing(**after)
+
+
+def rest_from(rest: State | None, epoch: int) -> State | None:
+    """What of a rest concerns an epoch and those after it."""
+    epochs = {at: one for at, one in rest["epochs"].items() if int(at) >= epoch} if rest else {}
+    return {**rest, "epochs": epochs} if rest and epochs else None
+
+
+def of_any_rank(fingerprint: Any) -> Any:
+    """The fingerprint of a pipeline for any rank of any number, with batches of any size."""
+    if isinstance(fingerprint, Mapping):
+        stage = fingerprint.get("stage")
+        of_any = {"rank": None, "ranks": None} if stage == Shard.name else {}
+        without = {"size"} if stage == Batch.name else set()
+        return {
+            key: of_any_rank(one) for key, one in fingerprint.items() if key not in without
+        } | of_any
+    if isinstance(fingerprint, list | tuple):
+        return [of_any_rank(one) for one in fingerprint]
+    return fingerprint
+
+
+def shard_in(fingerprint: Any) -> Mapping[str, Any] | None:
+    """What the fingerprint of a pipeline says of its rank; ``None`` if it has no ranks."""
+    stages = fingerprint.get("stages") if isinstance(fingerprint, Mapping) else None
+    for stage in stages if isinstance(stages, list | tuple) else ():
+        if isinstance(stage, Mapping) and stage.get("stage") == Shard.name:
+            return stage
+    return None
+
+
+def is_merged(fingerprint: Any) -> bool:
+    """Whether any rank of any number may go on from a position with this fingerprint."""
+    shard = shard_in(fingerprint)
+    return shard is not None and shard.get("rank") is None
 
 
 def _others(stage: BaseStage) -> dict[str, Any]:

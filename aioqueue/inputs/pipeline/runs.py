@@ -28,7 +28,7 @@ from aioqueue import CancelledError, DeadlineExceededError, PreemptedError, sync
 from aioqueue.coordination.loops import soon
 from aioqueue.inputs.pipeline.building import Builder
 from aioqueue.inputs.pipeline.flow import Node, Row, RunOver, Span, Taken, drive, drive_async
-from aioqueue.inputs.pipeline.resuming import Standing
+from aioqueue.inputs.pipeline.resuming import Standing, rest_from
 from aioqueue.inputs.pipeline.stepping import Stepping
 from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
@@ -85,7 +85,8 @@ class _Run(ABC):
         if self._node is None:
             return self._begin_at
         state = self._node.state()
-        return Standing(state["epoch"], state["given"], self._steps.skip, state)
+        rest = rest_from(self._begin_at.rest, state["epoch"])
+        return Standing(state["epoch"], state["given"], self._steps.skip, state, rest)
 
     @property
     def is_over(self) -> bool:
@@ -156,7 +157,9 @@ class ThreadRun(_Run):
         self._waiting = sync.CancelScope()
         self._taker = threading.get_ident()
         try:
-            self._builder = Builder(pipeline, span, self._coord.start, is_async=False)
+            self._builder = Builder(
+                pipeline, span, self._coord.start, is_async=False, rest=standing.rest
+            )
             self._node = self._builder.run(standing.node)
         except BaseException:
             self._coord.request_stop()
@@ -404,7 +407,8 @@ class AsyncRun(_Run):
         """The life of the task that has the coordinator."""
         try:
             async with self._coord as coord:
-                self._builder = Builder(self._pipeline, self._span, coord.start, is_async=True)
+                start, rest = coord.start, self._begin_at.rest
+                self._builder = Builder(self._pipeline, self._span, start, is_async=True, rest=rest)
                 self._node = self._builder.run(self._begin_at.node)
                 self._has_begun.set()
                 try:

@@ -20,6 +20,8 @@ from aioqueue.inputs.pipeline.flow import (
     Wanted,
     no_end,
 )
+from aioqueue.inputs.pipeline.ledgers import Ledger
+from aioqueue.inputs.pipeline.origins import UNKNOWN, Origin
 from aioqueue.inputs.sources.base import Entry
 from aioqueue.inputs.sources.epochs import EpochEntries, Start
 from aioqueue.inputs.sources.item import EpochEnd
@@ -33,11 +35,13 @@ class SourceNode(Node):
     Args:
         source: what has them.
         span: the epochs.
+        ledger: where it is written down which were taken, if anybody wants to know.
     """
 
-    def __init__(self, source: EpochEntries, span: Span) -> None:
+    def __init__(self, source: EpochEntries, span: Span, ledger: Ledger | None = None) -> None:
         super().__init__(span)
         self.source = source
+        self.ledger = ledger
         self._start = Start()  # where to begin again
         self._wanted: Wanted | None = None
         self._entries: Iterator[_Numbered] | None = None
@@ -48,13 +52,19 @@ class SourceNode(Node):
         entries = yield _Entries(self, n)
         if not entries:
             end = EpochEnd(self._epoch, self._given)
+            if self.ledger is not None:
+                self.ledger.ended(*end)
             self.skip_to(self._epoch + 1)
             return end
         number, _, start = entries[-1]
         self._given = number + 1
         if start is not None:
             self._start = start
-        return [(value, number, index, 0) for number, (value, _, index), _ in entries]
+        origins = self._origins(entries) if self.ledger is not None else UNKNOWN
+        return [
+            (value, number, index, 0, origin)
+            for (number, (value, _, index), _), origin in zip(entries, origins, strict=False)
+        ]
 
     def _skip_to(self, epoch: int) -> None:
         self._epoch, self._given = epoch, 0
@@ -95,6 +105,13 @@ class SourceNode(Node):
             self._entries_async = self.source.in_background(self._read())
         entry = await anext(self._entries_async, None)
         return [] if entry is None else [entry]
+
+    def _origins(self, entries: list[_Numbered]) -> Sequence[Origin]:
+        assert self.ledger is not None
+        start = entries[0][2]
+        if start is not None:
+            self.ledger.remember(self._epoch, start)
+        return self.ledger.take(self._epoch, [number for number, _, _ in entries])
 
     def _check(self) -> None:
         """Nobody begins again with what was let go of."""

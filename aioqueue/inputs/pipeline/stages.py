@@ -69,9 +69,6 @@ class Building(Protocol):
     def seed(self, kind: str) -> int:
         """A seed for the next stage of this kind."""
 
-    def length(self) -> int | None:
-        """How many rows come in per epoch, where that is known."""
-
     def workers(
         self,
         upstream: Node,
@@ -130,6 +127,10 @@ class BaseStage(ABC):
     def branches(self) -> list[Pipeline[Any]]:
         """What comes in besides."""
         return []
+
+    def is_elastic(self) -> bool:
+        """Whether another number of ranks can go on with what is left of an epoch."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -295,6 +296,9 @@ class Batch(BaseStage):
     def fingerprint(self) -> dict[str, Any]:
         return {"across_epochs": self.across_epochs}
 
+    def is_elastic(self) -> bool:
+        return not self.across_epochs
+
     def depends_on_data(self) -> bool:
         return False  # but, across epochs, on the number of the epoch, which all ranks share
 
@@ -423,6 +427,9 @@ class Take(BaseStage):
 
     def fingerprint(self) -> dict[str, Any]:
         return {"count": int(self.count)}
+
+    def is_elastic(self) -> bool:
+        return False  # it counts what one rank is given
 
     def length(self, rows: int | None) -> int | None:
         return None if rows is None else min(rows, int(self.count))

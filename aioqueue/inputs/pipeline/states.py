@@ -138,7 +138,7 @@ class Tape:
         if isinstance(taken, EpochEnd):
             self._last = (taken.epoch, END, 0)
         else:
-            _, number, _, sub = taken[-1]
+            _, number, _, sub, _ = taken[-1]
             self._last = (self.epoch, number, sub)
             self._marks.count(len(taken))
         return taken
@@ -196,7 +196,7 @@ class Tape:
             return self._restored
         held = [*given, *self._held()]
         if not self.node.is_ordered:
-            return {"last": list(self._last), "upstream": self.node.state(held)}
+            return self.state_with(held)
         mark = self._marks.before(_before(min(held))) if held else None
         if not held or mark is None:
             return {"last": list(self._last), "upstream": self.node.state()}
@@ -206,6 +206,10 @@ class Tape:
             "held": _packed_ids(held),
             "upstream": mark.state,
         }
+
+    def state_with(self, held: Sequence[Id]) -> State:
+        """The same of a node that is not ordered: it will give these rows again, in any order."""
+        return {"last": list(self._last), "upstream": self.node.state(held)}
 
     def restore(self, state: State) -> None:
         """Go to a state; `again` is next where something was held."""

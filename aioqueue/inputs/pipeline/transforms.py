@@ -14,24 +14,22 @@ from typing import Any, Final
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.batches.collating import Collator, components_of
 from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, State, Taken, Wanted
+from aioqueue.inputs.pipeline.origins import GONE, Origin, finish, joined, split
 from aioqueue.inputs.pipeline.states import Tape, packed, unpacked
 from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.philox import PhiloxWords
 
 __all__ = (
     "Batching",
-    "Filling",
     "Filtering",
     "Holding",
+    "Making",
     "Shuffling",
     "Taking",
     "Transform",
     "Unbatching",
     "rows_of",
 )
-
-_EXTRA: Final = 2**48
-"""From this number on rows are counted that are given out again: beyond all others."""
 
 _AT_ONCE: Final = 256
 """The most rows that are asked for at a time, in order to fill a buffer."""
@@ -175,7 +173,7 @@ class Holding(Transform):
 
     def _ids(self, rows: Iterable[Row]) -> list[Id]:
         epoch = self._epoch
-        return [(epoch, number, sub) for _, number, _, sub in rows]
+        return [(epoch, number, sub) for _, number, _, sub, _ in rows]
 
     def _pull(self, n: int) -> Flow[Taken]:
         return self._tape.take(n)
@@ -207,6 +205,28 @@ class Holding(Transform):
         self._reshape(state["shape"])
 
 
+class Making(Holding):
+    """A node that makes rows of several others: they are numbered anew.
+
+    Args:
+        upstream: where the others come from.
+    """
+
+    def __init__(self, upstream: Node) -> None:
+        super().__init__(upstream)
+        self._made = 0  # of this epoch
+        self.first: Callable[[int], int] = lambda _: 0
+        """The number of the first row of an epoch, which other ranks may have begun."""
+
+    def begin(self, epoch: int) -> None:
+        self._made = self.first(epoch)
+
+    def _row(self, value: Any, origin: Origin) -> Row:
+        number = self._made
+        self._made += 1
+        return value, number, number, 0, origin
+
+
 class Filtering(Transform):
     """Rows whose value a function says yes to."""
 
@@ -216,7 +236,13 @@ class Filtering(Transform):
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         predicate = self._predicate
-        return [row for row in rows if predicate(row[0])]
+        kept = []
+        for row in rows:
+            if predicate(row[0]):
+                kept.append(row)
+            else:
+                finish(row[4])
+        return kept
 
 
 class Taking(Transform):
@@ -350,7 +376,7 @@ class Shuffling(Holding):
         return max(n, min(_AT_ONCE, self._size - len(self._buffer) + n))
 
 
-class Batching(Holding):
+class Batching(Making):
     """Batches of rows that follow each other.
 
     Args:
@@ -377,14 +403,10 @@ class Batching(Holding):
         self._across_epochs = across_epochs
         self._rows: list[Row] = []
         self._epochs: list[int] = []  # of the rows
-        self._made = 0  # batches of this epoch
 
     def defer(self) -> None:
         if isinstance(self._collate, Collator):
             self._collate = self._collate.later
-
-    def begin(self, epoch: int) -> None:
-        self._made = 0
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         self._rows += rows
@@ -403,7 +425,7 @@ class Batching(Holding):
 
     def _held(self) -> list[Id]:
         rows = zip(self._epochs, self._rows, strict=True)
-        return [(epoch, number, sub) for epoch, (_, number, _, sub) in rows]
+        return [(epoch, number, sub) for epoch, (_, number, _, sub, _) in rows]
 
     def _shape(self) -> State:
         return {"made": self._made, "epochs": packed(self._epochs)}
@@ -424,9 +446,7 @@ class Batching(Holding):
         rows = self._rows[:size]
         batch = self._collate([row[0] for row in rows])
         del self._rows[:size], self._epochs[:size]
-        number = self._made
-        self._made += 1
-        return batch, number, number, 0
+        return self._row(batch, joined(row[4] for row in rows))
 
 
 class Unbatching(Holding):
@@ -443,8 +463,14 @@ class Unbatching(Holding):
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         (self._batch,) = rows
-        batch, number, index, _ = self._batch
-        return [(value, number, index, sub) for sub, value in enumerate(rows_of(batch), 1)]
+        batch, number, index, _, origin = self._batch
+        values = list(rows_of(batch))
+        origins = split(origin, len(values))
+        return [
+            (value, number, index, sub, one)
+            for sub, (value, one) in enumerate(zip(values, origins, strict=True), 1)
+            if one is not GONE
+        ]
 
     def _held(self) -> list[Id]:
         return self._ids([self._batch]) if self._batch is not None and self._ready else []
@@ -460,82 +486,6 @@ class Unbatching(Holding):
 
     def _need(self, n: int) -> int:
         return 1
-
-
-class Filling(Holding):
-    """As many rows in every epoch as there were items: what was skipped is made up for.
-
-    So all ranks of a data-parallel training make the same number of steps, also where an item of
-    one of them was skipped: then its latest examples come again.
-
-    Args:
-        upstream: where the rows come from, one of each item that was not skipped.
-        items: how many items there were, asked at the end of an epoch.
-        keep: how many of the latest rows may come again.
-    """
-
-    def __init__(self, upstream: Node, items: Callable[[], int], keep: int) -> None:
-        super().__init__(upstream)
-        self._items = items
-        self._latest: deque[Row] = deque(maxlen=keep)
-        self._seen = 0
-        self._extra = 0  # rows that were given out again
-        self._kept = 0  # of the latest rows, before a restart
-
-    def begin(self, epoch: int) -> None:
-        self._seen = self._extra = 0
-        self._latest.clear()  # epochs do not mix
-
-    def accept(self, rows: list[Row]) -> Iterable[Row]:
-        self._seen += len(rows)
-        self._latest.extend(rows)
-        return rows
-
-    def finish(self) -> Iterable[Row]:
-        missing = self._items() - self._seen - self._extra
-        if missing < 0:
-            raise RuntimeError(
-                f"{self._seen} examples came of {self._items()} items of epoch {self._epoch}, so"
-                " ranks cannot be made equal: a function that makes several of an item is one for"
-                " `flat`, with shard(..., uneven='allow')"
-            )
-        if missing and not self._latest:
-            raise RuntimeError(
-                f"all {missing} items of epoch {self._epoch} were skipped on this rank, so nothing"
-                " can make up for them, and the other ranks would wait for ever"
-            )
-        latest = list(self._latest)
-        return [latest[place % len(latest)] for place in range(missing)]
-
-    def clear(self) -> None:
-        self._latest.clear()
-
-    def weight(self) -> int:
-        return len(self._latest) + super().weight()
-
-    def take_ready(self, n: int) -> list[Row]:
-        rows = super().take_ready(n)
-        if not self._has_ended:
-            return rows
-        first = _EXTRA + self._extra
-        self._extra += len(rows)
-        return [(value, number, *rest) for number, (value, _, *rest) in enumerate(rows, first)]
-
-    def _held(self) -> list[Id]:
-        if not self._upstream.is_ordered:  # these were delivered; those that are ready, too
-            return []
-        return self._ids([*self._latest, *self._ready])
-
-    def _shape(self) -> State:
-        return {"seen": self._seen, "extra": self._extra, "latest": len(self._latest)}
-
-    def _reshape(self, state: State) -> None:
-        self._seen, self._extra = state["seen"], state["extra"]
-        self._kept = state["latest"]
-
-    def _put_back(self, rows: list[Row]) -> None:
-        self._latest.extend(rows[: self._kept])
-        self._ready = deque(rows[self._kept :])
 
 
 def rows_of(batch: Any) -> Iterable[Any]:

@@ -8,7 +8,7 @@ of the last round come again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from aioqueue import InvalidArgumentError
@@ -16,6 +16,7 @@ from aioqueue.checks import checked_count
 from aioqueue.inputs.sources.base import Entry, Placed, Source, closing_run
 from aioqueue.inputs.sources.positions import Place
 from aioqueue.inputs.sources.read_ahead import ReadAhead
+from aioqueue.inputs.sources.rests import Rest
 
 __all__ = ("EpochEntries", "Rank", "Start", "Uneven", "aclosed")
 
@@ -75,20 +76,30 @@ class EpochEntries:
     Args:
         source: of all ranks.
         rank: which part of it.
+        rests: what is left of epochs that other ranks have begun: they are dealt out alone.
     """
 
-    def __init__(self, source: Source[Any], rank: Rank) -> None:
+    def __init__(
+        self, source: Source[Any], rank: Rank, rests: Mapping[int, Rest] | None = None
+    ) -> None:
         self.source = source
         self.rank = rank
+        self.rests = rests or {}
         self.blocking = source.blocking
-        is_sized = rank.ranks == 1 or hasattr(source, "items_per_epoch")
+        is_whole = rank.ranks == 1 and not rests
+        is_sized = is_whole or hasattr(source, "items_per_epoch")
         self.is_addressed = is_sized and source.picked(0, ()) is not None
         """Whether single items can be had, and any place be begun at, without reading others."""
 
-    def length(self) -> int | None:
-        """How many items an epoch has on this rank; ``None`` where that is not known."""
-        items_per_epoch = getattr(self.source, "items_per_epoch", None)
-        return None if items_per_epoch is None else self.rank.share(items_per_epoch())
+    def length(self, epoch: int | None = None) -> int | None:
+        """How many items an epoch has on this rank; ``None`` where that is not known.
+
+        Args:
+            epoch: which; ``None`` for any that is whole.
+        """
+        if not hasattr(self.source, "items_per_epoch"):
+            return None
+        return self.rank.share(self._items(None if epoch is None else self.rests.get(epoch)))
 
     def placed(self, epoch: int, start: Start = _BEGINNING) -> Iterator[tuple[Entry[Any], Start]]:
         """The entries of an epoch, in its order, each with a start at or before what follows.
@@ -102,7 +113,7 @@ class EpochEntries:
         if not self.source.is_repeatable:
             found = _without_places(self.source.epoch_entries(epoch))
         else:
-            found = self.source.placed_epoch(epoch, place)
+            found = self._placed(epoch, place)
         with closing_run(found):
             if self.rank.ranks > 1:
                 yield from self._share(found, start)
@@ -118,27 +129,49 @@ class EpochEntries:
     def entries(self, epoch: int, number: int = 0) -> Iterator[Entry[Any]]:
         """The entries behind so many of an epoch, of an addressed source."""
         if self.rank.ranks > 1:
-            return (one for one, _ in self.placed(epoch, self.start(number)))
-        return (one for one, _ in self.source.placed_epoch(epoch, number))
+            # The last round may not be full.
+            done = min(number * self.rank.ranks, self._items(self.rests.get(epoch)))
+            return (one for one, _ in self.placed(epoch, Start(number, done)))
+        return (one for one, _ in self._placed(epoch, number))
 
     def picked(self, epoch: int, numbers: Sequence[int]) -> Iterator[Entry[Any]]:
         """Single entries of an addressed source, by their numbers on this rank, ascending."""
-        found = self.source.picked(epoch, [self._place_of(number) for number in numbers])
+        rest = self.rests.get(epoch)
+        if rest is not None and numbers:
+            items: int = getattr(self.source, "items_per_epoch")()  # noqa: B009
+            rest = rest.within(items)
+        places: list[Any] = [self._place_of(number, rest) for number in numbers]
+        found = self.source.picked(epoch, places)
         assert found is not None
         return found
 
-    def start(self, number: int) -> Start:
-        """Where to begin behind so many items of an addressed source."""
-        return Start(number, number * self.rank.ranks)
+    def place_of(self, epoch: int, number: int) -> int | None:
+        """The place in the common order of an item of this rank, which is no copy."""
+        first = number * self.rank.ranks + self.rank.rank
+        rest = self.rests.get(epoch)
+        return first if rest is None else rest.place_of(first)
 
-    def _place_of(self, number: int) -> int:
-        rank, ranks, uneven = self.rank
-        first = number * ranks
-        if uneven != "pad":
-            return first + rank
+    def _placed(self, epoch: int, after: Place) -> Iterator[Placed[Any]]:
+        """The entries of all ranks behind a place of theirs."""
+        rest = self.rests.get(epoch)
+        if rest is None:
+            return self.source.placed_epoch(epoch, after)
+        if self.is_addressed:
+            return rest.picked(self.source, epoch, after or 0)
+        return rest.read(self.source, epoch, after)
+
+    def _items(self, rest: Rest | None) -> int:
+        """How many items all ranks have in an epoch of which this is left."""
         source: Any = self.source
         items: int = source.items_per_epoch()
-        return first + rank % min(ranks, items - first)
+        return items if rest is None else rest.count(items)
+
+    def _place_of(self, number: int, rest: Rest | None) -> int | None:
+        rank, ranks, uneven = self.rank
+        first = number * ranks
+        if uneven == "pad":
+            rank %= min(ranks, self._items(rest) - first)
+        return first + rank if rest is None else rest.place_of(first + rank)
 
     def _share(
         self, found: Iterator[Placed[Any]], start: Start

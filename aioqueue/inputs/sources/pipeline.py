@@ -542,8 +542,9 @@ class Pipeline(Stages[T_co]):
         Args:
             count: how many; ``None`` goes on for ever.
             start: the number of the first: where an earlier run of the program has ended, say.
-            resume: what ``state_dict()`` of an earlier run gave: the batches behind it come, first
-                those that are left of its epoch. Where the order is kept they are exactly those
+            resume: what ``state_dict()`` of an earlier run gave, or `merge_positions` of those of
+                another number of ranks: the batches behind it come, first those that are left of
+                its epoch. Where the order is kept they are exactly those
                 that the earlier run would have made. Functions, workers, limits, and the size of
                 batches that are made last may be others than they were.
 

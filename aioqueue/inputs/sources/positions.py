@@ -9,14 +9,22 @@ refused where it does not fit.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import is_int
 
-__all__ = ("Place", "checked_place", "digest_of", "fingerprint_in", "misplaced", "position_of")
+__all__ = (
+    "Place",
+    "checked_place",
+    "differences",
+    "digest_of",
+    "fingerprint_in",
+    "misplaced",
+    "position_of",
+)
 
 Place: TypeAlias = Any
 """Ints, strings, ``None``, and lists or tuples of them; ``None`` is the beginning."""
@@ -99,14 +107,30 @@ def misplaced(given: str, expected: str) -> InvalidArgumentError:
 
 
 def _check_same(theirs: Any, ours: Any, field: str) -> None:
+    for where, one, other in differences(theirs, ours, field):
+        raise misplaced(f"{where} {one}", f"{other}, as this source has it")
+
+
+def differences(theirs: Any, ours: Any, field: str) -> Iterator[tuple[str, str, str]]:
+    """Where two things of plain JSON types differ.
+
+    Args:
+        theirs: one of them.
+        ours: the other one.
+        field: what they are called.
+
+    Returns:
+        Fields, each with both values in short.
+    """
     if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
         for key in [*ours, *(key for key in theirs if key not in ours)]:
-            _check_same(theirs.get(key, _MISSING), ours.get(key, _MISSING), f"{field}.{key}")
+            one, other = theirs.get(key, _MISSING), ours.get(key, _MISSING)
+            yield from differences(one, other, f"{field}.{key}")
     elif isinstance(theirs, list | tuple) and isinstance(ours, list) and len(theirs) == len(ours):
         for number, (one, other) in enumerate(zip(theirs, ours, strict=True)):
-            _check_same(one, other, f"{field}[{number}]")
+            yield from differences(one, other, f"{field}[{number}]")
     elif theirs != ours or isinstance(theirs, bool) is not isinstance(ours, bool):
-        raise misplaced(f"{field} {_bounded(theirs)}", f"{_bounded(ours)}, as this source has it")
+        yield field, _bounded(theirs), _bounded(ours)
 
 
 def _plain(value: Any) -> Any:

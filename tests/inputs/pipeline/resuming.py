@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,7 @@ def ordered_shapes(folder: Path) -> dict[str, Shape]:
         ),
         "one rank": lambda how: on(how.prepare(shuffled().shard(1, 3), noisy).shuffle(4)),
         "a padded rank": lambda how: on(how.prepare(shuffled().shard(2, 3), noisy)),
+        "a padded rank of full batches": lambda how: shuffled().batch(7).shard(2, 3),
         "a padded rank that skips": lambda how: on(
             how.prepare(shuffled().shard(2, 4), not_sevens, on_error="skip").shuffle(4)
         ),
@@ -202,7 +204,9 @@ def unordered_shapes(folder: Path) -> dict[str, Shape]:
     free = functools.partial
     return {
         "prepare": lambda how: how.prepare(shuffled(), slowly, ordered=False).batch(4),
-        "lines": lambda how: how.prepare(read_lines(str(path)), str.upper, ordered=False).batch(4),
+        "lines": lambda how: how.prepare(
+            read_lines(items([str(path)], seed=3)), str.upper, ordered=False
+        ).batch(4),
         "shuffle": lambda how: (
             how.prepare(shuffled().shuffle(9), slowly, ordered=False).shuffle(8).batch(4)
         ),
@@ -219,7 +223,35 @@ def unordered_shapes(folder: Path) -> dict[str, Shape]:
         "skips": lambda how: free(how.prepare, on_error="skip")(
             shuffled(), not_sevens, ordered=False
         ).batch(4),
+        "packing pieces": lambda how: (
+            how.prepare(shuffled(), long_sequence, ordered=False)
+            .pack(8, open_rows=2, too_long="split")
+            .batch(2)
+        ),
+        "packing": lambda how: (
+            how.prepare(shuffled(), sequence, ordered=False).pack(10, open_rows=3).batch(2)
+        ),
+        "buckets": lambda how: how.prepare(shuffled(), sequence, ordered=False).bucket([3, 6], 4),
     }
+
+
+NOT_ELASTIC = (
+    "take",
+    "take, shuffled",
+    "across epochs",
+    "long batches across epochs",
+    "unbatch",
+    "mix, stopped",
+    "one rank",
+    "a padded rank",
+    "a padded rank of full batches",
+    "a padded rank that skips",
+    "a rank of lines",
+    "batches of batches",
+    "drop the remainder",
+    "prepared batches",
+)
+"""Shapes that leave something out, have ranks already, or cannot be cut into ranks and go on."""
 
 
 def through_json(state: Any) -> Any:
@@ -252,3 +284,39 @@ def run(
                 if len(taken) == most:
                     return taken, through_json(going.state_dict())
     return taken, through_json(going.state_dict())
+
+
+def rows_in(batch: Any) -> Iterator[Any]:
+    """The examples in a batch, in a form that can be counted."""
+    if isinstance(batch, tuple) and len(batch) == 3:  # packed rows: each segment is an example
+        for row, segments, places in zip(*batch, strict=True):
+            for segment in range(1, max(segments) + 1):
+                yield tuple(
+                    (one, place)
+                    for one, of, place in zip(row, segments, places, strict=True)
+                    if of == segment
+                )
+    elif isinstance(batch, tuple) and isinstance(batch[1][0], list):  # buckets
+        for length, row in zip(*batch, strict=True):
+            yield tuple(row[:length])
+    elif isinstance(batch, tuple):
+        yield from zip(*batch, strict=True)
+    elif isinstance(batch, list):
+        yield from batch
+    else:
+        yield batch
+
+
+def examples(runs: Iterable[Batches]) -> Counter[Any]:
+    """How often each example came in each epoch."""
+    return Counter(
+        (epoch, hashable(row))
+        for batches in runs
+        for epoch, batch in batches
+        for row in rows_in(batch)
+    )
+
+
+def hashable(row: Any) -> Any:
+    """The same, whether it has been written as JSON or not."""
+    return tuple(map(hashable, row)) if isinstance(row, list | tuple) else row

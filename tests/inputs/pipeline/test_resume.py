@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from tests.inputs.pipeline.going import Counting, plain
 from tests.inputs.pipeline.resuming import (
     Batches,
     How,
+    examples,
     noisy,
     ordered_shapes,
     run,
@@ -95,22 +95,13 @@ class TestOrderExact:
         assert found == rows
 
 
-def rows_of(batches: Batches) -> Counter[Any]:
-    """How often each example came, whatever the order."""
-    return Counter(
-        (epoch, row)
-        for epoch, batch in batches
-        for row in (zip(*batch, strict=True) if isinstance(batch, tuple) else batch)
-    )
-
-
 class TestSetExact:
     @pytest.mark.parametrize("name", unordered_shapes(Path()))
     def test_each_example_comes_once(self, name: str, folder: Path) -> None:
         shape = unordered_shapes(folder)[name]
-        whole = rows_of(run(shape(How()), EPOCHS)[0])
+        whole = examples([run(shape(How()), EPOCHS)[0]])
         for seed in range(4):
-            assert rows_of(in_pieces(shape, random.Random(seed), 6)) == whole
+            assert examples([in_pieces(shape, random.Random(seed), 6)]) == whole
 
     def test_what_has_no_position_says_so(self) -> None:
         freely = shuffled().prepare(noisy, ordered=False)

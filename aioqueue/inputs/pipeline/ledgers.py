@@ -1,0 +1,346 @@
+"""What the ranks of a training have to know of each other when their number changes.
+
+A rank keeps a `Ledger` for each of its sources: which items it took, and which of these are done.
+Its position has what is not done. So `merge_positions` needs no more than the positions of all
+ranks to tell what is left of an epoch, whatever the stages are and whatever is held in them.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from typing import Any, Final, NamedTuple
+
+from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, State, Taken, Wanted
+from aioqueue.inputs.pipeline.origins import Cut, Ticket, finish
+from aioqueue.inputs.pipeline.states import packed, unpacked
+from aioqueue.inputs.sources.base import Source
+from aioqueue.inputs.sources.epochs import EpochEntries, Rank, Start
+from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.inputs.sources.rests import Rest
+from aioqueue.locks import guarded
+
+__all__ = ("MOST_APART", "Books", "Handing", "Ledger", "cut_of", "cut_state", "rest_of")
+
+MOST_APART: Final = 16
+"""Epochs that one rank may be ahead of another."""
+
+_EVERY: Final = 64
+"""Items from one place that is remembered to the next, at least."""
+
+_MOST_STARTS: Final = 4096
+
+_EARLIER: Final = "it was gone on with from a position of an earlier version"
+
+
+class _Shared(NamedTuple):
+    """What the ledgers of a run have in common."""
+
+    lock: threading.RLock
+    lose: Callable[[str], None]
+
+
+class _Epoch:
+    """What was taken of one epoch of a source.
+
+    Args:
+        shared: with the other ledgers of the run; its lock guards all of it.
+        gone: parts of items that come no more.
+    """
+
+    def __init__(self, shared: _Shared, gone: Callable[[int], Cut]) -> None:
+        self.lock = shared.lock
+        self.lose = shared.lose
+        self._gone = gone
+        self._left: set[int] = set()  # taken, and not done
+        self._upto = 0  # the first that was not taken
+        self._split: dict[int, Ticket] = {}  # of those that are left
+        self._done: dict[int, Cut] = {}  # their parts that were done before a restart
+        self._starts: list[Start] = []
+        self.count: int | None = None
+        """How many there are, once that is known."""
+
+    @property
+    def taken(self) -> int:
+        """How many of them came, or there are."""
+        return self._upto if self.count is None else self.count
+
+    def take(self, number: int) -> Ticket:
+        """An item was taken: its ticket."""
+        if number >= self._upto:
+            self._left.update(range(self._upto, number + 1))
+            self._upto = number + 1
+        return Ticket(self, number, None, self._gone(number), self._done.get(number, {}))
+
+    def finished(self, number: int) -> None:
+        """An item is done."""
+        self._left.discard(number)
+        self._split.pop(number, None)
+        self._done.pop(number, None)
+
+    def was_split(self, number: int, ticket: Ticket) -> None:
+        """An item has become several examples."""
+        if number in self._left:
+            self._split[number] = ticket
+
+    def remember(self, start: Start) -> None:
+        """A run can begin here."""
+        starts = self._starts
+        if not starts or start.number >= starts[-1].number + _EVERY:
+            starts.append(start)
+            if len(starts) > _MOST_STARTS:
+                first = min(self._left, default=self._upto)
+                del starts[: max(0, _count_before(starts, first) - 1)]
+                del starts[1::2]
+
+    def copied(self) -> _Epoch:
+        """The same at this moment, for `state`."""
+        copied = copy(self)
+        copied._left = self._left.copy()
+        copied._starts = self._starts.copy()
+        cuts = {number: ticket.cut() for number, ticket in self._split.items()}
+        copied._done = {**self._done, **cuts}
+        return copied
+
+    def state(self) -> State:
+        """What is left, in plain JSON types, of what was `copied`: that takes long."""
+        left = sorted(self._left)
+        state: State = {"missing": packed(left), "upto": self._upto}
+        if self.count is not None and self._upto >= self.count:
+            state["count"] = self.count
+        before = _count_before(self._starts, left[0] if left else self._upto)
+        if before:
+            state["start"] = list(self._starts[before - 1])
+        cuts = {number: cut for number, cut in self._done.items() if cut}
+        return {**state, "cut": cut_state(cuts)} if cuts else state
+
+    def restore(self, state: State) -> None:
+        """Go on as an earlier run."""
+        self._left = set(unpacked(state["missing"]))
+        self._upto = state["upto"]
+        self._done = cut_of(state.get("cut", {}))
+        self.count = state.get("count")
+        if "start" in state:
+            self._starts = [Start(*state["start"])]
+
+
+class Ledger:
+    """Which items of one source a rank has taken, and which of them are done. Thread-safe.
+
+    Args:
+        shared: with the other ledgers of the run.
+        entries: the items of the rank.
+        cuts: parts of items that come no more, by epoch and place in the common order.
+    """
+
+    def __init__(
+        self, shared: _Shared, entries: EpochEntries, cuts: Mapping[int, Mapping[int, Cut]]
+    ) -> None:
+        self._lock = shared.lock
+        self._shared = shared
+        self._entries = entries
+        self._cuts = cuts
+        self._epochs: dict[int, _Epoch] = {}
+        self._ended: dict[int, int] = {}  # how many items earlier epochs had
+
+    @guarded
+    def take(self, epoch: int, numbers: Iterable[int]) -> list[Ticket]:
+        """Items were taken: their tickets."""
+        of_epoch = self._epoch(epoch)
+        return [of_epoch.take(number) for number in numbers]
+
+    @guarded
+    def remember(self, epoch: int, start: Start) -> None:
+        """A run through an epoch can begin here."""
+        self._epoch(epoch).remember(start)
+
+    @guarded
+    def ended(self, epoch: int, count: int) -> None:
+        """An epoch has so many items."""
+        self._epoch(epoch).count = count
+
+    def copied(self, epoch: int) -> tuple[_Epoch, dict[int, int]]:
+        """What is left of an epoch at this moment, and how many items those before it had, as far
+        as is remembered; the caller has the lock."""
+        return self._epoch(epoch).copied(), self._ended.copy()
+
+    def restore(self, epoch: int, state: State) -> None:
+        """Go on as an earlier run."""
+        self._epoch(epoch).restore(state)
+        self._ended = {int(at): count for at, count in state.get("ended", {}).items()}
+
+    def forget(self, epoch: int) -> None:
+        """Forget the epochs before this one; the caller has the lock."""
+        for number in [one for one in self._epochs if one < epoch]:
+            self._ended[number] = self._epochs.pop(number).taken
+        self._ended = {at: one for at, one in self._ended.items() if at >= epoch - MOST_APART}
+
+    def _epoch(self, epoch: int) -> _Epoch:
+        found = self._epochs.get(epoch)
+        if found is None:
+            found = self._epochs[epoch] = _Epoch(self._shared, self._gone_of(epoch))
+            found.count = self._entries.length(epoch)
+        return found
+
+    def _gone_of(self, epoch: int) -> Callable[[int], Cut]:
+        cuts, place_of = self._cuts.get(epoch), self._entries.place_of
+        if not cuts:
+            return lambda _: {}
+
+        def gone(number: int) -> Cut:
+            place = place_of(epoch, number)
+            return {} if place is None else cuts.get(place, {})
+
+        return gone
+
+
+class Books:
+    """The ledgers of all sources of a run.
+
+    Args:
+        rest: what other ranks have left, as `merge_positions` tells; ``None`` if none were there.
+    """
+
+    def __init__(self, rest: State | None) -> None:
+        self._lock = threading.RLock()
+        self._ledgers: list[Ledger] = []
+        self._epochs: dict[int, State] = {
+            int(epoch): one for epoch, one in (rest or {}).get("epochs", {}).items()
+        }
+        self.total: int = (rest or {}).get("total", 0)
+        """How many batches were handed out, by all runs."""
+        self._lost: str | None = None
+
+    def open(self, source: Source[Any], rank: Rank) -> tuple[EpochEntries, Ledger]:
+        """The items of the next source, and their ledger."""
+        at = len(self._ledgers)
+        found = {epoch: one["sources"][at] for epoch, one in self._epochs.items()}
+        entries = EpochEntries(source, rank, {at: rest_of(one) for at, one in found.items()})
+        cuts = {epoch: cut_of(one.get("cut", {})) for epoch, one in found.items()}
+        shared = _Shared(self._lock, self._lose)
+        self._ledgers.append(Ledger(shared, entries, cuts))
+        return entries, self._ledgers[-1]
+
+    def begun(self, epoch: int) -> int:
+        """How many batches of an epoch an earlier number of ranks has handed out, each."""
+        return int(self._epochs[epoch]["batches"]) if epoch in self._epochs else 0
+
+    @guarded
+    def hand_out(self, taken: Taken) -> None:
+        """Rows are handed to the user, or an epoch has ended for him."""
+        if isinstance(taken, EpochEnd):
+            self.go_to(taken.epoch + 1)
+            return
+        self.total += len(taken)
+        for row in taken:
+            finish(row[4])
+
+    @guarded
+    def go_to(self, epoch: int) -> None:
+        """Forget the epochs before this one."""
+        for ledger in self._ledgers:
+            ledger.forget(epoch)
+
+    def state(self, epoch: int) -> State:
+        """What is left of an epoch, source by source."""
+        total, lost, copies = self._copied(epoch)
+        if lost is not None:
+            return {"total": total, "lost": lost}
+        left = [
+            {**one.state(), **({"ended": {str(at): ended[at] for at in ended}} if ended else {})}
+            for one, ended in copies
+        ]
+        return {"total": total, "left": left}
+
+    @guarded
+    def _copied(self, epoch: int) -> tuple[int, str | None, list[tuple[_Epoch, dict[int, int]]]]:
+        return self.total, self._lost, [one.copied(epoch) for one in self._ledgers]
+
+    @guarded
+    def restore(self, epoch: int, state: State) -> None:
+        """Go on as an earlier run of the same rank."""
+        self.total = state["total"]
+        self._lost = state.get("lost")
+        for ledger, one in zip(self._ledgers, state.get("left", ()), strict=False):
+            ledger.restore(epoch, one)
+
+    def _lose(self, why: str) -> None:
+        self._lost = why
+
+
+class Handing(Node):
+    """The last node of a rank: what it gives is handed to the user, and is put down in the books.
+
+    Args:
+        upstream: where the rows come from.
+        books: of the run.
+    """
+
+    def __init__(self, upstream: Node, books: Books) -> None:
+        super().__init__(upstream.span)
+        self.is_ordered = upstream.is_ordered
+        self._upstream = upstream
+        self._books = books
+
+    def take(self, n: int) -> Flow[Taken]:
+        taken = yield from self._upstream.take(n)
+        self._books.hand_out(taken)  # in the same step: there is no state in between
+        if isinstance(taken, EpochEnd):
+            self._epoch = taken.epoch + 1
+        return taken
+
+    def take_ready(self, n: int) -> list[Row]:
+        rows = self._upstream.take_ready(n)
+        if rows:
+            self._books.hand_out(rows)
+        return rows
+
+    def _skip_to(self, epoch: int) -> None:
+        self._upstream.skip_to(epoch)
+        self._books.go_to(epoch)
+        self._epoch = epoch
+
+    def state(self, held: Sequence[Id] = ()) -> State:
+        upstream = self._upstream.state(held)
+        epoch = upstream["epoch"]
+        return {
+            "epoch": epoch,
+            "given": self._books.begun(epoch) + upstream["given"],
+            "upstream": upstream,
+            **self._books.state(epoch),
+        }
+
+    def restore(self, state: State, wanted: Wanted | None = None) -> None:
+        self._epoch = state["epoch"]
+        if "total" not in state:  # of a version that kept no books
+            self._books.restore(self._epoch, {"total": 0, "lost": _EARLIER})
+            self._upstream.restore(state, wanted)
+            return
+        self._books.restore(self._epoch, state)
+        self._upstream.restore(state["upstream"], wanted)
+
+    def close(self) -> None:
+        self._upstream.close()
+
+
+def _count_before(starts: Sequence[Start], number: int) -> int:
+    """How many of them are not behind an item."""
+    return bisect_right(starts, number, key=lambda start: start.number)
+
+
+def rest_of(state: State) -> Rest:
+    """What is left of an epoch of a source, from plain JSON types."""
+    taken, place = state.get("begin", (0, None))
+    return Rest(unpacked(state["missing"]), state["upto"], (taken, place))
+
+
+def cut_of(state: Mapping[str, Any]) -> Cut:
+    """The parts of items that were delivered, from plain JSON types."""
+    return {int(part): None if one is None else cut_of(one) for part, one in state.items()}
+
+
+def cut_state(cut: Cut) -> dict[str, Any]:
+    """The same in plain JSON types."""
+    return {str(part): None if one is None else cut_state(one) for part, one in cut.items()}
