@@ -20,7 +20,7 @@ from aioqueue.checks import checked_grace
 from aioqueue.coordination.exits import stop_at_exit
 from aioqueue.coordination.methods import CoordinatorMethods
 from aioqueue.coordination.mixups import add_advice
-from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of
+from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of, told
 from aioqueue.coordination.workers import (
     OwnTask,
     Worker,
@@ -33,6 +33,8 @@ from aioqueue.docstrings import World, describe
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, StillRunningError, counted
 from aioqueue.locks import guarded, holding, is_held_here
+from aioqueue.telemetry.explaining import explain_for, note_coordinator
+from aioqueue.telemetry.explanations import ExplainedCoordinator, Explanation
 from aioqueue.waiting import Gate, apply_deferred, in_event_loop, loaded_trio, running_loop
 
 __all__ = (
@@ -96,10 +98,29 @@ class CoordinatorCore:
         self._lock = threading.RLock()  # guards all below, joined and the faces
         self._joining = 0  # how many joins have begun and not ended
         self._stop_time = 0.0
+        self._stopped_by: str | None = None
         self._failures: list[BaseException] = []
         self._workers: dict[int, Worker] = {}  # by identity of what was registered
         self._many = _MANY  # how many of them are worth a look for those that have ended
         self._on_stop: dict[Callable[[], None], None] = {}
+        note_coordinator(self)
+
+    def explain(self) -> Explanation:
+        """Who waits for whom, with what this coordinator knows."""
+        return explain_for([self])
+
+    @guarded
+    def explained(self, belonging: frozenset[int]) -> ExplainedCoordinator:
+        """What it knows; of its workers those that belong to no stage (by their keys)."""
+        state = "joined" if self.joined else "stopping" if self.stopped.is_open else "running"
+        workers = [worker for worker in self._workers.values() if worker.is_alive()]
+        return ExplainedCoordinator(
+            state,
+            self._stopped_by,
+            monotonic() - self._stop_time,
+            tuple(map(told, self._failures)),
+            tuple(one.explained() for one in workers if one.key not in belonging),
+        )
 
     def should_stop(self) -> bool:
         return self.stopped.is_open
@@ -139,6 +160,7 @@ class CoordinatorCore:
     def clear_stop(self) -> None:
         self.joined = False
         self._failures = []
+        self._stopped_by = None
         self.stopped.shut()
 
     def register(self, worker: Any) -> None:
@@ -289,6 +311,7 @@ class CoordinatorCore:
             self._record(error, worker)
         if first:
             self._stop_time = monotonic()
+            self._stopped_by = worker
             self.stopped.open()  # within the lock: who calls `call_on_stop` now must see it
 
     def _is_caused_by_stopping(self, error: BaseException) -> bool:
@@ -482,6 +505,19 @@ class CoordinatorFace(CoordinatorMethods):
     def joined(self) -> bool:
         """Whether a join has ended, also if it raised."""
         return self._core.joined
+
+    def explain(self) -> Explanation:
+        """Tell who waits for whom, since when, and for what in the end.
+
+        It looks at all queues of the process at which someone waits, and at all workers, wherever
+        they run: threads, tasks, processes. Any thread or task may ask, at any time; nothing is
+        stopped for it. (In a signal handler `aioqueue.explain_on_signal` is to be used instead.)
+
+        Returns:
+            Who waits, who is to blame, and what this coordinator knows: as records and, by
+            ``str``, as text.
+        """
+        return self._core.explain()
 
     def should_stop(self) -> bool:
         """Whether a stop was requested. Workers ask this between two steps."""

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from aioqueue.locks import holding
 from aioqueue.queues import QueueFace
 
-__all__ = ("Filler", "begin_to_fill", "end_to_fill", "is_closed_now")
+__all__ = ("Filler", "begin_to_fill", "end_to_fill", "is_closed_now", "living_runs")
 
 
 class Filler(Protocol):
@@ -53,6 +53,15 @@ def end_to_fill(queue: QueueFace, run: FillerT) -> FillerT | None:
 def is_closed_now(queue: QueueFace) -> None:
     """Note that the last run has closed the queue, or has done what it does instead."""
     holding(_lock, _closing.discard, queue._core)
+
+
+def living_runs() -> list[Any]:
+    """All runs that have begun and not yet ended, of whatever queue."""
+    return cast(list[Any], holding(_lock, _living))
+
+
+def _living() -> list[Filler]:
+    return [run for runs in list(_runs.values()) for run in list(runs)]
 
 
 def _begin(queue: object, run: Filler) -> bool:

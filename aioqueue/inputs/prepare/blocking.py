@@ -14,6 +14,7 @@ from aioqueue import sync
 from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of
 from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.feed import failure_of_clean_up, worst_of
+from aioqueue.inputs.prepare.hands import Hand
 from aioqueue.inputs.prepare.inbox import Inbox
 from aioqueue.inputs.prepare.job import Job, Prepared
 from aioqueue.inputs.prepare.limits import NOTE_OF_KEY, Pending
@@ -168,10 +169,11 @@ class WorkerThreads:
     Args:
         job: what they work for.
         source: where they, or others for them, take items from.
-        work: what each does until it raises: `Job.nothing_more`, or what has failed.
+        work: what each does until it raises: `Job.nothing_more`, or what has failed. It is given
+            the hand that the worker holds items in.
     """
 
-    def __init__(self, job: Job, source: ThreadSource, work: Callable[[], object]) -> None:
+    def __init__(self, job: Job, source: ThreadSource, work: Callable[[Hand], object]) -> None:
         self._job = job
         self._lock = job.lock
         self._source = source
@@ -185,15 +187,16 @@ class WorkerThreads:
 
     def prepare_items(self) -> None:
         """The whole life of a worker."""
-        job = self._job
+        job, thread = self._job, threading.current_thread()
         job.enter()
         ended: BaseException | None = None
         try:
             with self._scope:
-                self._work()
+                self._work(job.hands.new(thread))
         except BaseException as error:
             is_stop = meaning_of(error, stopping=job.is_stopping) is Meaning.STOP
             ended = job.nothing_more() if is_stop else error
+        job.hands.drop(thread)
         closing = self._source.close() if job.is_halted else None
         try:
             raise job.leave(ended, closing)

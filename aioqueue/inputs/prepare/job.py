@@ -26,6 +26,7 @@ from aioqueue.coordination.outcomes import (
 from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.feed import Feed, worst_of
+from aioqueue.inputs.prepare.hands import Hands
 from aioqueue.inputs.prepare.limits import KeyLimit
 from aioqueue.inputs.prepare.ordering import Reordering
 from aioqueue.inputs.prepare.progress import Progress
@@ -136,6 +137,7 @@ class Job:
         # has to be known first.
         self.streams = not (ordered or progress.policy.may_fail_twice or is_counted or by_item)
         self.lock = self._lock = threading.RLock()  # guards the window, and all below
+        self.hands = Hands(self.lock)
         self.source_ended = False  # nothing more is taken from it
         self.is_halted = False
         self.is_room_awaited = False  # the executor says so, and is told when it comes
@@ -391,6 +393,11 @@ class Job:
             return False
         self._is_flushing = True
         return True
+
+    @guarded
+    def waiting_in_order(self) -> int:
+        """How many items have been prepared and wait for one before them."""
+        return len(self._order)
 
     @guarded
     def next_in_order(self) -> Prepared | None:

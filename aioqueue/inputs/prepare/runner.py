@@ -12,6 +12,7 @@ from aioqueue.checks import checked_count, checked_flag
 from aioqueue.functions import EnqueueOp, function_name, is_async
 from aioqueue.inputs.options import Items, OnError, PrepareFunction, PrepareOptions, Where
 from aioqueue.inputs.prepare.call import Call
+from aioqueue.inputs.prepare.explained import explained_stage
 from aioqueue.inputs.prepare.feed import Feed
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.limits import KeyLimit
@@ -47,6 +48,10 @@ class _Preparing:
         return f"<{type(self).__module__}.{type(self).__name__} {', '.join(parts)}>"
 
     # What a run asks of its runner.
+
+    def _explained(self, workers: Any) -> Any:
+        told = super()._explained(workers)  # type: ignore[misc]  # of the runner, as below
+        return explained_stage(told, self._job, self._description.removeprefix("of "))
 
     def _begin(self, core: Any) -> Any:
         run = super()._begin(core)  # type: ignore[misc]  # of the runner, the other base

@@ -95,6 +95,10 @@ class Books:
         """How many items it has to prepare."""
         return len(self._pending)
 
+    def find(self, number: int) -> Pending | None:
+        """An item that it has to prepare, for any thread to look at; ``None`` if it has not."""
+        return self._pending.get(number)
+
     def enter(self, pending: Pending) -> Sent:
         """It is going to be sent an item.
 

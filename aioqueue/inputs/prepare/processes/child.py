@@ -21,6 +21,7 @@ from aioqueue.coordination.outcomes import add_note, set_cause, told
 from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.prepare.processes.arena import NONE, Allocator, Arena, Block, pack
 from aioqueue.inputs.prepare.processes.channels import Channel
+from aioqueue.inputs.prepare.processes.dumps import DumpWriter
 from aioqueue.inputs.sources.item import Item
 
 __all__ = ("Outcome", "RemoteTraceback", "Report", "Sent", "failure_of_message", "work")
@@ -65,8 +66,10 @@ class RemoteTraceback(Exception):  # noqa: N818  # it is no failure of its own
         return f'in a worker process:\n"""\n{self.text}"""'
 
 
-def work(channel: Channel, arena: Arena) -> None:
+def work(channel: Channel, arena: Arena, dumps: DumpWriter | None = None) -> None:
     """The main function of a worker process."""
+    if dumps is not None:
+        dumps.answer()
     arena.begin()
     inbox: SimpleQueue[bytes | bytearray] = SimpleQueue()
     outbox = _Outbox(channel, arena)
@@ -83,7 +86,7 @@ def work(channel: Channel, arena: Arena) -> None:
         freed, sent = pickle.loads(chunk)
         outbox.allocator.give_back(freed)
         for number, epoch, index, value in sent:
-            arena.item = number  # until the next one begins: it may have left something behind
+            arena.take(number)  # until the next one begins: it may have left something behind
             began = perf_counter()
             made, has_failed = _prepared(call, Item(number, value, epoch, index))
             outbox.add(number, made, has_failed, perf_counter() - began)

@@ -16,7 +16,7 @@ import logging
 import os
 import pickle
 import weakref
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from multiprocessing import reduction
 from typing import Any, Final
 
@@ -30,6 +30,8 @@ from aioqueue.inputs.prepare.blocking import (
     WorkerThreads,
 )
 from aioqueue.inputs.prepare.call import Call
+from aioqueue.inputs.prepare.explained import explained_item
+from aioqueue.inputs.prepare.hands import Hand
 from aioqueue.inputs.prepare.job import Job, NothingMore, Prepared
 from aioqueue.inputs.prepare.limits import Pending
 from aioqueue.inputs.prepare.processes.arena import Arena, unpack
@@ -42,6 +44,7 @@ from aioqueue.inputs.prepare.processes.books import (
 )
 from aioqueue.inputs.prepare.processes.channels import channels
 from aioqueue.inputs.prepare.processes.child import Outcome, Report, Sent, failure_of_message, work
+from aioqueue.inputs.prepare.processes.dumps import DumpReader, dump_pair, state_of
 from aioqueue.inputs.prepare.processes.start import (
     CannotStartError,
     StartedProcess,
@@ -51,6 +54,8 @@ from aioqueue.inputs.prepare.processes.start import (
     one_at_a_time,
 )
 from aioqueue.locks import guarded
+from aioqueue.telemetry.explanations import ExplainedWorker, WorkerState
+from aioqueue.telemetry.stacks import Stack
 
 __all__ = ("ProcessExecutor",)
 
@@ -104,14 +109,61 @@ class _Process:
             undo.callback(self.arena.close)
             self.channel, theirs = channels()
             undo.callback(self.channel.close)
+            self._dumps: DumpReader | None
+            self._dumps, writer = dump_pair() or (None, None)
+            if self._dumps is not None:
+                undo.callback(self._dumps.close)
             self._process: Any = StartedProcess(
-                target=work, args=(theirs, self.arena), name=name, daemon=True
+                target=work, args=(theirs, self.arena, writer), name=name, daemon=True
             )
-            with closing(theirs):
+            with closing(theirs), closing(writer) if writer is not None else nullcontext():
                 self._process.start()
             self.arena.handed_over()
             self.channel.watch(self._process.sentinel)
             undo.pop_all()
+
+    def explained(self, seconds: float) -> ExplainedWorker:
+        """What it does now; for any thread.
+
+        Args:
+            seconds: how long to wait for it to say where it is.
+        """
+        number, age = self.arena.item, self.arena.seconds
+        pending = self.books.find(number)
+        item = None if pending is None else explained_item(pending.item, pending.failures, age)
+        stack = self.stack(seconds)
+        state: WorkerState = "running"
+        note = ""
+        if not stack:
+            state, note = self._state()
+        return ExplainedWorker(self.name, state, item, stack=stack, note=note)
+
+    def stack(self, seconds: float) -> Stack:
+        """Where its main thread is; empty if it does not say so within some seconds."""
+        pid = self._pid()
+        if self._dumps is None or pid is None or not self.arena.has_begun:
+            return ()
+        if state_of(pid)[0] == "stopped":
+            return ()
+        return self._dumps.ask(pid, seconds)
+
+    def _state(self) -> tuple[WorkerState, str]:
+        pid = self._pid()
+        if pid is None:
+            return "ended", ""
+        if not self.arena.has_begun:
+            return "running", "it is being started"
+        state, note = state_of(pid)
+        if self._dumps is None or state != "running":
+            return state, note
+        return "does not answer", ""
+
+    def _pid(self) -> int | None:
+        try:
+            pid: int | None = self._process.pid if self._process.is_alive() else None
+        except (AttributeError, ValueError, AssertionError):
+            return None  # its thread has ended it
+        return pid
 
     def send(self, message: bytes) -> None:
         """Send a message; a process that has died is noticed when reading from it."""
@@ -163,6 +215,8 @@ class _Process:
         if not is_ending():
             self._process.close()
         self.channel.close()
+        if self._dumps is not None:
+            self._dumps.close()
         self.arena.close()
 
 
@@ -264,12 +318,16 @@ class ProcessExecutor:
         """Whether nothing more is to be started, nor replaced."""
         return self._job.is_halted or self._is_ending
 
-    def _work(self) -> None:
+    def _work(self, hand: Hand) -> None:
         """The work of the thread of one worker, until there is none."""
         succession = Succession()
         while True:
             process = self._started_process()
-            exitcode = self._work_till_its_end(process)
+            hand.process = process
+            try:
+                exitcode = self._work_till_its_end(process)
+            finally:
+                hand.process = None
             why = succession.why_the_last(process.name, process.books, exitcode)
             if why is not None:
                 raise self._once(WorkerDiedError(why, exitcode=exitcode))
