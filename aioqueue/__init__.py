@@ -35,6 +35,18 @@ from aioqueue.queues.fifo import FIFOQueue
 from aioqueue.queues.padding import PaddingFIFOQueue
 from aioqueue.queues.priority import PriorityQueue
 from aioqueue.queues.shuffle import RandomShuffleQueue
+from aioqueue.telemetry.asked import explain_on_signal, prepare_as_asked
+from aioqueue.telemetry.explaining import explain
+from aioqueue.telemetry.explanations import (
+    Culprit,
+    ExplainedCaller,
+    ExplainedCoordinator,
+    ExplainedItem,
+    ExplainedQueue,
+    ExplainedStage,
+    ExplainedWorker,
+    Explanation,
+)
 
 __all__ = (
     "AioQueueError",
@@ -44,8 +56,16 @@ __all__ = (
     "BatcherStatistics",
     "CancelledError",
     "Coordinator",
+    "Culprit",
     "DataLossError",
     "DeadlineExceededError",
+    "ExplainedCaller",
+    "ExplainedCoordinator",
+    "ExplainedItem",
+    "ExplainedQueue",
+    "ExplainedStage",
+    "ExplainedWorker",
+    "Explanation",
     "FIFOQueue",
     "InvalidArgumentError",
     "LooperTask",
@@ -62,6 +82,8 @@ __all__ = (
     "StillRunningError",
     "WorkerDiedError",
     "__version__",
+    "explain",
+    "explain_on_signal",
     "sync",
 )
 
@@ -72,6 +94,8 @@ for _name in __all__:
     if isinstance(globals()[_name], type):
         globals()[_name].__module__ = __name__
 del _name
+
+prepare_as_asked()
 
 if not typing.TYPE_CHECKING:  # else a misspelled name would have a type
 

@@ -26,7 +26,7 @@ LAYERS = (
     ("coordination", "telemetry"),
     ("batching",),
     ("sync", ""),  # "" is the package itself
-    ("testing",),
+    ("testing", "__main__"),
     ("inputs",),
     ("torch", "prometheus"),
     ("compat",),

@@ -16,11 +16,12 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, ClassVar, Final
 
-from aioqueue.checks import checked_grace
+from aioqueue.checks import checked_grace, checked_watchdog
 from aioqueue.coordination.exits import stop_at_exit
 from aioqueue.coordination.methods import CoordinatorMethods
 from aioqueue.coordination.mixups import add_advice
 from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of, told
+from aioqueue.coordination.watching import Watchable
 from aioqueue.coordination.workers import (
     OwnTask,
     Worker,
@@ -84,14 +85,19 @@ def current_worker_name() -> str:
     return threading.current_thread().name
 
 
-class CoordinatorCore:
+class CoordinatorCore(Watchable):
     """The coordinator itself, whichever face it is seen by.
 
     Args:
         clean_stop_exception_types: failures that end a run normally and are not reported.
+        watchdog: seconds without movement after which to warn; ``None`` for never.
     """
 
-    def __init__(self, clean_stop_exception_types: Iterable[type[BaseException]] | None) -> None:
+    def __init__(
+        self,
+        clean_stop_exception_types: Iterable[type[BaseException]] | None,
+        watchdog: float | None = None,
+    ) -> None:
         self.clean_types = _checked_types(clean_stop_exception_types)
         self.stopped = Gate()
         self.joined = False
@@ -103,6 +109,7 @@ class CoordinatorCore:
         self._workers: dict[int, Worker] = {}  # by identity of what was registered
         self._many = _MANY  # how many of them are worth a look for those that have ended
         self._on_stop: dict[Callable[[], None], None] = {}
+        self._watchdog = watchdog
         note_coordinator(self)
 
     def explain(self) -> Explanation:
@@ -167,6 +174,7 @@ class CoordinatorCore:
         known = as_worker(worker)
         self._remember(id(worker), known)
         self._watch(known)
+        self.watch()
         if isinstance(worker, threading.Thread):
             stop_at_exit(self)
 
@@ -447,6 +455,9 @@ class CoordinatorFace(CoordinatorMethods):
             for ``(OutOfRangeError,)``.
         stop_grace_period: seconds that workers have to end after a stop, when a block is left (120
             by default).
+        watchdog: seconds after which the log (``aioqueue``) has a warning with an explanation (see
+            `explain`) when nothing has moved and someone has waited for so long: once for each
+            time that all stands still, after one to two times these seconds. ``None`` for never.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
@@ -468,8 +479,9 @@ class CoordinatorFace(CoordinatorMethods):
         clean_stop_exception_types: Iterable[type[BaseException]] | None = None,
         *,
         stop_grace_period: float = DEFAULT_GRACE,
+        watchdog: float | None = None,
     ) -> None:
-        self._core = CoordinatorCore(clean_stop_exception_types)
+        self._core = CoordinatorCore(clean_stop_exception_types, checked_watchdog(watchdog))
         self._grace = checked_grace(stop_grace_period, "stop_grace_period")
         self._peer: CoordinatorFace | None = None
 

@@ -47,6 +47,7 @@ from aioqueue.errors import InvalidArgumentError, OutOfRangeError, counted
 from aioqueue.functions import EnqueueOp, function_name, is_coroutine_function
 from aioqueue.locks import guarded
 from aioqueue.queues import QueueFace
+from aioqueue.queues.core import QueueCore
 from aioqueue.telemetry.explanations import ExplainedStage, ExplainedWorker
 from aioqueue.telemetry.stacks import stack_of
 from aioqueue.waiting import Gate, Owner, current_thread_owner, current_waker
@@ -214,10 +215,9 @@ class Run:
         """Whether it reports to a coordinator."""
         return self._core is core
 
-    @property
-    def queue(self) -> QueueFace:
-        """The queue that it fills."""
-        return self._runner.queue
+    def queues(self) -> list[QueueCore]:
+        """The queues that it fills or empties."""
+        return self._runner._queues()
 
     def loop(self, plan: WorkerPlan) -> None:
         """The life of a worker on a thread."""
@@ -495,6 +495,10 @@ class RunnerFace:
             key=id(self),
             into_key=id(self.queue._core),
         )
+
+    def _queues(self) -> list[QueueCore]:
+        """The queues that it fills or empties, as far as that is known."""
+        return [self.queue._core]
 
     def _lost_worker(self) -> None:
         """A worker was cancelled before it had begun, so that it will never run."""

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 
+from aioqueue import Explanation, explain
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.resuming import (
     Standing,
@@ -40,14 +41,20 @@ class Epochs(Generic[T]):
         pipeline: what is gone through.
         span: which epochs.
         resume: a position to begin at.
+        watchdog: seconds without movement after which to warn; ``None`` for never.
 
     Raises:
         InvalidArgumentError: the position does not fit.
     """
 
     def __init__(
-        self, pipeline: Pipeline[T], span: Span, resume: Mapping[str, Any] | None = None
+        self,
+        pipeline: Pipeline[T],
+        span: Span,
+        resume: Mapping[str, Any] | None = None,
+        watchdog: float | None = None,
     ) -> None:
+        self._watchdog = watchdog
         self._pipeline = pipeline
         self._span = span
         self._standing = Standing(span.start)
@@ -117,6 +124,10 @@ class Epochs(Generic[T]):
         epoch has begun. Any thread may ask, also when all is over.
         """
         return () if self._run is None else self._run.statistics()
+
+    def explain(self) -> Explanation:
+        """Tell who waits for whom, since when, and for what in the end: see `aioqueue.explain`."""
+        return explain() if self._run is None else self._run.explain()
 
     @property
     def quarantine(self) -> list[Quarantined]:
@@ -220,7 +231,7 @@ class Epochs(Generic[T]):
             raise StopIteration
         if self._run is None:
             _refuse_in_loop()
-            self._run = ThreadRun(self._pipeline, self._span.stop, self._standing)
+            self._run = ThreadRun(self._pipeline, self._span.stop, self._standing, self._watchdog)
         if not isinstance(self._run, ThreadRun):
             raise TypeError("these epochs were begun with `async for`; go on with `async for`")
         return self._epoch_of(self._run)
@@ -230,7 +241,7 @@ class Epochs(Generic[T]):
             await self.aclose()
             raise StopAsyncIteration
         if self._run is None:
-            self._run = AsyncRun(self._pipeline, self._span.stop, self._standing)
+            self._run = AsyncRun(self._pipeline, self._span.stop, self._standing, self._watchdog)
         if not isinstance(self._run, AsyncRun):
             raise TypeError("these epochs were begun with `for`; go on with `for`")
         await self._run.begin()
@@ -324,6 +335,10 @@ class Epoch(Generic[T]):
                 return taken[0][0]  # type: ignore[no-any-return]
         async with turn:
             return await self._next_async()
+
+    def explain(self) -> Explanation:
+        """Tell who waits for whom, since when, and for what in the end: see `aioqueue.explain`."""
+        return explain() if self._run is None else self._run.explain()
 
     def state_dict(self) -> dict[str, Any]:
         """The position behind the last batch that was handed out: see `Epochs.state_dict`."""

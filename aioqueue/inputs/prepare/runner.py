@@ -58,6 +58,11 @@ class _Preparing:
         self._job.begin(run)
         return run
 
+    def _queues(self) -> Any:
+        source = self._job.feed.queue
+        own = super()._queues()  # type: ignore[misc]  # of the runner, as above
+        return own if source is None else [*own, source._core]
+
     def _lost_worker(self) -> None:
         self._job.stop()
 

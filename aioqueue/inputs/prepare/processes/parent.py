@@ -16,7 +16,7 @@ import logging
 import os
 import pickle
 import weakref
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from multiprocessing import reduction
 from typing import Any, Final
 
@@ -107,17 +107,20 @@ class _Process:
         with one_at_a_time(), ExitStack() as undo:
             self.arena = Arena(arena_size)
             undo.callback(self.arena.close)
-            self.channel, theirs = channels()
-            undo.callback(self.channel.close)
             self._dumps: DumpReader | None
             self._dumps, writer = dump_pair() or (None, None)
-            if self._dumps is not None:
-                undo.callback(self._dumps.close)
+            for end in (self._dumps, writer):
+                if end is not None:
+                    undo.callback(end.close)
+            self.channel, theirs = channels()
+            undo.callback(self.channel.close)
             self._process: Any = StartedProcess(
                 target=work, args=(theirs, self.arena, writer), name=name, daemon=True
             )
-            with closing(theirs), closing(writer) if writer is not None else nullcontext():
+            with closing(theirs):
                 self._process.start()
+            if writer is not None:
+                writer.close()
             self.arena.handed_over()
             self.channel.watch(self._process.sentinel)
             undo.pop_all()
