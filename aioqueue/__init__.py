@@ -22,6 +22,7 @@ from aioqueue.errors import (
     DataLossError,
     DeadlineExceededError,
     InvalidArgumentError,
+    ItemTimeoutError,
     OutOfRangeError,
     QueueClosedError,
     QueueEmpty,
@@ -35,18 +36,10 @@ from aioqueue.queues.fifo import FIFOQueue
 from aioqueue.queues.padding import PaddingFIFOQueue
 from aioqueue.queues.priority import PriorityQueue
 from aioqueue.queues.shuffle import RandomShuffleQueue
-from aioqueue.telemetry.asked import explain_on_signal, prepare_as_asked
+from aioqueue.telemetry.asked import explain_on_signal
+from aioqueue.telemetry.asked import prepare_as_asked as _prepare_as_asked
 from aioqueue.telemetry.explaining import explain
-from aioqueue.telemetry.explanations import (
-    Culprit,
-    ExplainedCaller,
-    ExplainedCoordinator,
-    ExplainedItem,
-    ExplainedQueue,
-    ExplainedStage,
-    ExplainedWorker,
-    Explanation,
-)
+from aioqueue.telemetry.explanations import Culprit, Explanation
 
 __all__ = (
     "AioQueueError",
@@ -59,15 +52,10 @@ __all__ = (
     "Culprit",
     "DataLossError",
     "DeadlineExceededError",
-    "ExplainedCaller",
-    "ExplainedCoordinator",
-    "ExplainedItem",
-    "ExplainedQueue",
-    "ExplainedStage",
-    "ExplainedWorker",
     "Explanation",
     "FIFOQueue",
     "InvalidArgumentError",
+    "ItemTimeoutError",
     "LooperTask",
     "OutOfRangeError",
     "PaddingFIFOQueue",
@@ -95,7 +83,7 @@ for _name in __all__:
         globals()[_name].__module__ = __name__
 del _name
 
-prepare_as_asked()
+_prepare_as_asked()
 
 if not typing.TYPE_CHECKING:  # else a misspelled name would have a type
 

@@ -271,6 +271,16 @@ class CoordinatorCore(Watchable):
             raise
         self._end_join(stragglers, ignore_live)
 
+    def warn_of_interrupt(self) -> None:
+        """Ctrl-C has ended a join: tell by a warning which workers it leaves behind, and where."""
+        workers = _alive(holding(self._lock, list, self._workers.values()))
+        if workers:
+            _log.warning(
+                "the join was interrupted, with %s still running:%s",
+                counted(len(workers), "worker"),
+                told_with_places(workers),
+            )
+
     def is_entered_here(self) -> bool:
         """Whether the calling thread holds the lock already."""
         return is_held_here(self._lock)

@@ -12,6 +12,7 @@ from aioqueue.coordination.mixups import described
 from aioqueue.coordination.outcomes import running_task
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.locks import guarded, holding
+from aioqueue.telemetry.explaining import items_in_hand
 from aioqueue.telemetry.explanations import ExplainedWorker
 from aioqueue.telemetry.stacks import stack_of
 from aioqueue.waiting import running_loop
@@ -261,9 +262,12 @@ def threads_of(workers: Iterable[Worker]) -> list[threading.Thread]:
 
 
 def told_with_places(workers: Iterable[Worker]) -> str:
-    """A line for each worker: its name, and where it is."""
+    """A line for each worker: its name, the item that it prepares, and where it is."""
+    items = items_in_hand()
     return "".join(
-        f"\n  {worker.name}" + (f" in {place}" if (place := worker.where()) else "")
+        f"\n  {worker.name}"
+        + (f" at {item}" if (item := items.get(worker.key)) else "")
+        + (f" in {place}" if (place := worker.where()) else "")
         for worker in workers
     )
 

@@ -24,11 +24,19 @@ from aioqueue.telemetry.explanations import (
     ExplainedCoordinator,
     ExplainedQueue,
     Explanation,
+    seconds_told,
 )
 from aioqueue.telemetry.stacks import current_frames, stack_of
 from aioqueue.waiting import Owner
 
-__all__ = ("Coordinating", "explain", "explain_for", "known_coordinators", "note_coordinator")
+__all__ = (
+    "Coordinating",
+    "explain",
+    "explain_for",
+    "items_in_hand",
+    "known_coordinators",
+    "note_coordinator",
+)
 
 
 class Coordinating(Protocol):
@@ -69,13 +77,26 @@ def explain() -> Explanation:
     return explain_for(known_coordinators())
 
 
+def items_in_hand() -> dict[int, str]:
+    """What workers of stages prepare, in words, by the keys of their threads or tasks."""
+    frames = current_frames()
+    workers = [worker for run in living_runs() for worker in run.explained(frames).workers]
+    return {
+        key: f"{worker.item} for {seconds_told(worker.item.seconds)}"
+        for worker in workers
+        if worker.item is not None
+        for key in (worker.key, worker.registered)
+    }
+
+
 def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
     """The same, with what some coordinators know."""
     frames = current_frames()
     stages = tuple(run.explained(frames) for run in living_runs())
     named = {key for stage in stages for key in (stage.into_key, stage.source_key)}
     queues = tuple(_explained_queues(named, frames))
-    belonging = frozenset(worker.key for stage in stages for worker in stage.workers)
+    workers = [worker for stage in stages for worker in stage.workers]
+    belonging = frozenset(key for worker in workers for key in (worker.key, worker.registered))
     return Explanation(
         culprits_of(queues, stages),
         queues,

@@ -180,6 +180,7 @@ class ExplainedWorker:
         stack: where it is, innermost call first; empty if that cannot be told.
         note: how it has ended, or what else there is to say.
         key: tells the thread or task from others.
+        registered: the key of the thread that the coordinator knows, if that is another one.
     """
 
     name: str
@@ -189,6 +190,7 @@ class ExplainedWorker:
     stack: Stack = ()
     note: str = ""
     key: int = field(default=0, repr=False, compare=False)
+    registered: int = field(default=0, repr=False, compare=False)
 
     @property
     def doing(self) -> str:

@@ -13,12 +13,21 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from aioqueue.coordination.whereabouts import is_of_a_library
 
-__all__ = ("Frame", "Stack", "current_frames", "place_of", "stack_of", "stack_of_dump", "told")
+__all__ = (
+    "Frame",
+    "Stack",
+    "current_frames",
+    "place_of",
+    "stack_of",
+    "stack_of_dump",
+    "stack_of_traceback",
+    "told",
+)
 
 _DEEPEST: Final = 200
 """Steps of a chain of awaits that are followed: a broken one might have no end."""
@@ -78,6 +87,16 @@ def stack_of(thing: Any, frames: Mapping[int, FrameType] | None = None) -> Stack
 def stack_of_dump(text: str) -> Stack:
     """The stack in what `faulthandler` has written of one thread."""
     return tuple(Frame(file, int(line), name) for file, line, name in _IN_DUMP.findall(text))
+
+
+def stack_of_traceback(traceback: TracebackType | None) -> Stack:
+    """The stack in which an exception was raised, as far as it has come up from there."""
+    found: list[Frame] = []
+    while traceback is not None:
+        frame = _framed(traceback.tb_frame)
+        found.append(frame._replace(line=traceback.tb_lineno or frame.line))
+        traceback = traceback.tb_next
+    return tuple(reversed(found))
 
 
 def place_of(stack: Stack) -> Frame | None:

@@ -178,8 +178,13 @@ class WorkerThreads:
         self._lock = job.lock
         self._source = source
         self._work = work
-        self._scope = sync.CancelScope()  # around all that a worker may wait for in a queue
+        self.scope = sync.CancelScope()  # around all that a worker may wait for in a queue
         self._stopped = threading.Condition(job.lock)
+
+    def give_work(self, work: Callable[[Hand], object]) -> Callable[[Hand], object]:
+        """Have the workers do something else; returns what they would have done."""
+        before, self._work = self._work, work
+        return before
 
     def enqueue_ops(self) -> list[EnqueueOp]:
         """One for each worker."""
@@ -191,7 +196,7 @@ class WorkerThreads:
         job.enter()
         ended: BaseException | None = None
         try:
-            with self._scope:
+            with self.scope:
                 self._work(job.hands.new(thread))
         except BaseException as error:
             is_stop = meaning_of(error, stopping=job.is_stopping) is Meaning.STOP
@@ -211,7 +216,7 @@ class WorkerThreads:
         """
         errors: list[BaseException] = []
         try:
-            with self._scope:
+            with self.scope:
                 work()
         except BaseException as error:
             errors.append(error)
@@ -236,7 +241,7 @@ class WorkerThreads:
 
     def stop(self) -> None:
         """End whatever they wait for."""
-        self._scope.cancel()
+        self.scope.cancel()
         self._wake()
 
     @guarded

@@ -12,7 +12,7 @@ from aioqueue.inputs.prepare.hands import Hand
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.sources.item import EpochEnd, Item, value_told
 from aioqueue.telemetry.explanations import ExplainedItem, ExplainedStage, ExplainedWorker
-from aioqueue.telemetry.stacks import Stack
+from aioqueue.telemetry.stacks import Stack, stack_of
 
 __all__ = ("explained_item", "explained_stage")
 
@@ -64,7 +64,10 @@ def _worker(worker: ExplainedWorker, hand: Hand | None, deadline: float) -> Expl
         return replace(worker, is_at_source=_is_at_source(worker.stack))
     if hand.process is not None:
         told: ExplainedWorker = hand.process.explained(max(0.02, deadline - monotonic()))
-        return replace(told, key=worker.key, stack=told.stack or ())
+        return replace(told, key=worker.key)
+    if hand.thread is not None:
+        stack = stack_of(hand.thread)
+        worker = replace(worker, stack=stack, key=id(hand.thread), registered=worker.key)
     item, failures, seconds = hand.item, hand.failures, hand.seconds
     if item is None or isinstance(item.value, EpochEnd):
         return replace(worker, is_at_source=_is_at_source(worker.stack))
@@ -93,4 +96,7 @@ def _notes(job: Job) -> list[str]:
     died = job.progress.statistics().workers_died
     if died:
         notes.append(f"{died} of its processes have died and were replaced")
+    cut_short = job.progress.statistics().timed_out
+    if cut_short:
+        notes.append(f"item_timeout has cut short {counted(cut_short, 'item')}")
     return notes

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
-from aioqueue.inputs.sources.item import EpochEnd, Item
+from aioqueue.inputs.prepare.limits import Pending
+from aioqueue.inputs.sources.item import Item
 from aioqueue.locks import holding
 
 __all__ = ("Hand", "Hands")
@@ -21,15 +23,19 @@ class Hand:
         began: when it took it, on the clock of `time.perf_counter`; of the last item, if it has
             none now.
         process: the process that does it, if one does.
+        thread: the thread that does it, if that is another one than the worker's.
+        pending: the same item, where keys are limited and items have a time limit.
     """
 
-    __slots__ = ("began", "failures", "item", "process")
+    __slots__ = ("began", "failures", "item", "pending", "process", "thread")
 
     def __init__(self) -> None:
         self.item: Item | None = None
         self.failures = 0
         self.began = perf_counter()
         self.process: Any = None
+        self.thread: threading.Thread | None = None
+        self.pending: Pending | None = None
 
     def take(self, item: Item, failures: int = 0) -> None:
         """An item comes into the hand."""
@@ -46,11 +52,6 @@ class Hand:
         """How long ago the item, or the last one, was taken."""
         return perf_counter() - self.began
 
-    def is_busy(self) -> bool:
-        """Whether it has an item, and no mark that stands among them."""
-        item = self.item
-        return item is not None and not isinstance(item.value, EpochEnd)
-
 
 class Hands:
     """The hands of the workers of a job, by the keys of their threads or tasks.
@@ -66,8 +67,12 @@ class Hands:
     def new(self, worker: object) -> Hand:
         """A hand for a worker that begins: a thread or a task."""
         hand = Hand()
-        holding(self._lock, self._hands.__setitem__, id(worker), hand)
+        self.give(worker, hand)
         return hand
+
+    def give(self, worker: object, hand: Hand) -> None:
+        """A worker has another hand from now on."""
+        holding(self._lock, self._hands.__setitem__, id(worker), hand)
 
     def drop(self, worker: object) -> None:
         """The worker has ended."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
-from aioqueue.checks import checked_count, checked_flag
+from aioqueue.checks import checked_count, checked_flag, checked_seconds
 from aioqueue.functions import EnqueueOp, function_name, is_async
 from aioqueue.inputs.options import Items, OnError, PrepareFunction, PrepareOptions, Where
 from aioqueue.inputs.prepare.call import Call
@@ -120,6 +120,7 @@ def prepare(
     limit_bytes: int | None = None,
     limit_per: Callable[[T], Hashable] | None = None,
     at_most: int | None = None,
+    item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
@@ -139,6 +140,7 @@ def prepare(
     limit_bytes: int | None = None,
     limit_per: Callable[[T], Hashable] | None = None,
     at_most: int | None = None,
+    item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
@@ -157,6 +159,7 @@ def prepare(
     limit_bytes: int | None = None,
     limit_per: Callable[[T], Hashable] | None = None,
     at_most: int | None = None,
+    item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
@@ -206,6 +209,13 @@ def prepare(
             workers are (but not in the processes); if it raises, or its key cannot be hashed, the
             item has failed.
         at_most: how many items of one key, >= 1; with ``limit_per`` only.
+        item_timeout: seconds that the preparation of an item may take, each time it is tried; then
+            it is cut short, and has failed by an `ItemTimeoutError` that says where it was, which
+            is a matter for ``on_error``. Processes are killed and replaced; tasks are cancelled at
+            their next await; threads cannot be ended, so they are left behind and replaced, but for
+            no more than ``workers`` that still run, and what they come back with is dropped.
+            Interpreters have no such limit. The examples of a generator are held until it has
+            ended. ``None`` for no limit.
         on_error: what to do when the function raises, or the queue refuses what it returned:
             ``"stop"`` everything; ``"skip"`` the item; or `Retry`. What the queue has refused is
             not tried again.
@@ -236,6 +246,7 @@ def prepare(
         limit_bytes=limit_bytes,
         limit_per=limit_per,
         at_most=at_most,
+        item_timeout=item_timeout,
         on_error=on_error,
         max_failures=max_failures,
         quarantine=quarantine,
@@ -272,6 +283,7 @@ def _runner(
     limit_bytes: int | None = None,
     limit_per: Callable[[Any], Hashable] | None = None,
     at_most: int | None = None,
+    item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
@@ -309,6 +321,7 @@ def _runner(
         count=count,
         key_limit=_checked_key_limit(limit_per, at_most),
         by_item=by_item,
+        item_timeout=_checked_timeout(item_timeout),
     )
     executor = place.executor(job)
     job.run_by(executor)
@@ -316,6 +329,17 @@ def _runner(
     if isinstance(into, AsyncQueue):
         return AsyncPrepareRunner(into, executor.enqueue_ops(), job, description)
     return PrepareRunner(into, executor.enqueue_ops(), job, description)
+
+
+def _checked_timeout(seconds: Any) -> float | None:
+    if seconds is None:
+        return None
+    checked = checked_seconds(seconds, "item_timeout", otherwise=", or None")
+    if not checked:
+        raise InvalidArgumentError(
+            f"item_timeout: got {seconds!r}; expected a number of seconds > 0, or None"
+        )
+    return checked
 
 
 def _checked_key_limit(limit_per: Any, at_most: Any) -> KeyLimit | None:

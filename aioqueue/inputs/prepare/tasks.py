@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 from aioqueue.coordination.loops import soon
-from aioqueue.coordination.outcomes import add_note, running_task
+from aioqueue.coordination.outcomes import add_note, is_cancellation, running_task
 from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.feed import close_items, next_of, worst_of
 from aioqueue.inputs.prepare.hands import Hand
@@ -18,6 +18,7 @@ from aioqueue.inputs.prepare.inbox import Inbox
 from aioqueue.inputs.prepare.job import Job, Prepared
 from aioqueue.inputs.prepare.limits import NOTE_OF_KEY, Pending
 from aioqueue.inputs.sources.item import Item
+from aioqueue.telemetry.stacks import Stack, stack_of_traceback
 
 __all__ = ("TaskExecutor",)
 
@@ -131,7 +132,27 @@ class TaskExecutor:
             await anyio.sleep(delay)
 
     async def _examples(self, item: Item, hand: Hand, failures: int) -> Any:
-        """The examples of an item; or what is making them, if they may be enqueued meanwhile."""
+        """The examples of an item; or what is making them, if they may be enqueued meanwhile.
+
+        Raises:
+            ItemTimeoutError: it has taken too long.
+        """
+        timeout = self._job.item_timeout
+        if timeout is None:
+            return await self._made(item, hand, failures)
+        stack: Stack = ()
+        with anyio.move_on_after(timeout) as scope:
+            try:
+                return await self._made(item, hand, failures)
+            except BaseException as error:
+                if scope.cancel_called and is_cancellation(error):
+                    stack = stack_of_traceback(error.__traceback__)
+                raise
+        self._job.progress.timed_out()
+        raise self._job.overdue(item, stack)
+
+    async def _made(self, item: Item, hand: Hand, failures: int) -> Any:
+        """The same, however long it takes."""
         hand.take(item, failures)
         try:
             examples = await self._job.call.examples_async(item)

@@ -24,7 +24,11 @@ from aioqueue.inputs.prepare.job import Job, Prepared
 from aioqueue.inputs.prepare.limits import Pending
 from aioqueue.inputs.sources.item import Item
 
-__all__ = ("ThreadExecutor",)
+__all__ = ("LeftBehind", "ThreadExecutor")
+
+
+class LeftBehind(BaseException):  # it is no failure
+    """The thread was too slow with an item, and nobody waits for it any more; see `overtime`."""
 
 
 class ThreadExecutor:
@@ -81,10 +85,9 @@ class ThreadExecutor:
             self._delivery.deliver(self._prepare(self._source.take(), hand))
             hand.item = None  # if it was being made until now
 
-    def _prepare(self, item: Item, hand: Hand) -> Prepared:
-        """Prepare an item, as often as it may be tried."""
+    def _prepare(self, item: Item, hand: Hand, failures: int = 0) -> Prepared:
+        """Prepare an item, as often as it may be tried; so many times it has failed before."""
         make = self._examples
-        failures = 0
         while True:
             hand.take(item, failures)
             try:
@@ -117,6 +120,8 @@ class ThreadExecutor:
             examples = self._examples(pending.item)
             if not self._streams:
                 examples = tuple(examples)
+        except LeftBehind:
+            raise  # the item is somebody else's by now
         except BaseException as raised:
             hand.let_go()
             inbox.give_back(pending)

@@ -34,7 +34,7 @@ from aioqueue.inputs.prepare.explained import explained_item
 from aioqueue.inputs.prepare.hands import Hand
 from aioqueue.inputs.prepare.job import Job, NothingMore, Prepared
 from aioqueue.inputs.prepare.limits import Pending
-from aioqueue.inputs.prepare.processes.arena import Arena, unpack
+from aioqueue.inputs.prepare.processes.arena import NONE, Arena, unpack
 from aioqueue.inputs.prepare.processes.books import (
     Books,
     Pace,
@@ -44,6 +44,7 @@ from aioqueue.inputs.prepare.processes.books import (
 )
 from aioqueue.inputs.prepare.processes.channels import channels
 from aioqueue.inputs.prepare.processes.child import Outcome, Report, Sent, failure_of_message, work
+from aioqueue.inputs.prepare.processes.clock import Clock
 from aioqueue.inputs.prepare.processes.dumps import DumpReader, dump_pair, state_of
 from aioqueue.inputs.prepare.processes.start import (
     CannotStartError,
@@ -61,6 +62,9 @@ __all__ = ("ProcessExecutor",)
 
 _ENDING: Final = 1.0
 """Seconds that a process has to end after it was told so."""
+
+_SAYS: Final = 0.25
+"""Seconds that a process which is going to be killed has to say where it is."""
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -281,10 +285,19 @@ class ProcessExecutor:
         limit = job.window.limit_bytes
         assert limit is not None
         self._arena_size = 2 * min(max(limit, 2**20), 2**40)  # a larger one could not be mapped
+        self._clock: Clock[_Process] | None = None
+        if job.item_timeout is not None:
+            self._clock = Clock(job, job.item_timeout, self._all, self._cut_short)
         _executors.add(self)
 
     def enqueue_ops(self) -> list[EnqueueOp]:
-        return [*self._threads.enqueue_ops(), *self._source.enqueue_ops(), self.take_items]
+        ops = [*self._threads.enqueue_ops(), *self._source.enqueue_ops(), self.take_items]
+        return ops if self._clock is None else [*ops, self.watch_time]
+
+    def watch_time(self) -> None:
+        """The whole life of the thread that looks after the time that items take."""
+        assert self._clock is not None
+        self._threads.helper(self._clock.watch)
 
     def take_items(self) -> None:
         """The whole life of the thread that takes items from the source."""
@@ -294,6 +307,8 @@ class ProcessExecutor:
         self._source.stop()
         self._threads.stop()
         self._inbox.stop()
+        if self._clock is not None:
+            self._clock.stop()
         for process in self._all():
             process.kill()
 
@@ -302,7 +317,19 @@ class ProcessExecutor:
         self._inbox.room_came()
 
     def end(self) -> BaseException | None:
+        if self._clock is not None:
+            self._clock.stop()
         return self._source.close()
+
+    def _cut_short(self, process: _Process, number: int) -> None:
+        """Kill a process that takes too long for an item, unless it has just done it."""
+        job = self._job
+        pending = process.books.find(number)
+        stack = process.stack(_SAYS)
+        if pending is None or process.arena.item != number:
+            return
+        process.books.overdue = number, job.overdue(pending.item, stack)
+        process.kill()
 
     def start_no_more(self) -> None:
         """The program ends: what ends from now on is not replaced."""
@@ -414,6 +441,8 @@ class ProcessExecutor:
                     add_note(error, "while pickling the item")
                     self._failed(pending, error)
             process.send(books.message(chunk))
+            if self._clock is not None:
+                self._clock.begins()
 
     def _chunk(self) -> tuple[int, int]:
         """See `Pace.chunk`. Nothing is sent ahead where keys are limited: what only waits would
@@ -466,6 +495,9 @@ class ProcessExecutor:
         if self._is_over():
             raise job.nothing_more()
         exitcode = process.exitcode()
+        if process.books.overdue is not None:
+            self._go_on_without(process)
+            return exitcode
         job.progress.worker_died()
         loss = process.books.lost(process.arena.item)
         _log.warning(
@@ -479,6 +511,14 @@ class ProcessExecutor:
         if loss.given_up is not None:
             self._give_up(loss.given_up, exitcode)
         return exitcode
+
+    def _go_on_without(self, process: _Process) -> None:
+        """A process was killed since it took too long for an item, which has failed by that."""
+        late = process.books.cut_short()
+        self._inbox.put_back(process.books.lost(NONE).to_do)
+        if late is not None:
+            self._job.progress.timed_out()
+            self._failed(*late)
 
     def _give_up(self, culprit: Pending, exitcode: int) -> None:
         """Too many processes have died of an item; the last one has ended so."""
