@@ -9,6 +9,7 @@ that belongs to the user alone.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import select
 import signal
@@ -31,6 +32,8 @@ __all__ = ("PREPARE", "explain_on_signal", "folder_of", "prepare_as_asked", "soc
 
 PREPARE: Final = "AIOQUEUE_EXPLAIN"
 """The environment variable by which a program is prepared without being changed."""
+
+_log: Final = logging.getLogger("aioqueue")
 
 _WAKE: Final = b"e"
 _HAS_SOCKETS: Final = hasattr(socket, "AF_UNIX")
@@ -58,6 +61,7 @@ def explain_on_signal(
     Raises:
         InvalidArgumentError: it is no signal that can be handled.
         RuntimeError: this is not the main thread, which alone can set handlers.
+        OSError: the folder for sockets cannot be made, or is not the user's own alone.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("explain_on_signal: call it in the main thread, which handles signals")
@@ -79,8 +83,12 @@ def prepare_as_asked() -> None:
     processes = sys.modules.get("multiprocessing")
     is_worker = processes is not None and processes.parent_process() is not None
     is_main = threading.current_thread() is threading.main_thread()
-    if os.environ.get(PREPARE, "0") not in ("", "0") and is_main and not is_worker:
+    if os.environ.get(PREPARE, "0") in ("", "0") or is_worker or not is_main:
+        return
+    try:
         explain_on_signal()
+    except OSError as error:  # the program is to run all the same
+        _log.warning("%s is set, but this process cannot be asked: %s", PREPARE, error)
 
 
 def folder_of(uid: int) -> Path:
@@ -129,11 +137,11 @@ class _Listener:
 
     def __init__(self, file: TextIO | None) -> None:
         self._file = file
-        self._mine, self._theirs = socket.socketpair()
-        self._theirs.setblocking(False)  # a handler may not wait
         self._pid = os.getpid()
         self._path: Path | None = None
         self._server = self._served() if _HAS_SOCKETS else None
+        self._mine, self._theirs = socket.socketpair()
+        self._theirs.setblocking(False)  # a handler may not wait
         self._thread = threading.Thread(target=self._listen, name="aioqueue-explain", daemon=True)
         atexit.register(self._unlink)
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 from aioqueue.errors import AioQueueError
 from aioqueue.telemetry.asked import PREPARE, socket_of
 
-__all__ = ("CannotAskError", "ask")
+__all__ = ("CannotAskError", "ask", "state_of")
 
 _STATES = {
     "T": "is stopped (SIGSTOP): `kill -CONT {pid}` lets it go on",
@@ -92,12 +92,13 @@ def _not_prepared(pid: int, path: Path) -> NoReturn:
 
 
 def _no_answer(pid: int, timeout: float) -> NoReturn:
-    state = _state_of(pid)
+    state = state_of(pid)
     why = _STATES.get(state, "may be within a call that holds the GIL").format(pid=pid)
     raise CannotAskError(f"process {pid} has not answered within {timeout:g} s: it {why}")
 
 
-def _state_of(pid: int) -> str:
+def state_of(pid: int) -> str:
+    """What Linux says of a process, in one letter; empty if that is not known."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
     except (OSError, IndexError):
