@@ -249,9 +249,13 @@ class ExplainedStage:
         yield f"{self.name}{source} into '{self.into}'{flight}"
         for note in self.notes:
             yield f"  {note}"
+        ended = [worker for worker in self.workers if worker.state == "ended" and not worker.note]
         for worker in self.workers:
-            for line in worker.lines("      "):
-                yield f"  {line}"
+            if worker not in ended:
+                for line in worker.lines("      "):
+                    yield f"  {line}"
+        if ended:
+            yield f"  {counted(len(ended), 'worker')} ended"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -31,6 +32,9 @@ __all__ = (
 
 _DEEPEST: Final = 200
 """Steps of a chain of awaits that are followed: a broken one might have no end."""
+
+_HOUSE: Final = str(Path(__file__).parents[1])
+"""Where our own files are, which tell a user nothing."""
 
 _IN_DUMP: Final = re.compile(r'^\s+File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 """A line of what `faulthandler` writes."""
@@ -110,8 +114,8 @@ def told(stack: Stack, indent: str = "") -> str:
     place = place_of(stack)
     if place is not None and place not in ours:
         ours = [place]
-    if stack and stack[0] not in ours:
-        ours.insert(0, stack[0])
+    if stack and stack[0] not in ours and not stack[0].file.startswith(_HOUSE):
+        ours.insert(0, stack[0])  # what of a library the user's code has called
     return "".join(f"\n{indent}{frame}" for frame in reversed(ours))
 
 

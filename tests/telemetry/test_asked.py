@@ -191,7 +191,7 @@ class TestTheCommand:
         def refuse(*_: object) -> None:
             raise PermissionError
 
-        monkeypatch.setattr(asking.os, "kill", refuse)
+        monkeypatch.setattr(os, "kill", refuse)
         with pytest.raises(CannotAskError, match="belongs to another user: ask as that user"):
             ask(1, 1.0)
 

@@ -149,7 +149,8 @@ class TestCoordinators:
         epochs = numbers(9).prepare(stuck, workers=1).batch(3).epochs(1, watchdog=0.05)
         taken: list[Any] = []
         trainer = threading.Thread(
-            target=lambda: [taken.extend(epoch) for epoch in epochs], name="trainer"
+            target=lambda: taken.extend(batch for epoch in epochs for batch in epoch),
+            name="trainer",
         )
         trainer.start()
         spin_until(lambda: warnings(caplog))

@@ -156,13 +156,8 @@ class TestEverywhere:
         assert sorted(one.item for one in runner.quarantine) == [3, 7]
 
     def test_the_stages_of_a_pipeline(self, where: str, slow: Slow) -> None:
-        pipeline = numbers(10).prepare(
-            function_of(where, slow),
-            where=where,  # type: ignore[arg-type]
-            workers=2,
-            item_timeout=SOON,
-            on_error="skip",
-        )
+        options: Any = {"where": where, "workers": 2, "item_timeout": SOON, "on_error": "skip"}
+        pipeline = numbers(10).prepare(function_of(where, slow), **options)
         with pipeline.batch(4).epochs(1) as epochs:
             found = [batch.tolist() for epoch in epochs for batch in epoch]
             (stage,) = epochs.statistics()
@@ -232,7 +227,7 @@ class TestThreads:
         with sync.Coordinator() as coord:
             coord.start(runner)
             for number in range(4):
-                spin_until(lambda number=number: runner.statistics().timed_out > number)
+                spin_until(partial(has_timed_out, runner, number))
                 late[number].set()
                 spin_until(lambda: len(deputies()) <= 1)
             assert list(queue) == []
@@ -277,6 +272,10 @@ class TestThreads:
         assert worker.item.text == "3"
         assert any(frame.function.endswith("Slow.hangs") for frame in worker.stack)
         assert told.coordinators[0].workers == ()
+
+
+def has_timed_out(runner: PrepareRunner, times: int) -> bool:
+    return runner.statistics().timed_out > times
 
 
 def deputies() -> list[threading.Thread]:
