@@ -25,6 +25,7 @@ __all__ = (
     "ExplainedWorker",
     "Explanation",
     "WorkerState",
+    "indented",
     "seconds_told",
 )
 

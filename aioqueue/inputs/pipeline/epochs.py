@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import anyio
 
 from aioqueue import Explanation, explain
+from aioqueue.checks import checked_watchdog
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.resuming import (
     Standing,
@@ -44,7 +45,7 @@ class Epochs(Generic[T]):
         watchdog: seconds without movement after which to warn; ``None`` for never.
 
     Raises:
-        InvalidArgumentError: the position does not fit.
+        InvalidArgumentError: the position does not fit, or an argument is wrong.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Epochs(Generic[T]):
         resume: Mapping[str, Any] | None = None,
         watchdog: float | None = None,
     ) -> None:
-        self._watchdog = watchdog
+        self._watchdog = checked_watchdog(watchdog)
         self._pipeline = pipeline
         self._span = span
         self._standing = Standing(span.start)

@@ -20,7 +20,7 @@ from collections.abc import (
 )
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
 
-from aioqueue.checks import checked_count, checked_watchdog
+from aioqueue.checks import checked_count
 from aioqueue.inputs.options import PrepareOptions
 
 if TYPE_CHECKING:
@@ -542,7 +542,7 @@ class Pipeline(Stages[T_co]):
         """
         start = checked_count(start, "start")
         stop = None if count is None else start + checked_count(count, "count")
-        return self._engine.epochs(self, start, stop, resume, checked_watchdog(watchdog))
+        return self._engine.epochs(self, start, stop, resume, watchdog)
 
     def _with(self, stage: Stage) -> Pipeline[Any]:
         return self._engine.checked(Pipeline(self.source, (*self.stages, stage)))
