@@ -129,7 +129,7 @@ LIMITS: dict[str, Callable[[Any], object]] = {
     "inputs.Pipeline.epochs(watchdog)": lambda s: numbers_().epochs(watchdog=s),
     "inputs.Epochs.__init__(watchdog)": lambda s: inputs.Epochs(numbers_(), Span(0, 1), None, s),
     "inputs.prepare(item_timeout)": lambda s: inputs.prepare(
-        [1], same, into=sync.FIFOQueue(1), item_timeout=s
+        [1], float, into=sync.FIFOQueue(1), item_timeout=s
     ),
 }
 """Where no time at all would be none of the time."""

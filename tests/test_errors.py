@@ -34,6 +34,7 @@ ALSO: dict[type[AioQueueError], tuple[type[Exception], ...]] = {
     QueueEmpty: (asyncio.QueueEmpty, stdlib_queue.Empty),
     CancelledError: (concurrent.futures.CancelledError,),
     DeadlineExceededError: (TimeoutError, asyncio.TimeoutError, OSError),
+    ItemTimeoutError: (TimeoutError, asyncio.TimeoutError, OSError),
     OutOfRangeError: (anyio.EndOfStream,),
     QueueClosedError: (anyio.ClosedResourceError,),
     StillRunningError: (RuntimeError,),

@@ -55,7 +55,6 @@ class Epochs(Generic[T]):
         resume: Mapping[str, Any] | None = None,
         watchdog: float | None = None,
     ) -> None:
-        self._watchdog = checked_watchdog(watchdog)
         self._pipeline = pipeline
         self._span = span
         self._standing = Standing(span.start)
@@ -64,6 +63,7 @@ class Epochs(Generic[T]):
         self._next = span.start
         self._is_closed = False
         self._turns = _Turns()
+        self._watchdog = checked_watchdog(watchdog)
         if resume is not None:
             self.load_state_dict(resume)
 
