@@ -174,7 +174,7 @@ class CoordinatorCore(Watchable):
         known = as_worker(worker)
         self._remember(id(worker), known)
         self._watch(known)
-        self.watch()
+        self.start_watchdog()
         if isinstance(worker, threading.Thread):
             stop_at_exit(self)
 

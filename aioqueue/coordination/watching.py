@@ -53,7 +53,7 @@ class Watchable:
                 own[id(core)] = core
         return list(own.values())
 
-    def watch(self) -> None:
+    def start_watchdog(self) -> None:
         """Workers have begun: warn when nothing moves, if that was asked for."""
         if self._watchdog is not None and holding(self._lock, self._begins_to_be_watched):
             Watchdog(self, self._watchdog, self.stopped, _forgetting(self)).start()

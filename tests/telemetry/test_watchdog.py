@@ -161,14 +161,14 @@ class TestCoordinators:
 
     def test_one_that_is_used_again_is_watched_again(self) -> None:
         core = CoordinatorCore(None, 60.0)
-        core.watch()
-        core.watch()
+        core.start_watchdog()
+        core.start_watchdog()
         dogs = [one for one in threads() if one.name == "aioqueue-watchdog"]
         assert len(dogs) == 1
         core.request_stop()
         spin_until(lambda: not dogs[0].is_alive())
         core.clear_stop()
-        core.watch()
+        core.start_watchdog()
         spin_until(lambda: any(one.name == "aioqueue-watchdog" for one in threads()))
         core.request_stop()
 

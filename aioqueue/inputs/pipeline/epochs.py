@@ -232,7 +232,9 @@ class Epochs(Generic[T]):
             raise StopIteration
         if self._run is None:
             _refuse_in_loop()
-            self._run = ThreadRun(self._pipeline, self._span.stop, self._standing, self._watchdog)
+            self._run = ThreadRun(
+                self._pipeline, self._span.stop, self._standing, watchdog=self._watchdog
+            )
         if not isinstance(self._run, ThreadRun):
             raise TypeError("these epochs were begun with `async for`; go on with `async for`")
         return self._epoch_of(self._run)
@@ -242,7 +244,9 @@ class Epochs(Generic[T]):
             await self.aclose()
             raise StopAsyncIteration
         if self._run is None:
-            self._run = AsyncRun(self._pipeline, self._span.stop, self._standing, self._watchdog)
+            self._run = AsyncRun(
+                self._pipeline, self._span.stop, self._standing, watchdog=self._watchdog
+            )
         if not isinstance(self._run, AsyncRun):
             raise TypeError("these epochs were begun with `for`; go on with `for`")
         await self._run.begin()

@@ -169,6 +169,7 @@ class ThreadRun(_Run):
         pipeline: Pipeline[Any],
         stop: int | None,
         standing: Standing,
+        *,
         watchdog: float | None = None,
     ) -> None:
         super().__init__(standing)
@@ -308,6 +309,7 @@ class AsyncRun(_Run):
         pipeline: Pipeline[Any],
         stop: int | None,
         standing: Standing,
+        *,
         watchdog: float | None = None,
     ) -> None:
         super().__init__(standing)
