@@ -22,6 +22,7 @@ from aioqueue.errors import (
     DataLossError,
     DeadlineExceededError,
     InvalidArgumentError,
+    ItemTimeoutError,
     OutOfRangeError,
     PreemptedError,
     QueueClosedError,
@@ -37,6 +38,10 @@ from aioqueue.queues.fifo import FIFOQueue
 from aioqueue.queues.padding import PaddingFIFOQueue
 from aioqueue.queues.priority import PriorityQueue
 from aioqueue.queues.shuffle import RandomShuffleQueue
+from aioqueue.telemetry.asked import explain_on_signal
+from aioqueue.telemetry.asked import prepare_as_asked as _prepare_as_asked
+from aioqueue.telemetry.explaining import explain
+from aioqueue.telemetry.explanations import Culprit, Explanation
 
 __all__ = (
     "AioQueueError",
@@ -46,10 +51,13 @@ __all__ = (
     "BatcherStatistics",
     "CancelledError",
     "Coordinator",
+    "Culprit",
     "DataLossError",
     "DeadlineExceededError",
+    "Explanation",
     "FIFOQueue",
     "InvalidArgumentError",
+    "ItemTimeoutError",
     "LooperTask",
     "OutOfRangeError",
     "PaddingFIFOQueue",
@@ -66,6 +74,8 @@ __all__ = (
     "UndeliveredError",
     "WorkerDiedError",
     "__version__",
+    "explain",
+    "explain_on_signal",
     "sync",
 )
 
@@ -76,6 +86,8 @@ for _name in __all__:
     if isinstance(globals()[_name], type):
         globals()[_name].__module__ = __name__
 del _name
+
+_prepare_as_asked()
 
 if not typing.TYPE_CHECKING:  # else a misspelled name would have a type
 

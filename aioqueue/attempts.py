@@ -142,9 +142,11 @@ class Attempt:
         waker: where its owner waits.
         waiter: for the waker's own use.
         host: what it was begun on.
+        began: when its owner went to sleep, on the clock of `time.perf_counter`; 0.0: not yet.
+        owner: who that is, as `aioqueue.waiting` says it.
     """
 
-    __slots__ = ("error", "host", "state", "waiter", "waker")
+    __slots__ = ("began", "error", "host", "owner", "state", "waiter", "waker")
 
     side: ClassVar[Side]
     leased: bool = False
@@ -155,6 +157,8 @@ class Attempt:
         self.waker: Waker | None = None
         self.waiter: Any = None
         self.host: Host | None = None
+        self.began = 0.0
+        self.owner: Any = None
 
     def raise_error(self) -> NoReturn:
         """Raise why it failed, and let go of it.
@@ -189,7 +193,8 @@ class Put(Attempt):
 
     def __init__(self, row: Row) -> None:
         self.state = PENDING
-        self.error = self.waker = self.host = self.waiter = None
+        self.error = self.waker = self.host = self.waiter = self.owner = None
+        self.began = 0.0
         self.row = row
 
 
@@ -231,7 +236,8 @@ class Take(Attempt):
         leased: bool = False,
     ) -> None:
         self.state = PENDING
-        self.error = self.waker = self.host = self.waiter = None
+        self.error = self.waker = self.host = self.waiter = self.owner = None
+        self.began = 0.0
         self.n = n
         self.up_to = up_to
         self.single = single

@@ -18,6 +18,7 @@ __all__ = (
     "checked_flag",
     "checked_grace",
     "checked_seconds",
+    "checked_watchdog",
     "counted",
     "is_int",
 )
@@ -79,6 +80,22 @@ def checked_grace(value: Any, what: str) -> float:
     if number is None or number != number:
         raise InvalidArgumentError(f"{what}: got {value!r}; expected a number of seconds")
     return checked_seconds(max(number, 0), what)
+
+
+def checked_watchdog(seconds: Any) -> float | None:
+    """Check a watchdog: more than 0 seconds, or ``None`` for none.
+
+    Raises:
+        InvalidArgumentError: it is neither.
+    """
+    if seconds is None:
+        return None
+    number = _number(seconds)
+    if number is None or not number > 0:
+        raise InvalidArgumentError(
+            f"watchdog: got {seconds!r}; expected a number of seconds > 0, or None"
+        )
+    return checked_seconds(seconds, "watchdog")
 
 
 def checked_flag(value: Any, what: str) -> bool:

@@ -8,6 +8,7 @@ so that the ``except`` clause which a program already has keeps working::
     ├── QueueFull              would have to wait for room      asyncio.QueueFull, queue.Full
     ├── QueueEmpty             would have to wait for elements  asyncio.QueueEmpty, queue.Empty
     ├── DeadlineExceededError  the caller's timeout has run out TimeoutError
+    ├── ItemTimeoutError       an item has taken too long      TimeoutError
     ├── CancelledError         its CancelScope was cancelled    concurrent.futures.CancelledError
     ├── OutOfRangeError        closed, and not enough is left   anyio.EndOfStream, *ShutDown
     ├── QueueClosedError       closed, nothing can be put in   anyio.ClosedResourceError, *ShutDown
@@ -43,6 +44,7 @@ __all__ = (
     "DataLossError",
     "DeadlineExceededError",
     "InvalidArgumentError",
+    "ItemTimeoutError",
     "OutOfRangeError",
     "PreemptedError",
     "QueueClosedError",
@@ -136,6 +138,20 @@ class DeadlineExceededError(AioQueueError, TimeoutError):
     def __init__(self, message: str = "", *, enqueued: int = 0) -> None:
         super().__init__(message)
         self.enqueued = enqueued
+
+
+class ItemTimeoutError(AioQueueError, TimeoutError):
+    """The preparation of an item has taken longer than ``item_timeout``, and was cut short.
+
+    Attributes:
+        seconds: that limit.
+        where: the place in the code where it was then; empty if that cannot be told.
+    """
+
+    def __init__(self, message: str = "", *, seconds: float = 0.0, where: str = "") -> None:
+        super().__init__(message)
+        self.seconds = seconds
+        self.where = where
 
 
 class CancelledError(AioQueueError, concurrent.futures.CancelledError):

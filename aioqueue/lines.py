@@ -79,6 +79,12 @@ class Lines:
         if not self.places:
             self.promised = 0  # whatever Ctrl-C may have left of it
 
+    def waiting(self) -> list[Attempt]:
+        """Those that wait to put something in or take something out, and those that were granted
+        it and whose owners have not run on yet; each side in the order of its line."""
+        lines = (self.places, self.enqueues, self.granted, self.dequeues)
+        return [attempt for line in lines for attempt in line]
+
     def of_waker(self, waker: Waker) -> list[Attempt]:
         """Those whose owners wait in a waker or have not run on yet, in no special order."""
         lines = (self.places, self.granted, self.enqueues, self.dequeues, self.until_closed)

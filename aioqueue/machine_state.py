@@ -133,6 +133,11 @@ class MachineState:
         """The attempts whose owners wait in a waker or have not run on yet, in no special order."""
         return self._lines.of_waker(waker)
 
+    @guarded
+    def waiting(self) -> list[Attempt]:
+        """The enqueues and dequeues that have begun and not yet ended, as they stand in line."""
+        return self._lines.waiting()
+
     # Looking at it.
 
     @property

@@ -16,6 +16,7 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, inputs, sync
 from aioqueue.checks import checked_count, checked_flag, checked_grace, checked_seconds, is_int
+from aioqueue.inputs.pipeline.flow import Span
 
 NUMBERS = [
     0,
@@ -86,6 +87,10 @@ def looped(seconds: Any) -> None:
     coord.join()
 
 
+def numbers_() -> inputs.Pipeline[Any]:
+    return inputs.numbers(1).batch(1)
+
+
 def same(values: list[Any]) -> list[Any]:
     return values
 
@@ -118,10 +123,20 @@ GRACES: dict[str, Callable[[Any], object]] = {
     "Coordinator.__init__(stop_grace_period)": lambda s: aioqueue.Coordinator(stop_grace_period=s),
     "Coordinator.join(stop_grace_period)": lambda s: asyncio.run(joined(s)),
 }
-ALL = SECONDS | GRACES
+LIMITS: dict[str, Callable[[Any], object]] = {
+    "sync.Coordinator.__init__(watchdog)": lambda s: sync.Coordinator(watchdog=s),
+    "Coordinator.__init__(watchdog)": lambda s: aioqueue.Coordinator(watchdog=s),
+    "inputs.Pipeline.epochs(watchdog)": lambda s: numbers_().epochs(watchdog=s),
+    "inputs.Epochs.__init__(watchdog)": lambda s: inputs.Epochs(numbers_(), Span(0, 1), None, s),
+    "inputs.prepare(item_timeout)": lambda s: inputs.prepare(
+        [1], float, into=sync.FIFOQueue(1), item_timeout=s
+    ),
+}
+"""Where no time at all would be none of the time."""
+ALL = SECONDS | GRACES | LIMITS
 NEEDED = ("inputs.Retry", "Batcher.", "sync.Batcher.", "inputs.Preemption.__init__(every)")
 OPTIONAL = {
-    name for name in SECONDS if not name.startswith(NEEDED)
+    name for name in SECONDS | LIMITS if not name.startswith(NEEDED)
 }  # where None means: no limit, or no pause
 
 
@@ -135,7 +150,10 @@ def refuse(call: Callable[[Any], object], name: str, value: Any) -> None:
 class TestSeconds:
     @pytest.mark.parametrize("value", NUMBERS, ids=lambda value: repr(value).split(" at ")[0][:20])
     def test_numbers_are_accepted(self, name: str, value: Any) -> None:
-        ALL[name](value)
+        if name in LIMITS and not value:
+            refuse(ALL[name], name, value)
+        else:
+            ALL[name](value)
 
     @pytest.mark.parametrize("value", NEGATIVE, ids=lambda value: repr(value).split(" at ")[0][:20])
     def test_less_than_none_is_refused_and_no_grace(self, name: str, value: Any) -> None:
@@ -183,7 +201,7 @@ def public_seconds() -> Iterator[str]:
                         yield f"{prefix}{name}{member}({argument.name})"
 
 
-NO_SECONDS = ("mix(weights)", "prepare(max_failures)")
+NO_SECONDS = ("mix(weights)", "prepare(max_failures)", "ItemTimeoutError.__init__(seconds)")
 RESULTS = ("Statistics",)
 KINDS = ("FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue")  # as their faces
 

@@ -23,11 +23,11 @@ LAYERS = (
     ("attempts", "copying", "invariants", "lines", "machine_state", "machine"),
     ("waiting",),
     ("queues",),
-    ("coordination",),
+    ("coordination", "telemetry"),
     ("processes",),
     ("batching",),
     ("sync", ""),  # "" is the package itself
-    ("testing",),
+    ("testing", "__main__"),
     ("inputs",),
     ("torch", "prometheus", "ray"),
     ("compat",),
@@ -326,11 +326,14 @@ RULES = {
     "aioqueue.functions",
     "aioqueue.locks",
     "aioqueue.sizes",
+    "aioqueue.telemetry.explanations",
+    "aioqueue.telemetry.stacks",
     "aioqueue.waiting.running",
 }
 """Rules of the whole house, without state: what an argument and a value must be, how large a thing
 is, how a function is called, how a lock is let go of, what an exception means, how a loop is
-reached. What is built on the core would else have to say them again."""
+reached; and the words in which a stage explains itself. What is built on the core would else have
+to say them again."""
 PROCESSES = {name for name in MODULES if name.startswith("aioqueue.processes.")}
 """Worker processes, which batchers and `prepare` both have."""
 

@@ -125,10 +125,13 @@ class TestNames:
             "BatcherStatistics",
             "CancelledError",
             "Coordinator",
+            "Culprit",
             "DataLossError",
             "DeadlineExceededError",
+            "Explanation",
             "FIFOQueue",
             "InvalidArgumentError",
+            "ItemTimeoutError",
             "LooperTask",
             "OutOfRangeError",
             "PaddingFIFOQueue",
@@ -145,6 +148,8 @@ class TestNames:
             "UndeliveredError",
             "WorkerDiedError",
             "__version__",
+            "explain",
+            "explain_on_signal",
             "sync",
         )
 
@@ -221,7 +226,8 @@ class TestDocumentation:
             return
         if "Batches" in kind.__name__ or kind in (aioqueue.AsyncQueue, sync.BlockingQueue):
             return  # made by us only
-        if kind in (aioqueue.Statistics, aioqueue.BatcherStatistics):
+        records = (aioqueue.Statistics, aioqueue.BatcherStatistics)
+        if kind in (*records, aioqueue.Culprit, aioqueue.Explanation):
             return
         parameters = [name for name in inspect.signature(kind).parameters if name != "self"]
         assert entries(found["Args"]) == parameters

@@ -69,9 +69,13 @@ class ThreadCoordinator(CoordinatorFace):
         ignore_live: bool = False,
     ) -> None:
         grace = checked_grace(stop_grace_period, "stop_grace_period")
-        with closing(self._core.joining(workers, grace, ignore_live, blocking=True)) as waits:
-            for gate, seconds in waits:
-                _wait(gate, seconds, "join")
+        try:
+            with closing(self._core.joining(workers, grace, ignore_live, blocking=True)) as waits:
+                for gate, seconds in waits:
+                    _wait(gate, seconds, "join")
+        except KeyboardInterrupt:
+            self._core.warn_of_interrupt()
+            raise
 
     if not TYPE_CHECKING:  # a type checker is to see that they are not there
         __aenter__ = __aexit__ = refusal(

@@ -16,12 +16,13 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, ClassVar, Final
 
-from aioqueue.checks import checked_grace, checked_seconds
+from aioqueue.checks import checked_grace, checked_seconds, checked_watchdog
 from aioqueue.coordination.draining import Draining, undelivered
 from aioqueue.coordination.exits import stop_at_exit
 from aioqueue.coordination.methods import CoordinatorMethods
 from aioqueue.coordination.mixups import add_advice
-from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of
+from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of, told
+from aioqueue.coordination.watching import Watchable
 from aioqueue.coordination.workers import (
     OwnTask,
     Worker,
@@ -34,6 +35,8 @@ from aioqueue.docstrings import World, describe
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, StillRunningError, counted
 from aioqueue.locks import guarded, holding, is_held_here
+from aioqueue.telemetry.explaining import explain_for, note_coordinator
+from aioqueue.telemetry.explanations import ExplainedCoordinator, Explanation
 from aioqueue.waiting import Gate, apply_deferred, in_event_loop, loaded_trio, running_loop
 
 __all__ = (
@@ -83,14 +86,19 @@ def current_worker_name() -> str:
     return threading.current_thread().name
 
 
-class CoordinatorCore:
+class CoordinatorCore(Watchable):
     """The coordinator itself, whichever face it is seen by.
 
     Args:
         clean_stop_exception_types: failures that end a run normally and are not reported.
+        watchdog: seconds without movement after which to warn; ``None`` for never.
     """
 
-    def __init__(self, clean_stop_exception_types: Iterable[type[BaseException]] | None) -> None:
+    def __init__(
+        self,
+        clean_stop_exception_types: Iterable[type[BaseException]] | None,
+        watchdog: float | None = None,
+    ) -> None:
         self.clean_types = _checked_types(clean_stop_exception_types)
         self.stopped = Gate()
         self.draining = Draining()
@@ -98,10 +106,30 @@ class CoordinatorCore:
         self._lock = threading.RLock()  # guards all below, joined and the faces
         self._joining = 0  # how many joins have begun and not ended
         self._stop_time = 0.0
+        self._stopped_by: str | None = None
         self._failures: list[BaseException] = []
         self._workers: dict[int, Worker] = {}  # by identity of what was registered
         self._many = _MANY  # how many of them are worth a look for those that have ended
         self._on_stop: dict[Callable[[], None], None] = {}
+        self._watchdog = watchdog
+        note_coordinator(self)
+
+    def explain(self) -> Explanation:
+        """Who waits for whom, with what this coordinator knows."""
+        return explain_for([self])
+
+    @guarded
+    def explained(self, belonging: frozenset[int]) -> ExplainedCoordinator:
+        """What it knows; of its workers those that belong to no stage (by their keys)."""
+        state = "joined" if self.joined else "stopping" if self.stopped.is_open else "running"
+        workers = [worker for worker in self._workers.values() if worker.is_alive()]
+        return ExplainedCoordinator(
+            state,
+            self._stopped_by,
+            monotonic() - self._stop_time,
+            tuple(map(told, self._failures)),
+            tuple(one.explained() for one in workers if one.key not in belonging),
+        )
 
     def should_stop(self) -> bool:
         return self.stopped.is_open
@@ -165,12 +193,14 @@ class CoordinatorCore:
         self.draining.forget()
         self.joined = False
         self._failures = []
+        self._stopped_by = None
         self.stopped.shut()
 
     def register(self, worker: Any) -> None:
         known = as_worker(worker)
         self._remember(id(worker), known)
         self._watch(known)
+        self.start_watchdog()
         if isinstance(worker, threading.Thread):
             stop_at_exit(self)
 
@@ -267,6 +297,16 @@ class CoordinatorCore:
             raise
         self._end_join(stragglers, ignore_live)
 
+    def warn_of_interrupt(self) -> None:
+        """Ctrl-C has ended a join: tell by a warning which workers it leaves behind, and where."""
+        workers = _alive(holding(self._lock, list, self._workers.values()))
+        if workers:
+            _log.warning(
+                "the join was interrupted, with %s still running:%s",
+                counted(len(workers), "worker"),
+                told_with_places(workers),
+            )
+
     def is_entered_here(self) -> bool:
         """Whether the calling thread holds the lock already."""
         return is_held_here(self._lock)
@@ -315,6 +355,7 @@ class CoordinatorCore:
             self._record(error, worker)
         if first:
             self._stop_time = monotonic()
+            self._stopped_by = worker
             self.stopped.open()  # within the lock: who calls `call_on_stop` now must see it
 
     def _is_caused_by_stopping(self, error: BaseException) -> bool:
@@ -450,6 +491,9 @@ class CoordinatorFace(CoordinatorMethods):
             for ``(OutOfRangeError,)``.
         stop_grace_period: seconds that workers have to end after a stop, when a block is left (120
             by default).
+        watchdog: seconds after which the log (``aioqueue``) has a warning with an explanation (see
+            `explain`) when nothing has moved and someone has waited for so long: once for each
+            time that all stands still, after one to two times these seconds. ``None`` for never.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
@@ -471,8 +515,9 @@ class CoordinatorFace(CoordinatorMethods):
         clean_stop_exception_types: Iterable[type[BaseException]] | None = None,
         *,
         stop_grace_period: float = DEFAULT_GRACE,
+        watchdog: float | None = None,
     ) -> None:
-        self._core = CoordinatorCore(clean_stop_exception_types)
+        self._core = CoordinatorCore(clean_stop_exception_types, checked_watchdog(watchdog))
         self._grace = checked_grace(stop_grace_period, "stop_grace_period")
         self._peer: CoordinatorFace | None = None
 
@@ -508,6 +553,19 @@ class CoordinatorFace(CoordinatorMethods):
     def joined(self) -> bool:
         """Whether a join has ended, also if it raised."""
         return self._core.joined
+
+    def explain(self) -> Explanation:
+        """Tell who waits for whom, since when, and for what in the end.
+
+        It looks at all queues of the process at which someone waits, and at all workers, wherever
+        they run: threads, tasks, processes. Any thread or task may ask, at any time; nothing is
+        stopped for it. (In a signal handler `aioqueue.explain_on_signal` is to be used instead.)
+
+        Returns:
+            Who waits, who is to blame, and what this coordinator knows: as records and, by
+            ``str``, as text.
+        """
+        return self._core.explain()
 
     def should_stop(self) -> bool:
         """Whether a stop was requested. Workers ask this between two steps."""

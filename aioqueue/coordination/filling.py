@@ -16,7 +16,14 @@ from weakref import WeakKeyDictionary, WeakSet
 from aioqueue.locks import holding
 from aioqueue.queues import QueueFace
 
-__all__ = ("Filler", "begin_to_fill", "close_unless_filled", "end_to_fill", "is_closed_now")
+__all__ = (
+    "Filler",
+    "begin_to_fill",
+    "close_unless_filled",
+    "end_to_fill",
+    "is_closed_now",
+    "living_runs",
+)
 
 
 class Filler(Protocol):
@@ -63,6 +70,15 @@ def close_unless_filled(queue: QueueFace) -> None:
 
 def _is_filled(queue: object) -> bool:
     return bool(_runs.get(queue))
+
+
+def living_runs() -> list[Any]:
+    """All runs that have begun and not yet ended, of whatever queue."""
+    return cast(list[Any], holding(_lock, _living))
+
+
+def _living() -> list[Filler]:
+    return [run for runs in list(_runs.values()) for run in list(runs)]
 
 
 def _begin(queue: object, run: Filler) -> bool:

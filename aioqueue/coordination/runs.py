@@ -20,9 +20,10 @@ from __future__ import annotations
 import contextvars
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from types import FrameType
 from typing import Any, Final
 
 from aioqueue.coordination.core import CoordinatorCore
@@ -42,6 +43,8 @@ from aioqueue.coordination.outcomes import (
     is_cancellation,
     meaning_of,
     running_task,
+    said,
+    told,
     without_stops,
 )
 from aioqueue.coordination.unawaited import Unawaited, call_watched, refuse_awaitable
@@ -50,7 +53,10 @@ from aioqueue.errors import InvalidArgumentError, OutOfRangeError, counted
 from aioqueue.functions import EnqueueOp, function_name, is_coroutine_function
 from aioqueue.locks import guarded
 from aioqueue.queues import QueueFace
-from aioqueue.waiting import Gate, current_waker
+from aioqueue.queues.core import QueueCore
+from aioqueue.telemetry.explanations import ExplainedStage, ExplainedWorker
+from aioqueue.telemetry.stacks import stack_of
+from aioqueue.waiting import Gate, Owner, current_thread_owner, current_waker
 
 __all__ = (
     "RUNNER_ARGUMENTS",
@@ -73,6 +79,13 @@ def _stray_of(plan: WorkerPlan, error: BaseException) -> BaseException:
     return as_failure(error, what)
 
 
+def _told_publicly(error: BaseException) -> str:
+    """What a worker has ended by, under a name that users know."""
+    if isinstance(error, OutOfRangeError):
+        return f"{OutOfRangeError.__name__}: {said(error)}"
+    return told(error)
+
+
 def _no_ops(given: Any) -> str:
     """What is wrong with what was given for enqueue ops."""
     wrong = [one for one in given if not callable(one)] if isinstance(given, list) else [given]
@@ -85,13 +98,23 @@ def _no_ops(given: Any) -> str:
 class WorkerPlan:
     """One worker of a run: what it calls, and its name."""
 
-    __slots__ = ("is_task", "name", "op")
+    __slots__ = ("has_ended", "is_task", "name", "op", "owner")
 
     def __init__(self, op: EnqueueOp, queue_name: str, number: int) -> None:
         self.op = op
         self.is_task = is_coroutine_function(op)
         kind = "QueueRunnerTask" if self.is_task else "QueueRunnerThread"
         self.name = f"{kind}-{queue_name}-{function_name(op)}-{number}"
+        self.owner: Owner | None = None  # the thread or task, once it has begun
+        self.has_ended = False
+
+    def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWorker:
+        """What it does now."""
+        owner = self.owner
+        if owner is None or self.has_ended:
+            return ExplainedWorker(self.name, "ended" if self.has_ended else "not started")
+        stack = stack_of(owner.thing, frames)
+        return ExplainedWorker(self.name, "running", stack=stack, key=owner.key)
 
 
 class Run:
@@ -118,6 +141,7 @@ class Run:
         self._has_closed = False
         self._is_drained = False
         self._failure: BaseException | None = None  # the first one, or the one that came down to us
+        self._how = "its workers were stopped"  # the last of them has ended
         self._on_stop: list[Callable[[], object]] = []
         self._forget_calls: list[Callable[[], None]] = []  # what undoes `call_when_over`
         self._threads: list[threading.Thread] = []
@@ -219,8 +243,21 @@ class Run:
                 self.worker_ended(plan, None)
             raise
 
+    def explained(self, frames: Mapping[int, FrameType]) -> ExplainedStage:
+        """What its workers do now."""
+        return self._runner._explained(tuple(plan.explained(frames) for plan in self.plans))
+
+    def belongs_to(self, core: CoordinatorCore) -> bool:
+        """Whether it reports to a coordinator."""
+        return self._core is core
+
+    def queues(self) -> list[QueueCore]:
+        """The queues that it fills or empties."""
+        return self._runner._queues()
+
     def loop(self, plan: WorkerPlan) -> None:
         """The life of a worker on a thread."""
+        plan.owner = current_thread_owner()
         try:
             self._call_again_and_again(plan)
         except BaseException as error:
@@ -232,6 +269,7 @@ class Run:
         """The life of a worker that is a task."""
         owner = running_task()
         queue, waker = self._runner.queue._core, current_waker()
+        plan.owner = waker.owner()
         queue.note_filler(waker, +1)
         try:
             await self._await_again_and_again(plan)
@@ -275,13 +313,16 @@ class Run:
             What that means.
         """
         meaning = Meaning.STOP
+        plan.has_ended = True
         try:
             if error is not None:
                 ends = self._runner.queue_closed_exception_types
                 meaning = meaning_of(error, ends, stopping=self.stopped.is_open, owner=owner)
                 if meaning is Meaning.END:
                     self._remember(cause_of(error))
-                elif meaning is Meaning.FAILURE:
+                if meaning is not Meaning.STOP:
+                    self._how = _told_publicly(error)
+                if meaning is Meaning.FAILURE:
                     failure = _stray_of(plan, error)
                     self._remember(failure)
                     self.failed(plan.name, failure)
@@ -330,6 +371,7 @@ class Run:
         for forget in self._forget_calls:
             forget()
         self._taken_on_stop()
+        self._runner.queue._core.last_end = self._how
         heir = end_to_fill(self._runner.queue, self)
         try:
             if heir is None:
@@ -493,6 +535,21 @@ class RunnerFace:
         self.exceptions_raised = []
         self._run = Run(self, core)
         return self._run
+
+    def _explained(self, workers: tuple[ExplainedWorker, ...]) -> ExplainedStage:
+        """What it is, and what its workers do now."""
+        ops = dict.fromkeys(map(function_name, self.enqueue_ops))
+        return ExplainedStage(
+            f"the QueueRunner of {', '.join(ops)} ({counted(len(workers), 'worker')})",
+            self.name,
+            workers,
+            key=id(self),
+            into_key=id(self.queue._core),
+        )
+
+    def _queues(self) -> list[QueueCore]:
+        """The queues that it fills or empties, as far as that is known."""
+        return [self.queue._core]
 
     def _lost_worker(self) -> None:
         """A worker was cancelled before it had begun, so that it will never run."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any, Final
 
-__all__ = ("of_task", "of_thread")
+__all__ = ("is_of_a_library", "of_task", "of_thread")
 
 _Place = tuple[CodeType, int]
 
@@ -64,14 +64,14 @@ def _told(places: list[_Place]) -> str:
     """The innermost place; and if that is in a library, who has called it."""
     if not places:
         return ""
-    own = next((place for place in places if not _is_of_a_library(place)), None)
+    own = next((place for place in places if not is_of_a_library(place[0].co_filename)), None)
     if own is None or own is places[0]:
         return _one(places[0])
     return f"{_one(places[0])}, called from {_one(own)}"
 
 
-def _is_of_a_library(place: _Place) -> bool:
-    name = place[0].co_filename
+def is_of_a_library(name: str) -> bool:
+    """Whether a file, by the name that its code has, is not the user's own."""
     return name.startswith("<frozen") or os.path.normcase(name).startswith(_LIBRARIES)
 
 

@@ -12,6 +12,9 @@ from aioqueue.coordination.mixups import described
 from aioqueue.coordination.outcomes import running_task
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.locks import guarded, holding
+from aioqueue.telemetry.explaining import items_in_hand
+from aioqueue.telemetry.explanations import ExplainedWorker
+from aioqueue.telemetry.stacks import stack_of
 from aioqueue.waiting import running_loop
 
 __all__ = ("OwnTask", "Worker", "as_worker", "threads_of", "told_with_places", "when_all_ended")
@@ -48,6 +51,13 @@ class Worker(Protocol):
     def where(self) -> str:
         """Where in its program it is now; empty if that cannot be told."""
 
+    @property
+    def key(self) -> int:
+        """Tells its thread or task from others; 0 if it is not known."""
+
+    def explained(self) -> ExplainedWorker:
+        """What it does now."""
+
 
 class _Thread:
     """A thread: it cannot be cancelled, and it does not say how it ended."""
@@ -81,6 +91,13 @@ class _Thread:
 
     def where(self) -> str:
         return whereabouts.of_thread(self.thread)
+
+    @property
+    def key(self) -> int:
+        return id(self.thread)
+
+    def explained(self) -> ExplainedWorker:
+        return _running(self.name, self.thread)
 
 
 class _Future:
@@ -130,6 +147,13 @@ class _Future:
 
     def where(self) -> str:
         return whereabouts.of_task(self._future)
+
+    @property
+    def key(self) -> int:
+        return id(self._future)
+
+    def explained(self) -> ExplainedWorker:
+        return _running(self.name, self._future)
 
     def _in_loop(self, call: Callable[..., object], *arguments: Any) -> bool:
         """Have the loop's own thread make a call, for no other may; tell whether it still can."""
@@ -183,6 +207,13 @@ class OwnTask:
     def where(self) -> str:
         return whereabouts.of_task(self.task)
 
+    @property
+    def key(self) -> int:
+        return 0 if self.task is None else id(self.task)
+
+    def explained(self) -> ExplainedWorker:
+        return _running(self.name, self.task)
+
     def ended(self) -> None:
         """The task says that it is done; any number of times."""
         for callback in self._end():
@@ -199,6 +230,10 @@ class OwnTask:
         self._ended = True
         callbacks, self._callbacks = self._callbacks, []
         return callbacks
+
+
+def _running(name: str, thing: object) -> ExplainedWorker:
+    return ExplainedWorker(name, "running", stack=stack_of(thing), key=id(thing))
 
 
 def _is_running_here(loop: asyncio.AbstractEventLoop | None) -> bool:
@@ -227,9 +262,12 @@ def threads_of(workers: Iterable[Worker]) -> list[threading.Thread]:
 
 
 def told_with_places(workers: Iterable[Worker]) -> str:
-    """A line for each worker: its name, and where it is."""
+    """A line for each worker: its name, the item that it prepares, and where it is."""
+    items = items_in_hand()
     return "".join(
-        f"\n  {worker.name}" + (f" in {place}" if (place := worker.where()) else "")
+        f"\n  {worker.name}"
+        + (f" at {item}" if (item := items.get(worker.key)) else "")
+        + (f" in {place}" if (place := worker.where()) else "")
         for worker in workers
     )
 

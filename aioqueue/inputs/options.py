@@ -103,6 +103,7 @@ class UnseededOptions(TypedDict, total=False):
     limit_bytes: int | None
     limit_per: Callable[[Any], Hashable] | None
     at_most: int | None
+    item_timeout: float | None
     on_error: OnError
     max_failures: float | None
     quarantine: str | PathLike[str] | None

@@ -30,6 +30,8 @@ class PrepareStatistics:
         workers_died: processes that died and were replaced.
         in_flight: items that were taken from the source and have not ended; once a pipeline has
             been stopped, those that the stop has dropped.
+        timed_out: how often an item was cut short by ``item_timeout``.
+        left_behind: threads that were left behind by that and were still running at the last time.
     """
 
     prepared: int = 0
@@ -39,6 +41,8 @@ class PrepareStatistics:
     retried: int = 0
     workers_died: int = 0
     in_flight: int = 0
+    timed_out: int = 0
+    left_behind: int = 0
 
 
 @dataclass(frozen=True)

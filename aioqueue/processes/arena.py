@@ -20,6 +20,7 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from multiprocessing import reduction
+from time import monotonic_ns
 from typing import Any, Final
 
 import numpy as np
@@ -76,6 +77,16 @@ class Arena:
 
     @item.setter
     def item(self, number: int) -> None:
+        self._numbers[0] = number
+
+    @property
+    def seconds(self) -> float:
+        """How long ago the worker has begun with that item."""
+        return (monotonic_ns() - self._numbers[2]) / 1e9
+
+    def take(self, number: int) -> None:
+        """Note that the worker begins with an item."""
+        self._numbers[2] = monotonic_ns()  # whose zero is the same for all processes
         self._numbers[0] = number
 
     @property

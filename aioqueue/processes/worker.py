@@ -15,6 +15,7 @@ from aioqueue.functions import function_name
 from aioqueue.processes.arena import Arena
 from aioqueue.processes.channels import Channel, channels
 from aioqueue.processes.deaths import why_not_begun
+from aioqueue.processes.dumps import DumpReader, DumpWriter, dump_pair, state_of
 from aioqueue.processes.start import (
     CannotStartError,
     StartedProcess,
@@ -23,6 +24,8 @@ from aioqueue.processes.start import (
     no_more,
     one_at_a_time,
 )
+from aioqueue.telemetry.explanations import WorkerState
+from aioqueue.telemetry.stacks import Stack
 
 __all__ = (
     "HasProcesses",
@@ -66,13 +69,20 @@ class WorkerProcess:
         with one_at_a_time(), ExitStack() as undo:
             self.arena = Arena(arena_size)
             undo.callback(self.arena.close)
+            self._dumps: DumpReader | None
+            self._dumps, writer = dump_pair() or (None, None)
+            for end in (self._dumps, writer):
+                if end is not None:
+                    undo.callback(end.close)
             self.channel, theirs = channels()
             undo.callback(self.channel.close)
             self._process: Any = StartedProcess(
-                target=work, args=(theirs, self.arena), name=name, daemon=True
+                target=_begin, args=(work, theirs, self.arena, writer), name=name, daemon=True
             )
             with closing(theirs):
                 self._process.start()
+            if writer is not None:
+                writer.close()
             self.arena.handed_over()
             self.channel.watch(self._process.sentinel)
             undo.pop_all()
@@ -124,7 +134,44 @@ class WorkerProcess:
         if not is_ending():
             self._process.close()
         self.channel.close()
+        if self._dumps is not None:
+            self._dumps.close()
         self.arena.close()
+
+    def stack(self, seconds: float) -> Stack:
+        """Where its main thread is, for any thread; empty if it does not say so in so many seconds."""
+        pid = self._pid()
+        if self._dumps is None or pid is None or not self.arena.has_begun:
+            return ()
+        if state_of(pid)[0] == "stopped":
+            return ()
+        return self._dumps.ask(pid, seconds)
+
+    def state(self) -> tuple[WorkerState, str]:
+        """What the system says of it, where it does not say so itself, and a word on that."""
+        pid = self._pid()
+        if pid is None:
+            return "ended", ""
+        if not self.arena.has_begun:
+            return "running", "it is being started"
+        state, note = state_of(pid)
+        if self._dumps is None or state != "running":
+            return state, note
+        return "does not answer", ""
+
+    def _pid(self) -> int | None:
+        try:
+            pid: int | None = self._process.pid if self._process.is_alive() else None
+        except (AttributeError, ValueError, AssertionError):
+            return None  # its thread has ended it
+        return pid
+
+
+def _begin(work: Work, channel: Channel, arena: Arena, dumps: DumpWriter | None) -> None:
+    """The main function of a worker process."""
+    if dumps is not None:
+        dumps.answer()
+    work(channel, arena)
 
 
 def pickled(thing: object, function: Callable[..., Any]) -> bytes:

@@ -184,6 +184,7 @@ class AsyncMethods(QueueFace[ElementT]):
             if wakers:
                 deliver(wakers)
             if attempt.state is PENDING or attempt.state is GRANTED:
+                self._core.falls_asleep(attempt, waker.owner(), began)
                 self._budget = self._allowance = waker.allowance()
                 if len(self._core.wakers) > 1:  # our own loop is not dead
                     self._core.drop_dead_loops()

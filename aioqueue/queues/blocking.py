@@ -35,6 +35,7 @@ from aioqueue.waiting import (
     ThreadWaker,
     apply_deferred,
     current_scopes,
+    current_thread_owner,
     deliver,
     in_event_loop,
     least_left,
@@ -212,6 +213,7 @@ class BlockingMethods(QueueFace[ElementT]):
             if wakers:
                 deliver(wakers)
             if attempt.state is PENDING or attempt.state is GRANTED:
+                self._core.falls_asleep(attempt, current_thread_owner(), began)
                 if self._core.wakers:
                     self._core.drop_dead_loops()
                     if timeout != 0 and attempt.is_pending and self._core.stands_still_for(attempt):

@@ -27,6 +27,7 @@ from aioqueue.attempts import (
     Put,
     PutMany,
     QueueState,
+    Side,
     Statistics,
     Take,
     UntilClosed,
@@ -45,6 +46,7 @@ from aioqueue.storage import Storage, WeighedStorage
 from aioqueue.waiting import (
     AsyncWaker,
     CallbackWaker,
+    Owner,
     apply_deferred,
     deliver,
     enter,
@@ -120,6 +122,9 @@ class QueueCore:
         # Of the threads that wait now, and of those who are called back instead. Only ever set,
         # popped and listed, each of which is atomic.
         self.sleepers: dict[Waker, None] = {}
+        # Who has waited here last on each side, for whoever asks why nothing moves any more.
+        self.last_waiter: dict[Side, Owner] = {}
+        self.last_end: str | None = None  # how the last run of a runner that filled it has ended
         refuse_in_forks(self)
 
     @property
@@ -158,6 +163,11 @@ class QueueCore:
             if any(other.side is not NEITHER for other in others):
                 return True
         return False
+
+    def falls_asleep(self, attempt: Attempt, owner: Owner, began: float) -> None:
+        """Note whose attempt has to wait, and since when."""
+        attempt.owner, attempt.began = owner, began
+        self.last_waiter[attempt.side] = owner
 
     def wake_all(self) -> None:
         """Wake everybody: those who need not wake go back to sleep.

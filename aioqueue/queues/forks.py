@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol
 from aioqueue.copying import Copier
 from aioqueue.machine import Machine
 
-__all__ = ("Forkable", "refuse_in_forks")
+__all__ = ("Forkable", "living_queues", "refuse_in_forks")
 
 
 class Forkable(Protocol):
@@ -35,6 +35,15 @@ _queues: weakref.WeakSet[Forkable] = weakref.WeakSet()
 def refuse_in_forks(queue: Forkable) -> None:
     """Make a queue refuse its service in the processes that are forked from this one."""
     _queues.add(queue)
+
+
+def living_queues() -> list[Forkable]:
+    """The queues that there are in this process, in no special order."""
+    while True:
+        try:
+            return list(_queues)
+        except RuntimeError:  # one was made meanwhile, by another thread
+            continue
 
 
 class _RefusingLock:

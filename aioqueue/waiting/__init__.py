@@ -9,6 +9,7 @@ from aioqueue.waiting.aio import current_asyncio_waker
 from aioqueue.waiting.base import AsyncWaker, apply_deferred, deliver, enter, withdraw_all
 from aioqueue.waiting.calls import CallbackWaker
 from aioqueue.waiting.gate import Gate, sleep_while_pending
+from aioqueue.waiting.owners import Owner, current_thread_owner
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio, running_loop
 from aioqueue.waiting.scopes import CancelScope, current_scopes, least_left, unwatch, watch
 from aioqueue.waiting.threads import ThreadWaker
@@ -18,9 +19,11 @@ __all__ = (
     "CallbackWaker",
     "CancelScope",
     "Gate",
+    "Owner",
     "ThreadWaker",
     "apply_deferred",
     "current_scopes",
+    "current_thread_owner",
     "current_waker",
     "deliver",
     "enter",

@@ -20,6 +20,7 @@ from typing import Final
 
 from aioqueue.attempts import Attempt
 from aioqueue.locks import guarded
+from aioqueue.waiting.owners import Owner, current_thread_owner
 from aioqueue.waiting.running import running_loop
 
 __all__ = ("AsyncioWaker", "current_asyncio_waker")
@@ -66,6 +67,10 @@ class AsyncioWaker:
 
     def is_current(self) -> bool:
         return running_loop() is self._loop
+
+    def owner(self) -> Owner:
+        task = asyncio.current_task(self._loop)
+        return current_thread_owner() if task is None else Owner(task, task.get_name())
 
     def wait(self, attempt: Attempt) -> Awaitable[None]:
         if attempt.waiter is _WOKEN:

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 from aioqueue.attempts import Attempt, Waker
 from aioqueue.locks import OwnedLock
+from aioqueue.waiting.owners import Owner
 from aioqueue.waiting.running import in_event_loop
 
 __all__ = ("AsyncWaker", "apply_deferred", "deliver", "enter", "withdraw_all")
@@ -47,6 +48,9 @@ class AsyncWaker(Waker, Protocol):
 
     def is_current(self) -> bool:
         """Whether the task that is running belongs to this waker."""
+
+    def owner(self) -> Owner:
+        """The task that is running."""
 
 
 class _Enterable(Protocol):

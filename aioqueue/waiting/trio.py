@@ -16,6 +16,7 @@ import trio
 
 from aioqueue.attempts import Attempt, AttemptState
 from aioqueue.waiting.base import deliver
+from aioqueue.waiting.owners import Owner
 
 __all__ = ("TrioWaker", "current_trio_waker")
 
@@ -53,6 +54,10 @@ class TrioWaker:
 
     def is_current(self) -> bool:
         return trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is self._token
+
+    def owner(self) -> Owner:
+        task = trio.lowlevel.current_task()
+        return Owner(task, task.name)
 
     async def wait(self, attempt: Attempt) -> None:
         if attempt.waiter is _WOKEN:

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 import aioqueue
-from aioqueue import StillRunningError, sync
+from aioqueue import StillRunningError, inputs, sync
 from aioqueue.compat.v1 import train
 from aioqueue.coordination import aio as aio_module
 from aioqueue.coordination import core as core_module
 from aioqueue.coordination import whereabouts
 from aioqueue.coordination.core import SLOW_STOP, CoordinatorCore
-from tests.worlds import PATIENCE, TaskWorld, spin_until
+from tests.worlds import PATIENCE, TaskWorld, ctrl_c, spin_until
 
 HERE = re.escape(__file__)
 
@@ -241,3 +241,50 @@ class TestPlaces:
     @pytest.mark.parametrize("given", [None, 3, asyncio.Future])
     def test_of_what_has_no_code(self, given: Any) -> None:
         assert whereabouts.of_task(given) == ""
+
+
+class TestItems:
+    def test_the_warning_names_the_item(
+        self, clock: Clock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        go = threading.Event()
+
+        def decode(number: int) -> int:
+            go.wait(PATIENCE)
+            return number
+
+        queue = sync.FIFOQueue(8)
+        coord = sync.Coordinator()
+        (thread,) = coord.start(inputs.prepare([37], decode, into=queue, workers=1))
+        spin_until(lambda: "decode" in whereabouts.of_thread(thread))
+        coord.request_stop()
+        waits = coord._core.joining(None, 120.0, False)
+        next(waits)
+        next(waits)
+        clock.now += SLOW_STOP
+        next(waits)
+        told = caplog.messages[-1]
+        item = r"at item 37 \(epoch 0, index 0\) for \d+\.\d s"
+        assert re.search(rf"\n  {thread.name} {item} in .*\.decode", told)
+        go.set()
+        thread.join(PATIENCE)
+        waits.close()
+        coord.join()
+
+    def test_a_join_that_ctrl_c_has_ended_tells_who_is_left(
+        self, stuck: Stuck, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        coord = sync.Coordinator()
+        coord.register(stuck.thread)
+        coord.request_stop()
+        joins = [one for one in threading.enumerate() if one.name == "aioqueue-join"]
+        with pytest.raises(KeyboardInterrupt), ctrl_c(lambda: is_joined(len(joins))):
+            coord.join()
+        told = caplog.messages[-1]
+        assert told.startswith("the join was interrupted, with 1 worker still running:")
+        assert re.search(rf"decoder in .*called from {HERE}:\d+ Stuck\.decode", told)
+
+
+def is_joined(before: int) -> bool:
+    """Whether somebody waits for a thread to end."""
+    return sum(one.name == "aioqueue-join" for one in threading.enumerate()) > before

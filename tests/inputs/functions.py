@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -257,3 +258,13 @@ def alone_at_last(path: str, number: int) -> int:
 
 def remainder(number: int) -> int:
     return number % 5
+
+
+def holds_the_gil(number: int) -> object:
+    """A call into C that gives nobody else a turn, for longer than any test."""
+    return re.match(r"(a+)+$", "a" * (30 + number) + "b")
+
+
+def slow_at(slow: frozenset[int], number: int) -> int:
+    """Never ends for some."""
+    return never_ends(number + 2) if number in slow else number

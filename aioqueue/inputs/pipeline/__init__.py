@@ -31,8 +31,15 @@ class _Engine:
     def checked(self, pipeline: Pipeline[Any]) -> Pipeline[Any]:
         return checked(pipeline)
 
-    def epochs(self, pipeline: Pipeline[T], start: int, stop: int | None, resume: Any) -> Epochs[T]:
-        return Epochs(pipeline, Span(start, stop), resume)
+    def epochs(
+        self,
+        pipeline: Pipeline[T],
+        start: int,
+        stop: int | None,
+        resume: Any,
+        watchdog: float | None,
+    ) -> Epochs[T]:
+        return Epochs(pipeline, Span(start, stop), resume, watchdog)
 
     def single(self, pipeline: Pipeline[T]) -> Epoch[T]:
         return Epoch(pipeline, Standing(0))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
+from aioqueue import Explanation, explain
+from aioqueue.checks import checked_watchdog
 from aioqueue.inputs.pipeline.building import length_of, once_only
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.resuming import (
@@ -38,13 +40,18 @@ class Epochs(Generic[T]):
         pipeline: what is gone through.
         span: which epochs.
         resume: a position to begin at.
+        watchdog: seconds without movement after which to warn; ``None`` for never.
 
     Raises:
-        InvalidArgumentError: the position does not fit.
+        InvalidArgumentError: the position does not fit, or an argument is wrong.
     """
 
     def __init__(
-        self, pipeline: Pipeline[T], span: Span, resume: Mapping[str, Any] | None = None
+        self,
+        pipeline: Pipeline[T],
+        span: Span,
+        resume: Mapping[str, Any] | None = None,
+        watchdog: float | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._span = span
@@ -56,6 +63,7 @@ class Epochs(Generic[T]):
         self._next = span.start
         self._is_closed = False
         self._turns = Turns()
+        self._watchdog = checked_watchdog(watchdog)
         if resume is not None:
             self.load_state_dict(resume)
 
@@ -117,6 +125,10 @@ class Epochs(Generic[T]):
         epoch has begun. Any thread may ask, also when all is over.
         """
         return () if self._run is None else self._run.statistics()
+
+    def explain(self) -> Explanation:
+        """Tell who waits for whom, since when, and for what in the end: see `aioqueue.explain`."""
+        return explain() if self._run is None else self._run.explain()
 
     @property
     def quarantine(self) -> list[Quarantined]:
@@ -228,7 +240,9 @@ class Epochs(Generic[T]):
             raise self._once.used_up()
         if self._run is None:
             _refuse_in_loop()
-            self._run = ThreadRun(self._pipeline, self._stop, self._standing)
+            self._run = ThreadRun(
+                self._pipeline, self._stop, self._standing, watchdog=self._watchdog
+            )
         if not isinstance(self._run, ThreadRun):
             raise TypeError("these epochs were begun with `async for`; go on with `async for`")
         return self._epoch_of(self._run)
@@ -241,7 +255,9 @@ class Epochs(Generic[T]):
             await self.aclose()
             raise self._once.used_up()
         if self._run is None:
-            self._run = AsyncRun(self._pipeline, self._stop, self._standing)
+            self._run = AsyncRun(
+                self._pipeline, self._stop, self._standing, watchdog=self._watchdog
+            )
         if not isinstance(self._run, AsyncRun):
             raise TypeError("these epochs were begun with `for`; go on with `for`")
         await self._run.begin()
@@ -327,6 +343,10 @@ class Epoch(Generic[T]):
                 return taken[0][0]  # type: ignore[no-any-return]
         async with turn:
             return await self._next_async()
+
+    def explain(self) -> Explanation:
+        """Tell who waits for whom, since when, and for what in the end: see `aioqueue.explain`."""
+        return explain() if self._run is None else self._run.explain()
 
     def state_dict(self) -> dict[str, Any]:
         """The position behind the last batch that was handed out: see `Epochs.state_dict`."""

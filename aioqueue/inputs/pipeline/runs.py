@@ -24,7 +24,7 @@ from typing import Any, Final
 import anyio
 
 import aioqueue
-from aioqueue import CancelledError, DeadlineExceededError, PreemptedError, sync
+from aioqueue import CancelledError, DeadlineExceededError, Explanation, PreemptedError, sync
 from aioqueue.coordination.loops import soon
 from aioqueue.inputs.pipeline.building import Builder
 from aioqueue.inputs.pipeline.flow import Node, Row, RunOver, Span, Taken, drive, drive_async
@@ -57,6 +57,7 @@ _PREEMPTED: Final = "this process is to end soon"
 class _Run(ABC):
     """What runs of both worlds know."""
 
+    _coord: sync.Coordinator | aioqueue.Coordinator
     _node: Node | None = None
     _builder: Builder | None = None
     _why_over: str | None = None
@@ -96,6 +97,10 @@ class _Run(ABC):
     def statistics(self) -> tuple[StageStatistics, ...]:
         """What the stages that have workers have done so far."""
         return () if self._builder is None else self._builder.statistics()
+
+    def explain(self) -> Explanation:
+        """Who waits for whom."""
+        return self._coord.explain()
 
     def quarantine(self) -> list[Quarantined]:
         """What was skipped so far."""
@@ -146,12 +151,22 @@ class ThreadRun(_Run):
         pipeline: what is run.
         stop: the first epoch that is not gone through; ``None`` goes on for ever.
         standing: where to begin.
+        watchdog: seconds without movement after which to warn; ``None`` for never.
     """
 
-    def __init__(self, pipeline: Pipeline[Any], stop: int | None, standing: Standing) -> None:
+    _coord: sync.Coordinator
+
+    def __init__(
+        self,
+        pipeline: Pipeline[Any],
+        stop: int | None,
+        standing: Standing,
+        *,
+        watchdog: float | None = None,
+    ) -> None:
         super().__init__(standing)
         span = Span(standing.epoch, stop)
-        self._coord = sync.Coordinator()
+        self._coord = sync.Coordinator(watchdog=watchdog)
         self._is_joined = False
         self._is_taking = False
         self._waiting = sync.CancelScope()
@@ -294,13 +309,23 @@ class AsyncRun(_Run):
         pipeline: what is run.
         stop: the first epoch that is not gone through; ``None`` goes on for ever.
         standing: where to begin.
+        watchdog: seconds without movement after which to warn; ``None`` for never.
     """
 
-    def __init__(self, pipeline: Pipeline[Any], stop: int | None, standing: Standing) -> None:
+    _coord: aioqueue.Coordinator
+
+    def __init__(
+        self,
+        pipeline: Pipeline[Any],
+        stop: int | None,
+        standing: Standing,
+        *,
+        watchdog: float | None = None,
+    ) -> None:
         super().__init__(standing)
         self._pipeline = pipeline
         self._span = Span(standing.epoch, stop)
-        self._coord = aioqueue.Coordinator()
+        self._coord = aioqueue.Coordinator(watchdog=watchdog)
         self._failure: BaseException | None = None
         self._has_begun = anyio.Event()
         self._has_ended = anyio.Event()

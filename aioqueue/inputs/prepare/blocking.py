@@ -14,6 +14,7 @@ from aioqueue import sync
 from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of
 from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.feed import failure_of_clean_up, worst_of
+from aioqueue.inputs.prepare.hands import Hand
 from aioqueue.inputs.prepare.inbox import Inbox
 from aioqueue.inputs.prepare.job import Job, Prepared
 from aioqueue.inputs.prepare.limits import NOTE_OF_KEY, Pending
@@ -168,16 +169,22 @@ class WorkerThreads:
     Args:
         job: what they work for.
         source: where they, or others for them, take items from.
-        work: what each does until it raises: `Job.nothing_more`, or what has failed.
+        work: what each does until it raises: `Job.nothing_more`, or what has failed. It is given
+            the hand that the worker holds items in.
     """
 
-    def __init__(self, job: Job, source: ThreadSource, work: Callable[[], object]) -> None:
+    def __init__(self, job: Job, source: ThreadSource, work: Callable[[Hand], object]) -> None:
         self._job = job
         self._lock = job.lock
         self._source = source
         self._work = work
-        self._scope = sync.CancelScope()  # around all that a worker may wait for in a queue
+        self.scope = sync.CancelScope()  # around all that a worker may wait for in a queue
         self._stopped = threading.Condition(job.lock)
+
+    def give_work(self, work: Callable[[Hand], object]) -> Callable[[Hand], object]:
+        """Have the workers do something else; returns what they would have done."""
+        before, self._work = self._work, work
+        return before
 
     def enqueue_ops(self) -> list[EnqueueOp]:
         """One for each worker."""
@@ -185,15 +192,16 @@ class WorkerThreads:
 
     def prepare_items(self) -> None:
         """The whole life of a worker."""
-        job = self._job
+        job, thread = self._job, threading.current_thread()
         job.enter()
         ended: BaseException | None = None
         try:
-            with self._scope:
-                self._work()
+            with self.scope:
+                self._work(job.hands.new(thread))
         except BaseException as error:
             is_stop = meaning_of(error, stopping=job.is_stopping) is Meaning.STOP
             ended = job.nothing_more() if is_stop else error
+        job.hands.drop(thread)
         closing = self._source.close() if job.is_halted else None
         try:
             raise job.leave(ended, closing)
@@ -208,7 +216,7 @@ class WorkerThreads:
         """
         errors: list[BaseException] = []
         try:
-            with self._scope:
+            with self.scope:
                 work()
         except BaseException as error:
             errors.append(error)
@@ -233,7 +241,7 @@ class WorkerThreads:
 
     def stop(self) -> None:
         """End whatever they wait for."""
-        self._scope.cancel()
+        self.scope.cancel()
         self._wake()
 
     @guarded

@@ -47,6 +47,11 @@ class InterpreterExecutor:
                 " takes `rng`; expected a function that returns one example, since neither"
                 " generators nor NumPy get into a subinterpreter; or use where='process'"
             )
+        if job.item_timeout is not None:
+            raise InvalidArgumentError(
+                f"item_timeout: got {job.item_timeout!r} with where='interpreter', and what runs in"
+                " a subinterpreter cannot be cut short; expected None, or where='process'"
+            )
         self._call = job.call
         self._pool: concurrent.futures.Executor = pool_class(max_workers=job.count)
         self._threads = ThreadExecutor(job, self._examples)

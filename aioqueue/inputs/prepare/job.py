@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from aioqueue import AsyncQueue, OutOfRangeError, QueueClosedError, sync
+from aioqueue import AsyncQueue, ItemTimeoutError, OutOfRangeError, QueueClosedError, sync
 from aioqueue.coordination.outcomes import (
     Meaning,
     add_note,
@@ -26,6 +26,7 @@ from aioqueue.coordination.outcomes import (
 from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.feed import Feed, worst_of
+from aioqueue.inputs.prepare.hands import Hands
 from aioqueue.inputs.prepare.limits import KeyLimit
 from aioqueue.inputs.prepare.ordering import Reordering
 from aioqueue.inputs.prepare.progress import Progress
@@ -33,6 +34,7 @@ from aioqueue.inputs.prepare.window import Window
 from aioqueue.inputs.sources.item import EpochEnd, Item
 from aioqueue.locks import guarded, let_go
 from aioqueue.sizes import size_of
+from aioqueue.telemetry.stacks import Stack, place_of
 
 __all__ = ("Job", "NothingMore", "Prepared", "RunOfJob")
 
@@ -105,6 +107,7 @@ class Job:
         key_limit: how many items of one key may be in preparation; ``None`` for any number.
         by_item: whether items are delivered as a whole (`Delivered`), also those without examples.
         fit: makes of an example what is delivered, or refuses it, where they are delivered so.
+        item_timeout: seconds after which an item is cut short; ``None`` for never.
     """
 
     def __init__(
@@ -120,7 +123,9 @@ class Job:
         key_limit: KeyLimit | None = None,
         by_item: bool = False,
         fit: Callable[[Any], Any] | None = None,
+        item_timeout: float | None = None,
     ) -> None:
+        self.item_timeout = item_timeout
         self.feed = feed
         self.into = into
         self.call = call
@@ -137,8 +142,11 @@ class Job:
         # Whether the examples of a generator may be enqueued before the last one is made. Not if
         # the item may be tried again, for then there would be some twice; and not if their size
         # has to be known first.
-        self.streams = not (ordered or progress.policy.may_fail_twice or is_counted or by_item)
+        is_timed = item_timeout is not None  # what waits for the queue does not take too long
+        holds = ordered or is_counted or by_item or is_timed
+        self.streams = not (holds or progress.policy.may_fail_twice)
         self.lock = self._lock = threading.RLock()  # guards the window, and all below
+        self.hands = Hands(self.lock)
         self.source_ended = False  # nothing more is taken from it
         self.is_halted = False
         self.is_room_awaited = False  # the executor says so, and is told when it comes
@@ -378,6 +386,23 @@ class Job:
             return failure
         return error
 
+    def overdue(self, item: Item, stack: Stack) -> ItemTimeoutError:
+        """The failure of an item that was cut short.
+
+        Args:
+            item: which one.
+            stack: where it was.
+        """
+        place = place_of(stack)
+        where = "" if place is None else str(place)
+        assert self.item_timeout is not None
+        return ItemTimeoutError(
+            f"{item.describe()} was not prepared within item_timeout={self.item_timeout:g} s"
+            + (f"; it was at {where}" if where else ""),
+            seconds=self.item_timeout,
+            where=where,
+        )
+
     def not_enqueued(self, prepared: Prepared, error: BaseException, owner: object = None) -> None:
         """An example was not enqueued: nobody wants it, or its item has failed, retried or not.
 
@@ -426,6 +451,11 @@ class Job:
             return False
         self._is_flushing = True
         return True
+
+    @guarded
+    def waiting_in_order(self) -> int:
+        """How many items have been prepared and wait for one before them."""
+        return len(self._order)
 
     @guarded
     def next_in_order(self) -> Prepared | None:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
+from aioqueue.checks import counted
 from aioqueue.inputs.sources.item import EpochEnd, Item
 
 __all__ = ("NOTE_OF_KEY", "KeyLimit", "Pending")
@@ -84,6 +85,14 @@ class KeyLimit:
         self._inside[pending.key] = inside + 1
         pending.has_place = True
         return True
+
+    def told(self) -> list[str]:
+        """Which keys have all their places taken while others wait for one, in words."""
+        return [
+            f"limit_per: all {self._at_most} of key {key!r} are in preparation,"
+            f" {counted(len(aside), 'item')} put aside"
+            for key, aside in list(self._aside.items())
+        ]
 
     def give_back(self, pending: Pending) -> Pending | None:
         """An item is not in preparation any more, if it was.

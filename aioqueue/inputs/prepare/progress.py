@@ -45,6 +45,8 @@ class Progress:
         self._skipped = 0
         self._retried = 0
         self._workers_died = 0
+        self._timed_out = 0
+        self._left_behind = 0
 
     @guarded
     def statistics(self) -> PrepareStatistics:
@@ -56,7 +58,15 @@ class Progress:
             self._retried,
             self._workers_died,
             self._window.items,
+            self._timed_out,
+            self._left_behind,
         )
+
+    @guarded
+    def timed_out(self, left_behind: int = 0) -> None:
+        """An item was cut short; so many threads that were left behind run now."""
+        self._timed_out += 1
+        self._left_behind = left_behind
 
     @guarded
     def entered(self, examples: int) -> None:

@@ -8,10 +8,11 @@ from typing import Any, TypeVar, Unpack, overload
 
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
-from aioqueue.checks import checked_count, checked_flag
+from aioqueue.checks import checked_count, checked_flag, checked_seconds
 from aioqueue.functions import EnqueueOp, function_name, is_async
 from aioqueue.inputs.options import Items, OnError, PrepareFunction, PrepareOptions, Where
 from aioqueue.inputs.prepare.call import Call
+from aioqueue.inputs.prepare.explained import explained_stage
 from aioqueue.inputs.prepare.feed import Feed
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.limits import KeyLimit
@@ -48,10 +49,19 @@ class _Preparing:
 
     # What a run asks of its runner.
 
+    def _explained(self, workers: Any) -> Any:
+        told = super()._explained(workers)  # type: ignore[misc]  # of the runner, as below
+        return explained_stage(told, self._job, self._description.removeprefix("of "))
+
     def _begin(self, core: Any) -> Any:
         run = super()._begin(core)  # type: ignore[misc]  # of the runner, the other base
         self._job.begin(run)
         return run
+
+    def _queues(self) -> Any:
+        source = self._job.feed.queue
+        own = super()._queues()  # type: ignore[misc]  # of the runner, as above
+        return own if source is None else [*own, source._core]
 
     def _lost_worker(self) -> None:
         self._job.stop()
@@ -115,6 +125,7 @@ def prepare(
     limit_bytes: int | None = None,
     limit_per: Callable[[T], Hashable] | None = None,
     at_most: int | None = None,
+    item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
@@ -135,6 +146,7 @@ def prepare(
     limit_bytes: int | None = None,
     limit_per: Callable[[T], Hashable] | None = None,
     at_most: int | None = None,
+    item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
@@ -154,6 +166,7 @@ def prepare(
     limit_bytes: int | None = None,
     limit_per: Callable[[T], Hashable] | None = None,
     at_most: int | None = None,
+    item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
@@ -211,6 +224,13 @@ def prepare(
             workers are (but not in the processes); if it raises, or its key cannot be hashed, the
             item has failed.
         at_most: how many items of one key, >= 1; with ``limit_per`` only.
+        item_timeout: seconds that the preparation of an item may take, each time it is tried; then
+            it is cut short, and has failed by an `ItemTimeoutError` that says where it was, which
+            is a matter for ``on_error``. Processes are killed and replaced; tasks are cancelled at
+            their next await; threads cannot be ended, so they are left behind and replaced, but for
+            no more than ``workers`` that still run, and what they come back with is dropped.
+            Interpreters have no such limit. The examples of a generator are held until it has
+            ended. ``None`` for no limit.
         on_error: what to do when the function raises, or the queue refuses what it returned:
             ``"stop"`` everything; ``"skip"`` the item; or `Retry`. What the queue has refused is
             not tried again.
@@ -244,6 +264,7 @@ def prepare(
         limit_bytes=limit_bytes,
         limit_per=limit_per,
         at_most=at_most,
+        item_timeout=item_timeout,
         on_error=on_error,
         max_failures=max_failures,
         quarantine=quarantine,
@@ -291,6 +312,7 @@ def _runner(
     limit_bytes: int | None = None,
     limit_per: Callable[[Any], Hashable] | None = None,
     at_most: int | None = None,
+    item_timeout: float | None = None,
     on_error: OnError = "stop",
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
@@ -334,6 +356,7 @@ def _runner(
         key_limit=_checked_key_limit(limit_per, at_most),
         by_item=by_item,
         fit=fit,
+        item_timeout=_checked_timeout(item_timeout),
     )
     executor = place.executor(job, ray) if place.is_ray else place.executor(job)
     job.run_by(executor)
@@ -341,6 +364,17 @@ def _runner(
     if isinstance(into, AsyncQueue):
         return AsyncPrepareRunner(into, executor.enqueue_ops(), job, description)
     return PrepareRunner(into, executor.enqueue_ops(), job, description)
+
+
+def _checked_timeout(seconds: Any) -> float | None:
+    if seconds is None:
+        return None
+    checked = checked_seconds(seconds, "item_timeout", otherwise=", or None")
+    if not checked:
+        raise InvalidArgumentError(
+            f"item_timeout: got {seconds!r}; expected a number of seconds > 0, or None"
+        )
+    return checked
 
 
 def _checked_key_limit(limit_per: Any, at_most: Any) -> KeyLimit | None:

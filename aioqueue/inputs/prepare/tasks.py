@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import anyio
 
 from aioqueue.coordination.loops import soon
-from aioqueue.coordination.outcomes import add_note, running_task
+from aioqueue.coordination.outcomes import add_note, is_cancellation, running_task
 from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.feed import close_items, next_of, worst_of
+from aioqueue.inputs.prepare.hands import Hand
 from aioqueue.inputs.prepare.inbox import Inbox
 from aioqueue.inputs.prepare.job import Job, Prepared
 from aioqueue.inputs.prepare.limits import NOTE_OF_KEY, Pending
 from aioqueue.inputs.sources.item import Item
+from aioqueue.telemetry.stacks import Stack, stack_of_traceback
 
 __all__ = ("TaskExecutor",)
 
@@ -46,7 +49,8 @@ class TaskExecutor:
         job, owner = self._job, running_task()
         job.enter()
         work = self._work if self._inbox is None else self._work_by_key
-        ended = await self._till_stopped(work, owner)
+        ended = await self._till_stopped(partial(work, job.hands.new(owner)), owner)
+        job.hands.drop(owner)
         closing = None
         # Else nobody runs us any more; or others go on, or somebody else takes from the source.
         if owner is running_task() and job.is_last_inside and self._inbox is None:
@@ -104,19 +108,21 @@ class TaskExecutor:
     def end(self) -> BaseException | None:
         return None
 
-    async def _work(self, owner: object) -> None:
+    async def _work(self, hand: Hand, owner: object) -> None:
         """The work of one worker, until there is none."""
         take, deliver = self._source.take, self._delivery.deliver
         while True:
-            await deliver(await self._prepare(await take(owner), owner), owner)
+            await deliver(await self._prepare(await take(owner), hand, owner), owner)
+            hand.let_go()  # if it was being made until now
 
-    async def _prepare(self, item: Item, owner: object) -> Prepared:
+    async def _prepare(self, item: Item, hand: Hand, owner: object) -> Prepared:
         """Prepare an item, as often as it may be tried."""
         job = self._job
         failures = 0
         while True:
             try:
-                return Prepared(item, await self._examples(item), failures=failures)
+                examples = await self._examples(item, hand, failures)
+                return Prepared(item, examples, failures=failures)
             except BaseException as raised:
                 error = job.failure_of_item(raised, owner)
             failures += 1
@@ -125,24 +131,52 @@ class TaskExecutor:
                 return Prepared(item, is_skipped=True)
             await anyio.sleep(delay)
 
-    async def _examples(self, item: Item) -> Any:
-        """The examples of an item; or what is making them, if they may be enqueued meanwhile."""
-        examples = await self._job.call.examples_async(item)
-        if isinstance(examples, AsyncGenerator) and not self._job.streams:
-            async with aclosing(examples):
-                return [example async for example in examples]
+    async def _examples(self, item: Item, hand: Hand, failures: int) -> Any:
+        """The examples of an item; or what is making them, if they may be enqueued meanwhile.
+
+        Raises:
+            ItemTimeoutError: it has taken too long.
+        """
+        timeout = self._job.item_timeout
+        if timeout is None:
+            return await self._made(item, hand, failures)
+        stack: Stack = ()
+        with anyio.move_on_after(timeout) as scope:
+            try:
+                return await self._made(item, hand, failures)
+            except BaseException as error:
+                if scope.cancel_called and is_cancellation(error):
+                    stack = stack_of_traceback(error.__traceback__)
+                raise
+        self._job.progress.timed_out()
+        raise self._job.overdue(item, stack)
+
+    async def _made(self, item: Item, hand: Hand, failures: int) -> Any:
+        """The same, however long it takes."""
+        hand.take(item, failures)
+        try:
+            examples = await self._job.call.examples_async(item)
+            if isinstance(examples, AsyncGenerator):
+                if self._job.streams:
+                    return examples  # it has the item in hand until it has ended
+                async with aclosing(examples):
+                    examples = [example async for example in examples]
+        except BaseException:
+            hand.let_go()
+            raise
+        hand.let_go()
         return examples
 
-    async def _work_by_key(self, owner: object) -> None:
+    async def _work_by_key(self, hand: Hand, owner: object) -> None:
         """The same where keys are limited: an item is tried once, and what failed comes again."""
         assert self._inbox is not None
         while True:
-            await self._try(await self._inbox.take(owner), self._inbox, owner)
+            await self._try(await self._inbox.take(owner), self._inbox, hand, owner)
 
-    async def _try(self, pending: Pending, inbox: _TaskInbox, owner: object) -> None:
+    async def _try(self, pending: Pending, inbox: _TaskInbox, hand: Hand, owner: object) -> None:
         """Prepare an item that has its place, which it keeps for as long as that takes."""
         try:
-            examples = await self._examples(pending.item)
+            examples = await self._examples(pending.item, hand, pending.failures)
         except BaseException as raised:
             inbox.give_back(pending)
             await inbox.failed(pending, self._job.failure_of_item(raised, owner), owner)
@@ -151,7 +185,8 @@ class TaskExecutor:
             inbox.give_back(pending)
         prepared = Prepared(pending.item, examples, failures=pending.failures)
         await self._delivery.deliver(prepared, owner)
-        inbox.give_back(pending)  # if it was being made until now
+        hand.let_go()  # if it was being made until now
+        inbox.give_back(pending)
 
 
 class _TaskSource:

@@ -19,11 +19,16 @@ from aioqueue.inputs.prepare.blocking import (
     ThreadSource,
     WorkerThreads,
 )
+from aioqueue.inputs.prepare.hands import Hand
 from aioqueue.inputs.prepare.job import Job, Prepared
 from aioqueue.inputs.prepare.limits import Pending
 from aioqueue.inputs.sources.item import Item
 
-__all__ = ("ThreadExecutor",)
+__all__ = ("LeftBehind", "ThreadExecutor")
+
+
+class LeftBehind(BaseException):  # it is no failure
+    """The thread was too slow with an item, and nobody waits for it any more; see `overtime`."""
 
 
 class ThreadExecutor:
@@ -74,22 +79,26 @@ class ThreadExecutor:
     def end(self) -> BaseException | None:
         return self._source.close()
 
-    def _work(self) -> None:
+    def _work(self, hand: Hand) -> None:
         """The work of one worker, until there is none."""
         while True:
-            self._delivery.deliver(self._prepare(self._source.take()))
+            self._delivery.deliver(self._prepare(self._source.take(), hand))
+            hand.item = None  # if it was being made until now
 
-    def _prepare(self, item: Item) -> Prepared:
-        """Prepare an item, as often as it may be tried."""
+    def _prepare(self, item: Item, hand: Hand, failures: int = 0) -> Prepared:
+        """Prepare an item, as often as it may be tried; so many times it has failed before."""
         make = self._examples
-        failures = 0
         while True:
+            hand.take(item, failures)
             try:
                 examples = make(item)
                 if not self._streams:
                     examples = tuple(examples)
+                if type(examples) is tuple:
+                    hand.item = None
                 return Prepared(item, examples, failures=failures)
             except BaseException as raised:
+                hand.let_go()
                 error = self._job.failure_of_item(raised)
             failures += 1
             delay = self._job.progress.failed(item, error, failures)
@@ -97,24 +106,30 @@ class ThreadExecutor:
                 return Prepared(item, is_skipped=True)
             self._threads.pause(delay)
 
-    def _work_by_key(self) -> None:
+    def _work_by_key(self, hand: Hand) -> None:
         """The same where keys are limited: an item is tried once, and what failed comes again."""
         assert self._inbox is not None
         while True:
             for pending in self._inbox.take():
-                self._try(pending, self._inbox)
+                self._try(pending, self._inbox, hand)
 
-    def _try(self, pending: Pending, inbox: ThreadInbox) -> None:
+    def _try(self, pending: Pending, inbox: ThreadInbox, hand: Hand) -> None:
         """Prepare an item that has its place, which it keeps for as long as that takes."""
+        hand.take(pending.item, pending.failures)
         try:
             examples = self._examples(pending.item)
             if not self._streams:
                 examples = tuple(examples)
+        except LeftBehind:
+            raise  # the item is somebody else's by now
         except BaseException as raised:
+            hand.let_go()
             inbox.give_back(pending)
             inbox.failed(pending, self._job.failure_of_item(raised))
             return
         if type(examples) is tuple:
+            hand.let_go()
             inbox.give_back(pending)
         self._delivery.deliver(Prepared(pending.item, examples, failures=pending.failures))
-        inbox.give_back(pending)  # if it was being made until now
+        hand.let_go()  # if it was being made until now
+        inbox.give_back(pending)

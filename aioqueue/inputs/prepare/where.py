@@ -11,6 +11,8 @@ from aioqueue.functions import function_name, is_async
 from aioqueue.inputs.options import Where
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.interpreters import InterpreterExecutor
+from aioqueue.inputs.prepare.job import Job
+from aioqueue.inputs.prepare.overtime import TimedThreadExecutor
 from aioqueue.inputs.prepare.processes.parent import ProcessExecutor
 from aioqueue.inputs.prepare.ray.executor import RayExecutor
 from aioqueue.inputs.prepare.tasks import TaskExecutor
@@ -42,9 +44,13 @@ class Place:
         return f"{count} {self.plural}" if count > 1 else f"{count} {self.name}"
 
 
+def _of_threads(job: Job) -> Executor:
+    return ThreadExecutor(job) if job.item_timeout is None else TimedThreadExecutor(job)
+
+
 PLACES: Final[dict[Where, Place]] = {
     "task": Place(TaskExecutor, "task", "tasks", is_async=True),
-    "thread": Place(ThreadExecutor, "thread", "threads"),
+    "thread": Place(_of_threads, "thread", "threads"),
     "process": Place(
         ProcessExecutor, "process", "processes", per_worker=128, limit_bytes=64 * 2**20
     ),

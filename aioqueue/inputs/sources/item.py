@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ("EpochEnd", "Item", "Quarantined", "safe_repr")
+__all__ = ("EpochEnd", "Item", "Quarantined", "safe_repr", "value_told")
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 120
@@ -33,8 +33,12 @@ class Item(NamedTuple):
 
     def describe(self) -> str:
         """Its value, bounded, and where it comes from."""
-        text = safe_repr(self.value, _repr.repr)
-        return f"item {text} (epoch {self.epoch}, index {self.index})"
+        return f"item {value_told(self.value)} (epoch {self.epoch}, index {self.index})"
+
+
+def value_told(value: Any) -> str:
+    """What the value of an item says of itself, bounded."""
+    return safe_repr(value, _repr.repr)
 
 
 @dataclass(frozen=True)

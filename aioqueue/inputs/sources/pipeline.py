@@ -26,6 +26,7 @@ from aioqueue.inputs.options import PrepareOptions
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from aioqueue import Explanation
     from aioqueue.inputs.sources.item import Quarantined
     from aioqueue.inputs.sources.streams import ResumablePipe
     from aioqueue.inputs.statistics import StageStatistics
@@ -86,6 +87,7 @@ class Epochs(Protocol[T_co]):
     def close(self) -> None: ...
     async def aclose(self) -> None: ...
     def statistics(self) -> tuple[StageStatistics, ...]: ...
+    def explain(self) -> Explanation: ...
     @property
     def quarantine(self) -> list[Quarantined]: ...
 
@@ -99,7 +101,14 @@ class Engine(Protocol):
     def checked(self, pipeline: Pipeline[Any]) -> Pipeline[Any]:
         """Check that the stages of a pipeline fit together."""
 
-    def epochs(self, pipeline: Pipeline[T], start: int, stop: int | None, resume: Any) -> Epochs[T]:
+    def epochs(
+        self,
+        pipeline: Pipeline[T],
+        start: int,
+        stop: int | None,
+        resume: Any,
+        watchdog: float | None,
+    ) -> Epochs[T]:
         """Go through epochs of a pipeline."""
 
     def resumed(self, pipeline: Pipeline[T], state: Any) -> Epoch[T]:
@@ -533,6 +542,7 @@ class Pipeline(Stages[T_co]):
         *,
         start: int = 0,
         resume: Mapping[str, Any] | None = None,
+        watchdog: float | None = None,
     ) -> Epochs[T_co]:
         """Go through several epochs, which are prepared as one run.
 
@@ -547,6 +557,8 @@ class Pipeline(Stages[T_co]):
                 its epoch. Where the order is kept they are exactly those
                 that the earlier run would have made. Functions, workers, limits, and the size of
                 batches that are made last may be others than they were.
+            watchdog: seconds after which the log has a warning that says why, when nothing has
+                moved and someone has waited for so long: see `aioqueue.Coordinator`.
 
         Returns:
             An iterable, with ``for`` and ``async for``, of epochs, each of which is an iterable of
@@ -558,7 +570,7 @@ class Pipeline(Stages[T_co]):
         """
         start = checked_count(start, "start")
         stop = None if count is None else start + checked_count(count, "count")
-        return self._engine.epochs(self, start, stop, resume)
+        return self._engine.epochs(self, start, stop, resume, watchdog)
 
     def _with(self, stage: Stage) -> Pipeline[Any]:
         return self._engine.checked(Pipeline(self.source, (*self.stages, stage)))

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
+from aioqueue.inputs.prepare.hands import Hand
 from aioqueue.inputs.prepare.job import NothingMore
 from aioqueue.inputs.prepare.limits import KeyLimit, Pending
 from aioqueue.inputs.prepare.processes import parent
@@ -144,7 +145,7 @@ class Stage:
     def play(self) -> list[Any]:
         """Let the only worker work to its end; returns what has arrived."""
         with pytest.raises(NothingMore):
-            self.executor._work()
+            self.executor._work(Hand())
         return self.arrived()
 
     def arrived(self) -> list[Any]:
@@ -260,11 +261,11 @@ class TestAProcessThatLives:
 
         played = stage(refuses, refuses, values=[1])
         with pytest.raises(InvalidArgumentError, match=r"function: got 'abs'") as caught:
-            played.executor._work()
+            played.executor._work(Hand())
         assert isinstance(caught.value.__cause__, ImportError)
         assert played.processes[0].events == ["end, at once: True"]
         with pytest.raises(NothingMore):  # the others have nothing to add
-            played.executor._work()
+            played.executor._work(Hand())
 
 
 class TestWhatLiesInSharedMemory:
@@ -289,7 +290,7 @@ class TestWhatLiesInSharedMemory:
 
         played = stage(life, values="ab")
         with pytest.raises(NothingMore):
-            played.executor._work()
+            played.executor._work(Hand())
         assert len(freed[0]) == 2
         assert freed[1:] == [[], freed[0]]
 
@@ -395,7 +396,7 @@ class TestAProcessThatDies:
     def test_which_ends_all_if_none_may_be_skipped(self, stage: Callable[..., Stage]) -> None:
         played = stage(*[dies_of(0)] * 3, values=[0], exitcode=-11)
         with pytest.raises(WorkerDiedError, match=r"the last one was killed by SIGSEGV") as caught:
-            played.executor._work()
+            played.executor._work(Hand())
         assert caught.value.exitcode == -11
 
     def test_its_items_give_their_places_to_others(self, stage: Callable[..., Stage]) -> None:
@@ -407,11 +408,11 @@ class TestAProcessThatDies:
     def test_ten_in_vain(self, stage: Callable[..., Stage]) -> None:
         played = stage(*[dies_at_once] * 20, values=[0])
         with pytest.raises(WorkerDiedError, match=r"-10 .* as did 9 before it") as caught:
-            played.executor._work()
+            played.executor._work(Hand())
         assert caught.value.exitcode == -9
         assert len(played.processes) == 10
         with pytest.raises(NothingMore):
-            played.executor._work()
+            played.executor._work(Hand())
 
     @pytest.mark.parametrize("how", ["a stop", "the end of the program"])
     def test_of_us(self, how: str, stage: Callable[..., Stage]) -> None:
@@ -448,7 +449,7 @@ class TestAStop:
 
         def work() -> None:
             try:
-                played.executor._work()
+                played.executor._work(Hand())
             except NothingMore as end:
                 ended.append(end)
 
@@ -494,14 +495,14 @@ class TestTheStart:
 
         monkeypatch.setattr(parent, "_Process", fail)
         with pytest.raises(WorkerDiedError) as caught:
-            played.executor._work()
+            played.executor._work(Hand())
         message = "worker process aioqueue-images-1 cannot be started: there is no server"
         assert str(caught.value).startswith(message)
         assert ("its error output says more" in str(caught.value)) == (exitcode is not None)
         assert caught.value.exitcode == (exitcode or 0)
         assert isinstance(caught.value.__cause__, CannotStartError)
         with pytest.raises(NothingMore):
-            played.executor._work()
+            played.executor._work(Hand())
 
     def test_that_is_too_late(self, stage: Callable[..., Stage]) -> None:
         played = stage(works, values=[1])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from aioqueue import ItemTimeoutError
 from aioqueue.inputs.prepare.limits import Pending
 from aioqueue.inputs.prepare.processes.child import Sent
 from aioqueue.processes.arena import Block
@@ -78,18 +79,24 @@ class Books:
         is_ready: it has said so.
         has_begun: it had come to its own work when it died.
         was_of_use: something has come from it, or it tells which item to blame.
+        overdue: why it is killed, and the number of the item that has taken too long.
     """
 
     def __init__(self) -> None:
         self.is_ready = False
         self.has_begun = False
         self.was_of_use = False
+        self.overdue: tuple[int, ItemTimeoutError] | None = None
         self._pending: dict[int, Pending] = {}  # what it has to prepare, by number
         self._freed: deque[int] = deque()  # places in the arena that it may use again
 
     def __len__(self) -> int:
         """How many items it has to prepare."""
         return len(self._pending)
+
+    def find(self, number: int) -> Pending | None:
+        """An item that it has to prepare, for any thread to look at; ``None`` if it has not."""
+        return self._pending.get(number)
 
     def enter(self, pending: Pending) -> Sent:
         """It is going to be sent an item.
@@ -121,6 +128,16 @@ class Books:
         May be called in any thread.
         """
         return partial(self._freed.extend, [start for start, _ in blocks]) if blocks else None
+
+    def cut_short(self) -> tuple[Pending, ItemTimeoutError] | None:
+        """It was killed for an item that has taken too long: that is taken off, and returned with
+        its failure; ``None`` if not, or if the item was done all the same."""
+        if self.overdue is None:
+            return None
+        self.was_of_use = True
+        number, error = self.overdue
+        pending = self._pending.pop(number, None)
+        return None if pending is None else (pending, error)
 
     def lost(self, number: int) -> Loss:
         """It has died, while it prepared an item of this number, or had just done that, or none.

@@ -70,7 +70,7 @@ def work(channel: Channel, arena: Arena) -> None:
         freed, sent = pickle.loads(chunk)
         outbox.allocator.give_back(freed)
         for number, epoch, index, value in sent:
-            arena.item = number  # until the next one begins: it may have left something behind
+            arena.take(number)  # until the next one begins: it may have left something behind
             began = perf_counter()
             made, has_failed = _prepared(call, Item(number, value, epoch, index))
             outbox.add(number, made, has_failed, perf_counter() - began)

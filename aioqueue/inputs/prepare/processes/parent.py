@@ -24,12 +24,15 @@ from aioqueue.inputs.prepare.blocking import (
     ThreadSource,
     WorkerThreads,
 )
+from aioqueue.inputs.prepare.explained import explained_item
+from aioqueue.inputs.prepare.hands import Hand
 from aioqueue.inputs.prepare.job import Job, NothingMore, Prepared
 from aioqueue.inputs.prepare.limits import Pending
 from aioqueue.inputs.prepare.processes.books import Books, Pace
 from aioqueue.inputs.prepare.processes.child import Outcome, Report, Sent, work
+from aioqueue.inputs.prepare.processes.clock import Clock
 from aioqueue.locks import guarded
-from aioqueue.processes.arena import unpack
+from aioqueue.processes.arena import NONE, unpack
 from aioqueue.processes.deaths import Succession, how_it_ended
 from aioqueue.processes.failures import failure_of_message
 from aioqueue.processes.start import CannotStartError
@@ -41,8 +44,12 @@ from aioqueue.processes.worker import (
     not_importable,
     pickled,
 )
+from aioqueue.telemetry.explanations import ExplainedWorker, WorkerState
 
 __all__ = ("ProcessExecutor",)
+
+_SAYS: Final = 0.25
+"""Seconds that a process which is going to be killed has to say where it is."""
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -53,6 +60,22 @@ class _Process(WorkerProcess):
     def __init__(self, name: str, arena_size: int) -> None:
         self.books = Books()
         super().__init__(name, arena_size, work)
+
+    def explained(self, seconds: float) -> ExplainedWorker:
+        """What it does now; for any thread.
+
+        Args:
+            seconds: how long to wait for it to say where it is.
+        """
+        number, age = self.arena.item, self.arena.seconds
+        pending = self.books.find(number)
+        item = None if pending is None else explained_item(pending.item, pending.failures, age)
+        stack = self.stack(seconds)
+        state: WorkerState = "running"
+        note = ""
+        if not stack:
+            state, note = self.state()
+        return ExplainedWorker(self.name, state, item, stack=stack, note=note)
 
     def receive(self) -> Report | None:
         """Wait for its next report; ``None`` if it has died."""
@@ -101,10 +124,19 @@ class ProcessExecutor:
         limit = job.window.limit_bytes
         assert limit is not None
         self._arena_size = 2 * min(max(limit, 2**20), 2**40)  # a larger one could not be mapped
+        self._clock: Clock[_Process] | None = None
+        if job.item_timeout is not None:
+            self._clock = Clock(job, job.item_timeout, self._all, self._cut_short)
         ended_at_exit(self)
 
     def enqueue_ops(self) -> list[EnqueueOp]:
-        return [*self._threads.enqueue_ops(), *self._source.enqueue_ops(), self.take_items]
+        ops = [*self._threads.enqueue_ops(), *self._source.enqueue_ops(), self.take_items]
+        return ops if self._clock is None else [*ops, self.watch_time]
+
+    def watch_time(self) -> None:
+        """The whole life of the thread that looks after the time that items take."""
+        assert self._clock is not None
+        self._threads.helper(self._clock.watch)
 
     def take_items(self) -> None:
         """The whole life of the thread that takes items from the source."""
@@ -114,6 +146,8 @@ class ProcessExecutor:
         self._source.stop()
         self._threads.stop()
         self._inbox.stop()
+        if self._clock is not None:
+            self._clock.stop()
         for process in self._all():
             process.kill()
 
@@ -122,7 +156,19 @@ class ProcessExecutor:
         self._inbox.room_came()
 
     def end(self) -> BaseException | None:
+        if self._clock is not None:
+            self._clock.stop()
         return self._source.close()
+
+    def _cut_short(self, process: _Process, number: int) -> None:
+        """Kill a process that takes too long for an item, unless it has just done it."""
+        job = self._job
+        pending = process.books.find(number)
+        stack = process.stack(_SAYS)
+        if pending is None or process.arena.item != number:
+            return
+        process.books.overdue = number, job.overdue(pending.item, stack)
+        process.kill()
 
     def start_no_more(self) -> None:
         """The program ends: what ends from now on is not replaced."""
@@ -141,12 +187,16 @@ class ProcessExecutor:
         """Whether nothing more is to be started, nor replaced."""
         return self._job.is_halted or self._is_ending
 
-    def _work(self) -> None:
+    def _work(self, hand: Hand) -> None:
         """The work of the thread of one worker, until there is none."""
         succession = Succession()
         while True:
             process = self._started_process()
-            exitcode = self._work_till_its_end(process)
+            hand.process = process
+            try:
+                exitcode = self._work_till_its_end(process)
+            finally:
+                hand.process = None
             why = succession.why_the_last(process.name, process.books, exitcode)
             if why is not None:
                 raise self._once(WorkerDiedError(why, exitcode=exitcode))
@@ -225,6 +275,8 @@ class ProcessExecutor:
                     add_note(error, "while pickling the item")
                     self._failed(pending, error)
             process.send(books.message(chunk))
+            if self._clock is not None:
+                self._clock.begins()
 
     def _chunk(self) -> tuple[int, int]:
         """See `Pace.chunk`. Nothing is sent ahead where keys are limited: what only waits would
@@ -277,6 +329,9 @@ class ProcessExecutor:
         if self._is_over():
             raise job.nothing_more()
         exitcode = process.exitcode()
+        if process.books.overdue is not None:
+            self._go_on_without(process)
+            return exitcode
         job.progress.worker_died()
         loss = process.books.lost(process.arena.item)
         _log.warning(
@@ -290,6 +345,14 @@ class ProcessExecutor:
         if loss.given_up is not None:
             self._give_up(loss.given_up, exitcode)
         return exitcode
+
+    def _go_on_without(self, process: _Process) -> None:
+        """A process was killed since it took too long for an item, which has failed by that."""
+        late = process.books.cut_short()
+        self._inbox.put_back(process.books.lost(NONE).to_do)
+        if late is not None:
+            self._job.progress.timed_out()
+            self._failed(*late)
 
     def _give_up(self, culprit: Pending, exitcode: int) -> None:
         """Too many processes have died of an item; the last one has ended so."""

@@ -9,9 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import socket
-import sys
 import threading
-import traceback
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
@@ -19,8 +17,9 @@ from aioqueue.coordination.outcomes import told
 from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.sources.item import Item
 from aioqueue.processes.failures import message_of_failure
+from aioqueue.telemetry.stacks import Stack, stack_of
 
-__all__ = ("ItemActor", "Outcome", "Report", "Sent", "remote_class")
+__all__ = ("Doing", "ItemActor", "Outcome", "Report", "Sent", "remote_class")
 
 Sent = tuple[int, int, int, bytes]
 """An item on its way to an actor: number, epoch, index, and its value pickled by itself, so that
@@ -46,6 +45,16 @@ class Report(NamedTuple):
     """How long their preparation has taken."""
 
 
+class Doing(NamedTuple):
+    """What an actor does at a moment."""
+
+    number: int
+    """Of the item that it prepares."""
+    seconds: float
+    """How long it has been at that."""
+    stack: Stack
+
+
 class ItemActor:
     """One worker, in a process of its own somewhere in the cluster.
 
@@ -59,7 +68,9 @@ class ItemActor:
 
     def __init__(self, payload: bytes) -> None:
         self._call: Call = _cloudpickle().loads(payload)
-        self._thread: int | None = None
+        self._thread: threading.Thread | None = None
+        self._number = -1  # of the item that it prepares
+        self._began = 0.0
 
     def place(self) -> str:
         """Where it is: what messages call it. The first thing that it is asked."""
@@ -67,19 +78,20 @@ class ItemActor:
 
     def prepare(self, chunk: list[Sent]) -> Report:
         """Prepare items, one after the other."""
-        self._thread = threading.get_ident()
+        self._thread = threading.current_thread()
         began = perf_counter()
         try:
             return Report([self._outcome(*sent) for sent in chunk], perf_counter() - began)
         finally:
             self._thread = None
 
-    def stack(self) -> str | None:
-        """Where `prepare` is now, as a traceback; ``None`` if it is at rest."""
-        frame = None if self._thread is None else sys._current_frames().get(self._thread)
-        return None if frame is None else "".join(traceback.format_stack(frame))
+    def doing(self) -> Doing | None:
+        """What `prepare` does now; ``None`` if it is at rest."""
+        thread, number, began = self._thread, self._number, self._began
+        return None if thread is None else Doing(number, perf_counter() - began, stack_of(thread))
 
     def _outcome(self, number: int, epoch: int, index: int, value: bytes) -> Outcome:
+        self._began, self._number = perf_counter(), number
         try:
             item = Item(number, _cloudpickle().loads(value), epoch, index)
             return Outcome(number, tuple(self._call.examples(item)), None)
@@ -95,8 +107,8 @@ class ItemActor:
         return message_of_failure(error, cloudpickle.dumps, cloudpickle.loads)
 
 
-_STACK_GROUP: Final = "questions"
-"""Where `ItemActor.stack` is answered, while the actor prepares."""
+_QUESTIONS: Final = "questions"
+"""The group of calls that are answered while the actor prepares."""
 
 
 @functools.cache
@@ -105,10 +117,10 @@ def remote_class() -> Any:
     import ray
 
     class Remote(ItemActor):
-        stack = ray.method(concurrency_group=_STACK_GROUP)(ItemActor.stack)
+        doing = ray.method(concurrency_group=_QUESTIONS)(ItemActor.doing)
 
     Remote.__name__ = Remote.__qualname__ = ItemActor.__name__
-    return ray.remote(concurrency_groups={_STACK_GROUP: 1})(Remote)
+    return ray.remote(concurrency_groups={_QUESTIONS: 1})(Remote)
 
 
 def _cloudpickle() -> Any:

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import partial
+from time import monotonic
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
@@ -32,10 +33,12 @@ from aioqueue.inputs.prepare.blocking import (
     WorkerThreads,
 )
 from aioqueue.inputs.prepare.call import Call
+from aioqueue.inputs.prepare.explained import explained_item
+from aioqueue.inputs.prepare.hands import Hand
 from aioqueue.inputs.prepare.job import Job, NothingMore, Prepared
 from aioqueue.inputs.prepare.limits import Pending
 from aioqueue.inputs.prepare.processes.books import MOST_DEATHS, Pace
-from aioqueue.inputs.prepare.ray.actors import Outcome, Report, Sent, remote_class
+from aioqueue.inputs.prepare.ray.actors import Doing, Outcome, Report, Sent, remote_class
 from aioqueue.inputs.prepare.ray.cluster import (
     checked_options,
     connected,
@@ -50,6 +53,7 @@ from aioqueue.inputs.prepare.ray.cluster import (
 from aioqueue.locks import guarded
 from aioqueue.processes.deaths import MOST_IN_VAIN
 from aioqueue.processes.failures import failure_of_message
+from aioqueue.telemetry.explanations import ExplainedWorker, WorkerState
 
 __all__ = ("RayExecutor",)
 
@@ -62,6 +66,9 @@ use, all of them stay in the object store."""
 
 _LONG: Final = 0.2
 """Seconds that an item may take for others to be sent ahead of its end."""
+
+_SAYS: Final = 0.5
+"""Seconds that an actor which is going to be ended has to say where it is."""
 
 _PATIENCE: Final = 60.0
 """Seconds after which it is said that the cluster has no place for an actor."""
@@ -95,6 +102,36 @@ class _Worker:
         """How many items it has to prepare."""
         return sum(len(chunk.pendings) for chunk in self.chunks)
 
+    def doing(self, seconds: float) -> Doing | None:
+        """What it does now, for any thread; ``None`` if it does nothing, or does not say so in so
+        many seconds."""
+        if connected() is None:
+            return None
+        try:
+            found: Doing | None = self.handle.doing.remote().future().result(seconds)
+        except Exception:  # it is lost, or busy in a call that holds the GIL
+            return None
+        return found
+
+    def explained(self, seconds: float) -> ExplainedWorker:
+        """What it does now; for any thread.
+
+        Args:
+            seconds: how long to wait for it to say so.
+        """
+        name = f"Ray actor ({self.place})"
+        doing = self.doing(seconds)
+        if doing is None:
+            state: WorkerState = "does not answer" if self.chunks else "running"
+            return ExplainedWorker(name, state)
+        chunks = list(self.chunks)
+        all_of_them = (pending for chunk in chunks for pending in chunk.pendings)
+        pending = next((one for one in all_of_them if one.item.number == doing.number), None)
+        item = None
+        if pending is not None:
+            item = explained_item(pending.item, pending.failures, doing.seconds)
+        return ExplainedWorker(name, "running", item, stack=doing.stack)
+
     def end(self) -> None:
         """End it, whatever it is doing."""
         ray = connected()
@@ -104,6 +141,10 @@ class _Worker:
 
 class _Lost(Exception):  # noqa: N818  # it is no failure: what was lost is prepared again
     """An actor has ended, or cannot be spoken to any more."""
+
+
+class _Late(Exception):  # noqa: N818  # it becomes the failure of an item
+    """An actor takes too long for an item."""
 
 
 class RayExecutor:
@@ -160,14 +201,15 @@ class RayExecutor:
         self._shipped = None  # and so freed
         return self._source.close()
 
-    def _work(self) -> None:
+    def _work(self, hand: Hand) -> None:
         """The work of the thread of one worker, until there is none."""
         in_vain = 0  # actors in a row
         while True:
-            worker = _Worker(self._new_actor())
+            worker = hand.process = _Worker(self._new_actor())
             try:
                 why = self._work_with(worker)
             finally:
+                hand.process = None
                 worker.end()
             in_vain = 0 if worker.was_of_use else in_vain + 1
             if in_vain == MOST_IN_VAIN:
@@ -201,6 +243,17 @@ class RayExecutor:
         except _Lost as loss:
             self._recover(worker, loss)
             return why_lost(loss.__cause__)
+        except _Late:
+            self._cut_short(worker)
+            return "has taken too long for an item"
+
+    def _cut_short(self, worker: _Worker) -> None:
+        """An item takes too long, and has failed by that; its actor is replaced."""
+        (pending,) = worker.chunks.popleft().pendings
+        doing = worker.doing(_SAYS)
+        worker.was_of_use = True
+        self._job.progress.timed_out()
+        self._failed(pending, self._job.overdue(pending.item, () if doing is None else doing.stack))
 
     def _until_it_is_there(self, worker: _Worker) -> str:
         """Wait until an actor has begun, which may take as long as the cluster has no place."""
@@ -242,19 +295,28 @@ class RayExecutor:
             is_first, self._none_can_work = not self._none_can_work, True
         return error if is_first else self._job.nothing_more()
 
-    def _reply(self, reply: Future[Any]) -> Any:
+    def _reply(self, reply: Future[Any], timeout: float | None = None) -> Any:
         """Wait for what an actor answers.
 
+        Args:
+            reply: that.
+            timeout: seconds that it may take.
+
         Raises:
+            _Late: they have passed.
             NothingMore: nobody wants it any more.
             _Lost: the actor, or what it has answered, is lost.
             Exception: it has failed to answer.
         """
         reply.add_done_callback(lambda _: self._wake())
         job = self._job
+        deadline = None if timeout is None else monotonic() + timeout
         with self._lock:
             while not (reply.done() or job.is_halted or self._is_all_done()):
-                self._came.wait()
+                left = None if deadline is None else deadline - monotonic()
+                if left is not None and left <= 0:
+                    raise _Late
+                self._came.wait(left)
         if not reply.done():
             raise job.nothing_more()
         error = reply.exception()
@@ -280,8 +342,8 @@ class RayExecutor:
 
     def _chunk(self) -> tuple[int, int]:
         """How many items to send at a time, and how many an actor may have left by then."""
-        if self._job.key_limit is not None:
-            return 1, 0  # what only waits would have the place of one that could be prepared
+        if self._job.key_limit is not None or self._job.item_timeout is not None:
+            return 1, 0  # what only waits would have the place of another, or its time would run
         size, ahead = self._pace.chunk()
         each = self._job.window.mean_bytes
         return (min(size, max(1, int(_CHUNK_BYTES / each))) if each else size), ahead
@@ -308,8 +370,8 @@ class RayExecutor:
             return  # none of its items could be sent
         chunk = worker.chunks[0]
         try:
-            report = self._reply(chunk.reply)
-        except (_Lost, NothingMore):
+            report = self._reply(chunk.reply, self._job.item_timeout)
+        except (_Lost, _Late, NothingMore):
             raise
         except Exception as error:
             worker.chunks.popleft()

@@ -15,7 +15,7 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, inputs, sync
-from aioqueue.inputs import numbers, prepare
+from aioqueue.inputs import items, numbers, prepare
 from tests import clusters
 
 pytestmark = [
@@ -292,6 +292,32 @@ def test_a_function_that_cannot_be_pickled() -> None:
 def test_wrong_options(options: Any, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         prepare(numbers(1), abs, into=sync.FIFOQueue(1), **options)
+
+
+def slow_once(number: int) -> int:
+    if number == 7:
+        time.sleep(3600)
+    return number
+
+
+def test_items_that_take_too_long_are_cut_short() -> None:
+    wanted = [number for number in range(20) if number != 7]
+    assert prepared(slow_once, "ray", 20, item_timeout=2, on_error="skip") == wanted
+
+
+def test_a_stuck_actor_is_named_with_its_item_and_its_line() -> None:
+    queue = sync.FIFOQueue(4)
+    coord = sync.Coordinator()
+    coord.start(prepare(items([7]), slow_once, into=queue, where="ray", workers=1))
+    try:
+        while "slow_once" not in str(explanation := coord.explain()):
+            pass
+        assert "Ray actor (pid" in str(explanation)
+        assert "item 0" in str(explanation)
+        assert "time.sleep(3600)" in str(explanation)
+    finally:
+        coord.request_stop()
+        coord.join()
 
 
 def endless(number: int) -> None:

@@ -1,0 +1,179 @@
+"""Stacks of those who go on meanwhile: threads, tasks, and worker processes by what they report.
+
+What is told is where they just were. Nothing here stops anybody, waits, or costs those who are not
+asked.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import linecache
+import re
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from aioqueue.coordination.whereabouts import is_of_a_library
+
+__all__ = (
+    "Frame",
+    "Stack",
+    "current_frames",
+    "place_of",
+    "stack_of",
+    "stack_of_dump",
+    "stack_of_traceback",
+    "told",
+)
+
+_DEEPEST: Final = 200
+"""Steps of a chain of awaits that are followed: a broken one might have no end."""
+
+_HOUSE: Final = str(Path(__file__).parents[1])
+"""Where our own files are, which tell a user nothing."""
+
+_IN_DUMP: Final = re.compile(r'^\s+File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+"""A line of what `faulthandler` writes."""
+
+
+class Frame(NamedTuple):
+    """One call that has not ended."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the user's code, and no library's."""
+        return self.file != "<string>" and not is_of_a_library(self.file)
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line} in {self.function}"
+        text = linecache.getline(self.file, self.line).strip() if self.is_own else ""
+        return f"{place}: {text}" if text else place
+
+
+Stack: TypeAlias = tuple[Frame, ...]
+"""Calls, innermost first; empty if that cannot be told."""
+
+
+def current_frames() -> Mapping[int, FrameType]:
+    """Where all threads are, by their idents; of none where this Python cannot tell."""
+    ask = getattr(sys, "_current_frames", None)
+    return {} if ask is None else ask()
+
+
+def stack_of(thing: Any, frames: Mapping[int, FrameType] | None = None) -> Stack:
+    """The stack of a thread, or of a task of asyncio or trio.
+
+    A task that awaits another one, or an async generator, is followed into that.
+
+    Args:
+        thing: which; anything else has none.
+        frames: `current_frames`, to ask for many threads at one moment.
+    """
+    known = current_frames() if frames is None else frames
+    if isinstance(thing, threading.Thread):
+        return _of_frame(known.get(thing.ident or 0))
+    coroutine = _coroutine_of(thing)
+    if coroutine is None:
+        return ()
+    if getattr(coroutine, "cr_running", False):
+        return _of_running(coroutine.cr_frame, known)
+    return tuple(_framed(frame) for frame in reversed(list(_awaits(coroutine))))
+
+
+def stack_of_dump(text: str) -> Stack:
+    """The stack in what `faulthandler` has written of one thread."""
+    return tuple(Frame(file, int(line), name) for file, line, name in _IN_DUMP.findall(text))
+
+
+def stack_of_traceback(traceback: TracebackType | None) -> Stack:
+    """The stack in which an exception was raised, as far as it has come up from there."""
+    found: list[Frame] = []
+    while traceback is not None:
+        frame = _framed(traceback.tb_frame)
+        found.append(frame._replace(line=traceback.tb_lineno or frame.line))
+        traceback = traceback.tb_next
+    return tuple(reversed(found))
+
+
+def place_of(stack: Stack) -> Frame | None:
+    """Where to look first: the innermost call of the user's own; or of all, if none is."""
+    return next((frame for frame in stack if frame.is_own), stack[0] if stack else None)
+
+
+def told(stack: Stack, indent: str = "") -> str:
+    """The calls as lines, innermost last, as tracebacks have them, without those that are ours."""
+    ours = [frame for frame in stack if frame.is_own]
+    place = place_of(stack)
+    if place is not None and place not in ours:
+        ours = [place]
+    if stack and stack[0] not in ours and not stack[0].file.startswith(_HOUSE):
+        ours.insert(0, stack[0])  # what of a library the user's code has called
+    return "".join(f"\n{indent}{frame}" for frame in reversed(ours))
+
+
+def _of_frame(frame: FrameType | None) -> Stack:
+    found: list[Frame] = []
+    while frame is not None:
+        found.append(_framed(frame))
+        frame = frame.f_back
+    return tuple(found)
+
+
+def _of_running(outermost: FrameType | None, known: Mapping[int, FrameType]) -> Stack:
+    """The stack of a task that runs just now: what is its own of that of its loop's thread."""
+    for innermost in known.values():
+        found: list[Frame] = []
+        frame: FrameType | None = innermost
+        while frame is not None:
+            found.append(_framed(frame))
+            if frame is outermost:
+                return tuple(found)
+            frame = frame.f_back
+    return ()
+
+
+def _framed(frame: FrameType) -> Frame:
+    code = frame.f_code
+    return Frame(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_qualname)
+
+
+def _coroutine_of(task: Any) -> Any:
+    get_coro = getattr(task, "get_coro", None)
+    return getattr(task, "coro", None) if get_coro is None else get_coro()
+
+
+def _awaits(awaited: Any) -> Iterator[FrameType]:
+    """What a coroutine awaits, and what that awaits, and so on, outermost first."""
+    for _ in range(_DEEPEST):
+        if awaited is None:
+            return
+        for kind in ("cr", "ag", "gi"):
+            frame = getattr(awaited, f"{kind}_frame", None)
+            if frame is not None:
+                yield frame
+                awaited = getattr(awaited, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
+                break
+        else:
+            awaited = _behind(awaited)
+
+
+def _behind(awaitable: Any) -> Any:
+    """What runs behind an awaitable that does not say so: a step of an async generator, or the
+    iterator of a task."""
+    if not type(awaitable).__name__.endswith(("_asend", "_athrow", "FutureIter", "_wrapper")):
+        return None
+    for other in gc.get_referents(awaitable):
+        if inspect.isasyncgen(other) or inspect.iscoroutine(other):
+            return other
+        coroutine = _coroutine_of(other)
+        if coroutine is not None:
+            return coroutine
+    return None

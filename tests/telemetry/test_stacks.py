@@ -1,0 +1,151 @@
+"""Stacks of threads and tasks that go on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from aioqueue.telemetry.stacks import (
+    Frame,
+    place_of,
+    stack_of,
+    stack_of_dump,
+    stack_of_traceback,
+    told,
+)
+from aioqueue.waiting import Owner, current_thread_owner, current_waker
+from tests.worlds import PATIENCE, TASK_WORLDS, AsyncioWorld, TaskWorld, spin_until
+
+HERE = Path(__file__).name
+
+
+def names(stack: tuple[Frame, ...]) -> list[str]:
+    return [frame.function.rpartition(".")[2] for frame in stack if frame.is_own]
+
+
+class TestThreads:
+    def test_one_that_waits(self) -> None:
+        go = threading.Event()
+
+        def inner() -> None:
+            go.wait(PATIENCE)
+
+        thread = threading.Thread(target=inner)
+        assert stack_of(thread) == ()
+        thread.start()
+        spin_until(lambda: "go.wait(PATIENCE)" in str(place_of(stack_of(thread))))
+        assert names(stack_of(thread)) == ["inner"]
+        go.set()
+        thread.join(PATIENCE)
+        spin_until(lambda: stack_of(thread) == ())
+
+    def test_what_is_no_thread_nor_task_has_none(self) -> None:
+        assert stack_of(None) == stack_of(3) == ()
+
+
+async def forever() -> None:
+    await anyio.sleep(3600)
+
+
+async def parts() -> Any:
+    await forever()
+    yield 1
+
+
+async def reads_parts() -> None:
+    async for _ in parts():
+        pass
+
+
+async def awaits_a_task() -> None:
+    await asyncio.create_task(reads_parts())
+
+
+class TestTasks:
+    @pytest.mark.parametrize("world_type", TASK_WORLDS, ids=lambda world: world.name)
+    def test_async_generators_are_followed(self, world_type: type[TaskWorld]) -> None:
+        if world_type.missing():
+            pytest.skip(world_type.missing())
+        world = world_type()
+        owners: list[Owner] = []
+
+        async def worker() -> None:
+            owners.append(current_waker().owner())
+            await reads_parts()
+
+        async def body() -> None:
+            task = world.spawn(worker)
+            await world.until(lambda: owners and "forever" in names(stack_of(owners[0].thing)))
+            found = names(stack_of(owners[0].thing))
+            assert found[:4] == ["forever", "parts", "reads_parts", "worker"]
+            assert not owners[0].has_ended()
+            task.cancel()
+            assert await task.was_cancelled()
+            await world.until(owners[0].has_ended)
+
+        world.run(body)
+
+    def test_tasks_that_are_awaited_are_followed(self) -> None:
+        async def body() -> None:
+            task = asyncio.create_task(awaits_a_task())
+            while "forever" not in names(stack_of(task)):
+                await asyncio.sleep(0)
+            assert names(stack_of(task)) == ["forever", "parts", "reads_parts", "awaits_a_task"]
+            task.cancel()
+
+        AsyncioWorld().run(body)
+
+    def test_one_that_runs_is_found_in_the_thread_of_its_loop(self) -> None:
+        async def body() -> None:
+            def looks() -> tuple[Frame, ...]:
+                return stack_of(asyncio.current_task())
+
+            assert names(looks()) == ["looks", "body"]
+
+        AsyncioWorld().run(body)
+
+
+class TestWords:
+    def test_of_a_dump(self) -> None:
+        dump = 'Current thread 0x1 (most recent call first):\n  File "a b.py", line 8 in f\n'
+        assert stack_of_dump(dump) == (Frame("a b.py", 8, "f"),)
+
+    def test_of_a_traceback(self) -> None:
+        def fails() -> None:
+            raise ValueError
+
+        try:
+            fails()
+        except ValueError as error:
+            stack = stack_of_traceback(error.__traceback__)
+        assert names(stack) == ["fails", "test_of_a_traceback"]
+        assert "raise ValueError" in str(stack[0])
+
+    def test_own_code_goes_first_and_where_there_is_none_the_innermost(self) -> None:
+        library = Frame(threading.__file__, 1, "wait")
+        own = Frame(__file__, 1, "f")
+        assert place_of((library, own)) == own
+        assert place_of((library,)) == library
+        assert place_of(()) is None
+        assert [line.rpartition(" in ")[2][:4] for line in told((library, own)).splitlines()] == [
+            "",
+            'f: "',
+            "wait",
+        ]
+
+
+class TestOwners:
+    def test_a_thread_that_has_ended(self) -> None:
+        owners: list[Owner] = []
+        thread = threading.Thread(target=lambda: owners.append(current_thread_owner()), name="x")
+        thread.start()
+        thread.join(PATIENCE)
+        assert (owners[0].name, owners[0].has_ended(), owners[0].thing) == ("x", True, thread)
+        del thread
+        spin_until(lambda: owners[0].thing is None)
+        assert (owners[0].key, owners[0].has_ended()) == (0, True)

@@ -1,0 +1,190 @@
+"""The watchdog warns once for each hang, with an explanation, and not where all goes on."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+import aioqueue
+from aioqueue import InvalidArgumentError, sync
+from aioqueue.coordination.core import CoordinatorCore
+from aioqueue.inputs import numbers, prepare
+from aioqueue.telemetry.watchdog import Watchdog
+from aioqueue.waiting import Gate
+from tests.worlds import PATIENCE, TASK_WORLDS, TaskWorld, spin_until
+
+
+class Scene:
+    """What is watched: it moves when the test says so."""
+
+    def __init__(self) -> None:
+        self.counts = {1: 0}
+        self.waited = 0.0
+
+    def explain(self) -> aioqueue.Explanation:
+        return aioqueue.explain()
+
+    def moved(self) -> dict[int, int]:
+        return dict(self.counts)
+
+    def longest_wait(self) -> float:
+        return self.waited
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def watchdog_of(scene: Scene) -> Watchdog:
+    return Watchdog(scene, 60.0, Gate(), lambda: None)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.message for one in caplog.records if one.levelno == logging.WARNING]
+
+
+class TestLooking:
+    def test_warns_once_when_nothing_has_moved_for_so_long(
+        self, scene: Scene, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        dog = watchdog_of(scene)
+        scene.waited = 59.0
+        assert dog.look()
+        assert dog.look()
+        assert not warnings(caplog)
+        scene.waited = 60.0
+        for _ in range(3):
+            assert dog.look()
+        (told,) = warnings(caplog)
+        assert told.startswith("nothing has moved for 60.0 s while someone waits (watchdog=60)")
+        assert "aioqueue: why process" in told
+
+    def test_warns_again_when_it_has_moved_and_stands_still_anew(
+        self, scene: Scene, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        dog = watchdog_of(scene)
+        scene.waited = 99.0
+        for _ in range(2):
+            scene.counts[1] += 1
+            for _ in range(4):
+                dog.look()
+        assert len(warnings(caplog)) == 2
+
+    def test_is_quiet_while_all_moves(self, scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+        dog = watchdog_of(scene)
+        scene.waited = 99.0
+        for _ in range(5):
+            scene.counts[1] += 1
+            dog.look()
+        assert not warnings(caplog)
+
+    def test_is_quiet_where_nobody_waits(
+        self, scene: Scene, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        dog = watchdog_of(scene)
+        for _ in range(3):
+            dog.look()
+        assert not warnings(caplog)
+
+    def test_ends_with_what_it_watches(self, scene: Scene) -> None:
+        dog = watchdog_of(scene)
+        del scene
+        gc.collect()
+        # The fixture has it still; one that nobody has is gone.
+        lonely = Watchdog(Scene(), 60.0, Gate(), lambda: None)
+        gc.collect()
+        assert not lonely.look()
+        assert dog.look()
+
+
+class TestCoordinators:
+    def test_threads(self, caplog: pytest.LogCaptureFixture) -> None:
+        go = threading.Event()
+
+        def stuck(number: int) -> int:
+            go.wait(PATIENCE)
+            return number
+
+        queue = sync.FIFOQueue(8, name="examples")
+        with sync.Coordinator(watchdog=0.05) as coord:
+            coord.start(prepare([37], stuck, into=queue, workers=1))
+            trainer = threading.Thread(target=queue.dequeue, name="trainer")
+            trainer.start()
+            spin_until(lambda: warnings(caplog))
+            assert "stuck (1 thread) is stuck in item 37" in warnings(caplog)[0]
+            go.set()
+            trainer.join(PATIENCE)
+        assert len(warnings(caplog)) == 1
+        spin_until(lambda: not any(one.name == "aioqueue-watchdog" for one in threads()))
+
+    @pytest.mark.parametrize("world_type", TASK_WORLDS, ids=lambda world: world.name)
+    def test_tasks(self, world_type: type[TaskWorld], caplog: pytest.LogCaptureFixture) -> None:
+        if world_type.missing():
+            pytest.skip(world_type.missing())
+        world = world_type()
+
+        async def body() -> None:
+            examples = world.fifo(8, name="examples")
+            async with aioqueue.Coordinator(watchdog=0.05) as coord:
+                coord.start(prepare(examples, float, into=world.fifo(1), workers=1))
+                await world.until(lambda: warnings(caplog))
+                coord.request_stop()
+
+        world.run(body)
+        assert "nobody fills 'examples'" in warnings(caplog)[0]
+
+    def test_pipelines(self, caplog: pytest.LogCaptureFixture) -> None:
+        go = threading.Event()
+
+        def stuck(number: int) -> int:
+            if number == 3:
+                go.wait(PATIENCE)
+            return number
+
+        epochs = numbers(9).prepare(stuck, workers=1).batch(3).epochs(1, watchdog=0.05)
+        taken: list[Any] = []
+        trainer = threading.Thread(
+            target=lambda: taken.extend(batch for epoch in epochs for batch in epoch),
+            name="trainer",
+        )
+        trainer.start()
+        spin_until(lambda: warnings(caplog))
+        assert "stuck in item 3 " in warnings(caplog)[0]
+        go.set()
+        trainer.join(PATIENCE)
+        assert len(taken) == 3
+
+    def test_one_that_is_used_again_is_watched_again(self) -> None:
+        core = CoordinatorCore(None, 60.0)
+        core.start_watchdog()
+        core.start_watchdog()
+        dogs = [one for one in threads() if one.name == "aioqueue-watchdog"]
+        assert len(dogs) == 1
+        core.request_stop()
+        spin_until(lambda: not dogs[0].is_alive())
+        core.clear_stop()
+        core.start_watchdog()
+        spin_until(lambda: any(one.name == "aioqueue-watchdog" for one in threads()))
+        core.request_stop()
+
+    def test_without_one_no_thread_is_started(self) -> None:
+        queue = sync.FIFOQueue(8)
+        with sync.Coordinator() as coord:
+            coord.start(prepare([1], float, into=queue, workers=1))
+            assert queue.dequeue() == 1.0
+            assert not any(one.name == "aioqueue-watchdog" for one in threads())
+
+    @pytest.mark.parametrize("wrong", [0, -1, "60", True, float("nan")])
+    def test_what_is_no_number_of_seconds_is_refused(self, wrong: Any) -> None:
+        for make in (sync.Coordinator, aioqueue.Coordinator, numbers(1).batch(1).epochs):
+            with pytest.raises(InvalidArgumentError, match=r"^watchdog: got .*expected a number"):
+                make(watchdog=wrong)
+
+
+def threads() -> list[threading.Thread]:
+    return threading.enumerate()
