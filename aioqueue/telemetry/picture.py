@@ -32,9 +32,18 @@ _WIDTH: Final = 10.0
 """Inches of the whole picture: 1200 pixels at the usual resolution of `picture`."""
 
 _HEAD: Final = 1.45
-_TALL: Final = 1.95
-_SMALL: Final = 1.05
-"""Inches: the verdict with its band; a plot with its caption; a small one."""
+_TITLE: Final = 0.42
+_TALL: Final = 1.65
+_SMALL: Final = 0.95
+_TIMES: Final = 0.3
+"""Inches: the verdict with its band; the title of a panel; a plot with its caption and legend; a
+small one; the axis below."""
+
+_CAPTION: Final = 0.15
+_LEGEND: Final = 0.34
+_LINES: Final = 0.44
+"""Inches from the top of a plot: the middle of its caption, the lower end of its legend, and where
+its lines begin."""
 
 _PIXELS: Final = 120
 _NARROW: Final = 0.09
@@ -108,7 +117,7 @@ def _figure(snapshots: Sequence[Snapshot], judge: Judge, scheme: Scheme) -> Figu
 
 
 def _height(panel: Panel) -> float:
-    return 0.35 + sum(_SMALL if plot.is_small else _TALL for plot in panel.plots)
+    return _TITLE + sum(_SMALL if plot.is_small else _TALL for plot in panel.plots) + _TIMES
 
 
 def _draw_head(part: SubFigure, chart: Chart, verdict: Verdict, scheme: Scheme) -> None:
@@ -140,22 +149,38 @@ def _draw_panel(part: SubFigure, panel: Panel, times: Sequence[float], scheme: S
     height = _height(panel)
     part.set_facecolor(scheme.page)
     name = shortened(panel.title, 44)
-    part.text(0.06, 1 - 0.12 / height, name, color=scheme.text, size=10, weight="bold", va="top")
-    part.text(0.06, 1 - 0.3 / height, panel.details, color=scheme.muted, size=8, va="top")
-    top = height - 0.35
+    part.text(0.06, 1 - 0.1 / height, name, color=scheme.text, size=10, weight="bold", va="top")
+    part.text(0.06, 1 - 0.29 / height, panel.details, color=scheme.muted, size=8, va="top")
+    bottom = height - _TITLE
     for plot in panel.plots:
         size = _SMALL if plot.is_small else _TALL
-        bottom = top - size
-        axes = part.add_axes((0.115, (bottom + 0.26) / height, 0.83, (size - 0.62) / height))
+        top, bottom = bottom, bottom - size
+        has_legend = len(plot.layers) > 1
+        below = _CAPTION if has_legend else _LEGEND - 0.05
+        part.text(
+            0.06,
+            (top - below) / height,
+            plot.caption,
+            color=scheme.muted,
+            size=8,
+            va="center",
+        )
+        box = (0.125, bottom / height, 0.83, (size - _LINES) / height)
+        axes = part.add_axes(box)
         _draw_plot(axes, plot, times, scheme)
-        top = bottom
+        if has_legend:
+            _draw_legend(part, (top - _LEGEND) / height, plot, scheme)
+        if plot is not panel.plots[-1]:
+            axes.tick_params(labelbottom=False)
 
 
 def _draw_plot(axes: Axes, plot: Plot, times: Sequence[float], scheme: Scheme) -> None:
     for layer in plot.layers:
         colour = scheme.of[layer.colour]
         if layer.bottoms is None:
-            axes.stairs(layer.tops, times, baseline=None, color=colour, linewidth=1.3)
+            axes.stairs(
+                layer.tops, times, baseline=None, color=colour, linewidth=1.3, clip_on=False
+            )
             continue
         axes.fill_between(
             times,
@@ -170,17 +195,13 @@ def _draw_plot(axes: Axes, plot: Plot, times: Sequence[float], scheme: Scheme) -
     axes.set_yticks(
         [value for value, _ in plot.scale.ticks], [label for _, label in plot.scale.ticks]
     )
-    axes.set_title(plot.caption, loc="left", size=8, color=scheme.muted, x=-0.066, pad=4)
-    _draw_legend(axes, plot, scheme)
     axes.grid(color=scheme.grid, linewidth=0.6)
     axes.set_axisbelow(True)
     _draw_time(axes, times, scheme)
 
 
-def _draw_legend(axes: Axes, plot: Plot, scheme: Scheme) -> None:
-    """What the colours mean, in the colours, at the right above the plot."""
-    if len(plot.layers) < 2:
-        return
+def _draw_legend(part: SubFigure, y: float, plot: Plot, scheme: Scheme) -> None:
+    """What the colours mean, between the caption and the lines."""
     from matplotlib.patches import Patch
 
     patches = [
@@ -189,19 +210,20 @@ def _draw_legend(axes: Axes, plot: Plot, scheme: Scheme) -> None:
         )
         for layer in plot.layers
     ]
-    axes.legend(
+    part.legend(
         handles=patches,
-        loc="lower right",
-        bbox_to_anchor=(1.015, 0.985),
+        loc="lower left",
+        bbox_to_anchor=(0.06, y),
         ncols=len(patches),
-        fontsize=7.5,
+        fontsize=8,
         labelcolor=scheme.muted,
         frameon=False,
         handlelength=0.8,
         handleheight=0.8,
         handletextpad=0.4,
-        columnspacing=1.0,
+        columnspacing=1.2,
         borderaxespad=0.0,
+        borderpad=0.0,
     )
 
 

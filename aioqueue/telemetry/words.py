@@ -51,7 +51,7 @@ def shortened(name: str, letters: int) -> str:
     """A name that fits: what is left out is in the middle, since names often differ at the end."""
     if len(name) <= letters:
         return name
-    tail = (letters - 1) // 2
+    tail = (letters - 1) // 3
     return f"{name[: letters - 1 - tail]}…{name[len(name) - tail :]}"
 
 
