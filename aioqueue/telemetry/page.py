@@ -27,7 +27,7 @@ from aioqueue.telemetry.intervals import Interval, QueueInterval, StageInterval
 from aioqueue.telemetry.numbers import Snapshot
 from aioqueue.telemetry.verdicts import Verdict
 from aioqueue.telemetry.watched import Judge
-from aioqueue.telemetry.words import clock, count, duration, share, shortened, workers
+from aioqueue.telemetry.words import clock, count, duration, share, shortened, size, workers
 
 __all__ = ("page",)
 
@@ -258,6 +258,7 @@ def _queues(whole: Interval) -> str:
         "queue",
         "kind",
         "inside",
+        "memory",
         "in/s",
         "out/s",
         "filled",
@@ -274,6 +275,7 @@ def _queue_row(queue: QueueInterval) -> Iterator[str]:
     yield now.name
     yield now.kind
     yield f"{now.size:,}" if now.capacity is None else f"{now.size:,} of {now.capacity:,}"
+    yield "–" if now.bytes is None else size(now.bytes)
     yield from (count(round(rate, 2)) for rate in (queue.rate_in, queue.rate_out))
     yield "–" if now.capacity is None else share(queue.mean)
     yield share(queue.empty)

@@ -198,7 +198,8 @@ def _snapshot(
                 ordered=False,
             )
         )
-    watched = StepNumbers(int(steps), _waits(int(steps), waited), 0.0, worked, queues[-1].name)
+    reads = queues[-1].name if queues else None
+    watched = StepNumbers(int(steps), _waits(int(steps), waited), 0.0, worked, reads)
     return Snapshot(
         seconds=float(second),
         time=BEGAN + second,
