@@ -92,6 +92,7 @@ class Live:
             redirect_stderr=False,
         )
         entered.enter_context(shown)
+        shown.refresh()
         entered.callback(table.renew)  # so that what stays on the screen is the end
         entered.callback(written.end)
         entered.callback(_redirect(written, console.file))
