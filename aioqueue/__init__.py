@@ -35,6 +35,7 @@ from aioqueue.queues.fifo import FIFOQueue
 from aioqueue.queues.padding import PaddingFIFOQueue
 from aioqueue.queues.priority import PriorityQueue
 from aioqueue.queues.shuffle import RandomShuffleQueue
+from aioqueue.telemetry.monitor import Monitor
 
 __all__ = (
     "AioQueueError",
@@ -49,6 +50,7 @@ __all__ = (
     "FIFOQueue",
     "InvalidArgumentError",
     "LooperTask",
+    "Monitor",
     "OutOfRangeError",
     "PaddingFIFOQueue",
     "PriorityQueue",

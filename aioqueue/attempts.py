@@ -142,9 +142,11 @@ class Attempt:
         waker: where its owner waits.
         waiter: for the waker's own use.
         host: what it was begun on.
+        began: when its owner began to wait, on the clock of its face, which alone reads one; 0.0
+            if it has none.
     """
 
-    __slots__ = ("error", "host", "state", "waiter", "waker")
+    __slots__ = ("began", "error", "host", "state", "waiter", "waker")
 
     side: ClassVar[Side]
 
@@ -154,6 +156,7 @@ class Attempt:
         self.waker: Waker | None = None
         self.waiter: Any = None
         self.host: Host | None = None
+        self.began = 0.0
 
     def raise_error(self) -> NoReturn:
         """Raise why it failed, and let go of it.
@@ -189,6 +192,7 @@ class Put(Attempt):
     def __init__(self, row: Row) -> None:
         self.state = PENDING
         self.error = self.waker = self.host = self.waiter = None
+        self.began = 0.0
         self.row = row
 
 
@@ -228,6 +232,7 @@ class Take(Attempt):
     ) -> None:
         self.state = PENDING
         self.error = self.waker = self.host = self.waiter = None
+        self.began = 0.0
         self.n = n
         self.up_to = up_to
         self.single = single

@@ -18,11 +18,13 @@ ROOT = Path(aioqueue.__file__).parent
 LAYERS = (
     ("errors", "locks", "checks", "functions", "docstrings"),
     ("elements", "components", "sizes"),
-    ("philox",),
+    ("philox", "durations"),
     ("storage",),
     ("attempts", "copying", "invariants", "lines", "machine_state", "machine"),
+    ("meters",),
     ("waiting",),
     ("queues",),
+    ("telemetry",),
     ("coordination",),
     ("batching",),
     ("sync", ""),  # "" is the package itself
@@ -316,20 +318,29 @@ def test_extras_are_imported_when_used(module: str) -> None:
     assert at_once - sys.stdlib_module_names <= {"aioqueue", "anyio", "numpy"} | own
 
 
-PUBLIC = {"aioqueue", "aioqueue.sync", "aioqueue.philox", "aioqueue.inputs"}
+PUBLIC = {
+    "aioqueue",
+    "aioqueue.sync",
+    "aioqueue.philox",
+    "aioqueue.inputs",
+    "aioqueue.telemetry",
+}
 RULES = {
     "aioqueue.checks",
     "aioqueue.components",
     "aioqueue.coordination.loops",
     "aioqueue.coordination.outcomes",
+    "aioqueue.durations",
     "aioqueue.functions",
     "aioqueue.locks",
+    "aioqueue.meters",
     "aioqueue.sizes",
     "aioqueue.waiting.running",
 }
 """Rules of the whole house, without state: what an argument and a value must be, how large a thing
-is, how a function is called, how a lock is let go of, what an exception means, how a loop is
-reached. What is built on the core would else have to say them again."""
+is, how durations are counted, how a function is called, how a lock is let go of, what an exception
+means, what a worker says of itself, how a loop is reached. What is built on the core would else
+have to say them again."""
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if part(name) in OUTER])

@@ -130,6 +130,7 @@ class TestNames:
             "FIFOQueue",
             "InvalidArgumentError",
             "LooperTask",
+            "Monitor",
             "OutOfRangeError",
             "PaddingFIFOQueue",
             "PriorityQueue",

@@ -33,6 +33,8 @@ from aioqueue.docstrings import World, describe
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, StillRunningError, counted
 from aioqueue.locks import guarded, holding, is_held_here
+from aioqueue.telemetry.monitor import Monitor
+from aioqueue.telemetry.parts import Watch
 from aioqueue.waiting import Gate, apply_deferred, in_event_loop, loaded_trio, running_loop
 
 __all__ = (
@@ -93,6 +95,7 @@ class CoordinatorCore:
         self.clean_types = _checked_types(clean_stop_exception_types)
         self.stopped = Gate()
         self.joined = False
+        self.watch = Watch()
         self._lock = threading.RLock()  # guards all below, joined and the faces
         self._joining = 0  # how many joins have begun and not ended
         self._stop_time = 0.0
@@ -449,6 +452,17 @@ class CoordinatorFace(CoordinatorMethods):
         self._core = CoordinatorCore(clean_stop_exception_types)
         self._grace = checked_grace(stop_grace_period, "stop_grace_period")
         self._peer: CoordinatorFace | None = None
+
+    def _watched(self) -> Watch:
+        return self._core.watch
+
+    def monitor(self, *, log: bool = False) -> Monitor:
+        """Watch what is started here, and tell what limits it: see `Monitor`.
+
+        Args:
+            log: write a line a minute to the log (``aioqueue``), and a warning when data are late.
+        """
+        return Monitor(self, log=log)
 
     def _enter(self) -> None:
         """Refuse to begin a block in which every worker would stop at once, unnoticed.

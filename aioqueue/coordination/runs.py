@@ -22,12 +22,14 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from time import perf_counter
 from typing import Any, Final
 
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.exits import stop_at_exit
 from aioqueue.coordination.filling import begin_to_fill, end_to_fill, is_closed_now
 from aioqueue.coordination.mixups import add_advice, described
+from aioqueue.coordination.ops import op_stages
 from aioqueue.coordination.outcomes import (
     Meaning,
     add_note,
@@ -43,7 +45,9 @@ from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, counted
 from aioqueue.functions import EnqueueOp, function_name, is_coroutine_function
 from aioqueue.locks import guarded
+from aioqueue.meters import Meter, current_meter
 from aioqueue.queues import QueueFace
+from aioqueue.telemetry.parts import StagePart
 from aioqueue.waiting import Gate, current_waker
 
 __all__ = (
@@ -114,6 +118,8 @@ class Run:
         self._forget_calls: list[Callable[[], None]] = []  # what undoes `call_when_over`
         self._threads: list[threading.Thread] = []
         self.legacy: list[Run] = []  # that filled the same queue, have ended, and left its closing
+        self.stages: list[StagePart] = []  # for monitors
+        self.meters = {plan: Meter(plan.name) for plan in self.plans}
 
     def should_stop(self) -> bool:
         """Whether workers are to end before their next call."""
@@ -211,19 +217,38 @@ class Run:
 
     def _call_again_and_again(self, plan: WorkerPlan) -> None:
         what = f"enqueue op {function_name(plan.op)!r}"
-        if not self.should_stop():
-            call_watched(what, plan.op)
-        while not self.should_stop():
-            refuse_awaitable(what, plan.op())
+        meter = self._metered(plan)
+        try:
+            if not self.should_stop():
+                call_watched(what, plan.op)
+                meter.calls = 1
+            while not self.should_stop():
+                refuse_awaitable(what, plan.op())
+                meter.calls += 1
+        finally:
+            meter.ended = perf_counter()
 
     async def _await_again_and_again(self, plan: WorkerPlan) -> None:
-        if not self.should_stop():
-            what = f"enqueue op {function_name(plan.op)!r}"
-            with Unawaited(what, can_await=True) as unawaited:
+        meter = self._metered(plan)
+        try:
+            if not self.should_stop():
+                what = f"enqueue op {function_name(plan.op)!r}"
+                with Unawaited(what, can_await=True) as unawaited:
+                    await plan.op()
+                unawaited.refuse()
+                meter.calls = 1
+            while not self.should_stop():
                 await plan.op()
-            unawaited.refuse()
-        while not self.should_stop():
-            await plan.op()
+                meter.calls += 1
+        finally:
+            meter.ended = perf_counter()
+
+    def _metered(self, plan: WorkerPlan) -> Meter:
+        """The meter of a worker, which begins."""
+        meter = self.meters[plan]
+        meter.began = perf_counter()
+        current_meter.set(meter)
+        return meter
 
     def worker_ended(
         self, plan: WorkerPlan, error: BaseException | None, owner: object = None
@@ -427,6 +452,9 @@ class RunnerFace:
             RuntimeError: the last one has not ended yet.
         """
         run = self._new_run(core)
+        run.stages = self._stages(run)
+        if core is not None:
+            core.watch.add(*run.stages)
         run.comes_in_time = begin_to_fill(self.queue, run)
         if core is not None:
             core.call_on_stop(run.cancel)  # which happens now, if it was stopped already
@@ -442,6 +470,10 @@ class RunnerFace:
         self.exceptions_raised = []
         self._run = Run(self, core)
         return self._run
+
+    def _stages(self, run: Run) -> list[StagePart]:
+        """What a monitor sees of a run."""
+        return list(op_stages(run.meters.items(), self.queue))
 
     def _lost_worker(self) -> None:
         """A worker was cancelled before it had begun, so that it will never run."""

@@ -1,1 +1,34 @@
 """What is slow, what is stuck, and what to do about it: numbers, their reading, ways to look."""
+
+from __future__ import annotations
+
+from aioqueue.telemetry.monitor import Monitor
+from aioqueue.telemetry.numbers import (
+    BOUNDS,
+    Histogram,
+    QueueNumbers,
+    Snapshot,
+    StageNumbers,
+    StepNumbers,
+    WorkerNumbers,
+)
+from aioqueue.telemetry.parts import Watch
+from aioqueue.telemetry.stepping import StepMeter, Steps
+from aioqueue.telemetry.verdicts import Advice, Cause, Verdict
+
+__all__ = (
+    "BOUNDS",
+    "Advice",
+    "Cause",
+    "Histogram",
+    "Monitor",
+    "QueueNumbers",
+    "Snapshot",
+    "StageNumbers",
+    "StepMeter",
+    "StepNumbers",
+    "Steps",
+    "Verdict",
+    "Watch",
+    "WorkerNumbers",
+)

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from aioqueue import InvalidArgumentError, sync
+from aioqueue.functions import function_name
 from aioqueue.inputs.pipeline.feeding import Feeding
 from aioqueue.inputs.pipeline.flow import Node, Span, State
 from aioqueue.inputs.pipeline.nodes import QueueNode
@@ -46,6 +47,7 @@ class Builder:
         span: the epochs to go through.
         start: starts a queue runner.
         is_async: whether it runs for tasks.
+        branch: names a pipeline that is built beside another, among all of them.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Builder:
         start: Callable[[Any], object],
         *,
         is_async: bool,
+        branch: str = "",
     ) -> None:
         self._pipeline = pipeline
         self._span = span
@@ -66,6 +69,8 @@ class Builder:
         self._entries = EpochEntries(source_of(pipeline), self._rank)
         self._place = 0  # of the stage that is being built
         self._working: list[_Working | Builder] = []
+        self._branch = branch
+        self._reads: str | None = None  # name of the queue that rows come from at that place
 
     def run(self, state: State | None = None) -> Node:
         """Build it, go to a state, and start the workers; returns where its rows come from."""
@@ -122,9 +127,13 @@ class Builder:
         seed = options.pop("seed", self._entries.source.seed)
         is_source = isinstance(upstream, SourceNode)
         feeding = Feeding(upstream, seed, blocking=not is_source or self._entries.blocking)
-        queue = sync.FIFOQueue(ahead, name=f"pipeline-{stage.name}-{self._place}")
+        name = f"pipeline-{self._branch}{stage.name}-{self._place}"
+        queue = sync.FIFOQueue(ahead, name=name)
         into = queue.aio if self._is_async else queue
         runner = prepare_items(feeding, function, into=into, **options)
+        called = function_name(stage.function) if isinstance(stage, Prepare) else stage.name
+        runner.is_part(name, called, self._reads)
+        self._reads = name
         self._working.append(_Working(stage, runner, queue))
         is_one_to_one = stage.length(1) == 1
         node = QueueNode(
@@ -141,9 +150,15 @@ class Builder:
 
     def branch(self, pipeline: Pipeline[Any]) -> Node:
         """Build another pipeline beside this one."""
-        builder = Builder(pipeline, self._span, self._start, is_async=self._is_async)
+        branch = f"{self._branch}{len(self._working)}."
+        builder = Builder(pipeline, self._span, self._start, is_async=self._is_async, branch=branch)
         self._working.append(builder)
         return builder.build()
+
+    @property
+    def last_queue(self) -> str | None:
+        """Name of the queue that whoever goes through the pipeline waits at, if there is one."""
+        return self._reads
 
     def statistics(self) -> tuple[StageStatistics, ...]:
         """What the stages that have workers have done so far, in order."""

@@ -32,6 +32,7 @@ from aioqueue.inputs.sources.item import EpochEnd, Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
+from aioqueue.telemetry import StepMeter, Watch
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 
 __all__ = ("AsyncRun", "ThreadRun")
@@ -59,13 +60,25 @@ class _Run(ABC):
     _why_over: str | None = None
     """Why nothing more can be taken."""
 
-    def __init__(self, standing: Standing) -> None:
+    def __init__(self, standing: Standing, watch: Watch) -> None:
+        self._watch = watch
         self._process = os.getpid()
         self._begin_at = standing
         self._skip = standing.skip
         self._lock = threading.RLock()  # held while nodes move, and not while they wait
         self._is_moving = False
         self._is_torn = False  # a step was interrupted
+
+    @property
+    def steps(self) -> StepMeter | None:
+        """Told of the steps of the loop, if anybody wants to know."""
+        return self._watch.steps
+
+    def _note(self) -> None:
+        """Let monitors see what has been built."""
+        assert self._builder is not None
+        self._watch.add(*[runner._stage for runner in self._builder.runners()])
+        self._watch.last_queue = self._builder.last_queue
 
     def standing(self) -> Standing:
         """Where it stands behind the last batch that was delivered. For any thread.
@@ -126,6 +139,8 @@ class _Run(ABC):
     def abandon(self) -> None:
         """Stop all workers, without telling the caller what fails in that: the log does."""
         self._end(_LEFT)
+        if self.steps is not None:
+            self.steps.gives_up()
         # A fork has no threads to stop, nor an event loop that would run on.
         if self._process == os.getpid() and not sys.is_finalizing():
             self._stop_quietly()
@@ -154,10 +169,13 @@ class ThreadRun(_Run):
         pipeline: what is run.
         stop: the first epoch that is not gone through; ``None`` goes on for ever.
         standing: where to begin.
+        watch: what monitors see of it.
     """
 
-    def __init__(self, pipeline: Pipeline[Any], stop: int | None, standing: Standing) -> None:
-        super().__init__(standing)
+    def __init__(
+        self, pipeline: Pipeline[Any], stop: int | None, standing: Standing, watch: Watch
+    ) -> None:
+        super().__init__(standing, watch)
         span = Span(standing.epoch, stop)
         self._coord = sync.Coordinator()
         self._is_joined = False
@@ -166,6 +184,7 @@ class ThreadRun(_Run):
         try:
             self._builder = Builder(pipeline, span, self._coord.start, is_async=False)
             self._node = self._builder.run(standing.node)
+            self._note()
         except BaseException:
             self._coord.request_stop()
             self._coord.join()
@@ -284,10 +303,13 @@ class AsyncRun(_Run):
         pipeline: what is run.
         stop: the first epoch that is not gone through; ``None`` goes on for ever.
         standing: where to begin.
+        watch: what monitors see of it.
     """
 
-    def __init__(self, pipeline: Pipeline[Any], stop: int | None, standing: Standing) -> None:
-        super().__init__(standing)
+    def __init__(
+        self, pipeline: Pipeline[Any], stop: int | None, standing: Standing, watch: Watch
+    ) -> None:
+        super().__init__(standing, watch)
         self._pipeline = pipeline
         self._span = Span(standing.epoch, stop)
         self._coord = aioqueue.Coordinator()
@@ -375,6 +397,7 @@ class AsyncRun(_Run):
             async with self._coord as coord:
                 self._builder = Builder(self._pipeline, self._span, coord.start, is_async=True)
                 self._node = self._builder.run(self._begin_at.node)
+                self._note()
                 self._has_begun.set()
                 try:
                     await coord.wait_for_stop()

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from time import perf_counter
 from typing import Any
 
 from aioqueue import sync
 from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of
 from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.feed import failure_of_clean_up, worst_of
+from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.inbox import Inbox
 from aioqueue.inputs.prepare.job import Job, Prepared
 from aioqueue.inputs.prepare.limits import NOTE_OF_KEY, Pending
+from aioqueue.inputs.prepare.window import Window
 from aioqueue.inputs.sources.item import Item
 from aioqueue.locks import guarded
 
@@ -46,8 +49,11 @@ class ThreadSource:
         """Who is needed beside those that take."""
         return [] if self._reader is None else [self._reader.read_source]
 
-    def take(self) -> Item:
+    def take(self, worker: WorkerGauge | None = None) -> Item:
         """The next item, which is counted as being in flight from now on.
+
+        Args:
+            worker: who asks, if it measures this turn.
 
         Raises:
             NothingMore: there is none, or none is wanted.
@@ -62,13 +68,28 @@ class ThreadSource:
                     raise job.nothing_more()
                 self._window.enter()
             try:
-                return next(self._items)
+                if worker is None:
+                    return next(self._items)
+                return self._measured(worker.stride)
             except BaseException as error:
                 raise job.source_raised(error)  # noqa: B904  # the cause is the user's affair
+
+    def _measured(self, stride: int) -> Item:
+        began = perf_counter()
+        item = next(self._items)
+        self._job.gauge.source_waits.add(perf_counter() - began, stride)
+        return item
 
     def _wait_for_room(self) -> None:
         """Wait until one more item may come in, or none will. Called under the lock."""
         job, window = self._job, self._window
+        job.gauge.is_full()
+        try:
+            self._sleep(job, window)
+        finally:
+            job.gauge.has_room()
+
+    def _sleep(self, job: Job, window: Window) -> None:
         while not (job.source_ended or window.has_room()):
             job.is_room_awaited = True  # by one at most, since it is a turn
             self._room.wait()
@@ -168,10 +189,13 @@ class WorkerThreads:
     Args:
         job: what they work for.
         source: where they, or others for them, take items from.
-        work: what each does until it raises: `Job.nothing_more`, or what has failed.
+        work: what each does until it raises: `Job.nothing_more`, or what has failed. It is given
+            the gauge of the worker.
     """
 
-    def __init__(self, job: Job, source: ThreadSource, work: Callable[[], object]) -> None:
+    def __init__(
+        self, job: Job, source: ThreadSource, work: Callable[[WorkerGauge], object]
+    ) -> None:
         self._job = job
         self._lock = job.lock
         self._source = source
@@ -187,13 +211,15 @@ class WorkerThreads:
         """The whole life of a worker."""
         job = self._job
         job.enter()
+        worker = job.gauge.worker(threading.current_thread().name)
         ended: BaseException | None = None
         try:
             with self._scope:
-                self._work()
+                self._work(worker)
         except BaseException as error:
             is_stop = meaning_of(error, stopping=job.is_stopping) is Meaning.STOP
             ended = job.nothing_more() if is_stop else error
+        job.gauge.left(worker)
         closing = self._source.close() if job.is_halted else None
         try:
             raise job.leave(ended, closing)

@@ -26,6 +26,7 @@ from aioqueue.coordination.outcomes import (
 from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.feed import Feed, worst_of
+from aioqueue.inputs.prepare.gauge import Gauge
 from aioqueue.inputs.prepare.limits import KeyLimit
 from aioqueue.inputs.prepare.ordering import Reordering
 from aioqueue.inputs.prepare.progress import Progress
@@ -125,6 +126,7 @@ class Job:
         self.progress = progress
         self.window = window
         self.count = count
+        self.gauge = Gauge()
         self.key_limit = key_limit
         is_counted = window.limit_bytes is not None
         self.is_ordered = ordered

@@ -18,6 +18,7 @@ from aioqueue.inputs.prepare.limits import KeyLimit
 from aioqueue.inputs.prepare.policy import FailurePolicy
 from aioqueue.inputs.prepare.progress import Progress
 from aioqueue.inputs.prepare.quarantine import QuarantineFile, QuarantineList
+from aioqueue.inputs.prepare.stage import JobStage
 from aioqueue.inputs.prepare.where import checked_place
 from aioqueue.inputs.prepare.window import Window
 from aioqueue.inputs.sources.base import Source, resolved_seed
@@ -34,6 +35,7 @@ class _Preparing:
 
     name: str
     _job: Job
+    _stage: JobStage
     _description: str
 
     def __repr__(self) -> str:
@@ -52,6 +54,19 @@ class _Preparing:
         run = super()._begin(core)  # type: ignore[misc]  # of the runner, the other base
         self._job.begin(run)
         return run
+
+    def is_part(self, key: str, name: str, source: str | None) -> None:
+        """It is a part of a pipeline.
+
+        Args:
+            key: names the stage, in all runs of the pipeline.
+            name: what people call it.
+            source: name of the queue that it is fed from, if it is.
+        """
+        self._stage.key, self._stage.name, self._stage.source = key, name, source
+
+    def _stages(self, run: Any) -> list[Any]:
+        return [self._stage]
 
     def _lost_worker(self) -> None:
         self._job.stop()
@@ -80,9 +95,11 @@ class _Preparing:
 class AsyncPrepareRunner(_Preparing, aioqueue.QueueRunner):
     """A queue runner made by `prepare`, for an `aioqueue.Coordinator`. It runs once."""
 
-    def __init__(self, into: AsyncQueue, ops: list[EnqueueOp], job: Job, description: str) -> None:
+    def __init__(
+        self, into: AsyncQueue, ops: list[EnqueueOp], job: Job, stage: JobStage, description: str
+    ) -> None:
         super().__init__(into, ops)
-        self._job = job
+        self._job, self._stage = job, stage
         self._description = description
 
 
@@ -90,10 +107,15 @@ class PrepareRunner(_Preparing, sync.QueueRunner):
     """A queue runner made by `prepare`, for an `aioqueue.sync.Coordinator`. It runs once."""
 
     def __init__(
-        self, into: sync.BlockingQueue, ops: list[EnqueueOp], job: Job, description: str
+        self,
+        into: sync.BlockingQueue,
+        ops: list[EnqueueOp],
+        job: Job,
+        stage: JobStage,
+        description: str,
     ) -> None:
         super().__init__(into, ops)
-        self._job = job
+        self._job, self._stage = job, stage
         self._description = description
 
 
@@ -303,9 +325,10 @@ def _runner(
     executor = place.executor(job)
     job.run_by(executor)
     description = f"of {function_name(function)} on {place.counted(count)}"
+    stage = JobStage(job, function_name(function), place.name)
     if isinstance(into, AsyncQueue):
-        return AsyncPrepareRunner(into, executor.enqueue_ops(), job, description)
-    return PrepareRunner(into, executor.enqueue_ops(), job, description)
+        return AsyncPrepareRunner(into, executor.enqueue_ops(), job, stage, description)
+    return PrepareRunner(into, executor.enqueue_ops(), job, stage, description)
 
 
 def _checked_key_limit(limit_per: Any, at_most: Any) -> KeyLimit | None:

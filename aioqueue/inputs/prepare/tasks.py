@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
+from time import perf_counter
 from typing import Any
 
 import anyio
@@ -12,6 +14,7 @@ from aioqueue.coordination.loops import soon
 from aioqueue.coordination.outcomes import add_note, running_task
 from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.feed import close_items, next_of, worst_of
+from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.inbox import Inbox
 from aioqueue.inputs.prepare.job import Job, Prepared
 from aioqueue.inputs.prepare.limits import NOTE_OF_KEY, Pending
@@ -45,8 +48,10 @@ class TaskExecutor:
         """The whole life of a worker."""
         job, owner = self._job, running_task()
         job.enter()
-        work = self._work if self._inbox is None else self._work_by_key
+        worker = job.gauge.worker(anyio.get_current_task().name or "task")
+        work = partial(self._work if self._inbox is None else self._work_by_key, worker)
         ended = await self._till_stopped(work, owner)
+        job.gauge.left(worker)
         closing = None
         # Else nobody runs us any more; or others go on, or somebody else takes from the source.
         if owner is running_task() and job.is_last_inside and self._inbox is None:
@@ -104,11 +109,34 @@ class TaskExecutor:
     def end(self) -> BaseException | None:
         return None
 
-    async def _work(self, owner: object) -> None:
+    async def _work(self, worker: WorkerGauge, owner: object) -> None:
         """The work of one worker, until there is none."""
         take, deliver = self._source.take, self._delivery.deliver
         while True:
-            await deliver(await self._prepare(await take(owner), owner), owner)
+            worker.until -= 1
+            if worker.until:
+                item = worker.item = await take(owner)
+                prepared = await self._prepare(item, owner)
+                worker.item = None
+                await deliver(prepared, owner)
+            else:
+                await self._work_measured(worker, owner)
+            worker.calls += 1
+
+    async def _work_measured(self, worker: WorkerGauge, owner: object) -> None:
+        """One turn of it."""
+        full = self._job.gauge.seconds_full
+        worker.asks()
+        item = await self._source.take(owner, worker)
+        worker.got(item, self._job.gauge.seconds_full - full)
+        prepared = await self._prepare(item, owner)
+        worker.made()
+        worker.item = None
+        began, blocked = perf_counter(), worker.waits.enqueues
+        await self._delivery.deliver(prepared, owner)
+        as_made = isinstance(prepared.examples, AsyncGenerator)
+        worker.delivered(as_made=as_made, began=began, blocked=blocked)
+        self._job.gauge.go_on(worker)
 
     async def _prepare(self, item: Item, owner: object) -> Prepared:
         """Prepare an item, as often as it may be tried."""
@@ -133,25 +161,44 @@ class TaskExecutor:
                 return [example async for example in examples]
         return examples
 
-    async def _work_by_key(self, owner: object) -> None:
+    async def _work_by_key(self, worker: WorkerGauge, owner: object) -> None:
         """The same where keys are limited: an item is tried once, and what failed comes again."""
         assert self._inbox is not None
+        worker.measures_all = True
         while True:
-            await self._try(await self._inbox.take(owner), self._inbox, owner)
+            worker.asks()
+            pending = await self._inbox.take(owner)
+            worker.got(pending.item)
+            began, blocked = perf_counter(), worker.waits.enqueues
+            as_made = await self._try(pending, self._inbox, worker, owner)
+            worker.calls += 1
+            worker.delivered(as_made=as_made, began=began, blocked=blocked)
 
-    async def _try(self, pending: Pending, inbox: _TaskInbox, owner: object) -> None:
-        """Prepare an item that has its place, which it keeps for as long as that takes."""
+    async def _try(
+        self, pending: Pending, inbox: _TaskInbox, worker: WorkerGauge, owner: object
+    ) -> bool:
+        """Prepare an item that has its place, which it keeps for as long as that takes.
+
+        Returns:
+            Whether examples were made when they were delivered.
+        """
         try:
             examples = await self._examples(pending.item)
         except BaseException as raised:
+            worker.made()
+            worker.item = None
             inbox.give_back(pending)
             await inbox.failed(pending, self._job.failure_of_item(raised, owner), owner)
-            return
-        if not isinstance(examples, AsyncGenerator):
+            return False
+        worker.made()
+        worker.item = None
+        as_made = isinstance(examples, AsyncGenerator)
+        if not as_made:
             inbox.give_back(pending)
         prepared = Prepared(pending.item, examples, failures=pending.failures)
         await self._delivery.deliver(prepared, owner)
         inbox.give_back(pending)  # if it was being made until now
+        return as_made
 
 
 class _TaskSource:
@@ -163,8 +210,12 @@ class _TaskSource:
         self._room: anyio.Event | None = None
         self._items = job.feed.items_async()
 
-    async def take(self, owner: object) -> Item:
+    async def take(self, owner: object, worker: WorkerGauge | None = None) -> Item:
         """The next item, which is counted as being in flight from now on.
+
+        Args:
+            owner: the task that asks.
+            worker: its gauge, if it measures this turn.
 
         Raises:
             NothingMore: there is none, or none is wanted.
@@ -178,18 +229,28 @@ class _TaskSource:
             if job.source_ended:
                 raise job.nothing_more()
             job.window.enter()
+            began = 0.0 if worker is None else perf_counter()
             try:
-                return await next_of(self._items)
+                item = await next_of(self._items)
+                if worker is not None:
+                    job.gauge.source_waits.add(perf_counter() - began, worker.stride)
+                return item
             except BaseException as error:
                 raise job.source_raised(error, owner)  # noqa: B904  # as for threads
 
     async def _wait_for_room(self) -> None:
         """Wait until one more item may come in, or none will."""
         job = self._job
-        while not (job.source_ended or job.window.has_room()):
-            self._room = anyio.Event()
-            job.is_room_awaited = True  # by one at most, since it is a turn
-            await self._room.wait()
+        if job.source_ended or job.window.has_room():
+            return
+        job.gauge.is_full()
+        try:
+            while not (job.source_ended or job.window.has_room()):
+                self._room = anyio.Event()
+                job.is_room_awaited = True  # by one at most, since it is a turn
+                await self._room.wait()
+        finally:
+            job.gauge.has_room()
         job.is_room_awaited = False
 
     def room_came(self) -> None:

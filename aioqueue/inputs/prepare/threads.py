@@ -10,6 +10,7 @@ and the cancellation of a worker are a stop, and all else is the failure of an i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from time import perf_counter, thread_time
 from typing import Any
 
 from aioqueue.functions import EnqueueOp
@@ -19,6 +20,7 @@ from aioqueue.inputs.prepare.blocking import (
     ThreadSource,
     WorkerThreads,
 )
+from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.job import Job, Prepared
 from aioqueue.inputs.prepare.limits import Pending
 from aioqueue.inputs.sources.item import Item
@@ -41,11 +43,12 @@ class ThreadExecutor:
     def __init__(self, job: Job, examples: Callable[[Item], Iterable[Any]] | None = None) -> None:
         self._job = job
         self._streams = job.streams
+        self._is_here = examples is None  # and not where its processor time is not seen
         self._examples = job.call.examples if examples is None else examples
         self._source = ThreadSource(job)
         self._delivery = ThreadDelivery(job)
         self._inbox: ThreadInbox | None = None
-        work = self._work
+        work: Callable[[WorkerGauge], None] = self._work
         if job.key_limit is not None:
             self._inbox = ThreadInbox(job, self._source, self._delivery)
             work = self._work_by_key
@@ -74,10 +77,35 @@ class ThreadExecutor:
     def end(self) -> BaseException | None:
         return self._source.close()
 
-    def _work(self) -> None:
+    def _work(self, worker: WorkerGauge) -> None:
         """The work of one worker, until there is none."""
+        take, prepare, deliver = self._source.take, self._prepare, self._delivery.deliver
         while True:
-            self._delivery.deliver(self._prepare(self._source.take()))
+            worker.until -= 1
+            if worker.until:
+                item = worker.item = take()
+                prepared = prepare(item)
+                worker.item = None
+                deliver(prepared)
+            else:
+                self._work_measured(worker)
+            worker.calls += 1
+
+    def _work_measured(self, worker: WorkerGauge) -> None:
+        """One turn of it."""
+        full = self._job.gauge.seconds_full
+        worker.asks()
+        item = self._source.take(worker)
+        worker.got(item, self._job.gauge.seconds_full - full)
+        cpu = thread_time()
+        prepared = self._prepare(item)
+        worker.made(thread_time() - cpu if self._is_here else None)
+        worker.item = None
+        began, blocked = perf_counter(), worker.waits.enqueues
+        self._delivery.deliver(prepared)
+        as_made = type(prepared.examples) is not tuple
+        worker.delivered(as_made=as_made, began=began, blocked=blocked)
+        self._job.gauge.go_on(worker)
 
     def _prepare(self, item: Item) -> Prepared:
         """Prepare an item, as often as it may be tried."""
@@ -97,24 +125,41 @@ class ThreadExecutor:
                 return Prepared(item, is_skipped=True)
             self._threads.pause(delay)
 
-    def _work_by_key(self) -> None:
+    def _work_by_key(self, worker: WorkerGauge) -> None:
         """The same where keys are limited: an item is tried once, and what failed comes again."""
         assert self._inbox is not None
+        worker.measures_all = True
         while True:
+            worker.asks()
             for pending in self._inbox.take():
-                self._try(pending, self._inbox)
+                worker.got(pending.item)
+                began, blocked = perf_counter(), worker.waits.enqueues
+                as_made = self._try(pending, self._inbox, worker)
+                worker.calls += 1
+                worker.delivered(as_made=as_made, began=began, blocked=blocked)
 
-    def _try(self, pending: Pending, inbox: ThreadInbox) -> None:
-        """Prepare an item that has its place, which it keeps for as long as that takes."""
+    def _try(self, pending: Pending, inbox: ThreadInbox, worker: WorkerGauge) -> bool:
+        """Prepare an item that has its place, which it keeps for as long as that takes.
+
+        Returns:
+            Whether examples were made when they were delivered.
+        """
+        cpu = thread_time()
         try:
             examples = self._examples(pending.item)
             if not self._streams:
                 examples = tuple(examples)
         except BaseException as raised:
+            worker.made()
+            worker.item = None
             inbox.give_back(pending)
             inbox.failed(pending, self._job.failure_of_item(raised))
-            return
-        if type(examples) is tuple:
+            return False
+        worker.made(thread_time() - cpu if self._is_here else None)
+        worker.item = None
+        is_made = type(examples) is tuple
+        if is_made:
             inbox.give_back(pending)
         self._delivery.deliver(Prepared(pending.item, examples, failures=pending.failures))
         inbox.give_back(pending)  # if it was being made until now
+        return not is_made

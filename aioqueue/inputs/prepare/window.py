@@ -55,6 +55,16 @@ class Window:
         return self._bytes + coming * self._mean <= self.limit_bytes
 
     @property
+    def limit(self) -> int:
+        """How many items may be in flight."""
+        return self._limit
+
+    @property
+    def bytes(self) -> int:
+        """Of prepared examples that wait to be enqueued."""
+        return self._bytes
+
+    @property
     def is_low(self) -> bool:
         """Whether it pays to wake someone who brings many items."""
         return self.items <= self._limit - self._limit // 4

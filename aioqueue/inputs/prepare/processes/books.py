@@ -17,6 +17,7 @@ from aioqueue.inputs.prepare.limits import Pending
 from aioqueue.inputs.prepare.processes.arena import Block
 from aioqueue.inputs.prepare.processes.child import Sent
 from aioqueue.inputs.prepare.processes.start import imports_main
+from aioqueue.inputs.sources.item import Item
 
 __all__ = ("Books", "Loss", "Pace", "Succession", "how_it_ended", "why_not_begun")
 
@@ -94,6 +95,11 @@ class Books:
     def __len__(self) -> int:
         """How many items it has to prepare."""
         return len(self._pending)
+
+    def item(self, number: int) -> Item | None:
+        """An item that it has, by its number. May be asked for in any thread."""
+        pending = self._pending.get(number)
+        return None if pending is None else pending.item
 
     def enter(self, pending: Pending) -> Sent:
         """It is going to be sent an item.

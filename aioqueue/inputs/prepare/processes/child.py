@@ -14,7 +14,7 @@ import pickle
 import threading
 import traceback
 from queue import SimpleQueue
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any, Final, NamedTuple
 
 from aioqueue.coordination.outcomes import add_note, set_cause, told
@@ -34,6 +34,11 @@ as a rule, until the next one comes."""
 
 _PARENT_GONE: Final = 70
 
+_QUICK: Final = 1e-4
+"""Seconds of a call below which the processor time of one in `_SOME` is measured."""
+
+_SOME: Final = 16
+
 
 Sent = tuple[int, int, int, bytes]
 """An item on its way to a worker: number, epoch, index, and its value pickled by itself, so that
@@ -52,6 +57,10 @@ class Report(NamedTuple):
     """How long their preparation has taken."""
     refusal: bytes | None = None
     """Why it cannot work."""
+    cpu: float = 0.0
+    """Processor seconds of those calls of which that was measured,"""
+    cpu_sampled: float = 0.0
+    """and how long these have taken."""
 
 
 class RemoteTraceback(Exception):  # noqa: N818  # it is no failure of its own
@@ -77,6 +86,7 @@ def work(channel: Channel, arena: Arena) -> None:
         outbox.send(Report([], 0.0, _message_of_failure(error)))
         return
     outbox.send(Report([], 0.0))
+    latest = _QUICK  # seconds of the latest call
     while chunk := inbox.get():
         freed: list[int]
         sent: list[Sent]
@@ -84,9 +94,14 @@ def work(channel: Channel, arena: Arena) -> None:
         outbox.allocator.give_back(freed)
         for number, epoch, index, value in sent:
             arena.item = number  # until the next one begins: it may have left something behind
+            is_sampled = latest >= _QUICK or number % _SOME == 0
+            cpu = thread_time() if is_sampled else 0.0
             began = perf_counter()
             made, has_failed = _prepared(call, Item(number, value, epoch, index))
-            outbox.add(number, made, has_failed, perf_counter() - began)
+            latest = perf_counter() - began
+            outbox.add(
+                number, made, has_failed, latest, thread_time() - cpu if is_sampled else None
+            )
         outbox.flush()
         arena.item = NONE
 
@@ -130,11 +145,13 @@ class _Outbox:
         self._lock = threading.Lock()  # guards all below, and the sending
         self._outcomes: list[Outcome] = []
         self._bytes = 0
-        self._seconds = 0.0
+        self._seconds = self._cpu = self._cpu_sampled = 0.0
         threading.Thread(target=self._send_late, daemon=True).start()
 
-    def add(self, number: int, made: Any, has_failed: bool, seconds: float) -> None:
-        """Add what has become of an item, and how long that took."""
+    def add(
+        self, number: int, made: Any, has_failed: bool, seconds: float, cpu: float | None
+    ) -> None:
+        """Add what has become of an item, and how long that took; of it, on a processor."""
         blocks: list[Block] = []
         if not has_failed:
             try:
@@ -148,6 +165,9 @@ class _Outbox:
             self._outcomes.append((number, message, blocks, has_failed))
             self._bytes += len(message) + sum(size for _, size in blocks)
             self._seconds += seconds
+            if cpu is not None:
+                self._cpu += cpu
+                self._cpu_sampled += seconds
             if self._bytes >= _MOST_BYTES or not self._may_hold:
                 self._flush()
 
@@ -179,10 +199,10 @@ class _Outbox:
             os._exit(_PARENT_GONE)
 
     def _flush(self) -> None:
-        self.send(Report(self._outcomes, self._seconds))
+        self.send(Report(self._outcomes, self._seconds, None, self._cpu, self._cpu_sampled))
         self._outcomes = []
         self._bytes = 0
-        self._seconds = 0.0
+        self._seconds = self._cpu = self._cpu_sampled = 0.0
 
 
 def _message_of_failure(error: Exception) -> bytes:

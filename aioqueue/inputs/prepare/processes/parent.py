@@ -30,6 +30,7 @@ from aioqueue.inputs.prepare.blocking import (
     WorkerThreads,
 )
 from aioqueue.inputs.prepare.call import Call
+from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.job import Job, NothingMore, Prepared
 from aioqueue.inputs.prepare.limits import Pending
 from aioqueue.inputs.prepare.processes.arena import Arena, unpack
@@ -50,6 +51,7 @@ from aioqueue.inputs.prepare.processes.start import (
     no_more,
     one_at_a_time,
 )
+from aioqueue.inputs.sources.item import Item
 from aioqueue.locks import guarded
 
 __all__ = ("ProcessExecutor",)
@@ -83,19 +85,22 @@ class _Process:
     Args:
         name: what it is called.
         arena_size: bytes of the memory that it shares with us.
+        gauge: of the worker that it is.
 
     Raises:
         WorkerDiedError: it could not be started.
         CannotStartError: nor could any other.
     """
 
-    def __init__(self, name: str, arena_size: int) -> None:
+    def __init__(self, name: str, arena_size: int, gauge: WorkerGauge) -> None:
         self.books = Books()
+        self.gauge = gauge
         try:
             self._start(name, arena_size)
         except (OSError, EOFError) as error:
             raise WorkerDiedError(f"worker process {name} cannot be started: {error!r}") from error
-        self.name = f"{name} (pid {self._process.pid})"
+        self.name = gauge.name = f"{name} (pid {self._process.pid})"
+        gauge.tell_item = self._item
 
     def _start(self, name: str, arena_size: int) -> None:
         """Start it; if that fails, all that it would have had is closed again."""
@@ -112,6 +117,13 @@ class _Process:
             self.arena.handed_over()
             self.channel.watch(self._process.sentinel)
             undo.pop_all()
+
+    def _item(self) -> Item | None:
+        """What it is preparing, if it is; for any thread."""
+        try:
+            return self.books.item(self.arena.item)
+        except ValueError:
+            return None  # its memory was closed just now
 
     def send(self, message: bytes) -> None:
         """Send a message; a process that has died is noticed when reading from it."""
@@ -264,17 +276,19 @@ class ProcessExecutor:
         """Whether nothing more is to be started, nor replaced."""
         return self._job.is_halted or self._is_ending
 
-    def _work(self) -> None:
+    def _work(self, worker: WorkerGauge) -> None:
         """The work of the thread of one worker, until there is none."""
         succession = Succession()
         while True:
-            process = self._started_process()
+            process = self._started_process(worker)
             exitcode = self._work_till_its_end(process)
+            worker.tell_item = None
+            worker.deaths += 1
             why = succession.why_the_last(process.name, process.books, exitcode)
             if why is not None:
                 raise self._once(WorkerDiedError(why, exitcode=exitcode))
 
-    def _started_process(self) -> _Process:
+    def _started_process(self, worker: WorkerGauge) -> _Process:
         """A new process."""
         if self._is_over():
             raise self._job.nothing_more()
@@ -282,7 +296,7 @@ class ProcessExecutor:
             self._started += 1
             name = f"aioqueue-{self._job.into.name}-{self._started}"
         try:
-            process = _Process(name, self._arena_size)
+            process = _Process(name, self._arena_size, worker)
         except CannotStartError as error:
             why = "" if error.exitcode is None else why_not_begun()
             message = f"worker process {name} cannot be started: {error}{why}"
@@ -342,7 +356,7 @@ class ProcessExecutor:
         books = process.books
         size, ahead = self._chunk()
         while len(books) <= ahead:
-            pendings = self._inbox.take(size, wait=not books)
+            pendings = self._take(process, size)
             if not pendings:
                 return
             chunk: list[Sent] = []
@@ -354,6 +368,15 @@ class ProcessExecutor:
                     self._failed(pending, error)
             process.send(books.message(chunk))
 
+    def _take(self, process: _Process, size: int) -> list[Pending]:
+        if process.books:
+            return self._inbox.take(size, wait=False)
+        process.gauge.asks()
+        try:
+            return self._inbox.take(size)
+        finally:
+            process.gauge.has_items()
+
     def _chunk(self) -> tuple[int, int]:
         """See `Pace.chunk`. Nothing is sent ahead where keys are limited: what only waits would
         have the place of one that could be prepared."""
@@ -362,7 +385,9 @@ class ProcessExecutor:
     def _accept(self, process: _Process, report: Report) -> None:
         """Take what has come from a process to where it belongs."""
         if report.outcomes:
-            self._pace.note(report.seconds, len(report.outcomes))
+            calls = len(report.outcomes)
+            self._pace.note(report.seconds, calls)
+            process.gauge.reported(report.seconds, report.cpu, report.cpu_sampled, calls)
         for outcome in report.outcomes:
             number, message, _, has_failed = outcome
             pending = process.books.take_off(number)

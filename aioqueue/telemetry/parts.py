@@ -1,0 +1,170 @@
+"""What a monitor watches: the queues and stages of a run, and how each tells its numbers."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Hashable, Iterable, Sequence
+from time import perf_counter
+from typing import Any, Final, Protocol
+
+from aioqueue.durations import Counted
+from aioqueue.locks import guarded
+from aioqueue.queues.core import QueueCore, QueueFace
+from aioqueue.telemetry.numbers import Histogram, QueueNumbers, Snapshot, StageNumbers
+from aioqueue.telemetry.stepping import StepMeter
+
+__all__ = ("QueuePart", "StagePart", "Tuner", "Watch", "Watchable")
+
+_TENTHS: Final = 10
+
+
+class StagePart(Protocol):
+    """A stage of a run: the workers that call one function."""
+
+    @property
+    def key(self) -> Hashable:
+        """Names it among those of what is watched; later runs of the same have the same."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all its workers have ended."""
+
+    def queues(self) -> Iterable[QueueFace]:
+        """The queues that are known to it: that it reads, and that it fills."""
+
+    def look(self, now: float) -> None:
+        """See what its workers are at, and have them measure themselves until nobody looks."""
+
+    def look_no_more(self) -> None:
+        """Nobody looks any more."""
+
+    def numbers(self, now: float) -> StageNumbers:
+        """What it has done so far, on the clock of `time.perf_counter`."""
+
+
+class Watch:
+    """The stages of what can be watched, as they come: a coordinator has one, and a pipeline.
+
+    Stages are kept for as long as their runs keep them. Thread-safe.
+
+    Args:
+        comes_again: whether there is one run after another, of the same stages and queues: those
+            of one have the keys and names of those before.
+    """
+
+    def __init__(self, *, comes_again: bool = False) -> None:
+        self._lock = threading.RLock()  # guards all below
+        self._stages: list[weakref.ref[Any]] = []
+        self._tuners: list[weakref.ref[Any]] = []
+        self.comes_again = comes_again
+        self.began = perf_counter()
+        self.steps: StepMeter | None = None
+        """Told of the steps of the loop, once anybody wants to know."""
+        self.last_queue: str | None = None
+        """Name of the queue that the loop waits at, where that is known."""
+
+    @guarded
+    def add(self, *stages: StagePart) -> None:
+        """There are further ones."""
+        known = [one for one in self._stages if one() is not None]
+        self._stages = [*known, *map(weakref.ref, stages)]
+
+    @guarded
+    def add_tuner(self, tuner: Tuner) -> None:
+        """There is another one. It is kept by its run."""
+        self._tuners.append(weakref.ref(tuner))
+
+    @guarded
+    def tuners(self) -> list[Tuner]:
+        """Those that are there."""
+        found = [one() for one in self._tuners]
+        self._tuners = [one for one in self._tuners if one() is not None]
+        return [one for one in found if one is not None]
+
+    @guarded
+    def stages(self) -> list[StagePart]:
+        """Those that are there, in the order in which they came."""
+        found = [one() for one in self._stages]
+        return [one for one in found if one is not None]
+
+
+class Tuner(Protocol):
+    """What changes the number of workers of a stage."""
+
+    def tune(self, history: Sequence[Snapshot]) -> None:
+        """See whether there is something to be changed, by what was seen of the run; once a
+        second."""
+
+
+class Watchable(Protocol):
+    """What a monitor can watch."""
+
+    def _watched(self) -> Watch:
+        """Its stages."""
+
+
+class QueuePart:
+    """A queue, and what was seen of how full it is.
+
+    Args:
+        core: the queue.
+        now: when one begins to look at it.
+    """
+
+    def __init__(self, core: QueueCore, now: float) -> None:
+        self.core = core
+        self._looked = now
+        self._empty = self._full = 0.0
+        self._occupancy = [0.0] * _TENTHS
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen to it."""
+        machine = self.core.machine
+        return machine.state.value == "closed" and machine.size == 0
+
+    def look(self, now: float) -> None:
+        """See how full it is, without its lock: it was so since the last look, on the whole."""
+        passed, self._looked = now - self._looked, now
+        machine = self.core.machine
+        size, most = len(machine.storage), machine.most
+        if size <= self.core.keep:
+            self._empty += passed
+        if size >= most:
+            self._full += passed
+        if most != float("inf"):
+            self._occupancy[min(int(size / most * _TENTHS), _TENTHS - 1)] += passed
+
+    def numbers(self, now: float) -> QueueNumbers:
+        """What it has done so far, on the clock of `time.perf_counter`."""
+        core = self.core
+        waits = core.machine.waits()
+        counts = waits.statistics
+        return QueueNumbers(
+            name=core.name,
+            kind=core.kind,
+            size=counts.size,
+            capacity=counts.capacity,
+            held=counts.enqueued - counts.dequeued - counts.size,
+            bytes=counts.bytes,
+            max_bytes=counts.max_bytes,
+            is_closed=core.machine.state.value != "open",
+            enqueued=counts.enqueued,
+            dequeued=counts.dequeued,
+            enqueue_waits=_histogram(waits.enqueue_waits),
+            dequeue_waits=_histogram(waits.dequeue_waits),
+            enqueue_waiting=_until(waits.enqueues_since, now),
+            dequeue_waiting=_until(waits.dequeues_since, now),
+            seconds_empty=self._empty,
+            seconds_full=self._full,
+            occupancy=tuple(self._occupancy) if counts.capacity is not None else (),
+        )
+
+
+def _histogram(counted: Counted) -> Histogram:
+    return Histogram(*counted)
+
+
+def _until(since: list[float], now: float) -> tuple[float, ...]:
+    return tuple(max(0.0, now - began) for began in since)
