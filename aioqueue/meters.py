@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import Final, NamedTuple
 
 from aioqueue.attempts import DEQUEUE, ENQUEUE, Attempt
+from aioqueue.events import Doing, Ring
 
 __all__ = ("Meter", "Waits", "current_meter")
 
@@ -47,9 +48,10 @@ class Meter:
         began: when it began, on the clock of `time.perf_counter`; 0 if it has not.
         ended: when it ended; 0 if it has not.
         calls: how many calls of its function have ended.
+        ring: where it writes what it does; ``None`` while nobody takes a trace.
     """
 
-    __slots__ = ("began", "calls", "ended", "name", "reads", "waits")
+    __slots__ = ("began", "calls", "ended", "name", "reads", "ring", "waits")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -58,6 +60,7 @@ class Meter:
         self.began = 0.0
         self.ended = 0.0
         self.calls = 0
+        self.ring: Ring | None = None
 
     def sleeps(self, attempt: Attempt, queue: str, now: float) -> None:
         """It is going to wait at a queue."""
@@ -69,9 +72,13 @@ class Meter:
 
     def awoke(self, now: float) -> None:
         """The wait has ended, in whatever way."""
-        if self.waits.since:
-            enqueues, dequeues = self.waits.until(now)
-            self.waits = Waits(enqueues, dequeues)
+        waits = self.waits
+        if waits.since:
+            self.waits = Waits(*waits.until(now))
+            ring = self.ring
+            if ring is not None:
+                doing: Doing = "waits for room" if waits.is_enqueue else "waits for data"
+                ring.waited(doing, waits.since, now)
 
 
 current_meter: Final[ContextVar[Meter | None]] = ContextVar("aioqueue_meter", default=None)

@@ -37,7 +37,7 @@ class OpStage:
 
     def __init__(self, name: str, where: str, meters: list[Meter], queue: QueueFace) -> None:
         self.key: Hashable = id(self)
-        self._name = name
+        self.name = name
         self._where = where
         self._meters = meters
         self._queue = queue
@@ -57,6 +57,10 @@ class OpStage:
     def look_no_more(self) -> None:
         """There was nothing to be seen."""
 
+    def meters(self) -> list[Meter]:
+        """Of the workers that are there."""
+        return [meter for meter in self._meters if not meter.ended]
+
     def numbers(self, now: float) -> StageNumbers:
         """What they have done so far."""
         waits = [meter.waits.until(meter.ended or now) for meter in self._meters]
@@ -64,7 +68,7 @@ class OpStage:
         live = [meter for meter in self._meters if meter.began and not meter.ended]
         busy = sum(_busy(meter, now) for meter in self._meters)
         return StageNumbers(
-            name=self._name,
+            name=self.name,
             where=self._where,
             source=next((meter.reads for meter in self._meters if meter.reads), None),
             into=self._queue.name,

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias, TypeVar
 
-from aioqueue.telemetry.intervals import Interval, QueueInterval, StageInterval
+from aioqueue.telemetry.intervals import Interval, QueueInterval
 from aioqueue.telemetry.numbers import Snapshot
+from aioqueue.telemetry.shares import StageShares
 from aioqueue.telemetry.watched import Judge
 from aioqueue.telemetry.words import clock, count, duration, share, workers
 
@@ -274,17 +275,25 @@ def _of_flow(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
     """Stages, each before the queue that it fills."""
     filling: dict[str, list[Panel]] = {}
     for stage in whole.stages:
-        stages = [_named(interval.stages, stage.now.name) for interval in intervals]
-        filling.setdefault(stage.now.into, []).append(_of_stage(stage, stages))
+        name = stage.stage.name
+        stages = [
+            next((one for one in interval.stages if one.stage.name == name), None)
+            for interval in intervals
+        ]
+        filling.setdefault(stage.stage.into, []).append(_of_stage(stage, stages))
     panels: list[Panel] = []
     for queue in whole.queues:
         panels += filling.pop(queue.now.name, ())
-        queues = [_named(interval.queues, queue.now.name) for interval in intervals]
+        name = queue.now.name
+        queues = [
+            next((one for one in interval.queues if one.now.name == name), None)
+            for interval in intervals
+        ]
         panels.append(_of_queue(queue, queues))
     return [*panels, *(panel for rest in filling.values() for panel in rest)]
 
 
-def _of_stage(whole: StageInterval, track: Sequence[StageInterval | None]) -> Panel:
+def _of_stage(whole: StageShares, track: Sequence[StageShares | None]) -> Panel:
     """How the workers of a stage spent their time, and how long one call took."""
     layers: list[Layer] = []
     below = _zeros(track)
@@ -306,13 +315,12 @@ def _of_stage(whole: StageInterval, track: Sequence[StageInterval | None]) -> Pa
         _timing(max(most)),
         is_small=True,
     )
-    details = (
-        f"{workers(len(whole.now.workers), whole.now.where)}, {count(round(whole.rate, 2))} items/s"
-    )
-    return Panel(whole.now.name, details, (times, service))
+    who = workers(len(whole.stage.workers), whole.stage.where)
+    details = f"{who}, {count(round(whole.rate, 2))} items/s"
+    return Panel(whole.stage.name, details, (times, service))
 
 
-_TIMES: Final[tuple[tuple[str, Colour, Callable[[StageInterval], float]], ...]] = (
+_TIMES: Final[tuple[tuple[str, Colour, Callable[[StageShares], float]], ...]] = (
     ("busy", "busy", lambda stage: stage.busy),
     ("waits for items", "starved", lambda stage: stage.starved),
     ("waits for room", "blocked", lambda stage: stage.blocked),
@@ -359,12 +367,7 @@ def _sizes(track: Sequence[QueueInterval | None]) -> Plot:
     )
 
 
-_Part = TypeVar("_Part", StageInterval, QueueInterval)
-
-
-def _named(parts: Sequence[_Part], name: str) -> _Part | None:
-    """The part of this name; `None`: it had not begun then."""
-    return next((part for part in parts if part.now.name == name), None)
+_Part = TypeVar("_Part", StageShares, QueueInterval)
 
 
 def _values(track: Sequence[_Part | None], of: Callable[[_Part], float]) -> tuple[float, ...]:

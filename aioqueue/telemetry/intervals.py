@@ -1,7 +1,7 @@
 """What happened between two snapshots: rates, and the shares of time that went into what.
 
-The readings that all ways to look have in common. A share is of the time of all workers of a
-stage, from 0 to 1; waits at a queue are a mean number of callers that waited.
+What all ways to look have in common: what `aioqueue.telemetry.shares` reads for the verdict, and
+how full queues were. Waits at a queue are a mean number of callers that waited.
 """
 
 from __future__ import annotations
@@ -9,18 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from aioqueue.telemetry.numbers import (
-    Histogram,
-    QueueNumbers,
-    Snapshot,
-    StageNumbers,
-    StepNumbers,
-)
+from aioqueue.telemetry.numbers import QueueNumbers, Snapshot
+from aioqueue.telemetry.shares import StageShares, Window
 
 __all__ = (
     "Interval",
     "QueueInterval",
-    "StageInterval",
     "StepInterval",
     "latest",
     "recorded",
@@ -28,35 +22,6 @@ __all__ = (
 
 _SHORT = 0.5
 """Seconds, less than which is too short for a rate to mean much."""
-
-
-@dataclass(frozen=True, slots=True)
-class StageInterval:
-    """One stage.
-
-    Attributes:
-        now: its numbers at the end.
-        rate: items delivered per second.
-        busy: share of its workers' time that was spent in the function.
-        starved: share that was spent waiting for an item.
-        blocked: share that was spent waiting to put examples in.
-        on_cpu: share of the time in the function that was spent on a processor; `None` if no call
-            was measured.
-        service: how long the function took.
-    """
-
-    now: StageNumbers
-    rate: float
-    busy: float
-    starved: float
-    blocked: float
-    on_cpu: float | None
-    service: Histogram
-
-    @property
-    def other(self) -> float:
-        """Share of the workers' time that is none of the others."""
-        return max(0.0, 1.0 - self.busy - self.starved - self.blocked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +82,7 @@ class Interval:
 
     begin: float
     end: float
-    stages: tuple[StageInterval, ...]
+    stages: tuple[StageShares, ...]
     queues: tuple[QueueInterval, ...]
     step: StepInterval
 
@@ -125,15 +90,16 @@ class Interval:
     def between(cls, earlier: Snapshot, later: Snapshot) -> Interval:
         """What happened between two snapshots. What is in the later one only has begun with all
         counts at zero; what is in the earlier one only is left out."""
-        seconds = max(later.seconds - earlier.seconds, 1e-9)
-        stages = {stage.name: stage for stage in earlier.stages}
+        window = Window(earlier, later)
         queues = {queue.name: queue for queue in earlier.queues}
         return cls(
             earlier.seconds,
             later.seconds,
-            tuple(_stage(stages.get(now.name), now, seconds) for now in later.stages),
-            tuple(_queue(queues.get(now.name), now, seconds) for now in later.queues),
-            _step(earlier, later, seconds),
+            tuple(window.stages),
+            tuple(_queue(queues.get(now.name), now, window.seconds) for now in later.queues),
+            StepInterval(
+                window.rate, "elements" if later.steps is None else "batches", window.starved
+            ),
         )
 
     @property
@@ -169,24 +135,6 @@ def recorded(history: Sequence[Snapshot], now: Snapshot) -> list[Snapshot]:
 def _beginning(of: Snapshot) -> Snapshot:
     """The snapshot in which there was nothing yet."""
     return Snapshot(0.0, of.time - of.seconds, of.cores, 0.0, (), (), None)
-
-
-def _stage(then: StageNumbers | None, now: StageNumbers, seconds: float) -> StageInterval:
-    workers = max(len(now.workers), 1)
-    available = seconds * workers
-    busy_then = {} if then is None else {worker.name: worker.busy for worker in then.workers}
-    busy = sum(max(0.0, one.busy - busy_then.get(one.name, 0.0)) for one in now.workers)
-    sampled = now.cpu_sampled - (0.0 if then is None else then.cpu_sampled)
-    cpu = now.cpu - (0.0 if then is None else then.cpu)
-    return StageInterval(
-        now=now,
-        rate=max(0, now.delivered - (0 if then is None else then.delivered)) / seconds,
-        busy=_bounded(busy / available),
-        starved=_bounded((now.starved - (0.0 if then is None else then.starved)) / available),
-        blocked=_bounded((now.blocked - (0.0 if then is None else then.blocked)) / available),
-        on_cpu=_bounded(cpu / sampled) if sampled > 0 else None,
-        service=now.service if then is None else now.service.since(then.service),
-    )
 
 
 def _queue(then: QueueNumbers | None, now: QueueNumbers, seconds: float) -> QueueInterval:
@@ -232,24 +180,6 @@ def _reached(spent: Sequence[float], wanted: float) -> float:
             return (tenth + (wanted - below) / time) / len(spent)
         below += time
     return 1.0
-
-
-def _step(earlier: Snapshot, later: Snapshot, seconds: float) -> StepInterval:
-    now, then = later.steps, earlier.steps
-    if now is not None:
-        steps = now.steps - (0 if then is None else then.steps)
-        waited = _waited(now) - (0.0 if then is None else _waited(then))
-        return StepInterval(max(0, steps) / seconds, "batches", _bounded(waited / seconds))
-    if not later.queues:
-        return StepInterval(0.0, "elements", 0.0)
-    last = later.queues[-1]
-    before = next((queue for queue in earlier.queues if queue.name == last.name), None)
-    queue = _queue(before, last, seconds)
-    return StepInterval(queue.rate_out, "elements", _bounded(queue.dequeue_waiting))
-
-
-def _waited(step: StepNumbers) -> float:
-    return step.waits.seconds + step.waiting
 
 
 def _bounded(share: float) -> float:

@@ -6,13 +6,15 @@ import logging
 import threading
 import weakref
 from collections import deque
-from collections.abc import AsyncIterable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from aioqueue.checks import checked_flag, checked_seconds
 from aioqueue.errors import InvalidArgumentError
+from aioqueue.meters import Meter
 from aioqueue.telemetry.collecting import Collector
+from aioqueue.telemetry.looks import Looks
 from aioqueue.telemetry.numbers import Snapshot
 from aioqueue.telemetry.parts import Watch, Watchable
 from aioqueue.telemetry.reading import scalars_of, verdict_of
@@ -36,7 +38,7 @@ _LATE: Final = 0.10
 _log: Final = logging.getLogger("aioqueue")
 
 
-class Monitor:
+class Monitor(Looks):
     """Watches a run, and tells what limits it.
 
     It counts from when it is made: a thread looks at queues and workers twenty times a second, and
@@ -65,7 +67,7 @@ class Monitor:
         self._logs = checked_flag(log, "log")
         self._collector = Collector(self._watch)
         if self._watch.comes_again and self._watch.steps is None:
-            self._watch.steps = StepMeter()  # it is told of its steps
+            self._watch.steps = StepMeter(self._watch.on_step)  # it is told of its steps
         self._history: deque[Snapshot] = deque([self.snapshot()], maxlen=_HISTORY)
         self._closed = threading.Event()
         self._looker = threading.Thread(
@@ -174,8 +176,18 @@ class Monitor:
             InvalidArgumentError: it is neither.
         """
         if self._watch.steps is None:
-            self._watch.steps = StepMeter()
+            self._watch.steps = StepMeter(self._watch.on_step)
         return Steps(batches, self._watch.steps)
+
+    def _meters(self) -> Iterator[tuple[str, Meter]]:
+        for stage in self._watch.stages():
+            for meter in stage.meters():
+                yield stage.name, meter
+        if self._watch.steps is not None:
+            yield "training step", self._watch.steps.meter
+
+    def _call_on_step(self, call: Callable[[int], None]) -> None:
+        self._watch.on_step.append(call)
 
     def _window(self, seconds: float | None) -> tuple[Snapshot, Snapshot]:
         seen = list(self._history)

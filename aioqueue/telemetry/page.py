@@ -23,8 +23,9 @@ from aioqueue.telemetry.charts import (
     chart_of,
     time_ticks,
 )
-from aioqueue.telemetry.intervals import Interval, QueueInterval, StageInterval
+from aioqueue.telemetry.intervals import Interval, QueueInterval
 from aioqueue.telemetry.numbers import Snapshot
+from aioqueue.telemetry.shares import StageShares
 from aioqueue.telemetry.verdicts import Verdict
 from aioqueue.telemetry.watched import Judge
 from aioqueue.telemetry.words import clock, count, duration, share, shortened, size, workers
@@ -241,13 +242,13 @@ def _stages(whole: Interval) -> str:
     return _table("Stages", head, [_stage_row(stage) for stage in whole.stages])
 
 
-def _stage_row(stage: StageInterval) -> Iterator[str]:
-    now = stage.now
+def _stage_row(stage: StageShares) -> Iterator[str]:
+    now = stage.stage
     yield now.name
     yield workers(len(now.workers), now.where)
     yield count(round(stage.rate, 2))
     yield from map(share, (stage.busy, stage.starved, stage.blocked))
-    yield "–" if stage.on_cpu is None else share(stage.on_cpu)
+    yield "–" if stage.on is None else share(stage.on)
     yield from (duration(stage.service.quantile(part)) for part in (0.5, 0.9, 0.99))
     yield f"{now.in_flight:,}" if now.limit is None else f"{now.in_flight:,} of {now.limit:,}"
     yield from map(count, (now.skipped, now.retried, sum(one.deaths for one in now.workers)))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from time import perf_counter
 from typing import Any, Final, Protocol
 
 from aioqueue.durations import Counted
 from aioqueue.locks import guarded
+from aioqueue.meters import Meter
 from aioqueue.queues.core import QueueCore, QueueFace
 from aioqueue.telemetry.numbers import Histogram, QueueNumbers, Snapshot, StageNumbers
 from aioqueue.telemetry.stepping import StepMeter
@@ -29,6 +30,12 @@ class StagePart(Protocol):
     @property
     def is_over(self) -> bool:
         """Whether all its workers have ended."""
+
+    name: str
+    """Of its function; another stage may have the same."""
+
+    def meters(self) -> Iterable[Meter]:
+        """Of the workers that are there."""
 
     def queues(self) -> Iterable[QueueFace]:
         """The queues that are known to it: that it reads, and that it fills."""
@@ -61,6 +68,8 @@ class Watch:
         self.began = perf_counter()
         self.steps: StepMeter | None = None
         """Told of the steps of the loop, once anybody wants to know."""
+        self.on_step: list[Callable[[int], None]] = []
+        """Called with the number of each step that has ended, from 0, in the loop."""
         self.last_queue: str | None = None
         """Name of the queue that the loop waits at, where that is known."""
 

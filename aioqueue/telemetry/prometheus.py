@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import Any, Final
 
-from aioqueue import InvalidArgumentError
+from aioqueue.errors import InvalidArgumentError
 from aioqueue.telemetry.measures import DISTRIBUTIONS, MEASURES, Distribution, Labels, Measure
 from aioqueue.telemetry.numbers import BOUNDS, Histogram, Snapshot
 from aioqueue.telemetry.watched import Watched

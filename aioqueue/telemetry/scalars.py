@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count
+from aioqueue.errors import InvalidArgumentError
 from aioqueue.telemetry.watched import Watched
 
 __all__ = ("ScalarSender", "ScalarWriter")

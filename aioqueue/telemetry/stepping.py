@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+import logging
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from aioqueue.durations import Durations
 from aioqueue.errors import InvalidArgumentError
@@ -15,6 +16,8 @@ from aioqueue.telemetry.numbers import Histogram, StepNumbers
 __all__ = ("StepMeter", "Steps")
 
 T = TypeVar("T")
+
+_log: Final = logging.getLogger("aioqueue")
 
 
 class _State(NamedTuple):
@@ -27,9 +30,15 @@ class _State(NamedTuple):
 
 
 class StepMeter:
-    """How long a loop waits for each batch, and works with it. Written by the loop alone."""
+    """How long a loop waits for each batch, and works with it. Written by the loop alone.
 
-    def __init__(self) -> None:
+    Args:
+        on_step: called with the number of each step that has ended, from 0. What they raise goes
+            to the log: the loop is not theirs.
+    """
+
+    def __init__(self, on_step: Sequence[Callable[[int], None]] = ()) -> None:
+        self._on_step = on_step
         self.steps = 0
         self.queue: str | None = None
         """Name of the queue that it reads from, where that is known."""
@@ -37,13 +46,30 @@ class StepMeter:
         self._state = _State()
         self._reader = Meter("training step")
 
+    @property
+    def meter(self) -> Meter:
+        """Of the loop as a worker."""
+        return self._reader
+
     def asks(self) -> None:
         """The loop asks for a batch."""
+        if self._on_step and self._state.since and not self._state.is_waiting:
+            self._tell()
         now = perf_counter()
         waited, worked, since, is_waiting = self._state
         if since and not is_waiting:
             worked += now - since
+            ring = self._reader.ring
+            if ring is not None:
+                ring.worked(since, now, self.steps - 1)
         self._state = _State(waited, worked, now, True)
+
+    def _tell(self) -> None:
+        for call in self._on_step:
+            try:
+                call(self.steps - 1)
+            except Exception:
+                _log.exception("what is told of the steps of the training has failed")
 
     def has(self) -> None:
         """It has one, and begins to work with it."""
@@ -52,6 +78,9 @@ class StepMeter:
         self._waits.add(now - since)
         self.steps += 1
         self._state = _State(waited + now - since, worked, now, False)
+        ring = self._reader.ring
+        if ring is not None:
+            ring.waited("next item", since, now)
 
     def gives_up(self) -> None:
         """There is none: the loop is over, or its wait was cut short."""

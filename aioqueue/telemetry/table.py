@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from aioqueue.telemetry.intervals import (
     Interval,
     QueueInterval,
-    StageInterval,
     latest,
 )
+from aioqueue.telemetry.shares import StageShares
 from aioqueue.telemetry.verdicts import Verdict
 from aioqueue.telemetry.watched import Watched
 from aioqueue.telemetry.words import clock, count, duration, share, shortened, workers
@@ -64,7 +64,7 @@ def line_of(watched: Watched, seconds: float) -> str:
     now = watched.snapshot()
     interval = latest(watched.history, now, seconds)
     step = interval.step
-    stages = "".join(f"; {stage.now.name} busy {share(stage.busy)}" for stage in interval.stages)
+    stages = "".join(f"; {stage.stage.name} busy {share(stage.busy)}" for stage in interval.stages)
     return (
         f"{clock(now.seconds)} {count(round(step.rate, 2))} {step.unit}/s, waits"
         f" {share(step.waits)}{stages}. {watched.verdict(seconds)}"
@@ -197,20 +197,20 @@ def _beside_names(rows: Sequence[_Row], *, has_bars: bool, is_wide: bool) -> int
 
 def _rows(interval: Interval, verdict: Verdict, mark: str) -> Iterator[_Row]:
     """Stages before the queues that they fill; the one that limits with a mark."""
-    filling: dict[str, list[StageInterval]] = {}
+    filling: dict[str, list[StageShares]] = {}
     for stage in interval.stages:
-        filling.setdefault(stage.now.into, []).append(stage)
+        filling.setdefault(stage.stage.into, []).append(stage)
     for queue in interval.queues:
         for stage in filling.pop(queue.now.name, ()):
-            yield _stage(stage, mark if verdict.stage == stage.now.name else " ")
+            yield _stage(stage, mark if verdict.stage == stage.stage.name else " ")
         yield _queue(queue)
     for rest in filling.values():
         for stage in rest:
-            yield _stage(stage, mark if verdict.stage == stage.now.name else " ")
+            yield _stage(stage, mark if verdict.stage == stage.stage.name else " ")
 
 
-def _stage(stage: StageInterval, mark: str) -> _Row:
-    now = stage.now
+def _stage(stage: StageShares, mark: str) -> _Row:
+    now = stage.stage
     return _Row(
         mark=f"{mark} ",
         name=now.name,

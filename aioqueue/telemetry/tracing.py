@@ -1,8 +1,9 @@
 """A few seconds of a run, event by event, for Perfetto (https://ui.perfetto.dev).
 
 Workers write what they have done into rings of their own, one each, and only while a trace is
-taken: a ring keeps the latest events, and what is older is gone. A thread reads how full queues are
-from time to time. In the end all of it becomes one file in Chrome's Trace Event Format, which
+taken: a ring keeps the latest events, and what is older is gone. Where items are quick, one in some
+is written, so that the trace takes little of the time. A thread reads how full queues are from time
+to time. In the end all of it becomes one file in Chrome's Trace Event Format, which
 Perfetto and ``chrome://tracing`` open: a track for every worker, with a slice for every item and
 for every wait; a counter for every queue; and the training step.
 """
@@ -12,88 +13,35 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
 
+from aioqueue.events import Event, Ring
+from aioqueue.meters import Meter
 from aioqueue.telemetry.numbers import Snapshot
 
-__all__ = ("Event", "Ring", "Rings", "Trace", "Traceable", "events_of")
-
-_EVENTS: Final = 65_536
-"""In one ring: the latest that many."""
+__all__ = ("Trace", "Traceable", "Track", "events_of")
 
 _LOOKS: Final = 50
-"""Times a second that queues are looked at."""
-
-_SHORTEST: Final = 2e-6
-"""Seconds: a wait that is shorter is none."""
+"""Times a second that queues are looked at, and workers looked for that have just begun."""
 
 
-class Event(NamedTuple):
-    """What a worker did for a time.
+class Track(NamedTuple):
+    """What one worker has done.
 
     Attributes:
-        name: what it did.
-        began: when, on the clock of `time.perf_counter`.
-        ended: until when.
-        item: index of the item that it did that for; `None`: of none.
-    """
-
-    name: str
-    began: float
-    ended: float
-    item: int | None
-
-
-class Ring:
-    """The latest events of one worker, which alone writes them.
-
-    Args:
-        track: what the worker belongs to: the name of a stage.
+        of: what it belongs to: the name of a stage.
         name: of the worker.
+        events: what it did.
     """
 
-    __slots__ = ("_events", "name", "track")
-
-    def __init__(self, track: str, name: str) -> None:
-        self.track = track
-        self.name = name
-        self._events: deque[Event] = deque(maxlen=_EVENTS)
-
-    def add(self, name: str, began: float, ended: float, item: int | None = None) -> None:
-        """The worker has done something."""
-        self._events.append(Event(name, began, ended, item))
-
-    def waited(self, what: str, began: float, ended: float) -> None:
-        """The worker has waited, if that was no matter of microseconds."""
-        if ended - began >= _SHORTEST:
-            self._events.append(Event(what, began, ended, None))
-
-    def events(self) -> list[Event]:
-        """Those that it keeps, for any thread."""
-        return list(self._events)
-
-
-class Rings:
-    """All rings of a trace. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._rings: list[Ring] = []
-
-    def ring(self, track: str, name: str) -> Ring:
-        """One more, for a worker."""
-        ring = Ring(track, name)
-        self._rings.append(ring)
-        return ring
-
-    def all(self) -> list[Ring]:
-        """Those that there are."""
-        return list(self._rings)
+    of: str
+    name: str
+    events: Sequence[Event]
 
 
 class Traceable(Protocol):
@@ -102,9 +50,8 @@ class Traceable(Protocol):
     def snapshot(self) -> Snapshot:
         """The numbers of now."""
 
-    def _write_into(self, rings: Rings | None) -> None:
-        """Have all workers write into rings of their own from now on, those too that come later;
-        or no more."""
+    def _meters(self) -> Iterable[tuple[str, Meter]]:
+        """Of the workers that there are now, each with the name of what it belongs to."""
 
 
 class Trace:
@@ -123,12 +70,12 @@ class Trace:
         self._of = of
         self._path = Path(path)
         self._seconds = seconds
-        self._rings = Rings()
+        self._meters: dict[int, tuple[str, Meter, Ring]] = {}
         self._looks: list[tuple[float, dict[str, int]]] = []
         self._stopped = threading.Event()
         self._failure: BaseException | None = None
         self._began = perf_counter()
-        of._write_into(self._rings)
+        self._watch_workers()
         self._thread = threading.Thread(target=self._run, name="aioqueue-trace", daemon=True)
         self._thread.start()
 
@@ -169,7 +116,9 @@ class Trace:
         except BaseException as error:
             self._failure = error
         finally:
-            self._of._write_into(None)
+            for _, meter, ring in self._meters.values():
+                if meter.ring is ring:
+                    meter.ring = None
         try:
             self._write()
         except BaseException as error:
@@ -178,27 +127,32 @@ class Trace:
     def _look_on(self) -> None:
         end = self._began + self._seconds
         while (now := perf_counter()) < end:
+            self._watch_workers()
             snapshot = self._of.snapshot()
             self._looks.append((now, {queue.name: queue.size for queue in snapshot.queues}))
             if self._stopped.wait(min(1 / _LOOKS, end - now)):
                 break
 
+    def _watch_workers(self) -> None:
+        """Have those write into a ring that do not."""
+        for track, meter in self._of._meters():
+            if id(meter) not in self._meters:
+                meter.ring = ring = Ring()
+                self._meters[id(meter)] = (track, meter, ring)
+
     def _write(self) -> None:
         ended = perf_counter()
-        tracks = [stage.name for stage in self._of.snapshot().stages]
-        document = {
-            "traceEvents": list(
-                events_of(self._rings.all(), self._looks, self._began, ended, tracks)
-            ),
-            "displayTimeUnit": "ms",
-        }
+        order = [stage.name for stage in self._of.snapshot().stages]
+        tracks = [Track(of, meter.name, ring.events()) for of, meter, ring in self._meters.values()]
+        events = events_of(tracks, self._looks, self._began, ended, order)
+        document = {"traceEvents": list(events), "displayTimeUnit": "ms"}
         unfinished = self._path.with_name(f"{self._path.name}.unfinished")
         unfinished.write_text(json.dumps(document, separators=(",", ":")), encoding="utf-8")
         unfinished.replace(self._path)
 
 
 def events_of(
-    rings: Iterable[Ring],
+    tracks: Iterable[Track],
     looks: Iterable[tuple[float, Mapping[str, int]]],
     began: float,
     ended: float,
@@ -207,19 +161,19 @@ def events_of(
     """All events of a trace, as the format has them; times are microseconds since it began.
 
     Args:
-        rings: what workers have written.
+        tracks: what workers have done.
         looks: when was looked at queues, and how many elements were in each.
         began: when the trace began.
         ended: when it ended.
-        order: tracks, in the order in which data go through them.
+        order: what workers belong to, in the order in which data go through that.
     """
     groups = _Groups(order)
-    for ring in rings:
-        process, thread = groups.of(ring)
+    for track in tracks:
+        process, thread = groups.of(track)
         yield from groups.news()
-        for event in ring.events():
+        for event in track.events:
             if event.ended > began and event.began < ended:
-                yield _slice(event, process, thread, began)
+                yield _slice(event, track.of, process, thread, began)
     process = groups.queues()
     yield from groups.news()
     for when, sizes in looks:
@@ -234,18 +188,20 @@ def events_of(
             }
 
 
-def _slice(event: Event, process: int, thread: int, began: float) -> dict[str, Any]:
+def _slice(event: Event, of: str, process: int, thread: int, began: float) -> dict[str, Any]:
     begin = max(event.began, began)  # of what had begun before, as much as was seen
-    found = {
+    works = event.doing == "works"
+    args = {} if event.item is None else {"item": event.item}
+    return {
         "ph": "X",
-        "name": event.name,
-        "cat": "work" if event.item is not None else "wait",
+        "name": of if works else event.doing,
+        "cat": "work" if works else "wait",
         "pid": process,
         "tid": thread,
         "ts": _microseconds(begin - began),
         "dur": _microseconds(event.ended - begin),
+        "args": {**args, "items": event.items} if event.items > 1 else args,
     }
-    return found if event.item is None else {**found, "args": {"item": event.item}}
 
 
 def _microseconds(seconds: float) -> float:
@@ -269,11 +225,11 @@ class _Groups:
         for track in self.order:
             self._process(track)
 
-    def of(self, ring: Ring) -> tuple[int, int]:
+    def of(self, track: Track) -> tuple[int, int]:
         """Those of a worker."""
-        process = self._process(ring.track)
-        thread = self._threads[ring.track] = self._threads.get(ring.track, 0) + 1
-        self._say("thread_name", process, thread, name=ring.name)
+        process = self._process(track.of)
+        thread = self._threads[track.of] = self._threads.get(track.of, 0) + 1
+        self._say("thread_name", process, thread, name=track.name)
         self._say("thread_sort_index", process, thread, sort_index=thread)
         return process, thread
 

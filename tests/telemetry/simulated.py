@@ -6,10 +6,11 @@ sums agree, as they do in a real run: a worker is busy, starved or blocked, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from aioqueue.telemetry.intervals import Interval, latest
+from aioqueue.meters import Meter
+from aioqueue.telemetry.looks import Looks
 from aioqueue.telemetry.numbers import (
     BOUNDS,
     Histogram,
@@ -19,6 +20,7 @@ from aioqueue.telemetry.numbers import (
     StepNumbers,
     WorkerNumbers,
 )
+from aioqueue.telemetry.reading import scalars_of, verdict_of
 from aioqueue.telemetry.verdicts import Verdict
 
 BEGAN = 1_795_346_580.0  # 22 November 2026, 11:23 UTC
@@ -196,6 +198,7 @@ def _snapshot(
                 starved=flow.starved,
                 seconds_window_full=0.0,
                 ordered=False,
+                busy=flow.busy,
             )
         )
     reads = queues[-1].name if queues else None
@@ -231,48 +234,36 @@ def _worker(flow: _Flow, number: int) -> WorkerNumbers:
     )
 
 
-def judge(earlier: Snapshot, later: Snapshot) -> Verdict:
-    """A plain reading, enough to have something to show: the busiest stage, if the step waits."""
-    interval = Interval.between(earlier, later)
-    step = interval.step
-    told = (step.waits, step.rate, interval.seconds)
-    if not later.stages:
-        return Verdict("Nothing has moved yet.", "nothing", None, "none", 0, *told)
-    if step.waits < 0.02:
-        return Verdict("The training step limits: data are ahead.", "step", None, "none", 0, *told)
-    busiest = max(interval.stages, key=lambda stage: stage.busy)
-    waits = f"The training step waits {100 * step.waits:.0f} % of its time for data"
-    if busiest.busy > 0.8:
-        more = round(len(busiest.now.workers) * step.waits / (1 - min(step.waits, 0.9))) or 1
-        sentence = (
-            f"{waits}; {busiest.now.name} ({len(busiest.now.workers)} {busiest.now.where}s) is"
-            f" saturated and mostly computes: {more} workers more, on more cores."
-        )
-        return Verdict(sentence, "stage", busiest.now.name, "more workers", more, *told)
-    return Verdict(f"{waits}; the source limits.", "source", None, "faster source", 0, *told)
-
-
-class Watching:
+class Watching(Looks):
     """Stands for a monitor: a history that was, of which the last snapshot is now."""
 
     def __init__(self, snapshots: Sequence[Snapshot]) -> None:
-        self.history = snapshots[:-1] if len(snapshots) > 1 else ()
+        self.seen = snapshots[:-1]
         self.now = snapshots[-1]
+        self.on_step: list[Callable[[int], None]] = []
+
+    @property
+    def history(self) -> Sequence[Snapshot]:
+        return self.seen
 
     def snapshot(self) -> Snapshot:
         return self.now
 
-    def verdict(self, seconds: float = 10.0) -> Verdict:
-        since = self.now.seconds - seconds
-        first = next((one for one in self.history if one.seconds >= since), self.now)
-        return judge(first, self.now)
+    def verdict(self, seconds: float | None = 10.0) -> Verdict:
+        since = self.now.seconds - (seconds or 300.0)
+        first = next((one for one in self.seen if one.seconds >= since), self.now)
+        return verdict_of(first, self.now)
 
-    def scalars(self) -> dict[str, float]:
-        interval = latest(self.history, self.now, 10.0)
-        found = {"data/step_wait": interval.step.waits, "data/rate": interval.step.rate}
-        for stage in interval.stages:
-            found[f"data/{stage.now.name}/busy"] = stage.busy
-        return found
+    def scalars(self, seconds: float = 10.0) -> dict[str, float]:
+        since = self.now.seconds - seconds
+        first = next((one for one in self.seen if one.seconds >= since), self.now)
+        return scalars_of(first, self.now)
+
+    def _meters(self) -> list[tuple[str, Meter]]:
+        return []
+
+    def _call_on_step(self, call: Callable[[int], None]) -> None:
+        self.on_step.append(call)
 
 
 def usual(seconds: int = 60) -> Watching:

@@ -22,8 +22,7 @@ def test_beside_a_bar_of_tqdm() -> None:
     watching = slow()
     with tqdm.tqdm(range(3), file=stream, postfix=Waits(watching), mininterval=0) as bar:
         first = str(bar)
-        watching.now = watching.history[0]
-        watching.history = ()
+        watching.now, watching.seen = watching.seen[0], ()
         assert str(bar).endswith(", waits 0 %]"), "it is read whenever it is drawn"
     assert first.endswith("?it/s, waits 55 %]")
     assert "waits 55 %" in stream.getvalue()

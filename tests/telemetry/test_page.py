@@ -13,7 +13,8 @@ import pytest
 from aioqueue.telemetry.charts import COLOURS, chart_of, time_ticks
 from aioqueue.telemetry.intervals import Interval, recorded
 from aioqueue.telemetry.page import page
-from tests.telemetry.simulated import Stage, Watching, history, judge, usual
+from aioqueue.telemetry.reading import verdict_of
+from tests.telemetry.simulated import Stage, Watching, history, usual
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "path"}
 
@@ -53,7 +54,7 @@ class Reader(HTMLParser):
 
 
 def page_of(watching: Watching) -> str:
-    return page(recorded(watching.history, watching.now), judge)
+    return page(recorded(watching.history, watching.now), verdict_of)
 
 
 RUNS = {
@@ -105,7 +106,7 @@ def test_what_is_written_is_what_was_measured() -> None:
     reader = Reader(page_of(watching))
     text = " ".join(reader.texts).replace("\xa0", " ")
     whole = Interval.between(watching.history[0], watching.now)
-    assert str(judge(watching.history[0], watching.now)) in text
+    assert str(verdict_of(watching.history[0], watching.now)) in text
     assert f"{100 * whole.step.waits:.0f} %" in text
     for name in ("read", "decode", "read-queue", "decode-queue"):
         assert name in reader.texts
@@ -116,7 +117,7 @@ def test_what_is_written_is_what_was_measured() -> None:
 
 def test_verdicts_over_time_are_a_band_without_holes() -> None:
     watching = usual(60)
-    chart = chart_of(recorded(watching.history, watching.now), judge)
+    chart = chart_of(recorded(watching.history, watching.now), verdict_of)
     assert chart.periods[0].begin == 0
     assert chart.periods[-1].end == 60
     for before, after in pairwise(chart.periods):
@@ -132,7 +133,7 @@ def test_verdicts_over_time_are_a_band_without_holes() -> None:
 
 def test_shares_of_a_stage_add_up() -> None:
     watching = usual(60)
-    chart = chart_of(recorded(watching.history, watching.now), judge)
+    chart = chart_of(recorded(watching.history, watching.now), verdict_of)
     for panel in chart.panels:
         if panel.title not in ("read", "decode"):
             continue

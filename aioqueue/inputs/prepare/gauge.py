@@ -26,6 +26,9 @@ __all__ = ("Gauge", "Spent", "WorkerGauge")
 
 _COST: Final = 4e-6
 _SHARE: Final = 0.005
+_TRACED: Final = 0.02
+"""The share while a trace is taken."""
+
 _MOST: Final = 128
 """Turns that one may stand for."""
 
@@ -127,6 +130,9 @@ class WorkerGauge(Meter):
         busy, starved, since, _ = self.spent
         self._idle = max(0.0, now - since - full)
         self.spent = Spent(busy, starved + self._idle, now, True)
+        ring = self.ring
+        if ring is not None:
+            ring.waited("next item", since, now)
 
     def made(self, cpu: float | None = None) -> None:
         """The function has returned, or raised; of a generator, for now.
@@ -142,6 +148,9 @@ class WorkerGauge(Meter):
             self.cpu += cpu
             self.cpu_sampled += took
         self.spent = Spent(busy + took, starved)
+        ring = self.ring
+        if ring is not None:
+            ring.worked(since, now, None if self.item is None else self.item.index)
 
     def delivered(self, *, as_made: bool, began: float = 0.0, blocked: float = 0.0) -> None:
         """Its examples are on their way; so the turn ends.
@@ -158,6 +167,9 @@ class WorkerGauge(Meter):
             took = max(0.0, now - began - (waited - blocked))
             self._busy += took
             busy += took
+            ring = self.ring
+            if ring is not None:
+                ring.worked(began, now)
         self.service.add(self._busy, self._stride)
         if self._stride > 1 and self._turned:
             busy, starved = self._with_others(now, waited, busy, starved)
@@ -179,7 +191,8 @@ class WorkerGauge(Meter):
 
     def _set_stride(self, now: float) -> None:
         each = (now - (self._turned or self._turn)) / self._stride
-        wanted = _COST / (_SHARE * each) if each > 0 else _MOST
+        share = _SHARE if self.ring is None else _TRACED
+        wanted = _COST / (share * each) if each > 0 else _MOST
         if not self.measures_all:
             self._stride = max(1, min(_MOST, 2 * self._stride, int(wanted)))
         self.until = self._stride
@@ -200,6 +213,11 @@ class WorkerGauge(Meter):
         busy, starved, since, is_busy = self.spent
         self.spent = Spent(busy + seconds, starved, since, is_busy)
         self._seen = (None, 0.0)
+        ring = self.ring
+        if ring is not None:
+            now = perf_counter()
+            ring.worked(max(now - seconds, self._turned), now, items=calls)
+            self._turned = now
 
     # For who reads.
 

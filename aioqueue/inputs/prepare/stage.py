@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from aioqueue.inputs.prepare.job import Job
+from aioqueue.meters import Meter
 from aioqueue.telemetry import Histogram, StageNumbers
 
 __all__ = ("JobStage",)
@@ -47,6 +48,10 @@ class JobStage:
     def look_no_more(self) -> None:
         """Nobody looks any more: no further turns are measured."""
         self._job.gauge.is_on = False
+
+    def meters(self) -> list[Meter]:
+        """Of the workers that are there."""
+        return list(self._job.gauge.workers())
 
     def numbers(self, now: float) -> StageNumbers:
         """What it has done so far."""
