@@ -202,7 +202,7 @@ def chart_of(snapshots: Sequence[Snapshot], judge: Judge) -> Chart:
         judge: says what limited between two snapshots.
     """
     intervals = [Interval.between(earlier, later) for earlier, later in pairwise(snapshots)]
-    whole = Interval.between(snapshots[0], snapshots[-1])
+    whole = Interval.over(snapshots)
     last = snapshots[-1]
     return Chart(
         times=tuple(snapshot.seconds for snapshot in snapshots),
@@ -315,7 +315,7 @@ def _of_stage(whole: StageShares, track: Sequence[StageShares | None]) -> Panel:
         _timing(max(most)),
         is_small=True,
     )
-    who = workers(len(whole.stage.workers), whole.stage.where)
+    who = workers(round(whole.workers), whole.stage.where)
     details = f"{who}, {count(round(whole.rate, 2))} items/s"
     return Panel(whole.stage.name, details, (times, service))
 

@@ -7,7 +7,8 @@ how full queues were. Waits at a queue are a mean number of callers that waited.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from aioqueue.telemetry.numbers import QueueNumbers, Snapshot
 from aioqueue.telemetry.shares import StageShares, Window
@@ -102,6 +103,14 @@ class Interval:
             ),
         )
 
+    @classmethod
+    def over(cls, snapshots: Sequence[Snapshot]) -> Interval:
+        """What happened over all of several snapshots, two at least. Shares are of the time of the
+        workers that there were: of a stage that has ended, as long as it went on."""
+        whole = cls.between(snapshots[0], snapshots[-1])
+        parts = [cls.between(earlier, later) for earlier, later in pairwise(snapshots)]
+        return replace(whole, stages=tuple(_over(stage, parts) for stage in whole.stages))
+
     @property
     def seconds(self) -> float:
         """How long it is."""
@@ -127,7 +136,7 @@ def recorded(history: Sequence[Snapshot], now: Snapshot) -> list[Snapshot]:
     if len(found) > 1 and now.seconds - found[-1].seconds < _SHORT:
         found.pop()  # so that the last interval is a long one, and not a very short one
     found.append(now)
-    if 0 < found[0].seconds < 1 + _SHORT:
+    if _SHORT / 2 < found[0].seconds < 1 + _SHORT:
         found.insert(0, _beginning(now))
     return found
 
@@ -135,6 +144,26 @@ def recorded(history: Sequence[Snapshot], now: Snapshot) -> list[Snapshot]:
 def _beginning(of: Snapshot) -> Snapshot:
     """The snapshot in which there was nothing yet."""
     return Snapshot(0.0, of.time - of.seconds, of.cores, 0.0, (), (), None)
+
+
+def _over(whole: StageShares, parts: Sequence[Interval]) -> StageShares:
+    """The same stage, with the means of its shares over parts of the time."""
+    name = whole.stage.name
+    found = [
+        (part.seconds * stage.workers, stage)
+        for part in parts
+        for stage in part.stages
+        if stage.stage.name == name
+    ]
+    time = sum(weight for weight, _ in found) or 1.0
+    counts = [len(stage.stage.workers) for _, stage in found]
+    return replace(
+        whole,
+        workers=float(counts[-1] or max(counts)),
+        busy=sum(weight * stage.busy for weight, stage in found) / time,
+        blocked=sum(weight * stage.blocked for weight, stage in found) / time,
+        starved=sum(weight * stage.starved for weight, stage in found) / time,
+    )
 
 
 def _queue(then: QueueNumbers | None, now: QueueNumbers, seconds: float) -> QueueInterval:

@@ -145,11 +145,11 @@ class Looks(ABC):
         if kind == "html":
             from aioqueue.telemetry.page import page
 
-            path.write_text(page(snapshots, verdict_of), encoding="utf-8")
+            path.write_text(page(snapshots, self.verdict(), verdict_of), encoding="utf-8")
         else:
             from aioqueue.telemetry.picture import picture
 
-            path.write_bytes(picture(snapshots, verdict_of, kind=kind, dark=dark))
+            path.write_bytes(picture(snapshots, self.verdict(), verdict_of, kind=kind, dark=dark))
 
     def trace(self, path: str | os.PathLike[str], *, seconds: float = 5.0) -> Trace:
         """Begin to write down what every worker does, for Perfetto; the run goes on.

@@ -28,7 +28,16 @@ from aioqueue.telemetry.numbers import Snapshot
 from aioqueue.telemetry.shares import StageShares
 from aioqueue.telemetry.verdicts import Verdict
 from aioqueue.telemetry.watched import Judge
-from aioqueue.telemetry.words import clock, count, duration, share, shortened, size, workers
+from aioqueue.telemetry.words import (
+    clock,
+    count,
+    duration,
+    sentence,
+    share,
+    shortened,
+    size,
+    workers,
+)
 
 __all__ = ("page",)
 
@@ -40,18 +49,18 @@ _NARROW: Final = 0.07
 """Share of the width below which nothing is written into a period."""
 
 
-def page(snapshots: Sequence[Snapshot], judge: Judge) -> str:
+def page(snapshots: Sequence[Snapshot], verdict: Verdict, judge: Judge) -> str:
     """The page of a run.
 
     Args:
         snapshots: as `aioqueue.telemetry.intervals.recorded` gives them: one at least.
+        verdict: on all of it.
         judge: says what limited between two snapshots.
     """
     if len(snapshots) < 2:
         body = "<h1>The run has only just begun: there is nothing to be shown yet.</h1>"
         return _document(f"<header>\n{body}\n</header>", "A run that has just begun")
     chart = chart_of(snapshots, judge)
-    verdict = judge(snapshots[0], snapshots[-1])
     parts = [
         _header(chart, verdict, snapshots),
         _strip(chart),
@@ -61,7 +70,7 @@ def page(snapshots: Sequence[Snapshot], judge: Judge) -> str:
         _stages(chart.whole),
         _queues(chart.whole),
     ]
-    return _document("\n".join(filter(None, parts)), f"{chart.whole.step.unit}: {verdict}")
+    return _document("\n".join(filter(None, parts)), sentence(str(verdict)))
 
 
 def _document(body: str, title: str) -> str:
@@ -93,13 +102,13 @@ def _header(chart: Chart, verdict: Verdict, snapshots: Sequence[Snapshot]) -> st
     )
     return (
         f'<header>\n<p class="when">Run of {began:%-d %B %Y, %H:%M:%S}</p>\n'
-        f"<h1>{_unbroken(str(verdict))}</h1>\n<dl>{tiles}</dl>\n</header>"
+        f"<h1>{_unbroken(sentence(str(verdict)))}</h1>\n<dl>{tiles}</dl>\n</header>"
     )
 
 
-def _unbroken(sentence: str) -> str:
+def _unbroken(text: str) -> str:
     """A sentence in which no number is parted from its unit at the end of a line."""
-    return escape(sentence).replace(" %", "&nbsp;%")
+    return escape(text).replace(" %", "&nbsp;%")
 
 
 def _strip(chart: Chart) -> str:
@@ -127,7 +136,7 @@ def _period(period: Period, begin: float, seconds: float) -> str:
     when = f"{clock(period.begin)} to {clock(period.end)}"
     return (
         f'<span class="{period.colour}" style="left:{100 * left:.2f}%;width:{100 * width:.2f}%"'
-        f' title="{escape(f"{when}: {period.sentence}")}">{label}</span>'
+        f' title="{escape(f"{when}: {sentence(period.sentence)}")}">{label}</span>'
     )
 
 
@@ -245,7 +254,7 @@ def _stages(whole: Interval) -> str:
 def _stage_row(stage: StageShares) -> Iterator[str]:
     now = stage.stage
     yield now.name
-    yield workers(len(now.workers), now.where)
+    yield workers(round(stage.workers), now.where)
     yield count(round(stage.rate, 2))
     yield from map(share, (stage.busy, stage.starved, stage.blocked))
     yield "–" if stage.on is None else share(stage.on)

@@ -20,7 +20,7 @@ from aioqueue.telemetry.charts import (
 from aioqueue.telemetry.numbers import Snapshot
 from aioqueue.telemetry.verdicts import Verdict
 from aioqueue.telemetry.watched import Judge
-from aioqueue.telemetry.words import shortened
+from aioqueue.telemetry.words import sentence, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,11 +49,14 @@ _PIXELS: Final = 120
 _NARROW: Final = 0.09
 
 
-def picture(snapshots: Sequence[Snapshot], judge: Judge, *, kind: str, dark: bool) -> bytes:
+def picture(
+    snapshots: Sequence[Snapshot], verdict: Verdict, judge: Judge, *, kind: str, dark: bool
+) -> bytes:
     """The picture of a run.
 
     Args:
         snapshots: as `aioqueue.telemetry.intervals.recorded` gives them: one at least.
+        verdict: on all of it.
         judge: says what limited between two snapshots.
         kind: a format of Matplotlib: ``"png"``, ``"svg"`` or ``"pdf"``.
         dark: light on dark, rather than dark on light.
@@ -66,7 +69,9 @@ def picture(snapshots: Sequence[Snapshot], judge: Judge, *, kind: str, dark: boo
     # The same picture for the same run; and text that can be searched, in pictures made of lines.
     options = {"svg.hashsalt": "aioqueue", "svg.fonttype": "none", "font.size": 8.5}
     with matplotlib.rc_context({**options, "font.family": "DejaVu Sans"}):
-        figure = _empty(scheme) if len(snapshots) < 2 else _figure(snapshots, judge, scheme)
+        figure = (
+            _empty(scheme) if len(snapshots) < 2 else _figure(snapshots, verdict, judge, scheme)
+        )
         written = io.BytesIO()
         metadata = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
         figure.savefig(written, format=kind, dpi=_PIXELS, facecolor=scheme.page, metadata=metadata)
@@ -99,7 +104,9 @@ def _empty(scheme: Scheme) -> Figure:
     return figure
 
 
-def _figure(snapshots: Sequence[Snapshot], judge: Judge, scheme: Scheme) -> Figure:
+def _figure(
+    snapshots: Sequence[Snapshot], verdict: Verdict, judge: Judge, scheme: Scheme
+) -> Figure:
     from matplotlib.figure import Figure
 
     chart = chart_of(snapshots, judge)
@@ -107,7 +114,7 @@ def _figure(snapshots: Sequence[Snapshot], judge: Judge, scheme: Scheme) -> Figu
     heights = [_HEAD, *(max(map(_height, row)) for row in rows)]
     figure = Figure(figsize=(_WIDTH, sum(heights)))
     head, *others = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-    _draw_head(head, chart, judge(snapshots[0], snapshots[-1]), scheme)
+    _draw_head(head, chart, verdict, scheme)
     for part, row in zip(others, rows, strict=True):
         for half, panel in zip(part.subfigures(1, 2), row, strict=False):
             _draw_panel(half, panel, chart.times, scheme)
@@ -124,8 +131,8 @@ def _draw_head(part: SubFigure, chart: Chart, verdict: Verdict, scheme: Scheme) 
     began = datetime.fromtimestamp(chart.began).astimezone()
     when = f"Run of {began.day} {began:%B %Y, %H:%M:%S}"
     part.text(0.03, 0.9, when, color=scheme.muted, size=8.5, va="center")
-    sentence = textwrap.shorten(str(verdict), 190, placeholder=" …")
-    lines = textwrap.fill(sentence, 95)
+    told = textwrap.shorten(sentence(str(verdict)), 190, placeholder=" …")
+    lines = textwrap.fill(told, 95)
     part.text(0.03, 0.67, lines, color=scheme.text, size=11.5, weight="bold", va="center")
     axes = part.add_axes((0.03, 0.2, 0.94, 0.24))
     begin, end = chart.times[0], chart.times[-1]

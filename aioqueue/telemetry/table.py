@@ -14,7 +14,7 @@ from aioqueue.telemetry.intervals import (
 from aioqueue.telemetry.shares import StageShares
 from aioqueue.telemetry.verdicts import Verdict
 from aioqueue.telemetry.watched import Watched
-from aioqueue.telemetry.words import clock, count, duration, share, shortened, workers
+from aioqueue.telemetry.words import clock, count, duration, sentence, share, shortened, workers
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -67,7 +67,7 @@ def line_of(watched: Watched, seconds: float) -> str:
     stages = "".join(f"; {stage.stage.name} busy {share(stage.busy)}" for stage in interval.stages)
     return (
         f"{clock(now.seconds)} {count(round(step.rate, 2))} {step.unit}/s, waits"
-        f" {share(step.waits)}{stages}. {watched.verdict(seconds)}"
+        f" {share(step.waits)}{stages}. {sentence(str(watched.verdict(seconds)))}"
     )
 
 
@@ -101,7 +101,7 @@ class RunTable:
         yield _head(interval)
         if interval.stages or interval.queues:
             yield _table(interval, verdict, options.max_width, ascii_only=options.ascii_only)
-        yield Text(str(verdict), style="bold")
+        yield Text(sentence(str(verdict)), style="bold")
 
 
 def _head(interval: Interval) -> Any:
@@ -197,16 +197,17 @@ def _beside_names(rows: Sequence[_Row], *, has_bars: bool, is_wide: bool) -> int
 
 def _rows(interval: Interval, verdict: Verdict, mark: str) -> Iterator[_Row]:
     """Stages before the queues that they fill; the one that limits with a mark."""
+    limits = verdict.stage if verdict.cause == "stage" else None
     filling: dict[str, list[StageShares]] = {}
     for stage in interval.stages:
         filling.setdefault(stage.stage.into, []).append(stage)
     for queue in interval.queues:
         for stage in filling.pop(queue.now.name, ()):
-            yield _stage(stage, mark if verdict.stage == stage.stage.name else " ")
+            yield _stage(stage, mark if stage.stage.name == limits else " ")
         yield _queue(queue)
     for rest in filling.values():
         for stage in rest:
-            yield _stage(stage, mark if verdict.stage == stage.stage.name else " ")
+            yield _stage(stage, mark if stage.stage.name == limits else " ")
 
 
 def _stage(stage: StageShares, mark: str) -> _Row:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("clock", "count", "duration", "share", "shortened", "size", "workers")
+__all__ = ("clock", "count", "duration", "sentence", "share", "shortened", "size", "workers")
 
 
 def share(part: float) -> str:
@@ -28,6 +28,11 @@ def duration(seconds: float) -> str:
             name = {1e-6: "µs", 1e-3: "ms", 1.0: "s"}[unit]
             return f"{value:.1f} {name}" if 0 < value < 9.95 else f"{value:.0f} {name}"
     return f"{seconds / 60:.0f} min" if seconds < 5999 else f"{seconds / 3600:.1f} h"
+
+
+def sentence(text: str) -> str:
+    """The same as a sentence of its own: it begins with a capital letter."""
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def clock(seconds: float) -> str:

@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from aioqueue.telemetry.live import Live, Written
+from aioqueue.telemetry.verdicts import Verdict
 from tests.telemetry.simulated import Watching, usual
 
 
@@ -162,7 +163,7 @@ class TestInATerminal:
         asked = threading.Semaphore(0)
 
         class Counting(Watching):
-            def verdict(self, seconds: float = 10.0):  # type: ignore[no-untyped-def]
+            def verdict(self, seconds: float | None = 10.0) -> Verdict:
                 asked.release()
                 return super().verdict(seconds)
 

@@ -14,6 +14,7 @@ from aioqueue.telemetry.charts import COLOURS, chart_of, time_ticks
 from aioqueue.telemetry.intervals import Interval, recorded
 from aioqueue.telemetry.page import page
 from aioqueue.telemetry.reading import verdict_of
+from aioqueue.telemetry.words import sentence
 from tests.telemetry.simulated import Stage, Watching, history, usual
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "path"}
@@ -54,7 +55,7 @@ class Reader(HTMLParser):
 
 
 def page_of(watching: Watching) -> str:
-    return page(recorded(watching.history, watching.now), verdict_of)
+    return page(recorded(watching.history, watching.now), watching.verdict(None), verdict_of)
 
 
 RUNS = {
@@ -105,8 +106,8 @@ def test_what_is_written_is_what_was_measured() -> None:
     watching = usual(60)
     reader = Reader(page_of(watching))
     text = " ".join(reader.texts).replace("\xa0", " ")
-    whole = Interval.between(watching.history[0], watching.now)
-    assert str(verdict_of(watching.history[0], watching.now)) in text
+    whole = Interval.over([*watching.history, watching.now])
+    assert sentence(str(watching.verdict(None))) in text
     assert f"{100 * whole.step.waits:.0f} %" in text
     for name in ("read", "decode", "read-queue", "decode-queue"):
         assert name in reader.texts

@@ -28,7 +28,9 @@ RUNS = {
 def test_a_png_is_1200_pixels_wide(run: str, dark: bool) -> None:
     watching = RUNS[run]
     snapshots = recorded(watching.history, watching.now)
-    made = image.open(io.BytesIO(picture(snapshots, verdict_of, kind="png", dark=dark)))
+    made = image.open(
+        io.BytesIO(picture(snapshots, watching.verdict(None), verdict_of, kind="png", dark=dark))
+    )
     assert made.format == "PNG"
     assert made.size[0] == 1200
     corner = made.convert("L").getpixel((1, 1))
@@ -38,8 +40,8 @@ def test_a_png_is_1200_pixels_wide(run: str, dark: bool) -> None:
 def test_a_drawing_has_its_words_as_text_and_is_always_the_same() -> None:
     watching = usual(30)
     snapshots = recorded(watching.history, watching.now)
-    drawn = picture(snapshots, verdict_of, kind="svg", dark=False)
-    assert drawn == picture(snapshots, verdict_of, kind="svg", dark=False)
+    drawn = picture(snapshots, watching.verdict(None), verdict_of, kind="svg", dark=False)
+    assert drawn == picture(snapshots, watching.verdict(None), verdict_of, kind="svg", dark=False)
     for words in ("read-queue", "data are ahead", "4 threads", "Throughput", "waits for room"):
         assert words in drawn.decode()
 
@@ -48,5 +50,11 @@ def test_no_window_and_no_figure_is_left_behind() -> None:
     pyplot = pytest.importorskip("matplotlib.pyplot")
     before = pyplot.get_fignums()
     watching = usual(5)
-    picture(recorded(watching.history, watching.now), verdict_of, kind="pdf", dark=False)
+    picture(
+        recorded(watching.history, watching.now),
+        watching.verdict(None),
+        verdict_of,
+        kind="pdf",
+        dark=False,
+    )
     assert pyplot.get_fignums() == before
