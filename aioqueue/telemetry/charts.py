@@ -420,10 +420,15 @@ def time_ticks(begin: float, end: float) -> list[tuple[float, str, bool]]:
     the few that a narrow picture has room for."""
     span = max(end - begin, 1e-3)
     every = next((step for step in _STEPS if span / step <= 10), 3600.0)
-    first = math.ceil(begin / every - 1e-9)
-    last = math.floor(end / every + 1e-9)
+    near = 0.02 * span  # what is as near as that is marked as if it were there
+    first = math.ceil((begin - near) / every)
+    last = math.floor((end + near) / every)
     return [
-        (tick * every, _moment(tick * every, every), tick % 2 == 0 or last - first < 5)
+        (
+            min(max(tick * every, begin), end),
+            _moment(tick * every, every),
+            tick % 2 == 0 or last - first < 5,
+        )
         for tick in range(first, last + 1)
     ]
 

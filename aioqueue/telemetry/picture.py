@@ -69,9 +69,10 @@ def picture(
     # The same picture for the same run; and text that can be searched, in pictures made of lines.
     options = {"svg.hashsalt": "aioqueue", "svg.fonttype": "none", "font.size": 8.5}
     with matplotlib.rc_context({**options, "font.family": "DejaVu Sans"}):
-        figure = (
-            _empty(scheme) if len(snapshots) < 2 else _figure(snapshots, verdict, judge, scheme)
-        )
+        if len(snapshots) < 2:
+            figure = _empty(scheme)
+        else:
+            figure = _figure(chart_of(snapshots, judge), verdict, scheme)
         written = io.BytesIO()
         metadata = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
         figure.savefig(written, format=kind, dpi=_PIXELS, facecolor=scheme.page, metadata=metadata)
@@ -104,12 +105,9 @@ def _empty(scheme: Scheme) -> Figure:
     return figure
 
 
-def _figure(
-    snapshots: Sequence[Snapshot], verdict: Verdict, judge: Judge, scheme: Scheme
-) -> Figure:
+def _figure(chart: Chart, verdict: Verdict, scheme: Scheme) -> Figure:
     from matplotlib.figure import Figure
 
-    chart = chart_of(snapshots, judge)
     rows = [chart.panels[index : index + 2] for index in range(0, len(chart.panels), 2)]
     heights = [_HEAD, *(max(map(_height, row)) for row in rows)]
     figure = Figure(figsize=(_WIDTH, sum(heights)))

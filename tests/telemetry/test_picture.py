@@ -28,9 +28,9 @@ RUNS = {
 def test_a_png_is_1200_pixels_wide(run: str, dark: bool) -> None:
     watching = RUNS[run]
     snapshots = recorded(watching.history, watching.now)
-    made = image.open(
-        io.BytesIO(picture(snapshots, watching.verdict(None), verdict_of, kind="png", dark=dark))
-    )
+    verdict = watching.verdict(None)
+    drawn = picture(snapshots, verdict, verdict_of, kind="png", dark=dark)
+    made = image.open(io.BytesIO(drawn))
     assert made.format == "PNG"
     assert made.size[0] == 1200
     corner = made.convert("L").getpixel((1, 1))
@@ -50,11 +50,6 @@ def test_no_window_and_no_figure_is_left_behind() -> None:
     pyplot = pytest.importorskip("matplotlib.pyplot")
     before = pyplot.get_fignums()
     watching = usual(5)
-    picture(
-        recorded(watching.history, watching.now),
-        watching.verdict(None),
-        verdict_of,
-        kind="pdf",
-        dark=False,
-    )
+    snapshots = recorded(watching.history, watching.now)
+    picture(snapshots, watching.verdict(None), verdict_of, kind="pdf", dark=False)
     assert pyplot.get_fignums() == before
