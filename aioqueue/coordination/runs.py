@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextvars
 import inspect
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -107,6 +108,7 @@ class Run:
         self.plans = [
             WorkerPlan(op, runner.name, number) for number, op in enumerate(runner.enqueue_ops)
         ]
+        self._numbers = itertools.count(len(self.plans))  # of workers that come later
         self._runner = runner
         self._core = core
         self._lock = threading.RLock()  # guards all below; a signal handler may stop in a move
@@ -114,6 +116,8 @@ class Run:
         self._unstarted = set(self.plans)  # of use to who starts them only
         self._has_closed = False
         self._failure: BaseException | None = None  # the first one, or the one that came down to us
+        self.start_thread: Callable[[WorkerPlan], object] | None = None  # for those that come
+        self.start_task: Callable[[WorkerPlan], object] | None = None  # while it runs
         self._on_stop: list[Callable[[], object]] = []
         self._forget_calls: list[Callable[[], None]] = []  # what undoes `call_when_over`
         self._threads: list[threading.Thread] = []
@@ -175,6 +179,35 @@ class Run:
         return threading.Thread(
             target=context.run, args=(self.loop, plan), name=plan.name, daemon=daemon
         )
+
+    def grow(self, op: EnqueueOp) -> None:
+        """Start one more worker, in the world of the others; none if the run is about to end.
+
+        Raises:
+            RuntimeError: it cannot be started: there are no more threads, say.
+        """
+        plan = self._added(op)
+        start = None if plan is None else self.start_task if plan.is_task else self.start_thread
+        if plan is None:
+            return
+        try:
+            if start is None or self.stopped.is_open:
+                self.worker_ended(plan, None)
+            else:
+                start(plan)
+        except BaseException:
+            self.worker_ended(plan, None)
+            raise
+
+    @guarded
+    def _added(self, op: EnqueueOp) -> WorkerPlan | None:
+        """Another worker, if there are any left."""
+        if not self._left:
+            return None
+        self._left += 1
+        plan = WorkerPlan(op, self._runner.name, next(self._numbers))
+        self.meters[plan] = Meter(plan.name)
+        return plan
 
     @contextmanager
     def starting(self, plans: Iterable[WorkerPlan]) -> Iterator[None]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
-from time import perf_counter, process_time, time
+from time import perf_counter, process_time, sleep, time
 from typing import Any, Final, Generic, TypeVar
 
 from aioqueue.locks import guarded
@@ -15,6 +16,9 @@ from aioqueue.telemetry.numbers import QueueNumbers, Snapshot, StageNumbers
 from aioqueue.telemetry.parts import QueuePart, StagePart, Watch
 
 __all__ = ("Collector", "cores")
+
+_BLINK: Final = 1e-5
+"""Seconds for which a thread lets go of the interpreter, to see whether it gets it back."""
 
 NumbersT = TypeVar("NumbersT", QueueNumbers, StageNumbers)
 
@@ -53,11 +57,18 @@ class Collector:
         self._stages: dict[Hashable, _Place[StageNumbers]] = {}
         self._queues: dict[Hashable, _Place[QueueNumbers]] = {}
         self._cores: Final = cores()
+        self._gil_looks = self._gil_taken = 0
 
-    @guarded
     def look(self) -> None:
         """See how full queues are, and what workers are at; from time to time."""
+        is_taken = _is_taken()
+        self._look(is_taken)
+
+    @guarded
+    def _look(self, is_taken: bool) -> None:
         now = perf_counter()
+        self._gil_looks += 1
+        self._gil_taken += is_taken
         self._find_parts(now)
         for queue in self._queues.values():
             queue.part.look(now)
@@ -88,6 +99,8 @@ class Collector:
             queues=_in_order(queues, stages),
             stages=_stages_in_order(stages),
             steps=None if steps is None else steps.numbers(now),
+            gil_looks=self._gil_looks,
+            gil_taken=self._gil_taken,
         )
 
     def _find_parts(self, now: float) -> None:
@@ -137,6 +150,14 @@ def _in_order(queues: list[QueueNumbers], stages: list[StageNumbers]) -> tuple[Q
     by_name = {queue.name: queue for queue in queues}
     ordered = [by_name.pop(name) for name in names if name in by_name]
     return (*ordered, *by_name.values())
+
+
+def _is_taken() -> bool:
+    """Whether a thread that lets go of the interpreter has to wait for it, as one does where
+    others compute: for most of the time that these keep it."""
+    began = perf_counter()
+    sleep(_BLINK)
+    return perf_counter() - began > max(sys.getswitchinterval() / 2, 4 * _BLINK)
 
 
 def cores() -> float:

@@ -183,6 +183,7 @@ class StageNumbers:
         ordered: examples keep the order of the items.
         busy: seconds in the function, of all its workers, those included that have ended, and
             calls that still go on.
+        fed: seconds of ``source_waits`` in which the source itself waited at a queue.
     """
 
     name: str
@@ -207,6 +208,7 @@ class StageNumbers:
     seconds_window_full: float
     ordered: bool
     busy: float = 0.0
+    fed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +245,8 @@ class Snapshot:
         queues: in the order in which data go through them.
         stages: in the order in which data go through them.
         steps: of the training step; `None` if its loop is not watched.
+        gil_looks: how often a thread that had nothing to do asked for the interpreter,
+        gil_taken: and how often it had to wait for it as one does whom others do not let in.
     """
 
     seconds: float
@@ -252,6 +256,8 @@ class Snapshot:
     queues: tuple[QueueNumbers, ...]
     stages: tuple[StageNumbers, ...]
     steps: StepNumbers | None
+    gil_looks: int = 0
+    gil_taken: int = 0
 
     def queue(self, name: str) -> QueueNumbers:
         """The queue of this name; raises `KeyError`."""

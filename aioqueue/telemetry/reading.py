@@ -29,11 +29,26 @@ __all__ = ("scalars_of", "verdict_of")
 _AHEAD: Final = 0.05
 """Share of the time that the step may wait for data which are ahead of it all the same."""
 
+_HARDLY: Final = 0.02
+"""The same, where a part of the data is at work all the time."""
+
+_SATURATED: Final = 0.97
+"""Share of the time at work that is all the time."""
+
+_TOGETHER: Final = 0.98
+"""What two parts count that are at work together all the time, beside one that is so alone."""
+
 _IDLE: Final = 0.6
 """Share of the time below which nothing that is at work limits the rest."""
 
 _COMPUTES: Final = 0.6
 """Share of a call on a processor above which it computes, and waits below."""
+
+_TAKEN: Final = 0.5
+"""Share of looks that find the interpreter taken where threads compete for it."""
+
+_IN_LINE: Final = 4.0
+"""Workers in line at a source, for each share of the time that it is at work."""
 
 _MOST_TIMES: Final = 4
 """Times the workers of now that are advised at once, at most."""
@@ -52,9 +67,9 @@ def verdict_of(earlier: Snapshot, later: Snapshot) -> Verdict:
     window = Window(earlier, later)
     if not window.stages or not window.has_moved:
         return _verdict(window, "nothing", "nothing has moved yet that could be judged")
-    if window.starved <= _AHEAD:
-        return _step(window)
     suspect = max(_suspects(window), key=lambda one: one.share)
+    if window.starved <= (_AHEAD if suspect.share < _SATURATED else _HARDLY):
+        return _step(window)
     if suspect.share < _IDLE:
         return _nobody(window)
     if suspect.cause == "unknown":
@@ -98,11 +113,45 @@ def _suspects(window: Window) -> list[_Suspect]:
     if window.own > _AHEAD:  # the loop's thread is at work when it does not wait at the queue
         suspects.append(_Suspect(1 - (window.starved - window.own), "unknown"))
     ours = {queue.name for queue in window.later.queues}
-    for shares in window.stages:
-        suspects.append(_Suspect(shares.busy, "stage", shares))
-        if shares.stage.source not in ours:
-            suspects.append(_Suspect(shares.source, "source", shares))
+    for shares in reversed(window.stages):  # of those that are as busy, the last one blocks all
+        if shares.stage.source not in ours or shares.source > _IDLE:
+            suspects.append(_with_source(shares, is_fed=shares.stage.source in ours))
+        else:
+            suspects.append(_Suspect(shares.busy, "stage", shares))
     return suspects
+
+
+def _with_source(shares: StageShares, *, is_fed: bool) -> _Suspect:
+    """A stage and its own source, between which there is no room: workers that wait for an item
+    are at work, as it were, together with it. Which one limits is a question of both."""
+    share = max(shares.busy, shares.source)
+    if not is_fed:
+        together = shares.busy + min(shares.starved, shares.source * _IN_LINE)
+        share = max(share, _TOGETHER * together)
+    source, service = shares.source, shares.busy * shares.workers  # seconds per second
+    workers = round(shares.workers)
+    of_source = _pace(source / 2, service, workers)
+    of_stage = _pace(source, service / 2, workers)
+    cause: Cause = "source" if of_source > of_stage else "stage"
+    return _Suspect(min(1.0, share), cause, shares)
+
+
+def _pace(source: float, service: float, workers: int) -> float:
+    """How fast workers are who take turns at a source, and then each do their own.
+
+    By mean value analysis of that closed network (Reiser and Lavenberg, 1980).
+
+    Args:
+        source: time for one item at the source.
+        service: time for one item afterwards.
+        workers: how many there are.
+    """
+    queue = pace = 0.0
+    for count in range(1, max(1, workers) + 1):
+        at_source = source * (1 + queue)
+        pace = count / max(at_source + service, 1e-12)
+        queue = pace * at_source
+    return pace
 
 
 def _culprit(window: Window, suspect: _Suspect) -> StageShares:
@@ -110,18 +159,16 @@ def _culprit(window: Window, suspect: _Suspect) -> StageShares:
     shares = suspect.stage
     assert shares is not None
     if _waits_for_gil(window, shares):
-        rivals = [one for one in window.stages if one.stage.where == "thread" and one.busy > 0.5]
-        return max([*rivals, shares], key=lambda one: one.cores)
+        rivals = [one for one in window.stages if one.stage.where == "thread"]
+        return max(rivals, key=lambda one: one.cores)
     return shares
 
 
 def _waits_for_gil(window: Window, shares: StageShares) -> bool:
-    """Whether the threads of a stage compute, together on one core."""
-    if shares.stage.where != "thread" or shares.on is None or window.later.cores < 1.5:
+    """Whether the threads of a stage, and those of others, wait for the interpreter."""
+    if shares.stage.where != "thread" or shares.on is None or shares.on > 0.85:
         return False
-    computing = sum(one.cores for one in window.stages if one.stage.where == "thread")
-    many = sum(one.workers for one in window.stages if one.busy > 0.5) > 1.5
-    return many and 0.7 < computing < 1.35 and window.cores < 1.6 and shares.on < 0.8
+    return window.gil > _TAKEN and window.cores < 1.6
 
 
 def _stage(window: Window, shares: StageShares) -> Verdict:

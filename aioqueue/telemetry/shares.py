@@ -20,7 +20,7 @@ class StageShares:
         blocked: they waited to put examples in.
         starved: they waited for items.
         on: of the time in the function, on a processor; `None` if that is not known.
-        source: its source was at work for an item, or waited for one.
+        source: its source was at work, of which waits at a queue are no part.
         full: as many items as may be were in flight.
         rate: items delivered per second.
         service: calls that ended in the window.
@@ -55,6 +55,7 @@ class Window:
         stages: by stage, in order.
         starved: share of the time that the training step waited for data, from 0 to 1.
         own: share of the time that the loop itself took to make what it waited for.
+        gil: share of looks that found the interpreter taken.
         rate: batches (or elements, where no loop is watched) per second.
         cores: processor cores that this process has used.
     """
@@ -64,6 +65,8 @@ class Window:
         self.seconds = max(later.seconds - earlier.seconds, 1e-9)
         before = {stage.name: stage for stage in earlier.stages}
         self.stages = [self._stage(before.get(stage.name), stage) for stage in later.stages]
+        looks = later.gil_looks - earlier.gil_looks
+        self.gil = (later.gil_taken - earlier.gil_taken) / looks if looks else 0.0
         self.cores = max(0.0, later.process_cpu - earlier.process_cpu) / self.seconds
         queues = {queue.name: queue for queue in earlier.queues}
         self.last = self._last_queue()
@@ -113,14 +116,16 @@ class Window:
             blocked=min(1.0, max(0.0, (now.blocked - first.blocked) / whole)),
             starved=min(1.0, max(0.0, (now.starved - first.starved) / whole)),
             on=min(1.0, (now.cpu - first.cpu) / sampled) if sampled > 0 else None,
-            source=min(
-                1.0,
-                max(0.0, now.source_waits.seconds - first.source_waits.seconds) / self.seconds,
-            ),
+            source=min(1.0, max(0.0, _at_work(now) - _at_work(first)) / self.seconds),
             full=min(1.0, (now.seconds_window_full - first.seconds_window_full) / self.seconds),
             rate=(now.delivered - first.delivered) / self.seconds,
             service=now.service.since(first.service),
         )
+
+
+def _at_work(stage: StageNumbers) -> float:
+    """Seconds that the source was at work."""
+    return stage.source_waits.seconds - stage.fed
 
 
 def _queue_wait(before: QueueNumbers | None, now: QueueNumbers | None) -> float:
@@ -154,4 +159,5 @@ def _nothing_of(stage: StageNumbers) -> StageNumbers:
         starved=0.0,
         seconds_window_full=0.0,
         busy=0.0,
+        fed=0.0,
     )

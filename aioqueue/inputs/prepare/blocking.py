@@ -40,6 +40,7 @@ class ThreadSource:
         self._lock = job.lock
         self._window = job.window
         self._waits_till_low = waits_till_low
+        self.is_for_workers = True  # who ask themselves, and may be dismissed
         self._turn = threading.Lock()
         self._room = threading.Condition(job.lock)
         self._reader = job.feed.async_reader(job.count) if job.feed.is_async_only else None
@@ -66,6 +67,8 @@ class ThreadSource:
                     self._wait_for_room()
                 if job.source_ended:
                     raise job.nothing_more()
+                if job.surplus and self.is_for_workers:
+                    job.dismiss()
                 self._window.enter()
             try:
                 if worker is None:
@@ -90,10 +93,17 @@ class ThreadSource:
             job.gauge.has_room()
 
     def _sleep(self, job: Job, window: Window) -> None:
-        while not (job.source_ended or window.has_room()):
+        while not (job.source_ended or window.has_room() or self._is_to_dismiss()):
             job.is_room_awaited = True  # by one at most, since it is a turn
             self._room.wait()
         job.is_room_awaited = False
+
+    def _is_to_dismiss(self) -> bool:
+        return self.is_for_workers and self._job.surplus > 0
+
+    def resized(self) -> None:
+        """See `Executor.resized`."""
+        self._room.notify()
 
     def room_came(self) -> None:
         """See `Executor.room_came`."""
@@ -233,6 +243,7 @@ class WorkerThreads:
             BaseException: what has failed; or else that there is nothing more to do.
         """
         errors: list[BaseException] = []
+        self._job.gauge.helper(threading.current_thread().name)
         try:
             with self._scope:
                 work()
@@ -283,6 +294,7 @@ class ThreadInbox:
         self._job = job
         self._lock = job.lock
         self._source = source
+        source.is_for_workers = False
         self._delivery = delivery
         self._inbox = Inbox(job.key_limit)
         self._work_came = threading.Condition(job.lock)
@@ -319,6 +331,10 @@ class ThreadInbox:
     def _next(self, n: int, wait: bool) -> list[Pending]:
         with self._lock:
             while not self._job.is_halted:
+                if self._job.surplus:
+                    if not wait:
+                        return []  # let it come to an end
+                    self._job.dismiss()
                 share = self._inbox.share(self._job.count)
                 pendings = self._inbox.take(max(1, min(n, share)))
                 if pendings or not wait:
@@ -369,6 +385,10 @@ class ThreadInbox:
         with self._lock:
             self._inbox.put_off(pending, delay)
             self._work_came.notify_all()  # whoever has nothing to do is to know when to look
+
+    def resized(self) -> None:
+        """See `Executor.resized`."""
+        self._work_came.notify_all()
 
     def room_came(self) -> None:
         """See `Executor.room_came`: it may be over."""

@@ -265,14 +265,17 @@ class _Sum:
 
     def __init__(self) -> None:
         self.service = Counted((0,) * (len(BOUNDS) + 1), 0.0, 0.0)
-        self.busy = self.starved = self.blocked = self.cpu = self.cpu_sampled = 0.0
+        self.busy = self.starved = self.blocked = self.fed = 0.0
+        self.cpu = self.cpu_sampled = 0.0
         self.deaths = 0
 
     def add(self, worker: WorkerGauge, now: float) -> None:
         """Add one."""
         self.busy += worker.busy_until(now)
         self.starved += worker.spent.until(now)[1]
-        self.blocked += worker.waits.until(now)[0]
+        blocked, fed = worker.waits.until(now)
+        self.blocked += blocked
+        self.fed += fed
         self.cpu += worker.cpu
         self.cpu_sampled += worker.cpu_sampled
         self.deaths += worker.deaths
@@ -305,6 +308,14 @@ class Gauge:
         self._lock = threading.RLock()  # guards all below
         self._workers: list[WorkerGauge] = []
         self._gone = _Sum()
+        self._helpers: list[Meter] = []
+
+    @guarded
+    def helper(self, name: str) -> None:
+        """Who asks takes items for the workers."""
+        meter = Meter(name)
+        current_meter.set(meter)
+        self._helpers.append(meter)
 
     @guarded
     def worker(self, name: str) -> WorkerGauge:
@@ -358,4 +369,5 @@ class Gauge:
         total = self._gone.copy()
         for worker in self._workers:
             total.add(worker, now)
+        total.fed += sum(helper.waits.until(now)[1] for helper in self._helpers)
         return total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from os import PathLike
 from typing import Any, TypeVar, Unpack, overload
 
@@ -86,6 +87,36 @@ class _Preparing:
             DataLossError: records of this run are no longer in the file.
         """
         return self._job.progress.quarantine.records()
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are, or are going to be when those that are too many have left."""
+        return self._job.count
+
+    def resize(self, workers: int) -> None:
+        """Have more workers from now on, or fewer, while it runs.
+
+        Those that are too many leave when they have ended what they are at. No item is lost or
+        prepared twice, and an order that is kept stays kept. Where ``limit`` was not given, it goes
+        by the number of workers. When nothing more comes from the source, nothing is changed.
+
+        Args:
+            workers: how many, >= 1.
+
+        Raises:
+            InvalidArgumentError: it is no such int.
+            RuntimeError: it has not been started; or a thread cannot be started.
+        """
+        count = checked_count(workers, "workers", least=1)
+        run = self._run  # type: ignore[attr-defined]  # of the runner, the other base
+        if run is None and self._job.state != "ended":
+            raise RuntimeError(
+                f"what prepares into '{self.name}' has not been started: prepare(..., workers="
+                f"{count}) begins with as many"
+            )
+        if run is not None:
+            op = self.enqueue_ops[0]  # type: ignore[attr-defined]
+            self._job.resize(count, partial(run.grow, op))
 
     def statistics(self) -> PrepareStatistics:
         """What has become of the items so far."""
@@ -302,6 +333,7 @@ def _runner(
     seed = source.seed if seed is None and isinstance(source, Source) else resolved_seed(seed)
     policy = FailurePolicy(on_error, max_failures, has_quarantine=quarantine is not None)
     records = QuarantineList() if quarantine is None else QuarantineFile(quarantine)
+    per_worker = place.per_worker if limit is None else None
     if limit is None:
         limit = count * place.per_worker
     if limit_bytes is None:
@@ -320,6 +352,7 @@ def _runner(
         ordered=ordered,
         count=count,
         key_limit=_checked_key_limit(limit_per, at_most),
+        per_worker=per_worker,
         by_item=by_item,
     )
     executor = place.executor(job)

@@ -82,4 +82,5 @@ class JobStage:
             seconds_window_full=gauge.full_until(now),
             ordered=job.is_ordered,
             busy=total.busy,
+            fed=total.fed,
         )

@@ -16,7 +16,7 @@ from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.feed import close_items, next_of, worst_of
 from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.inbox import Inbox
-from aioqueue.inputs.prepare.job import Job, Prepared
+from aioqueue.inputs.prepare.job import Dismissed, Job, Prepared
 from aioqueue.inputs.prepare.limits import NOTE_OF_KEY, Pending
 from aioqueue.inputs.sources.item import Item
 
@@ -53,8 +53,10 @@ class TaskExecutor:
         ended = await self._till_stopped(work, owner)
         job.gauge.left(worker)
         closing = None
+        is_dismissed = isinstance(ended, Dismissed)
         # Else nobody runs us any more; or others go on, or somebody else takes from the source.
-        if owner is running_task() and job.is_last_inside and self._inbox is None:
+        is_last = job.is_last_inside and self._inbox is None and not is_dismissed
+        if owner is running_task() and is_last:
             closing = await self._source.close(owner)
         try:
             raise job.leave(ended, closing)
@@ -65,6 +67,7 @@ class TaskExecutor:
         """The whole life of the task that takes items for the others."""
         assert self._inbox is not None
         job, owner = self._job, running_task()
+        job.gauge.helper(anyio.get_current_task().name or "task")
         ended = await self._till_stopped(self._inbox.take_items, owner)
         if not isinstance(ended, Exception):
             job.stop()  # it was cancelled: nobody would wake those that wait for items
@@ -105,6 +108,15 @@ class TaskExecutor:
         self._source.room_came()
         if self._inbox is not None:
             self._inbox.room_came()
+
+    def resized(self) -> None:
+        if self._soon is not None:
+            self._soon(self._have_all_look)
+
+    def _have_all_look(self) -> None:
+        self._source.resized()
+        if self._inbox is not None:
+            self._inbox.resized()
 
     def end(self) -> BaseException | None:
         return None
@@ -206,6 +218,7 @@ class _TaskSource:
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        self.is_for_workers = True  # who ask themselves, and may be dismissed
         self._turn: anyio.Lock | None = None  # made in the loop
         self._room: anyio.Event | None = None
         self._items = job.feed.items_async()
@@ -228,6 +241,8 @@ class _TaskSource:
             await self._wait_for_room()
             if job.source_ended:
                 raise job.nothing_more()
+            if job.surplus and self.is_for_workers:
+                job.dismiss()
             job.window.enter()
             began = 0.0 if worker is None else perf_counter()
             try:
@@ -245,13 +260,21 @@ class _TaskSource:
             return
         job.gauge.is_full()
         try:
-            while not (job.source_ended or job.window.has_room()):
+            while not (job.source_ended or job.window.has_room() or self._is_to_dismiss()):
                 self._room = anyio.Event()
                 job.is_room_awaited = True  # by one at most, since it is a turn
                 await self._room.wait()
         finally:
             job.gauge.has_room()
         job.is_room_awaited = False
+
+    def _is_to_dismiss(self) -> bool:
+        return self.is_for_workers and self._job.surplus > 0
+
+    def resized(self) -> None:
+        """See `Executor.resized`. Called in the loop."""
+        if self._room is not None:
+            self._room.set()
 
     def room_came(self) -> None:
         if self._room is not None:
@@ -334,6 +357,7 @@ class _TaskInbox:
     def __init__(self, job: Job, source: _TaskSource, delivery: _TaskDelivery) -> None:
         self._job = job
         self._source = source
+        source.is_for_workers = False
         self._delivery = delivery
         self._inbox = Inbox(job.key_limit)
         self._work_came: anyio.Event | None = None
@@ -352,6 +376,8 @@ class _TaskInbox:
             BaseException: the failure to get the key of an item, if that is to end all.
         """
         while True:
+            if self._job.surplus:
+                self._job.dismiss()
             for pending in self._inbox.take(1):
                 if await self._is_admitted(pending, owner):
                     return pending
@@ -395,6 +421,10 @@ class _TaskInbox:
             await self._delivery.deliver(Prepared(pending.item, is_skipped=True), owner)
             return
         self._inbox.put_off(pending, delay)
+        self._wake()
+
+    def resized(self) -> None:
+        """See `Executor.resized`. Called in the loop."""
         self._wake()
 
     def room_came(self) -> None:

@@ -74,6 +74,11 @@ class ThreadExecutor:
         if self._inbox is not None:
             self._inbox.room_came()
 
+    def resized(self) -> None:
+        self._source.resized()
+        if self._inbox is not None:
+            self._inbox.resized()
+
     def end(self) -> BaseException | None:
         return self._source.close()
 

@@ -69,6 +69,10 @@ class Window:
         """Whether it pays to wake someone who brings many items."""
         return self.items <= self._limit - self._limit // 4
 
+    def resize(self, limit: int, at_once: int) -> None:
+        """Let more items in from now on, or fewer: what is in flight stays."""
+        self._limit, self._at_once = limit, at_once
+
     def enter(self) -> None:
         """An item comes in."""
         self.items += 1

@@ -256,6 +256,10 @@ class ProcessExecutor:
         self._source.room_came()
         self._inbox.room_came()
 
+    def resized(self) -> None:
+        self._source.resized()
+        self._inbox.resized()
+
     def end(self) -> BaseException | None:
         return self._source.close()
 
