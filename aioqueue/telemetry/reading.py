@@ -17,6 +17,7 @@ is not measured.
 
 from __future__ import annotations
 
+import re
 from math import ceil, floor
 from typing import Final, NamedTuple
 
@@ -94,10 +95,11 @@ def scalars_of(earlier: Snapshot, later: Snapshot) -> dict[str, float]:
     for queue in later.queues:
         taken = queue.dequeued - (before[queue.name].dequeued if queue.name in before else 0)
         fill = queue.size / queue.capacity if queue.capacity else float(queue.size)
-        scalars[f"data/{queue.name}/fill"] = fill
-        scalars[f"data/{queue.name}/rate"] = taken / window.seconds
+        name = f"data/{_tag(queue.name)}"
+        scalars[f"{name}/fill"] = fill
+        scalars[f"{name}/rate"] = taken / window.seconds
     for shares in window.stages:
-        name = f"data/{shares.stage.name}"
+        name = f"data/{_tag(shares.stage.name)}"
         scalars[f"{name}/busy"] = shares.busy
         scalars[f"{name}/blocked"] = shares.blocked
         scalars[f"{name}/starved"] = shares.starved
@@ -105,6 +107,11 @@ def scalars_of(earlier: Snapshot, later: Snapshot) -> dict[str, float]:
         scalars[f"{name}/seconds"] = shares.service.mean
         scalars[f"{name}/workers"] = float(len(shares.stage.workers))
     return scalars
+
+
+def _tag(name: str) -> str:
+    """A name as a part of a tag: of letters that all trackers take (``<lambda>`` is none)."""
+    return re.sub(r"[^\w\-. ]+", "_", name).strip("_") or "_"
 
 
 def _suspects(window: Window) -> list[_Suspect]:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from aioqueue.telemetry.bars import Waits, waits_column
-from tests.telemetry.simulated import Watching, usual
+from tests.telemetry.fluid import Watching, usual
 
 
 def slow() -> Watching:

@@ -11,7 +11,7 @@ import pytest
 
 from aioqueue.telemetry.live import Live, Written
 from aioqueue.telemetry.verdicts import Verdict
-from tests.telemetry.simulated import Watching, usual
+from tests.telemetry.fluid import Watching, usual
 
 
 class Terminal(io.StringIO):

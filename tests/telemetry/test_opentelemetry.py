@@ -9,7 +9,7 @@ import pytest
 
 from aioqueue.telemetry.measures import DISTRIBUTIONS, MEASURES
 from aioqueue.telemetry.opentelemetry import instrument
-from tests.telemetry.simulated import Watching, usual
+from tests.telemetry.fluid import Watching, usual
 
 sdk = pytest.importorskip("opentelemetry.sdk.metrics", reason="needs opentelemetry-sdk")
 export = pytest.importorskip("opentelemetry.sdk.metrics.export")

@@ -15,7 +15,7 @@ from aioqueue.telemetry.intervals import Interval, recorded
 from aioqueue.telemetry.page import page
 from aioqueue.telemetry.reading import verdict_of
 from aioqueue.telemetry.words import sentence
-from tests.telemetry.simulated import Stage, Watching, history, usual
+from tests.telemetry.fluid import Stage, Watching, history, usual
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "path"}
 

@@ -8,7 +8,7 @@ import pytest
 
 from aioqueue.telemetry.intervals import recorded
 from aioqueue.telemetry.reading import verdict_of
-from tests.telemetry.simulated import Stage, Watching, history, usual
+from tests.telemetry.fluid import Stage, Watching, history, usual
 
 pytest.importorskip("matplotlib", reason="needs the extra `pictures`")
 image = pytest.importorskip("PIL.Image", reason="needs Pillow")

@@ -13,7 +13,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.telemetry.measures import DISTRIBUTIONS, MEASURES
 from aioqueue.telemetry.numbers import BOUNDS
 from aioqueue.telemetry.prometheus import RunCollector
-from tests.telemetry.simulated import Stage, Watching, history, usual
+from tests.telemetry.fluid import Stage, Watching, history, usual
 
 prometheus_client = pytest.importorskip("prometheus_client", reason="needs the extra `prometheus`")
 

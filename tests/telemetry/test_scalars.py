@@ -9,7 +9,7 @@ import pytest
 
 from aioqueue import InvalidArgumentError
 from aioqueue.telemetry.scalars import ScalarSender
-from tests.telemetry.simulated import usual
+from tests.telemetry.fluid import usual
 
 
 def read_back(folder: Path) -> dict[str, list[tuple[int, float]]]:

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from aioqueue.telemetry.table import RunTable, line_of
-from tests.telemetry.simulated import Stage, Watching, history, usual
+from tests.telemetry.fluid import Stage, Watching, history, usual
 
 pytest.importorskip("rich", reason="needs the extra `rich`")
 

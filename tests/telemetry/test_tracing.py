@@ -17,7 +17,7 @@ from aioqueue.inputs import numbers
 from aioqueue.meters import Meter
 from aioqueue.telemetry.numbers import Snapshot
 from aioqueue.telemetry.tracing import Trace, Track, events_of
-from tests.telemetry.simulated import usual
+from tests.telemetry.fluid import usual
 
 
 def check(events: list[dict[str, Any]], seconds: float) -> None:

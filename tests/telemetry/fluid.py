@@ -28,7 +28,7 @@ BEGAN = 1_795_346_580.0  # 22 November 2026, 11:23 UTC
 
 @dataclass
 class Stage:
-    """A stage of a simulated run, and the queue that it fills."""
+    """A stage of a run that never was, and the queue that it fills."""
 
     name: str
     workers: int = 4
