@@ -14,7 +14,7 @@ from aioqueue.checks import checked_flag, checked_seconds
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.telemetry.collecting import Collector
 from aioqueue.telemetry.numbers import Snapshot
-from aioqueue.telemetry.parts import Watch, Watchable
+from aioqueue.telemetry.parts import Change, Watch, Watchable
 from aioqueue.telemetry.reading import scalars_of, verdict_of
 from aioqueue.telemetry.stepping import StepMeter, Steps
 from aioqueue.telemetry.verdicts import Verdict
@@ -114,6 +114,11 @@ class Monitor:
         """Snapshots of the last five minutes, one a second, the oldest first; one at least."""
         return tuple(self._history)
 
+    @property
+    def changes(self) -> Sequence[Change]:
+        """What ``autotune`` has changed, in order: the latest thousand changes."""
+        return self._watch.changes()
+
     def verdict(self, seconds: float | None = None) -> Verdict:
         """What limits the run, and what would help.
 
@@ -198,10 +203,12 @@ class Monitor:
         self._collector.look()
         if count % _LOOKS == 0:
             self._history.append(self.snapshot())
-            for tuner in self._watch.tuners():
-                tuner.tune(tuple(self._history))
+            self._each_second()
         if self._logs and count % (_LOOKS * _MINUTE) == 0:
             self._write_log()
+
+    def _each_second(self) -> None:
+        """For monitors that act on what they see."""
 
     def _write_log(self) -> None:
         verdict = self.verdict(_MINUTE)
