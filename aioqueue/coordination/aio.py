@@ -343,7 +343,9 @@ class QueueRunner(RunnerFace):
         assert tasks is not None
         start = partial(self._start_in, coordinator, run)
         run.start_thread = start
-        run.start_task = lambda plan: tasks.from_outside(partial(self._start_late, start, run, plan))
+        run.start_task = lambda plan: tasks.from_outside(
+            partial(self._start_late, start, run, plan)
+        )
         for plan in run.plans:
             with run.starting([plan]):
                 start(plan)

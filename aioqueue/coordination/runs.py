@@ -48,7 +48,7 @@ from aioqueue.functions import EnqueueOp, function_name, is_coroutine_function
 from aioqueue.locks import guarded
 from aioqueue.meters import Meter, current_meter
 from aioqueue.queues import QueueFace
-from aioqueue.telemetry.parts import StagePart
+from aioqueue.telemetry.parts import StagePart, Watch
 from aioqueue.waiting import Gate, current_waker
 
 __all__ = (
@@ -123,6 +123,7 @@ class Run:
         self._threads: list[threading.Thread] = []
         self.legacy: list[Run] = []  # that filled the same queue, have ended, and left its closing
         self.stages: list[StagePart] = []  # for monitors
+        self.watch = Watch() if core is None else core.watch
         self.meters = {plan: Meter(plan.name) for plan in self.plans}
 
     def should_stop(self) -> bool:
@@ -486,8 +487,7 @@ class RunnerFace:
         """
         run = self._new_run(core)
         run.stages = self._stages(run)
-        if core is not None:
-            core.watch.add(*run.stages)
+        run.watch.add(*run.stages)
         run.comes_in_time = begin_to_fill(self.queue, run)
         if core is not None:
             core.call_on_stop(run.cancel)  # which happens now, if it was stopped already

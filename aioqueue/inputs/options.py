@@ -13,6 +13,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count, checked_seconds
 
 __all__ = (
+    "Autotune",
     "FunctionWithRng",
     "Items",
     "OnError",
@@ -28,6 +29,9 @@ ItemT = TypeVar("ItemT", contravariant=True)
 
 Where = Literal["auto", "task", "thread", "process", "interpreter"]
 """What runs the function: see `prepare`."""
+
+Autotune = bool | tuple[int, int]
+"""Whether the number of workers is tuned, or within which bounds."""
 
 Items = Iterable[T] | AsyncIterable[T]
 """What items are taken from: sources, queues and streams are one or the other."""
@@ -107,6 +111,7 @@ class UnseededOptions(TypedDict, total=False):
     max_failures: float | None
     quarantine: str | PathLike[str] | None
     skip_none: bool
+    autotune: Autotune
 
 
 class PrepareOptions(UnseededOptions, total=False):

@@ -12,14 +12,16 @@ from aioqueue.telemetry.numbers import (
     StepNumbers,
     WorkerNumbers,
 )
-from aioqueue.telemetry.parts import Watch
+from aioqueue.telemetry.parts import Change, Watch
 from aioqueue.telemetry.stepping import StepMeter, Steps
+from aioqueue.telemetry.tuning import Tuner
 from aioqueue.telemetry.verdicts import Advice, Cause, Verdict
 
 __all__ = (
     "BOUNDS",
     "Advice",
     "Cause",
+    "Change",
     "Histogram",
     "Monitor",
     "QueueNumbers",
@@ -28,6 +30,7 @@ __all__ = (
     "StepMeter",
     "StepNumbers",
     "Steps",
+    "Tuner",
     "Verdict",
     "Watch",
     "WorkerNumbers",

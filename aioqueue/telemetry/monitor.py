@@ -16,7 +16,7 @@ from aioqueue.meters import Meter
 from aioqueue.telemetry.collecting import Collector
 from aioqueue.telemetry.looks import Looks
 from aioqueue.telemetry.numbers import Snapshot
-from aioqueue.telemetry.parts import Watch, Watchable
+from aioqueue.telemetry.parts import Change, Watch, Watchable
 from aioqueue.telemetry.reading import scalars_of, verdict_of
 from aioqueue.telemetry.stepping import StepMeter, Steps
 from aioqueue.telemetry.verdicts import Verdict
@@ -116,6 +116,11 @@ class Monitor(Looks):
         """Snapshots of the last five minutes, one a second, the oldest first; one at least."""
         return tuple(self._history)
 
+    @property
+    def changes(self) -> Sequence[Change]:
+        """What ``autotune`` has changed, in order: the latest thousand changes."""
+        return self._watch.changes()
+
     def verdict(self, seconds: float | None = None) -> Verdict:
         """What limits the run, and what would help.
 
@@ -210,10 +215,12 @@ class Monitor(Looks):
         self._collector.look()
         if count % _LOOKS == 0:
             self._history.append(self.snapshot())
-            for tuner in self._watch.tuners():
-                tuner.tune(tuple(self._history))
+            self._each_second()
         if self._logs and count % (_LOOKS * _MINUTE) == 0:
             self._write_log()
+
+    def _each_second(self) -> None:
+        """For monitors that act on what they see."""
 
     def _write_log(self) -> None:
         verdict = self.verdict(_MINUTE)

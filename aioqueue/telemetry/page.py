@@ -101,7 +101,7 @@ def _header(chart: Chart, verdict: Verdict, snapshots: Sequence[Snapshot]) -> st
         f"<div><dt>{escape(what)}</dt><dd>{escape(value)}</dd></div>" for value, what in figures
     )
     return (
-        f'<header>\n<p class="when">Run of {began:%-d %B %Y, %H:%M:%S}</p>\n'
+        f'<header>\n<p class="when">Run of {began.day} {began:%B %Y, %H:%M:%S}</p>\n'
         f"<h1>{_unbroken(sentence(str(verdict)))}</h1>\n<dl>{tiles}</dl>\n</header>"
     )
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final, Protocol
 
@@ -12,12 +13,32 @@ from aioqueue.durations import Counted
 from aioqueue.locks import guarded
 from aioqueue.meters import Meter
 from aioqueue.queues.core import QueueCore, QueueFace
-from aioqueue.telemetry.numbers import Histogram, QueueNumbers, Snapshot, StageNumbers
+from aioqueue.telemetry.numbers import Histogram, QueueNumbers, StageNumbers
 from aioqueue.telemetry.stepping import StepMeter
 
-__all__ = ("QueuePart", "StagePart", "Tuner", "Watch", "Watchable")
+__all__ = ("Change", "QueuePart", "StagePart", "Watch", "Watchable")
 
 _TENTHS: Final = 10
+_MOST_CHANGES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the number of workers of a stage, by its tuning.
+
+    Attributes:
+        seconds: when, since the run began.
+        stage: which stage.
+        before: how many workers there were.
+        after: how many there are from then on.
+        why: in words.
+    """
+
+    seconds: float
+    stage: str
+    before: int
+    after: int
+    why: str
 
 
 class StagePart(Protocol):
@@ -63,8 +84,9 @@ class Watch:
     def __init__(self, *, comes_again: bool = False) -> None:
         self._lock = threading.RLock()  # guards all below
         self._stages: list[weakref.ref[Any]] = []
-        self._tuners: list[weakref.ref[Any]] = []
+        self._changes: list[Change] = []
         self.comes_again = comes_again
+        self.tuning: Any = lambda: None  # a weak reference to what tunes its stages, if any does
         self.began = perf_counter()
         self.steps: StepMeter | None = None
         """Told of the steps of the loop, once anybody wants to know."""
@@ -80,30 +102,20 @@ class Watch:
         self._stages = [*known, *map(weakref.ref, stages)]
 
     @guarded
-    def add_tuner(self, tuner: Tuner) -> None:
-        """There is another one. It is kept by its run."""
-        self._tuners.append(weakref.ref(tuner))
+    def note(self, change: Change) -> None:
+        """The number of workers of a stage was changed."""
+        self._changes = [*self._changes[-_MOST_CHANGES + 1 :], change]
 
     @guarded
-    def tuners(self) -> list[Tuner]:
-        """Those that are there."""
-        found = [one() for one in self._tuners]
-        self._tuners = [one for one in self._tuners if one() is not None]
-        return [one for one in found if one is not None]
+    def changes(self) -> tuple[Change, ...]:
+        """What was changed, the latest ones, in order."""
+        return tuple(self._changes)
 
     @guarded
     def stages(self) -> list[StagePart]:
         """Those that are there, in the order in which they came."""
         found = [one() for one in self._stages]
         return [one for one in found if one is not None]
-
-
-class Tuner(Protocol):
-    """What changes the number of workers of a stage."""
-
-    def tune(self, history: Sequence[Snapshot]) -> None:
-        """See whether there is something to be changed, by what was seen of the run; once a
-        second."""
 
 
 class Watchable(Protocol):

@@ -32,6 +32,7 @@ from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.sequences import Sequential
 from aioqueue.inputs.statistics import StageStatistics
+from aioqueue.telemetry import Watch
 
 __all__ = ("Builder", "checked", "length_of", "source_of", "stages_of")
 
@@ -46,6 +47,7 @@ class Builder:
         pipeline: the description.
         span: the epochs to go through.
         start: starts a queue runner.
+        watch: what monitors see of it.
         is_async: whether it runs for tasks.
         branch: names a pipeline that is built beside another, among all of them.
     """
@@ -55,6 +57,7 @@ class Builder:
         pipeline: Pipeline[Any],
         span: Span,
         start: Callable[[Any], object],
+        watch: Watch,
         *,
         is_async: bool,
         branch: str = "",
@@ -62,6 +65,7 @@ class Builder:
         self._pipeline = pipeline
         self._span = span
         self._start = start
+        self._watch = watch
         self._is_async = is_async
         self._seen: Counter[str] = Counter()
         self._stages = _built_stages(pipeline)
@@ -132,7 +136,7 @@ class Builder:
         into = queue.aio if self._is_async else queue
         runner = prepare_items(feeding, function, into=into, **options)
         called = function_name(stage.function) if isinstance(stage, Prepare) else stage.name
-        runner.is_part(name, called, self._reads)
+        runner.is_part(self._watch, name, called, self._reads)
         self._reads = name
         self._working.append(_Working(stage, runner, queue))
         is_one_to_one = stage.length(1) == 1
@@ -151,7 +155,14 @@ class Builder:
     def branch(self, pipeline: Pipeline[Any]) -> Node:
         """Build another pipeline beside this one."""
         branch = f"{self._branch}{len(self._working)}."
-        builder = Builder(pipeline, self._span, self._start, is_async=self._is_async, branch=branch)
+        builder = Builder(
+            pipeline,
+            self._span,
+            self._start,
+            self._watch,
+            is_async=self._is_async,
+            branch=branch,
+        )
         self._working.append(builder)
         return builder.build()
 

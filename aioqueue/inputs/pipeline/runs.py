@@ -182,7 +182,7 @@ class ThreadRun(_Run):
         self._is_taking = False
         self._taker = threading.get_ident()
         try:
-            self._builder = Builder(pipeline, span, self._coord.start, is_async=False)
+            self._builder = Builder(pipeline, span, self._coord.start, watch, is_async=False)
             self._node = self._builder.run(standing.node)
             self._note()
         except BaseException:
@@ -395,7 +395,9 @@ class AsyncRun(_Run):
         """The life of the task that has the coordinator."""
         try:
             async with self._coord as coord:
-                self._builder = Builder(self._pipeline, self._span, coord.start, is_async=True)
+                self._builder = Builder(
+                    self._pipeline, self._span, coord.start, self._watch, is_async=True
+                )
                 self._node = self._builder.run(self._begin_at.node)
                 self._note()
                 self._has_begun.set()

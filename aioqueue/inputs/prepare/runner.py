@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable
 from functools import partial
 from os import PathLike
@@ -11,7 +12,7 @@ import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.checks import checked_count, checked_flag
 from aioqueue.functions import EnqueueOp, function_name, is_async
-from aioqueue.inputs.options import Items, OnError, PrepareFunction, PrepareOptions, Where
+from aioqueue.inputs.options import Autotune, Items, OnError, PrepareFunction, PrepareOptions, Where
 from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.prepare.feed import Feed
 from aioqueue.inputs.prepare.job import Job
@@ -20,11 +21,12 @@ from aioqueue.inputs.prepare.policy import FailurePolicy
 from aioqueue.inputs.prepare.progress import Progress
 from aioqueue.inputs.prepare.quarantine import QuarantineFile, QuarantineList
 from aioqueue.inputs.prepare.stage import JobStage
-from aioqueue.inputs.prepare.where import checked_place
+from aioqueue.inputs.prepare.where import Place, checked_place
 from aioqueue.inputs.prepare.window import Window
 from aioqueue.inputs.sources.base import Source, resolved_seed
 from aioqueue.inputs.sources.quarantined import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
+from aioqueue.telemetry import Tuner, Watch
 
 __all__ = ("AsyncPrepareRunner", "PrepareRunner", "prepare", "prepare_items")
 
@@ -38,6 +40,9 @@ class _Preparing:
     _job: Job
     _stage: JobStage
     _description: str
+    _bounds: tuple[int, int] | None = None  # of its tuning
+    _tuner: Tuner | None = None
+    _watch: Watch | None = None  # of what it is a part of
 
     def __repr__(self) -> str:
         progress = self._job.progress.statistics()
@@ -54,16 +59,36 @@ class _Preparing:
     def _begin(self, core: Any) -> Any:
         run = super()._begin(core)  # type: ignore[misc]  # of the runner, the other base
         self._job.begin(run)
+        if self._bounds is not None:
+            watch = self._watch or run.watch
+            self._tuner = Tuner(
+                watch,
+                self._stage.name,
+                self._job.into.name,
+                self._bounds,
+                count=lambda: self._job.count,
+                resize=self._resize_quietly,
+            )
         return run
 
-    def is_part(self, key: str, name: str, source: str | None) -> None:
+    def _ended(self, run: Any) -> None:
+        self._tuner = None
+        super()._ended(run)  # type: ignore[misc]
+
+    def _resize_quietly(self, workers: int) -> None:
+        if self._run is not None:  # type: ignore[attr-defined]
+            self.resize(workers)
+
+    def is_part(self, watch: Watch, key: str, name: str, source: str | None) -> None:
         """It is a part of a pipeline.
 
         Args:
+            watch: of the pipeline.
             key: names the stage, in all runs of the pipeline.
             name: what people call it.
             source: name of the queue that it is fed from, if it is.
         """
+        self._watch = watch
         self._stage.key, self._stage.name, self._stage.source = key, name, source
 
     def _stages(self, run: Any) -> list[Any]:
@@ -167,6 +192,7 @@ def prepare(
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
     skip_none: bool = False,
+    autotune: Autotune = False,
     seed: int | None = None,
 ) -> AsyncPrepareRunner: ...
 @overload
@@ -186,6 +212,7 @@ def prepare(
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
     skip_none: bool = False,
+    autotune: Autotune = False,
     seed: int | None = None,
 ) -> PrepareRunner: ...
 def prepare(
@@ -204,6 +231,7 @@ def prepare(
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
     skip_none: bool = False,
+    autotune: Autotune = False,
     seed: int | None = None,
 ) -> AsyncPrepareRunner | PrepareRunner:
     """Make examples of the items of a source, on several workers, and enqueue them.
@@ -259,6 +287,12 @@ def prepare(
             `read_quarantine`. ``None`` keeps them in the runner's ``quarantine``.
         skip_none: whether the function may return ``None`` to leave an item out; else that is a
             failure.
+        autotune: whether the number of workers is changed while it runs: more are started while
+            that makes it faster, and not otherwise, and those that have nothing to do leave. A pair
+            of ints is the fewest and the most. ``True`` is from 1 to 64 threads or tasks, or as
+            many processes as there are cores, or ``workers`` if those are more. It begins with
+            ``workers``, or the nearest within the bounds. What it does is in the log (``aioqueue``,
+            INFO), and in the ``changes`` of a `Monitor`.
         seed: for ``rng``, if the source has none: an int >= 0 and < 2**64. ``None`` takes that of
             the source, or fresh entropy.
 
@@ -283,6 +317,7 @@ def prepare(
         max_failures=max_failures,
         quarantine=quarantine,
         skip_none=skip_none,
+        autotune=autotune,
         seed=seed,
     )
 
@@ -319,6 +354,7 @@ def _runner(
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
     skip_none: bool = False,
+    autotune: Autotune = False,
     seed: int | None = None,
 ) -> AsyncPrepareRunner | PrepareRunner:
     if not isinstance(into, AsyncQueue | sync.BlockingQueue):
@@ -327,6 +363,9 @@ def _runner(
     checked_flag(skip_none, "skip_none")
     place = checked_place(where, function)
     count = checked_count(workers, "workers", least=1)
+    bounds = _checked_bounds(autotune, count, place)
+    if bounds is not None:
+        count = min(max(count, bounds[0]), bounds[1])
     feed = Feed(source)
     if feed.queue is not None and feed.queue is into.sync:
         raise InvalidArgumentError("source: got the queue that is also `into`; expected another")
@@ -359,9 +398,26 @@ def _runner(
     job.run_by(executor)
     description = f"of {function_name(function)} on {place.counted(count)}"
     stage = JobStage(job, function_name(function), place.name)
+    runner: AsyncPrepareRunner | PrepareRunner
     if isinstance(into, AsyncQueue):
-        return AsyncPrepareRunner(into, executor.enqueue_ops(), job, stage, description)
-    return PrepareRunner(into, executor.enqueue_ops(), job, stage, description)
+        runner = AsyncPrepareRunner(into, executor.enqueue_ops(), job, stage, description)
+    else:
+        runner = PrepareRunner(into, executor.enqueue_ops(), job, stage, description)
+    runner._bounds = bounds
+    return runner
+
+
+def _checked_bounds(autotune: Any, count: int, place: Place) -> tuple[int, int] | None:
+    if isinstance(autotune, bool):
+        cores = os.cpu_count() or 1
+        return (1, max(count, place.most or cores)) if autotune else None
+    if not isinstance(autotune, tuple | list) or len(autotune) != 2:
+        raise InvalidArgumentError(
+            f"autotune: got {autotune!r}; expected True, False, or a pair of ints: the fewest and"
+            " the most workers"
+        )
+    low = checked_count(autotune[0], "autotune[0]", least=1)
+    return low, checked_count(autotune[1], "autotune[1]", least=low)
 
 
 def _checked_key_limit(limit_per: Any, at_most: Any) -> KeyLimit | None:
