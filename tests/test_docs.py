@@ -27,6 +27,14 @@ WITH_SHAPES = ("README.md", "docs/index.md", "docs/pipelines.md")
 NEED = {
     **dict.fromkeys(WITH_SHAPES, ("PIL",)),
     "docs/howto/frameworks.md": ("torch", "jax"),
+    "docs/howto/monitoring.md": (
+        "matplotlib",
+        "opentelemetry.sdk",
+        "prometheus_client",
+        "rich",
+        "tensorboardX",
+        "tqdm",
+    ),
     "docs/howto/records.md": ("google_crc32c", "pyarrow"),
     "docs/howto/requests.md": ("uvicorn",),
 }

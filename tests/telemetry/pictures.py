@@ -24,34 +24,35 @@ IMAGES = Path(__file__).parents[2] / "docs" / "images"
 COLUMNS = 80
 
 
-def run() -> Watching:
-    """A run that is slow twice: by the stage that decodes, and by the one that reads."""
-    stages = [
-        Stage("read", workers=2, service=0.004, capacity=64, on_cpu=0.1),
-        Stage("decode", workers=4, service=0.006, capacity=64),
-    ]
-    slow = {(15, 40): ("decode", 6.0), (60, 80): ("read", 3.3)}
-    return Watching(history(stages, seconds=100, step=0.004, slow=slow))
+STAGES = (
+    Stage("read", workers=2, service=0.004, capacity=64, on_cpu=0.1),
+    Stage("decode", workers=4, service=0.006, capacity=64),
+)
 
 
-def at(second: int) -> Watching:
+def run(stage: str, times: float) -> Watching:
+    """A run of a minute, which is slow by one stage for most of the time."""
+    return Watching(history(STAGES, seconds=60, step=0.004, slow={(12, 52): (stage, times)}))
+
+
+def at(second: int, whole: Watching) -> Watching:
     """The same run, as it was then."""
-    whole = run()
     return Watching([*whole.history, whole.now][: second + 1])
 
 
 def pictures() -> Iterator[tuple[str, str]]:
     """All of them: name and text."""
-    whole = run()
-    snapshots = recorded(whole.history, whole.now)
+    by_decode, by_read = run("decode", 6.0), run("read", 3.3)
+    snapshots = recorded(by_decode.history, by_decode.now)
     for scheme in ("light", "dark"):
         drawn = picture(
-            snapshots, whole.verdict(None), verdict_of, kind="svg", dark=scheme == "dark"
+            snapshots, by_decode.verdict(None), verdict_of, kind="svg", dark=scheme == "dark"
         )
         lines = drawn.decode().splitlines()
         yield f"run-{scheme}.svg", "\n".join(line.rstrip() for line in lines) + "\n"
-    for name, second in (("ahead", 12), ("stage", 30), ("source", 70)):
-        yield f"table-{name}.svg", table(at(second))
+    yield "table-ahead.svg", table(at(10, by_decode))
+    yield "table-decode.svg", table(at(30, by_decode))
+    yield "table-read.svg", table(at(30, by_read))
 
 
 def table(watching: Watching) -> str:
@@ -61,11 +62,18 @@ def table(watching: Watching) -> str:
     console = Console(file=io.StringIO(), width=COLUMNS, record=True, force_terminal=True)
     console.print(RunTable(watching))
     drawn = console.export_svg(title="", code_format=_TERMINAL, unique_id="aioqueue")
+    size = re.search(
+        r'clip-terminal">\s*<rect x="0" y="0" width="([\d.]+)" height="([\d.]+)"', drawn
+    )
+    assert size is not None
+    width, height = (round(float(value)) + 2 * _MARGIN for value in size.groups())
+    drawn = drawn.replace("BOX", f"{-_MARGIN} {-_MARGIN} {width} {height}")
     return "\n".join(line.rstrip() for line in drawn.splitlines() if line.strip()) + "\n"
 
 
+_MARGIN = 14
 _TERMINAL = """\
-<svg viewBox="0 0 {terminal_width} {terminal_height}" xmlns="http://www.w3.org/2000/svg">
+<svg viewBox="BOX" xmlns="http://www.w3.org/2000/svg">
 <style>
 .{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace;
 font-size: {char_height}px; line-height: {line_height}px; font-variant-east-asian: full-width; }}
@@ -75,8 +83,8 @@ font-size: {char_height}px; line-height: {line_height}px; font-variant-east-asia
 <rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/></clipPath>
 {lines}
 </defs>
-<rect width="{terminal_width}" height="{terminal_height}" rx="8" fill="#1a2029"/>
-<g transform="translate(8, 8)" clip-path="url(#{unique_id}-clip-terminal)">
+<rect x="-14" y="-14" width="100%" height="100%" rx="8" fill="#1a2029"/>
+<g>
 {backgrounds}
 <g class="{unique_id}-matrix">
 {matrix}

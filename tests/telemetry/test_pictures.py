@@ -21,8 +21,8 @@ def test_they_are_as_they_would_be_drawn_now() -> None:
         "run-light.svg",
         "run-dark.svg",
         "table-ahead.svg",
-        "table-stage.svg",
-        "table-source.svg",
+        "table-decode.svg",
+        "table-read.svg",
     ]
 
 
