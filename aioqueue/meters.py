@@ -8,13 +8,14 @@ finds a wait in both places, or in none. The face of a queue finds the meter of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from aioqueue.attempts import DEQUEUE, ENQUEUE, Attempt
 from aioqueue.events import Doing, Ring
 
-__all__ = ("Meter", "Waits", "current_meter")
+__all__ = ("Meter", "Tracer", "Waits", "current_meter")
 
 
 class Waits(NamedTuple):
@@ -80,6 +81,9 @@ class Meter:
                 doing: Doing = "waits for room" if waits.is_enqueue else "waits for data"
                 ring.waited(doing, waits.since, now)
 
+
+Tracer: TypeAlias = Callable[[str, Meter], None]
+"""Told of each worker, and the name of what it belongs to, while a trace is taken."""
 
 current_meter: Final[ContextVar[Meter | None]] = ContextVar("aioqueue_meter", default=None)
 """That of the worker which is running."""

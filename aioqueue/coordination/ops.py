@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Protocol
 
 from aioqueue.functions import EnqueueOp, function_name
-from aioqueue.meters import Meter
+from aioqueue.meters import Meter, Tracer
 from aioqueue.queues import QueueFace
 from aioqueue.telemetry.numbers import Histogram, StageNumbers, WorkerNumbers
 
@@ -57,9 +57,11 @@ class OpStage:
     def look_no_more(self) -> None:
         """There was nothing to be seen."""
 
-    def meters(self) -> list[Meter]:
-        """Of the workers that are there."""
-        return [meter for meter in self._meters if not meter.ended]
+    def trace(self, tracer: Tracer | None) -> None:
+        """Tell of each worker; ``None``: no more, which is so anyway."""
+        if tracer is not None:
+            for meter in self._meters:
+                tracer(self.name, meter)
 
     def numbers(self, now: float) -> StageNumbers:
         """What they have done so far."""

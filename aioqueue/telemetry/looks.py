@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aioqueue.checks import checked_flag, checked_seconds
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.meters import Meter
+from aioqueue.meters import Tracer
 from aioqueue.telemetry.numbers import Snapshot
 from aioqueue.telemetry.reading import verdict_of
 from aioqueue.telemetry.verdicts import Verdict
@@ -55,8 +55,12 @@ class Looks(ABC):
         """Numbers for a dashboard."""
 
     @abstractmethod
-    def _meters(self) -> Iterable[tuple[str, Meter]]:
-        """Of the workers that there are now, each with the name of what it belongs to."""
+    def _trace(self, tracer: Tracer) -> None:
+        """Tell of each worker that there is, and that comes."""
+
+    @abstractmethod
+    def _trace_no_more(self, tracer: Tracer) -> None:
+        """Tell no more."""
 
     @abstractmethod
     def _call_on_step(self, call: Callable[[int], None]) -> None:

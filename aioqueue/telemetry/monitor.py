@@ -6,19 +6,19 @@ import logging
 import threading
 import weakref
 from collections import deque
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from aioqueue.checks import checked_flag, checked_seconds
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.meters import Meter
+from aioqueue.meters import Tracer
 from aioqueue.telemetry.collecting import Collector
 from aioqueue.telemetry.looks import Looks
 from aioqueue.telemetry.numbers import Snapshot
 from aioqueue.telemetry.parts import Change, Watch, Watchable
 from aioqueue.telemetry.reading import scalars_of, verdict_of
-from aioqueue.telemetry.stepping import StepMeter, Steps
+from aioqueue.telemetry.stepping import Steps
 from aioqueue.telemetry.verdicts import Verdict
 
 __all__ = ("Monitor",)
@@ -66,8 +66,8 @@ class Monitor(Looks):
         self._watch: Watch = of._watched()
         self._logs = checked_flag(log, "log")
         self._collector = Collector(self._watch)
-        if self._watch.comes_again and self._watch.steps is None:
-            self._watch.steps = StepMeter(self._watch.on_step)  # it is told of its steps
+        if self._watch.comes_again:
+            self._watch.watch_steps()  # it is told of its steps
         self._history: deque[Snapshot] = deque([self.snapshot()], maxlen=_HISTORY)
         self._closed = threading.Event()
         self._looker = threading.Thread(
@@ -180,16 +180,13 @@ class Monitor(Looks):
         Raises:
             InvalidArgumentError: it is neither.
         """
-        if self._watch.steps is None:
-            self._watch.steps = StepMeter(self._watch.on_step)
-        return Steps(batches, self._watch.steps)
+        return Steps(batches, self._watch.watch_steps())
 
-    def _meters(self) -> Iterator[tuple[str, Meter]]:
-        for stage in self._watch.stages():
-            for meter in stage.meters():
-                yield stage.name, meter
-        if self._watch.steps is not None:
-            yield "training step", self._watch.steps.meter
+    def _trace(self, tracer: Tracer) -> None:
+        self._watch.trace(tracer)
+
+    def _trace_no_more(self, tracer: Tracer) -> None:
+        self._watch.trace_no_more(tracer)
 
     def _call_on_step(self, call: Callable[[int], None]) -> None:
         self._watch.on_step.append(call)

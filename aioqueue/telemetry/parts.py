@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from aioqueue.durations import Counted
 from aioqueue.locks import guarded
-from aioqueue.meters import Meter
+from aioqueue.meters import Tracer
 from aioqueue.queues.core import QueueCore, QueueFace
 from aioqueue.telemetry.numbers import Histogram, QueueNumbers, StageNumbers
 from aioqueue.telemetry.stepping import StepMeter
@@ -19,6 +19,7 @@ from aioqueue.telemetry.stepping import StepMeter
 __all__ = ("Change", "QueuePart", "StagePart", "Watch", "Watchable")
 
 _TENTHS: Final = 10
+_STEP: Final = "training step"
 _MOST_CHANGES: Final = 1000
 
 
@@ -52,11 +53,8 @@ class StagePart(Protocol):
     def is_over(self) -> bool:
         """Whether all its workers have ended."""
 
-    name: str
-    """Of its function; another stage may have the same."""
-
-    def meters(self) -> Iterable[Meter]:
-        """Of the workers that are there."""
+    def trace(self, tracer: Tracer | None) -> None:
+        """Tell of each worker that there is, and that comes; ``None``: no more."""
 
     def queues(self) -> Iterable[QueueFace]:
         """The queues that are known to it: that it reads, and that it fills."""
@@ -85,6 +83,7 @@ class Watch:
         self._lock = threading.RLock()  # guards all below
         self._stages: list[weakref.ref[Any]] = []
         self._changes: list[Change] = []
+        self._tracer: Tracer | None = None
         self.comes_again = comes_again
         self.tuning: Any = lambda: None  # a weak reference to what tunes its stages, if any does
         self.began = perf_counter()
@@ -100,6 +99,35 @@ class Watch:
         """There are further ones."""
         known = [one for one in self._stages if one() is not None]
         self._stages = [*known, *map(weakref.ref, stages)]
+        if self._tracer is not None:
+            for stage in stages:
+                stage.trace(self._tracer)
+
+    @guarded
+    def watch_steps(self) -> StepMeter:
+        """What is told of the steps of the loop, which somebody wants to know from now on."""
+        if self.steps is None:
+            self.steps = StepMeter(self.on_step)
+            if self._tracer is not None:
+                self._tracer(_STEP, self.steps.meter)
+        return self.steps
+
+    @guarded
+    def trace(self, tracer: Tracer) -> None:
+        """Tell of each worker that there is, and that comes, the training loop included."""
+        self._tracer = tracer
+        for stage in self.stages():
+            stage.trace(tracer)
+        if self.steps is not None:
+            tracer(_STEP, self.steps.meter)
+
+    @guarded
+    def trace_no_more(self, tracer: Tracer) -> None:
+        """Tell it no more, unless it is another by now."""
+        if self._tracer == tracer:
+            self._tracer = None
+            for stage in self.stages():
+                stage.trace(None)
 
     @guarded
     def note(self, change: Change) -> None:

@@ -21,13 +21,13 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
 
 from aioqueue.events import Event, Ring
-from aioqueue.meters import Meter
+from aioqueue.meters import Meter, Tracer
 from aioqueue.telemetry.numbers import Snapshot
 
 __all__ = ("Trace", "Traceable", "Track", "events_of")
 
 _LOOKS: Final = 50
-"""Times a second that queues are looked at, and workers looked for that have just begun."""
+"""Times a second that queues are looked at."""
 
 
 class Track(NamedTuple):
@@ -50,8 +50,11 @@ class Traceable(Protocol):
     def snapshot(self) -> Snapshot:
         """The numbers of now."""
 
-    def _meters(self) -> Iterable[tuple[str, Meter]]:
-        """Of the workers that there are now, each with the name of what it belongs to."""
+    def _trace(self, tracer: Tracer) -> None:
+        """Tell of each worker that there is, and that comes."""
+
+    def _trace_no_more(self, tracer: Tracer) -> None:
+        """Tell no more."""
 
 
 class Trace:
@@ -70,12 +73,12 @@ class Trace:
         self._of = of
         self._path = Path(path)
         self._seconds = seconds
-        self._meters: dict[int, tuple[str, Meter, Ring]] = {}
+        self._workers: list[tuple[str, Meter, Ring]] = []
         self._looks: list[tuple[float, dict[str, int]]] = []
         self._stopped = threading.Event()
         self._failure: BaseException | None = None
         self._began = perf_counter()
-        self._watch_workers()
+        of._trace(self._take)
         self._thread = threading.Thread(target=self._run, name="aioqueue-trace", daemon=True)
         self._thread.start()
 
@@ -116,7 +119,8 @@ class Trace:
         except BaseException as error:
             self._failure = error
         finally:
-            for _, meter, ring in self._meters.values():
+            self._of._trace_no_more(self._take)
+            for _, meter, ring in self._workers:
                 if meter.ring is ring:
                     meter.ring = None
         try:
@@ -127,23 +131,20 @@ class Trace:
     def _look_on(self) -> None:
         end = self._began + self._seconds
         while (now := perf_counter()) < end:
-            self._watch_workers()
             snapshot = self._of.snapshot()
             self._looks.append((now, {queue.name: queue.size for queue in snapshot.queues}))
             if self._stopped.wait(min(1 / _LOOKS, end - now)):
                 break
 
-    def _watch_workers(self) -> None:
-        """Have those write into a ring that do not."""
-        for track, meter in self._of._meters():
-            if id(meter) not in self._meters:
-                meter.ring = ring = Ring()
-                self._meters[id(meter)] = (track, meter, ring)
+    def _take(self, track: str, meter: Meter) -> None:
+        """There is a worker: have it write into a ring."""
+        meter.ring = ring = Ring()
+        self._workers.append((track, meter, ring))
 
     def _write(self) -> None:
         ended = perf_counter()
         order = [stage.name for stage in self._of.snapshot().stages]
-        tracks = [Track(of, meter.name, ring.events()) for of, meter, ring in self._meters.values()]
+        tracks = [Track(of, meter.name, ring.events()) for of, meter, ring in self._workers]
         events = events_of(tracks, self._looks, self._began, ended, order)
         document = {"traceEvents": list(events), "displayTimeUnit": "ms"}
         unfinished = self._path.with_name(f"{self._path.name}.unfinished")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from aioqueue.meters import Meter
+from aioqueue.meters import Tracer
 from aioqueue.telemetry.looks import Looks
 from aioqueue.telemetry.numbers import (
     BOUNDS,
@@ -259,8 +259,11 @@ class Watching(Looks):
         first = next((one for one in self.seen if one.seconds >= since), self.now)
         return scalars_of(first, self.now)
 
-    def _meters(self) -> list[tuple[str, Meter]]:
-        return []
+    def _trace(self, tracer: Tracer) -> None:
+        pass
+
+    def _trace_no_more(self, tracer: Tracer) -> None:
+        pass
 
     def _call_on_step(self, call: Callable[[int], None]) -> None:
         self.on_step.append(call)

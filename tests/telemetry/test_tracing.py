@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
+from aioqueue import sync
+from aioqueue.coordination.ops import OpStage
 from aioqueue.events import Event, Ring
 from aioqueue.inputs import numbers
-from aioqueue.meters import Meter
+from aioqueue.meters import Meter, Tracer
 from aioqueue.telemetry.numbers import Snapshot
+from aioqueue.telemetry.parts import Watch
 from aioqueue.telemetry.tracing import Trace, Track, events_of
 from tests.telemetry.fluid import usual
 
@@ -114,15 +115,20 @@ class Run:
     """Something to be traced, whose workers are made by a test."""
 
     def __init__(self) -> None:
-        self.meters: list[tuple[str, Meter]] = []
-        self.asked = threading.Semaphore(0)
+        self.watch = Watch()
 
     def snapshot(self) -> Snapshot:
-        self.asked.release()
         return usual(1).now
 
-    def _meters(self) -> Iterable[tuple[str, Meter]]:
-        return list(self.meters)
+    def _trace(self, tracer: Tracer) -> None:
+        self.watch.trace(tracer)
+
+    def _trace_no_more(self, tracer: Tracer) -> None:
+        self.watch.trace_no_more(tracer)
+
+
+def stage(*meters: Meter) -> OpStage:
+    return OpStage("decode", "thread", list(meters), sync.FIFOQueue(1))
 
 
 def ring_of(meter: Meter) -> Ring | None:
@@ -132,13 +138,13 @@ def ring_of(meter: Meter) -> Ring | None:
 class TestTrace:
     def test_workers_write_only_while_it_is_taken(self, tmp_path: Path) -> None:
         run, meter, late = Run(), Meter("one"), Meter("late")
-        run.meters.append(("decode", meter))
+        stages = [stage(meter), stage(late)]
+        run.watch.add(stages[0])
         path = tmp_path / "run.json"
         with Trace(run, path, seconds=60) as trace:
             assert ring_of(meter) is not None
-            run.meters.append(("decode", late))
-            while late.ring is None:
-                assert run.asked.acquire(timeout=20)
+            run.watch.add(stages[1])
+            assert late.ring is not None, "it comes, and writes from its beginning"
             now = time.perf_counter()
             late.ring.worked(now - 1e-5, now, 3)
             assert not path.exists()
@@ -159,9 +165,9 @@ class TestTrace:
         trace.stop()  # which may be said again
 
     def test_a_file_that_cannot_be_written_is_told(self, tmp_path: Path) -> None:
-        meter = Meter("one")
-        run = Run()
-        run.meters.append(("decode", meter))
+        run, meter = Run(), Meter("one")
+        stages = [stage(meter)]
+        run.watch.add(*stages)
         trace = Trace(run, tmp_path / "missing" / "run.json", seconds=60)
         with pytest.raises(FileNotFoundError):
             trace.stop()
@@ -169,9 +175,9 @@ class TestTrace:
 
     def test_two_at_a_time(self, tmp_path: Path) -> None:
         """The later one has the workers; the earlier one ends without taking them from it."""
-        meter = Meter("one")
-        run = Run()
-        run.meters.append(("decode", meter))
+        run, meter = Run(), Meter("one")
+        stages = [stage(meter)]
+        run.watch.add(*stages)
         with Trace(run, tmp_path / "1.json", 60) as first:
             with Trace(run, tmp_path / "2.json", 60):
                 latest = meter.ring
@@ -192,19 +198,11 @@ async def double_async(number: int) -> int:
 def test_a_real_run(where: Literal["thread", "task", "process"], tmp_path: Path) -> None:
     """Every kind of worker has a track, and the training step; and what is there is true."""
     function: Any = double_async if where == "task" else double
-    # Few are in flight, so that most of it is still to come when the trace begins.
-    pipeline = numbers(4000).prepare(function, workers=2, where=where, limit=8, ahead=8).batch(4)
+    pipeline = numbers(1000).prepare(function, workers=2, where=where).batch(4)
     path = tmp_path / "run.json"
-    with pipeline.monitor() as monitor:
-
-        def begin() -> Trace:
-            return monitor.trace(path, seconds=50)
-
-        count, trace = (
-            in_a_loop(pipeline, begin) if where == "task" else gone_through(pipeline, begin)
-        )
-        trace.stop()
-    assert count == 4000
+    with pipeline.monitor() as monitor, monitor.trace(path, seconds=50):
+        count = in_a_loop(pipeline) if where == "task" else sum(map(len, pipeline))
+    assert count == 1000
     document = json.loads(path.read_text(encoding="utf-8"))
     events = document["traceEvents"]
     check(events, 50)
@@ -212,29 +210,17 @@ def test_a_real_run(where: Literal["thread", "task", "process"], tmp_path: Path)
     assert tracks == {function.__name__, "training step", "queues"}
     work = [one for one in events if one["ph"] == "X" and one["cat"] == "work"]
     steps = [one["args"]["item"] for one in work if one["name"] == "training step"]
-    assert steps == list(range(steps[0], 1000))
+    assert steps == list(range(250))
     calls = [one["args"] for one in work if one["name"] == function.__name__]
     assert calls
     if where != "process":
         items = [call["item"] for call in calls]
         assert len(set(items)) == len(items)
-        assert set(items) <= set(range(4000))
+        assert set(items) <= set(range(1000))
 
 
-def gone_through(pipeline: Any, begin: Callable[[], Trace]) -> tuple[int, Trace]:
-    batches = iter(pipeline)
-    count = len(next(batches))
-    trace = begin()
-    return count + sum(map(len, batches)), trace
-
-
-def in_a_loop(pipeline: Any, begin: Callable[[], Trace]) -> tuple[int, Trace]:
-    async def main() -> tuple[int, Trace]:
-        batches = aiter(pipeline)
-        count = len(await anext(batches))
-        trace = begin()
-        async for batch in batches:
-            count += len(batch)
-        return count, trace
+def in_a_loop(pipeline: Any) -> int:
+    async def main() -> int:
+        return sum([len(batch) async for batch in pipeline])
 
     return asyncio.run(main())

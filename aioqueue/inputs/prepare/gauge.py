@@ -304,6 +304,7 @@ class Gauge:
     def __init__(self) -> None:
         self.is_on = False
         self.source_waits = Durations()
+        self._tracer: Callable[[WorkerGauge], None] | None = None
         self._full = (0.0, 0.0)  # seconds that no item was let in; since when, or 0
         self._lock = threading.RLock()  # guards all below
         self._workers: list[WorkerGauge] = []
@@ -323,7 +324,19 @@ class Gauge:
         worker = WorkerGauge(name)
         current_meter.set(worker)
         self._workers.append(worker)
+        if self._tracer is not None:
+            worker.until = 1
+            self._tracer(worker)
         return worker
+
+    @guarded
+    def trace(self, tracer: Callable[[WorkerGauge], None] | None) -> None:
+        """Tell of each worker that there is, and that comes; ``None``: no more."""
+        self._tracer = tracer
+        if tracer is not None:
+            self.is_on = True
+            for worker in self._workers:
+                tracer(worker)
 
     @guarded
     def left(self, worker: WorkerGauge) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import partial
 from typing import Any
 
 from aioqueue.inputs.prepare.job import Job
-from aioqueue.meters import Meter
+from aioqueue.meters import Tracer
 from aioqueue.telemetry import Histogram, StageNumbers
 
 __all__ = ("JobStage",)
@@ -49,9 +50,9 @@ class JobStage:
         """Nobody looks any more: no further turns are measured."""
         self._job.gauge.is_on = False
 
-    def meters(self) -> list[Meter]:
-        """Of the workers that are there."""
-        return list(self._job.gauge.workers())
+    def trace(self, tracer: Tracer | None) -> None:
+        """Tell of each worker that there is, and that comes; ``None``: no more."""
+        self._job.gauge.trace(None if tracer is None else partial(tracer, self.name))
 
     def numbers(self, now: float) -> StageNumbers:
         """What it has done so far."""
