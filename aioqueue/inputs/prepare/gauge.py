@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Final, NamedTuple
 
 from aioqueue.durations import BOUNDS, Counted, Durations
-from aioqueue.inputs.sources.item import Item
+from aioqueue.inputs.sources.item import EpochEnd, Item
 from aioqueue.locks import guarded
 from aioqueue.meters import Meter, current_meter
 from aioqueue.telemetry import WorkerNumbers
@@ -149,8 +149,9 @@ class WorkerGauge(Meter):
             self.cpu_sampled += took
         self.spent = Spent(busy + took, starved)
         ring = self.ring
-        if ring is not None:
-            ring.worked(since, now, None if self.item is None else self.item.index)
+        item = self.item
+        if ring is not None and item is not None and not isinstance(item.value, EpochEnd):
+            ring.worked(since, now, item.index)
 
     def delivered(self, *, as_made: bool, began: float = 0.0, blocked: float = 0.0) -> None:
         """Its examples are on their way; so the turn ends.
