@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from aioqueue.durations import BOUNDS, Durations
@@ -17,7 +19,7 @@ def buckets(*seconds: float) -> list[int]:
 def test_bounds_double_from_a_microsecond() -> None:
     assert BOUNDS[0] == 1e-6
     assert len(BOUNDS) == 25
-    assert all(after == 2 * before for before, after in zip(BOUNDS, BOUNDS[1:], strict=False))
+    assert all(after == 2 * before for before, after in pairwise(BOUNDS))
 
 
 @pytest.mark.parametrize("bucket", range(25))

@@ -75,7 +75,7 @@ class TestWaits:
         found = numbers(queue, clock)
         assert found.dequeue_waiting == (7.0, 3.0, 1.0)
         assert found.dequeue_waits.count == 0
-        for thread in threads:
+        for _ in threads:
             queue.enqueue(None)
         for thread in threads:
             thread.join()
@@ -168,8 +168,7 @@ class TestSumsAgree:
                 queue.enqueue(number)
 
         def consume() -> None:
-            for _ in range(1000):
-                got.append(queue.dequeue())
+            got.extend(queue.dequeue() for _ in range(1000))
 
         threads = [
             *(threading.Thread(target=produce, args=(first,)) for first in range(2)),

@@ -1,4 +1,4 @@
-"""Another number of workers while they run: no item is lost or made twice, and the order is kept."""
+"""Another number of workers while they run: none is lost or made twice, and the order is kept."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ async def double_async(number: int) -> int:
 
 
 def prepared(into: Any, where: str, **options: Any) -> Any:
-    function = double_async if where == "task" else double
+    function: Any = double_async if where == "task" else double
     source = inputs.items(range(ITEMS), epochs=1)
-    return inputs.prepare(source, function, into=into, workers=2, where=where, **options)
+    options |= {"workers": 2, "where": where}
+    return inputs.prepare(source, function, into=into, **options)
 
 
 PLACES = ("thread", "task", "process")
