@@ -92,6 +92,7 @@ class OpStage:
             seconds_window_full=0.0,
             ordered=False,
             busy=busy,
+            alive=sum((meter.ended or now) - meter.began for meter in self._meters if meter.began),
         )
 
 

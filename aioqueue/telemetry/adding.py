@@ -37,6 +37,7 @@ def stages_added(before: StageNumbers, now: StageNumbers) -> StageNumbers:
         cpu_sampled=before.cpu_sampled + now.cpu_sampled,
         cpu=before.cpu + now.cpu,
         busy=before.busy + now.busy,
+        alive=before.alive + now.alive,
         fed=before.fed + now.fed,
         source_waits=before.source_waits.plus(now.source_waits),
         blocked=before.blocked + now.blocked,

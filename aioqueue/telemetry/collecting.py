@@ -11,6 +11,7 @@ from time import perf_counter, process_time, sleep, time
 from typing import Any, Final, Generic, TypeVar
 
 from aioqueue.locks import guarded
+from aioqueue.queues.core import QueueCore
 from aioqueue.telemetry.adding import queues_added, stages_added
 from aioqueue.telemetry.numbers import QueueNumbers, Snapshot, StageNumbers
 from aioqueue.telemetry.parts import QueuePart, StagePart, Watch
@@ -33,8 +34,6 @@ class _Place(Generic[NumbersT]):
 
     def take(self, part: Any, now: float) -> None:
         """A part is in this place now."""
-        if part is self.part:
-            return
         if self.part is not None:
             self._before = self.numbers(now)
         self.part = part
@@ -58,6 +57,15 @@ class Collector:
         self._queues: dict[Hashable, _Place[QueueNumbers]] = {}
         self._cores: Final = cores()
         self._gil_looks = self._gil_taken = 0
+        watch.tell(self)
+
+    @guarded
+    def take(self, stage: StagePart) -> None:
+        """Collect from one more stage, which may be in the place of one that was there before."""
+        now = perf_counter()
+        self._stages.setdefault(stage.key, _Place(stages_added)).take(stage, now)
+        for face in stage.queues():
+            self._take_queue(face._core, now)
 
     def look(self) -> None:
         """See how full queues are, and what workers are at; from time to time."""
@@ -69,7 +77,6 @@ class Collector:
         now = perf_counter()
         self._gil_looks += 1
         self._gil_taken += is_taken
-        self._find_parts(now)
         for queue in self._queues.values():
             queue.part.look(now)
         for stage in self._stages.values():
@@ -85,7 +92,6 @@ class Collector:
     def snapshot(self) -> Snapshot:
         """All numbers, as of now."""
         now = perf_counter()
-        self._find_parts(now)
         stages = _named_apart(place.numbers(now) for place in self._stages.values())
         queues = _named_apart(place.numbers(now) for place in self._queues.values())
         steps = self._watch.steps
@@ -103,13 +109,7 @@ class Collector:
             gil_taken=self._gil_taken,
         )
 
-    def _find_parts(self, now: float) -> None:
-        for stage in self._watch.stages():
-            self._stages.setdefault(stage.key, _Place(stages_added)).take(stage, now)
-            for face in stage.queues():
-                self._find_queue(stage, face._core, now)
-
-    def _find_queue(self, stage: StagePart, core: Any, now: float) -> None:
+    def _take_queue(self, core: QueueCore, now: float) -> None:
         key = core.name if self._watch.comes_again else id(core)
         place = self._queues.setdefault(key, _Place(queues_added))
         if place.part is None or place.part.core is not core:

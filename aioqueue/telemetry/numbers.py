@@ -183,6 +183,7 @@ class StageNumbers:
         ordered: examples keep the order of the items.
         busy: seconds in the function, of all its workers, those included that have ended, and
             calls that still go on.
+        alive: seconds that its workers have been there, all together.
         fed: seconds of ``source_waits`` in which the source itself waited at a queue.
     """
 
@@ -208,6 +209,7 @@ class StageNumbers:
     seconds_window_full: float
     ordered: bool
     busy: float = 0.0
+    alive: float = 0.0
     fed: float = 0.0
 
 

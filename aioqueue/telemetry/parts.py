@@ -16,7 +16,7 @@ from aioqueue.queues.core import QueueCore, QueueFace
 from aioqueue.telemetry.numbers import Histogram, QueueNumbers, StageNumbers
 from aioqueue.telemetry.stepping import StepMeter
 
-__all__ = ("Change", "QueuePart", "StagePart", "Watch", "Watchable")
+__all__ = ("Change", "Listener", "QueuePart", "StagePart", "Watch", "Watchable")
 
 _TENTHS: Final = 10
 _STEP: Final = "training step"
@@ -69,6 +69,13 @@ class StagePart(Protocol):
         """What it has done so far, on the clock of `time.perf_counter`."""
 
 
+class Listener(Protocol):
+    """What is told of stages. It keeps those that it wants to know more of."""
+
+    def take(self, stage: StagePart) -> None:
+        """There is another one. May neither wait nor raise."""
+
+
 class Watch:
     """The stages of what can be watched, as they come: a coordinator has one, and a pipeline.
 
@@ -82,6 +89,7 @@ class Watch:
     def __init__(self, *, comes_again: bool = False) -> None:
         self._lock = threading.RLock()  # guards all below
         self._stages: list[weakref.ref[Any]] = []
+        self._listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
         self._changes: list[Change] = []
         self._tracer: Tracer | None = None
         self.comes_again = comes_again
@@ -99,9 +107,18 @@ class Watch:
         """There are further ones."""
         known = [one for one in self._stages if one() is not None]
         self._stages = [*known, *map(weakref.ref, stages)]
-        if self._tracer is not None:
-            for stage in stages:
+        for stage in stages:
+            for listener in list(self._listeners):
+                listener.take(stage)
+            if self._tracer is not None:
                 stage.trace(self._tracer)
+
+    @guarded
+    def tell(self, listener: Listener) -> None:
+        """Tell of each stage that is there, and from now on of each one that comes, once."""
+        for stage in self.stages():
+            listener.take(stage)
+        self._listeners.add(listener)
 
     @guarded
     def watch_steps(self) -> StepMeter:

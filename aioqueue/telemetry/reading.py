@@ -48,6 +48,15 @@ _COMPUTES: Final = 0.6
 _TAKEN: Final = 0.5
 """Share of looks that find the interpreter taken where threads compete for it."""
 
+_ONE_CORE: Final = 1.6
+"""Cores that a process uses, at most, in which threads wait for the interpreter."""
+
+_SOME: Final = 0.25
+"""Share of what a process computes, at least, of a stage that is to blame for that."""
+
+_ON: Final = 0.85
+"""Share of a call on a processor, at most, where threads compete for it."""
+
 _IN_LINE: Final = 4.0
 """Workers in line at a source, for each share of the time that it is at work."""
 
@@ -71,6 +80,9 @@ def verdict_of(earlier: Snapshot, later: Snapshot) -> Verdict:
     suspect = max(_suspects(window), key=lambda one: one.share)
     if window.starved <= (_AHEAD if suspect.share < _SATURATED else _HARDLY):
         return _step(window)
+    holder = _gil_holder(window)
+    if holder is not None and (suspect.cause == "unknown" or _is_in_thread(suspect)):
+        return _holds_gil(window, holder)
     if suspect.share < _IDLE:
         return _nobody(window)
     if suspect.cause == "unknown":
@@ -84,7 +96,8 @@ def verdict_of(earlier: Snapshot, later: Snapshot) -> Verdict:
     if suspect.cause == "source":
         assert suspect.stage is not None
         return _source(window, suspect.stage)
-    return _stage(window, _culprit(window, suspect))
+    assert suspect.stage is not None
+    return _stage(window, suspect.stage)
 
 
 def scalars_of(earlier: Snapshot, later: Snapshot) -> dict[str, float]:
@@ -143,6 +156,12 @@ def _with_source(shares: StageShares, *, is_fed: bool) -> _Suspect:
     return _Suspect(min(1.0, share), cause, shares)
 
 
+def _is_in_thread(suspect: _Suspect) -> bool:
+    """Whether a stage is suspected whose threads do not get the processors that they ask for."""
+    shares = suspect.stage
+    return shares is not None and shares.stage.where == "thread" and (shares.on or 1.0) < _ON
+
+
 def _pace(source: float, service: float, workers: int) -> float:
     """How fast workers are who take turns at a source, and then each do their own.
 
@@ -161,21 +180,13 @@ def _pace(source: float, service: float, workers: int) -> float:
     return pace
 
 
-def _culprit(window: Window, suspect: _Suspect) -> StageShares:
-    """The stage to blame: where stages wait for the interpreter, the one that computes most."""
-    shares = suspect.stage
-    assert shares is not None
-    if _waits_for_gil(window, shares):
-        rivals = [one for one in window.stages if one.stage.where == "thread"]
-        return max(rivals, key=lambda one: one.cores)
-    return shares
-
-
-def _waits_for_gil(window: Window, shares: StageShares) -> bool:
-    """Whether the threads of a stage, and those of others, wait for the interpreter."""
-    if shares.stage.where != "thread" or shares.on is None or shares.on > 0.85:
-        return False
-    return window.gil > _TAKEN and window.cores < 1.6
+def _gil_holder(window: Window) -> StageShares | None:
+    """The stage that computes most, if threads wait for the interpreter; the loop's own as well."""
+    threads = [one for one in window.stages if one.stage.where == "thread" and one.on is not None]
+    if window.gil <= _TAKEN or window.cores > _ONE_CORE or not threads:
+        return None
+    most = max(threads, key=lambda one: one.cores)
+    return most if most.cores > _SOME * window.cores else None
 
 
 def _stage(window: Window, shares: StageShares) -> Verdict:
@@ -185,9 +196,6 @@ def _stage(window: Window, shares: StageShares) -> Verdict:
     who = f"{name} ({_counted(count, where)})"
     more = _more_workers(window, count)
     told = f"{more} more" if more > 1 else "one more"
-    if _waits_for_gil(window, shares):
-        what = f"{who} is saturated and holds the GIL: where='process'"
-        return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "processes", count)
     on = shares.on
     cores = window.later.cores
     busiest = window.cores if where != "process" else shares.cores
@@ -205,6 +213,14 @@ def _stage(window: Window, shares: StageShares) -> Verdict:
         how = " and computes" if on > _COMPUTES else " and mostly waits"
     what = f"{who} is saturated{how}: {told}"
     return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "more workers", more)
+
+
+def _holds_gil(window: Window, shares: StageShares) -> Verdict:
+    """The threads of a stage keep the interpreter from each other, and from all others."""
+    count = max(1, round(shares.workers))
+    who = f"{shares.stage.name} ({_counted(count, shares.stage.where)})"
+    what = f"{who} is saturated and holds the GIL: where='process'"
+    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "processes", count)
 
 
 def _source(window: Window, shares: StageShares) -> Verdict:

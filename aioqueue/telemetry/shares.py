@@ -103,15 +103,12 @@ class Window:
     def _stage(self, before: StageNumbers | None, now: StageNumbers) -> StageShares:
         """What one did."""
         first = before or _nothing_of(now)
-        count = (len(first.workers) + len(now.workers)) / 2 or 1.0
-        if not first.workers or not now.workers:
-            count = float(max(len(first.workers), len(now.workers), 1))
-        whole = self.seconds * count
+        whole = max(now.alive - first.alive, 1e-9)
         sampled = now.cpu_sampled - first.cpu_sampled
         busy = now.busy - first.busy
         return StageShares(
             stage=now,
-            workers=count,
+            workers=whole / self.seconds,
             busy=min(1.0, max(0.0, busy / whole)),
             blocked=min(1.0, max(0.0, (now.blocked - first.blocked) / whole)),
             starved=min(1.0, max(0.0, (now.starved - first.starved) / whole)),
@@ -159,5 +156,6 @@ def _nothing_of(stage: StageNumbers) -> StageNumbers:
         starved=0.0,
         seconds_window_full=0.0,
         busy=0.0,
+        alive=0.0,
         fed=0.0,
     )

@@ -30,7 +30,7 @@ _WINDOW: Final = 1.8
 _LONGEST: Final = 10.0
 """Seconds, at most, that are looked back."""
 
-_BETTER: Final = 1.04
+_BETTER: Final = 1.05
 """Times as fast that a stage must be to keep workers that it was given."""
 
 _MOST_AT_ONCE: Final = 3

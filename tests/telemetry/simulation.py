@@ -403,6 +403,7 @@ class Stage:
             seconds_window_full=min(self.full.until_now(), self.run.world.now),
             ordered=shape.ordered,
             busy=busy,
+            alive=shape.workers * self.run.world.now,
             fed=0.0 if self.upstream is None else self.upstream.get_waits.until_now(),
         )
 

@@ -266,12 +266,13 @@ class _Sum:
 
     def __init__(self) -> None:
         self.service = Counted((0,) * (len(BOUNDS) + 1), 0.0, 0.0)
-        self.busy = self.starved = self.blocked = self.fed = 0.0
+        self.busy = self.starved = self.blocked = self.fed = self.alive = 0.0
         self.cpu = self.cpu_sampled = 0.0
         self.deaths = 0
 
     def add(self, worker: WorkerGauge, now: float) -> None:
         """Add one."""
+        self.alive += max(0.0, now - worker.began)
         self.busy += worker.busy_until(now)
         self.starved += worker.spent.until(now)[1]
         blocked, fed = worker.waits.until(now)

@@ -83,5 +83,6 @@ class JobStage:
             seconds_window_full=gauge.full_until(now),
             ordered=job.is_ordered,
             busy=total.busy,
+            alive=total.alive,
             fed=total.fed,
         )
