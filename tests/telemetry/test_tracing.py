@@ -198,11 +198,11 @@ async def double_async(number: int) -> int:
 def test_a_real_run(where: Literal["thread", "task", "process"], tmp_path: Path) -> None:
     """Every kind of worker has a track, and the training step; and what is there is true."""
     function: Any = double_async if where == "task" else double
-    pipeline = numbers(1000).prepare(function, workers=2, where=where).batch(4)
+    pipeline = numbers(4000).prepare(function, workers=2, where=where).batch(4)
     path = tmp_path / "run.json"
     with pipeline.monitor() as monitor, monitor.trace(path, seconds=50):
         count = in_a_loop(pipeline) if where == "task" else sum(map(len, pipeline))
-    assert count == 1000
+    assert count == 4000
     document = json.loads(path.read_text(encoding="utf-8"))
     events = document["traceEvents"]
     check(events, 50)
@@ -210,13 +210,13 @@ def test_a_real_run(where: Literal["thread", "task", "process"], tmp_path: Path)
     assert tracks == {function.__name__, "training step", "queues"}
     work = [one for one in events if one["ph"] == "X" and one["cat"] == "work"]
     steps = [one["args"]["item"] for one in work if one["name"] == "training step"]
-    assert steps == list(range(250))
+    assert steps == list(range(1000))
     calls = [one["args"] for one in work if one["name"] == function.__name__]
     assert calls
     if where != "process":
         items = [call["item"] for call in calls]
         assert len(set(items)) == len(items)
-        assert set(items) <= set(range(1000))
+        assert set(items) <= set(range(4000))
 
 
 def in_a_loop(pipeline: Any) -> int:

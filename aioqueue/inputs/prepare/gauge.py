@@ -327,8 +327,7 @@ class Gauge:
         current_meter.set(worker)
         self._workers.append(worker)
         if self._tracer is not None:
-            worker.until = 1
-            self._tracer(worker)
+            self._trace(worker, self._tracer)
         return worker
 
     @guarded
@@ -338,7 +337,13 @@ class Gauge:
         if tracer is not None:
             self.is_on = True
             for worker in self._workers:
-                tracer(worker)
+                self._trace(worker, tracer)
+
+    @staticmethod
+    def _trace(worker: WorkerGauge, tracer: Callable[[WorkerGauge], None]) -> None:
+        tracer(worker)
+        if worker.until <= 0:
+            worker.until = 1
 
     @guarded
     def left(self, worker: WorkerGauge) -> None:
