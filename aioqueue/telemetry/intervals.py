@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
-from aioqueue.telemetry.numbers import QueueNumbers, Snapshot
+from aioqueue.telemetry.numbers import QueueNumbers, Snapshot, StageNumbers
 from aioqueue.telemetry.shares import StageShares, Window
 
 __all__ = (
@@ -105,11 +104,14 @@ class Interval:
 
     @classmethod
     def over(cls, snapshots: Sequence[Snapshot]) -> Interval:
-        """What happened over all of several snapshots, two at least. Shares are of the time of the
-        workers that there were: of a stage that has ended, as long as it went on."""
+        """What happened over all of several snapshots, two at least. The workers of a stage that
+        has ended are as many as there were."""
         whole = cls.between(snapshots[0], snapshots[-1])
-        parts = [cls.between(earlier, later) for earlier, later in pairwise(snapshots)]
-        return replace(whole, stages=tuple(_over(stage, parts) for stage in whole.stages))
+        stages = [
+            replace(shares, workers=float(_workers(shares.stage, snapshots)))
+            for shares in whole.stages
+        ]
+        return replace(whole, stages=tuple(stages))
 
     @property
     def seconds(self) -> float:
@@ -146,23 +148,16 @@ def _beginning(of: Snapshot) -> Snapshot:
     return Snapshot(0.0, of.time - of.seconds, of.cores, 0.0, (), (), None)
 
 
-def _over(whole: StageShares, parts: Sequence[Interval]) -> StageShares:
-    """The same stage, with the means of its shares over parts of the time."""
-    name = whole.stage.name
-    found = [
-        (part.seconds * stage.workers, stage)
-        for part in parts
-        for stage in part.stages
-        if stage.stage.name == name
-    ]
-    time = sum(weight for weight, _ in found) or 1.0
-    counts = [len(stage.stage.workers) for _, stage in found]
-    return replace(
-        whole,
-        workers=float(counts[-1] or max(counts)),
-        busy=sum(weight * stage.busy for weight, stage in found) / time,
-        blocked=sum(weight * stage.blocked for weight, stage in found) / time,
-        starved=sum(weight * stage.starved for weight, stage in found) / time,
+def _workers(stage: StageNumbers, snapshots: Sequence[Snapshot]) -> int:
+    """How many a stage has; if it has ended, the most that it had."""
+    return len(stage.workers) or max(
+        (
+            len(one.workers)
+            for snapshot in snapshots
+            for one in snapshot.stages
+            if one.name == stage.name
+        ),
+        default=0,
     )
 
 

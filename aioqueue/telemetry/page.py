@@ -386,6 +386,6 @@ th:first-child{text-align:left;padding-left:0;position:sticky;left:0;background:
 tbody th{font-weight:600}
 td:nth-child(2),thead th:nth-child(2){text-align:left}
 @media (max-width:40rem){.minor{display:none}.card{padding:.75rem .7rem .85rem}
- th:first-child{max-width:9rem;overflow:hidden;text-overflow:ellipsis}}
+ th:first-child{max-width:9rem;white-space:normal;overflow-wrap:anywhere}}
 @media print{body{background:#fff}.card{break-inside:avoid}}
 """

@@ -199,6 +199,7 @@ def _snapshot(
                 seconds_window_full=0.0,
                 ordered=False,
                 busy=flow.busy,
+                alive=float(second * stage.workers),
             )
         )
     reads = queues[-1].name if queues else None
