@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from aioqueue.locks import guarded
 from aioqueue.telemetry.table import RunTable, line_of, rich
 from aioqueue.telemetry.watched import Watched
 
@@ -162,8 +163,7 @@ class Written(io.TextIOBase):
     def __init__(self, stream: Any, emit: Callable[[str], object]) -> None:
         self._stream = stream
         self._emit = emit
-        # Never held while lines are handed on: who draws the bars holds a lock that they need.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # guards all below; a collected bar may write at any time
         self._finished: list[str] = []
         self._plain = ""  # a line that is no bar, as far as it has come
         self._bars = [""]
@@ -188,36 +188,51 @@ class Written(io.TextIOBase):
 
     def write(self, text: str, /) -> int:
         """Take what is written."""
-        with self._lock:
-            is_bar = text.startswith("\r")
-            for part in _PARTS.findall(text):
-                self._take(part, is_bar)
-            self._keep_few()
-            finished, self._finished = self._finished, []
-        for line in finished:
+        for line in self._finish(text):
             self._emit(line)
         return len(text)
 
+    @guarded
     def bars(self) -> list[str]:
         """The lines that may still change."""
-        with self._lock:
-            return [bar for bar in (*self._bars, self._plain) if bar.strip()]
+        return [bar for bar in (*self._bars, self._plain) if bar.strip()]
 
     def end(self) -> None:
         """Nothing will change any more: hand on what is left."""
-        finished = self.bars()
-        with self._lock:
-            self._plain, self._bars, self._bar = "", [""], 0
-        for line in finished:
+        for line in self._finish_all():
             self._emit(line.rstrip())
+
+    # Lines are handed on without the lock: who draws the bars holds another one, and needs it.
+
+    @guarded
+    def _finish(self, text: str) -> list[str]:
+        is_bar = text.startswith("\r")
+        for part in _PARTS.findall(text):
+            self._take(part, is_bar)
+        while len(self._bars) > _BARS + 1:
+            self._finished.append(self._bars.pop(0).rstrip())
+            self._bar = max(0, self._bar - 1)
+        finished, self._finished = self._finished, []
+        return finished
+
+    @guarded
+    def _finish_all(self) -> list[str]:
+        finished = self.bars()
+        self._plain, self._bars, self._bar = "", [""], 0
+        return finished
 
     def _take(self, part: str, is_bar: bool) -> None:
         if part == "\n":
             self._end_line()
-        elif part == _UP:
+        elif part == "\r" or _CLEAR.fullmatch(part):
+            if self._plain:
+                self._plain = ""  # it was the beginning of a bar
+            else:
+                self._bars[self._bar] = ""
+        elif _UP.fullmatch(part):
             self._bar = max(0, self._bar - 1)
-        elif part == "\r":
-            self._bars[self._bar] = ""
+        elif _HIDDEN.fullmatch(part):
+            pass
         elif is_bar:
             self._bars[self._bar] += part
         else:
@@ -232,14 +247,14 @@ class Written(io.TextIOBase):
         if self._bar == len(self._bars):
             self._bars.append("")
 
-    def _keep_few(self) -> None:
-        while len(self._bars) > _BARS + 1:
-            self._finished.append(self._bars.pop(0).rstrip())
-            self._bar = max(0, self._bar - 1)
 
+_UP: Final = re.compile(r"\x1b\[1?A")
+_CLEAR: Final = re.compile(r"\x1b\[[0-2]?K")
+_HIDDEN: Final = re.compile(r"\x1b\[\?\d+[hl]")
+"""What moves a cursor up a line, clears the line that it is in, and hides it."""
 
-_UP: Final = "\x1b[A"
-_PARTS: Final = re.compile(r"\r|\n|\x1b\[A|(?:(?!\x1b\[A)[^\r\n])+")
+_MOVES: Final = r"\x1b\[1?A|\x1b\[[0-2]?K|\x1b\[\?\d+[hl]"
+_PARTS: Final = re.compile(rf"\r|\n|{_MOVES}|(?:(?!{_MOVES})[^\r\n])+")
 
 
 def _redirect(written: Written, stream: Any) -> Callable[[], None]:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from aioqueue.locks import guarded
 from aioqueue.telemetry.measures import DISTRIBUTIONS, MEASURES, Distribution, Labels, Measure, Unit
 from aioqueue.telemetry.numbers import Snapshot
 from aioqueue.telemetry.watched import Watched
@@ -105,17 +106,17 @@ class _Fresh:
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # guards all below
         self._latest: Snapshot | None = None
         self._until = 0.0
 
+    @guarded
     def snapshot(self) -> Snapshot:
-        with self._lock:
-            now = time.monotonic()
-            if self._latest is None or now > self._until:
-                self._latest = self._watched.snapshot()
-                self._until = now + _FRESH
-            return self._latest
+        now = time.monotonic()
+        if self._latest is None or now > self._until:
+            self._latest = self._watched.snapshot()
+            self._until = now + _FRESH
+        return self._latest
 
 
 def _metrics() -> Any:

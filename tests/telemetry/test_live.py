@@ -6,6 +6,7 @@ import io
 import logging
 import sys
 import threading
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,40 @@ class TestWritten:
                     assert [bar.split(":")[0] for bar in written.bars()] == ["outer", "inner"]
         assert lines == ["said", "said"]
         assert [bar.split(":")[0] for bar in written.bars()] == ["outer"]
+
+    def test_bars_of_rich(self) -> None:
+        pytest.importorskip("rich", reason="needs the extra `rich`")
+        from rich.console import Console
+        from rich.progress import Progress
+
+        written, lines = self.written()
+        options: Any = {"file": written, "force_terminal": True, "legacy_windows": False}
+        console = Console(width=60, **options)
+        with Progress(console=console, auto_refresh=False) as progress:
+            task = progress.add_task("train", total=3)
+            for _ in range(3):
+                progress.advance(task)
+                progress.refresh()
+                console.print("said")
+                assert sum("train" in bar for bar in written.bars()) == 1
+        written.end()
+        shown = [line.strip() for line in lines]
+        assert [line for line in shown if "train" not in line] == ["said"] * 3
+        assert sum("train" in line for line in shown) == 1
+        assert "100%" in shown[-1]
+
+    def test_who_writes_while_it_is_written_does_not_hang(self) -> None:
+        """As a bar does that is collected meanwhile, or a handler of a signal that prints."""
+        lines: list[str] = []
+        written = Written(Terminal(), lambda line: lines.append(line))
+
+        class Text(str):
+            def startswith(self, *args: object) -> bool:
+                print("in between", file=written)
+                return False
+
+        written.write(Text("one\n"))
+        assert sorted(lines) == ["in between", "one"]
 
     def test_only_few_bars_are_kept(self) -> None:
         tqdm = pytest.importorskip("tqdm")
