@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
-from time import perf_counter, process_time, sleep, time
+from time import perf_counter, process_time, sleep, thread_time, time
 from typing import Any, Final, Generic, TypeVar
 
 from aioqueue.locks import guarded
@@ -22,7 +22,7 @@ _BUDGET: Final = 0.005
 """Share of the time that the making of snapshots may take that are asked for."""
 
 _SAVED: Final = 0.01
-"""Seconds of it that can be saved up: for a hundred snapshots or so, one after another."""
+"""Processor seconds of it that can be saved up: for a hundred snapshots or so, one after another."""
 
 _BLINK: Final = 1e-5
 """Seconds for which a thread lets go of the interpreter, to see whether it gets it back."""
@@ -104,8 +104,9 @@ class Collector:
         self._credit = min(_SAVED, self._credit + _BUDGET * (now - self._made))
         self._made = now
         if self._latest is None or self._credit > 0:
+            began = thread_time()
             self._latest = self.snapshot()
-            self._credit -= perf_counter() - now
+            self._credit -= thread_time() - began
         return self._latest
 
     @guarded

@@ -93,7 +93,7 @@ def among_readers(coord: Any, *, ask: bool) -> Iterator[None]:
 
 def measure(mode: Mode) -> Iterator[Comparison]:
     """Both rows, side by side."""
-    sides = (
+    sides: tuple[tuple[Callable[[Any], Any], Callable[[Any], Any]], ...] = (
         (watched, unwatched),
         (partial(among_readers, ask=True), partial(among_readers, ask=False)),
     )
