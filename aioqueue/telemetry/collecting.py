@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
-from time import perf_counter, process_time, sleep, time
+from time import perf_counter, process_time, sleep, thread_time, time
 from typing import Any, Final, Generic, TypeVar
 
 from aioqueue.locks import guarded
@@ -17,6 +17,12 @@ from aioqueue.telemetry.numbers import QueueNumbers, Snapshot, StageNumbers
 from aioqueue.telemetry.parts import QueuePart, StagePart, Watch
 
 __all__ = ("Collector", "cores")
+
+_BUDGET: Final = 0.005
+"""Share of the time that the making of snapshots may take that are asked for."""
+
+_SAVED: Final = 0.01
+"""Processor seconds of it that can be saved up: for a hundred snapshots or so, one after another."""
 
 _BLINK: Final = 1e-5
 """Seconds for which a thread lets go of the interpreter, to see whether it gets it back."""
@@ -57,6 +63,8 @@ class Collector:
         self._queues: dict[Hashable, _Place[QueueNumbers]] = {}
         self._cores: Final = cores()
         self._gil_looks = self._gil_taken = 0
+        self._latest: Snapshot | None = None
+        self._credit, self._made = _SAVED, perf_counter()
         watch.tell(self)
 
     @guarded
@@ -87,6 +95,19 @@ class Collector:
         """Nobody looks any more."""
         for place in self._stages.values():
             place.part.look_no_more()
+
+    @guarded
+    def shared(self) -> Snapshot:
+        """All numbers, as of now; or as they were just now, if it is asked for so often that making
+        them each time would take more than `_BUDGET` of the time."""
+        now = perf_counter()
+        self._credit = min(_SAVED, self._credit + _BUDGET * (now - self._made))
+        self._made = now
+        if self._latest is None or self._credit > 0:
+            began = thread_time()
+            self._latest = self.snapshot()
+            self._credit -= thread_time() - began
+        return self._latest
 
     @guarded
     def snapshot(self) -> Snapshot:

@@ -103,13 +103,16 @@ class Monitor(Looks):
     def close(self) -> None:
         """Watch no more. May be called again, by any thread."""
         if not self._closed.is_set():
-            self._history.append(self.snapshot())
+            self._history.append(self._collector.snapshot())
         self._closed.set()
         self._collector.look_no_more()
 
     def snapshot(self) -> Snapshot:
-        """All numbers as they are now. Any thread may ask; no worker waits for that."""
-        return self._collector.snapshot()
+        """All numbers as they are now. Any thread may ask; no worker waits for that.
+
+        Who asks hundreds of times a second is given the same for some milliseconds.
+        """
+        return self._collector.shared()
 
     @property
     def history(self) -> Sequence[Snapshot]:
@@ -202,16 +205,17 @@ class Monitor(Looks):
             within = [one for one in seen if one.seconds >= later.seconds - seconds]
             before = [one for one in seen if one.seconds < later.seconds - seconds]
             return (before[-1] if before else (within or [later])[0]), later
-        flowing = [one for one in seen if _has_begun(one)]
-        if flowing and later.seconds - flowing[0].seconds > 0.5 * (later.seconds - seen[0].seconds):
-            return flowing[0], later
-        return (seen or [later])[0], later
+        first = (seen or [later])[0]
+        flowing = next((one for one in seen if _come(one)), first)
+        if _come(later) - _come(flowing) < 0.5 * (_come(later) - _come(first)):
+            return first, later  # most had come by then
+        return flowing, later
 
     def _look(self, count: int) -> None:
         """The life of the thread that looks, step by step."""
         self._collector.look()
         if count % _LOOKS == 0:
-            self._history.append(self.snapshot())
+            self._history.append(self._collector.snapshot())
             self._each_second()
         if self._logs and count % (_LOOKS * _MINUTE) == 0:
             self._write_log()
@@ -247,11 +251,11 @@ def _look_on(monitor: weakref.ref[Monitor], closed: threading.Event) -> None:
         del one
 
 
-def _has_begun(snapshot: Snapshot) -> bool:
-    """Whether data have come to the end."""
+def _come(snapshot: Snapshot) -> int:
+    """How much has come to the end."""
     if snapshot.steps is not None:
-        return snapshot.steps.steps > 0
-    return bool(snapshot.queues) and snapshot.queues[-1].dequeued > 0
+        return snapshot.steps.steps
+    return snapshot.queues[-1].dequeued if snapshot.queues else 0
 
 
 def _is_going_on(earlier: Snapshot, later: Snapshot) -> bool:

@@ -51,8 +51,9 @@ _TAKEN: Final = 0.5
 _ONE_CORE: Final = 1.6
 """Cores that a process uses, at most, in which threads wait for the interpreter."""
 
-_SOME: Final = 0.25
-"""Share of what a process computes, at least, of a stage that is to blame for that."""
+_SOME: Final = 0.3
+"""Cores that a stage uses, at least, that is to blame for that: on a machine that has others to
+serve it may be far from one."""
 
 _ON: Final = 0.85
 """Share of a call on a processor, at most, where threads compete for it."""
@@ -186,7 +187,7 @@ def _gil_holder(window: Window) -> StageShares | None:
     if window.gil <= _TAKEN or window.cores > _ONE_CORE or not threads:
         return None
     most = max(threads, key=lambda one: one.cores)
-    return most if most.cores > _SOME * window.cores else None
+    return most if most.cores > _SOME else None
 
 
 def _stage(window: Window, shares: StageShares) -> Verdict:

@@ -18,6 +18,7 @@ from tests.benchmarks import (
     report,
     scaling,
     stalls,
+    watching,
 )
 from tests.benchmarks.harness import Comparison, Mode
 
@@ -31,6 +32,7 @@ PARTS = {
     "compat": compat.measure,
     "stalls": stalls.measure,
     "loaders": loaders.measure,
+    "watching": watching.measure,
 }
 
 

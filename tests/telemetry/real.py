@@ -1,4 +1,4 @@
-"""Real pipelines of parts whose speed is known: they sleep, or compute, as long as they are told."""
+"""Real pipelines of parts whose speed is known: they sleep, or compute, as long as said."""
 
 from __future__ import annotations
 
