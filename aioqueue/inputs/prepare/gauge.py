@@ -25,7 +25,7 @@ from aioqueue.telemetry import WorkerNumbers
 __all__ = ("Gauge", "Spent", "WorkerGauge")
 
 _COST: Final = 4e-6
-_SHARE: Final = 0.005
+_SHARE: Final = 0.003
 _MOST: Final = 128
 """Turns that one may stand for."""
 
@@ -54,7 +54,6 @@ class WorkerGauge(Meter):
     """How one worker spends its time. Written by that worker; see `Meter`.
 
     Attributes:
-        until: turns until one is measured; below zero, none is.
         item: what it is at.
         tell_item: tells that instead, where it is known to others.
         measures_all: whether each turn is measured, quick or not.
@@ -80,13 +79,11 @@ class WorkerGauge(Meter):
         "service",
         "spent",
         "tell_item",
-        "until",
     )
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.began = perf_counter()
-        self.until = 0
         self.item: Item | None = None
         self.deaths = 0
         self.measures_all = False
@@ -107,6 +104,10 @@ class WorkerGauge(Meter):
     def stride(self) -> int:
         """How many turns the one stands for that is measured."""
         return self._stride
+
+    def begins(self) -> None:
+        """It begins to measure its turns: somebody wants to know."""
+        self._stride, self._turned = 1, 0.0
 
     def asks(self) -> None:
         """It asks for an item."""
@@ -159,6 +160,7 @@ class WorkerGauge(Meter):
             self._busy += took
             busy += took
         self.service.add(self._busy, self._stride)
+        self.calls += self._stride
         if self._stride > 1 and self._turned:
             busy, starved = self._with_others(now, waited, busy, starved)
         self.spent = Spent(busy, starved)
@@ -182,7 +184,6 @@ class WorkerGauge(Meter):
         wanted = _COST / (_SHARE * each) if each > 0 else _MOST
         if not self.measures_all:
             self._stride = max(1, min(_MOST, 2 * self._stride, int(wanted)))
-        self.until = self._stride
 
     # What is told by others: of processes.
 
@@ -204,9 +205,7 @@ class WorkerGauge(Meter):
     # For who reads.
 
     def look(self, now: float) -> None:
-        """See what it is at, and have it measure; from time to time, by one thread."""
-        if self.until <= 0:
-            self.until = 1
+        """See what it is at; from time to time, by one thread."""
         item = self._at()
         if self._seen[0] is not item:
             self._seen = (item, now)
@@ -315,11 +314,6 @@ class Gauge:
         if worker in self._workers:
             self._workers.remove(worker)
             self._gone.add(worker, perf_counter())
-
-    def go_on(self, worker: WorkerGauge) -> None:
-        """A turn was measured; others follow if anybody wants to know."""
-        if not self.is_on:
-            worker.until = 0
 
     @guarded
     def workers(self) -> list[WorkerGauge]:
