@@ -22,7 +22,7 @@ _BUDGET: Final = 0.005
 """Share of the time that the making of snapshots may take that are asked for."""
 
 _SAVED: Final = 0.01
-"""Processor seconds of it that can be saved up: for a hundred snapshots or so, one after another."""
+"""Processor seconds of it that can be saved up: for some hundred snapshots in a row."""
 
 _BLINK: Final = 1e-5
 """Seconds for which a thread lets go of the interpreter, to see whether it gets it back."""
@@ -63,6 +63,7 @@ class Collector:
         self._queues: dict[Hashable, _Place[QueueNumbers]] = {}
         self._cores: Final = cores()
         self._gil_looks = self._gil_taken = 0
+        self._is_looking = True
         self._latest: Snapshot | None = None
         self._credit, self._made = _SAVED, perf_counter()
         watch.tell(self)
@@ -74,6 +75,8 @@ class Collector:
         self._stages.setdefault(stage.key, _Place(stages_added)).take(stage, now)
         for face in stage.queues():
             self._take_queue(face._core, now)
+        if self._is_looking:
+            stage.look(now)  # its workers are to know from the beginning
 
     def look(self) -> None:
         """See how full queues are, and what workers are at; from time to time."""
@@ -93,6 +96,7 @@ class Collector:
     @guarded
     def look_no_more(self) -> None:
         """Nobody looks any more."""
+        self._is_looking = False
         for place in self._stages.values():
             place.part.look_no_more()
 

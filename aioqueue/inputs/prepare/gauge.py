@@ -25,7 +25,7 @@ from aioqueue.telemetry import WorkerNumbers
 __all__ = ("Gauge", "Spent", "WorkerGauge")
 
 _COST: Final = 4e-6
-_SHARE: Final = 0.005
+_SHARE: Final = 0.003
 _TRACED: Final = 0.02
 """The share while a trace is taken."""
 
@@ -57,7 +57,6 @@ class WorkerGauge(Meter):
     """How one worker spends its time. Written by that worker; see `Meter`.
 
     Attributes:
-        until: turns until one is measured; below zero, none is.
         item: what it is at.
         tell_item: tells that instead, where it is known to others.
         measures_all: whether each turn is measured, quick or not.
@@ -83,13 +82,11 @@ class WorkerGauge(Meter):
         "service",
         "spent",
         "tell_item",
-        "until",
     )
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.began = perf_counter()
-        self.until = 0
         self.item: Item | None = None
         self.deaths = 0
         self.measures_all = False
@@ -110,6 +107,10 @@ class WorkerGauge(Meter):
     def stride(self) -> int:
         """How many turns the one stands for that is measured."""
         return self._stride
+
+    def begins(self) -> None:
+        """It begins to measure its turns: somebody wants to know."""
+        self._stride, self._turned = 1, 0.0
 
     def asks(self) -> None:
         """It asks for an item."""
@@ -172,6 +173,7 @@ class WorkerGauge(Meter):
             if ring is not None:
                 ring.worked(began, now)
         self.service.add(self._busy, self._stride)
+        self.calls += self._stride
         if self._stride > 1 and self._turned:
             busy, starved = self._with_others(now, waited, busy, starved)
         self.spent = Spent(busy, starved)
@@ -196,7 +198,6 @@ class WorkerGauge(Meter):
         wanted = _COST / (share * each) if each > 0 else _MOST
         if not self.measures_all:
             self._stride = max(1, min(_MOST, 2 * self._stride, int(wanted)))
-        self.until = self._stride
 
     # What is told by others: of processes.
 
@@ -223,9 +224,7 @@ class WorkerGauge(Meter):
     # For who reads.
 
     def look(self, now: float) -> None:
-        """See what it is at, and have it measure; from time to time, by one thread."""
-        if self.until <= 0:
-            self.until = 1
+        """See what it is at; from time to time, by one thread."""
         item = self._at()
         if self._seen[0] is not item:
             self._seen = (item, now)
@@ -327,7 +326,7 @@ class Gauge:
         current_meter.set(worker)
         self._workers.append(worker)
         if self._tracer is not None:
-            self._trace(worker, self._tracer)
+            self._tracer(worker)
         return worker
 
     @guarded
@@ -337,13 +336,7 @@ class Gauge:
         if tracer is not None:
             self.is_on = True
             for worker in self._workers:
-                self._trace(worker, tracer)
-
-    @staticmethod
-    def _trace(worker: WorkerGauge, tracer: Callable[[WorkerGauge], None]) -> None:
-        tracer(worker)
-        if worker.until <= 0:
-            worker.until = 1
+                tracer(worker)
 
     @guarded
     def left(self, worker: WorkerGauge) -> None:
@@ -352,11 +345,6 @@ class Gauge:
         if worker in self._workers:
             self._workers.remove(worker)
             self._gone.add(worker, perf_counter())
-
-    def go_on(self, worker: WorkerGauge) -> None:
-        """A turn was measured; others follow if anybody wants to know."""
-        if not self.is_on:
-            worker.until = 0
 
     @guarded
     def workers(self) -> list[WorkerGauge]:

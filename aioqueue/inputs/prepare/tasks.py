@@ -123,17 +123,18 @@ class TaskExecutor:
 
     async def _work(self, worker: WorkerGauge, owner: object) -> None:
         """The work of one worker, until there is none."""
-        take, deliver = self._source.take, self._delivery.deliver
+        take, deliver, gauge = self._source.take, self._delivery.deliver, self._job.gauge
         while True:
-            worker.until -= 1
-            if worker.until:
-                item = worker.item = await take(owner)
-                prepared = await self._prepare(item, owner)
-                worker.item = None
-                await deliver(prepared, owner)
-            else:
+            while not gauge.is_on:
+                await deliver(await self._prepare(await take(owner), owner), owner)
+            worker.begins()
+            while gauge.is_on:
+                for _ in range(worker.stride - 1):
+                    item = worker.item = await take(owner)
+                    prepared = await self._prepare(item, owner)
+                    worker.item = None
+                    await deliver(prepared, owner)
                 await self._work_measured(worker, owner)
-            worker.calls += 1
 
     async def _work_measured(self, worker: WorkerGauge, owner: object) -> None:
         """One turn of it."""
@@ -148,7 +149,6 @@ class TaskExecutor:
         await self._delivery.deliver(prepared, owner)
         as_made = isinstance(prepared.examples, AsyncGenerator)
         worker.delivered(as_made=as_made, began=began, blocked=blocked)
-        self._job.gauge.go_on(worker)
 
     async def _prepare(self, item: Item, owner: object) -> Prepared:
         """Prepare an item, as often as it may be tried."""
@@ -183,7 +183,6 @@ class TaskExecutor:
             worker.got(pending.item)
             began, blocked = perf_counter(), worker.waits.enqueues
             as_made = await self._try(pending, self._inbox, worker, owner)
-            worker.calls += 1
             worker.delivered(as_made=as_made, began=began, blocked=blocked)
 
     async def _try(

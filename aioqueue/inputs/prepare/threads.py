@@ -85,16 +85,18 @@ class ThreadExecutor:
     def _work(self, worker: WorkerGauge) -> None:
         """The work of one worker, until there is none."""
         take, prepare, deliver = self._source.take, self._prepare, self._delivery.deliver
+        gauge = self._job.gauge
         while True:
-            worker.until -= 1
-            if worker.until:
-                item = worker.item = take()
-                prepared = prepare(item)
-                worker.item = None
-                deliver(prepared)
-            else:
+            while not gauge.is_on:
+                deliver(prepare(take()))
+            worker.begins()
+            while gauge.is_on:
+                for _ in range(worker.stride - 1):
+                    item = worker.item = take()
+                    prepared = prepare(item)
+                    worker.item = None
+                    deliver(prepared)
                 self._work_measured(worker)
-            worker.calls += 1
 
     def _work_measured(self, worker: WorkerGauge) -> None:
         """One turn of it."""
@@ -110,7 +112,6 @@ class ThreadExecutor:
         self._delivery.deliver(prepared)
         as_made = type(prepared.examples) is not tuple
         worker.delivered(as_made=as_made, began=began, blocked=blocked)
-        self._job.gauge.go_on(worker)
 
     def _prepare(self, item: Item) -> Prepared:
         """Prepare an item, as often as it may be tried."""
@@ -140,7 +141,6 @@ class ThreadExecutor:
                 worker.got(pending.item)
                 began, blocked = perf_counter(), worker.waits.enqueues
                 as_made = self._try(pending, self._inbox, worker)
-                worker.calls += 1
                 worker.delivered(as_made=as_made, began=began, blocked=blocked)
 
     def _try(self, pending: Pending, inbox: ThreadInbox, worker: WorkerGauge) -> bool:
