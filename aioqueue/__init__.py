@@ -42,6 +42,7 @@ from aioqueue.telemetry.asked import explain_on_signal
 from aioqueue.telemetry.asked import prepare_as_asked as _prepare_as_asked
 from aioqueue.telemetry.explaining import explain
 from aioqueue.telemetry.explanations import Culprit, Explanation
+from aioqueue.telemetry.monitor import Monitor
 
 __all__ = (
     "AioQueueError",
@@ -59,6 +60,7 @@ __all__ = (
     "InvalidArgumentError",
     "ItemTimeoutError",
     "LooperTask",
+    "Monitor",
     "OutOfRangeError",
     "PaddingFIFOQueue",
     "PreemptedError",

@@ -29,7 +29,7 @@ def violations(machine: Any) -> list[str]:
     Args:
         machine: a `Machine` whose lock is free, or held by the caller.
     """
-    checks = (_lines, _grants, _phase, _waiting, _bounds, _counts)
+    checks = (_lines, _grants, _waits, _phase, _waiting, _bounds, _counts)
     return [problem for check in checks for problem in check(machine)]
 
 
@@ -65,6 +65,13 @@ def _grants(m: Any) -> Iterator[str]:
         yield "the bytes of the places are not what was promised"
     if m._beginning is not None:
         yield "an attempt is still beginning"
+
+
+def _waits(m: Any) -> Iterator[str]:
+    """Whoever waits is known to, and nobody else but who has just been given what he waited for."""
+    for attempt in [*m._enqueues, *m._dequeues, *m._places, *m._granted]:
+        if attempt not in m._waiting:
+            yield "the wait of an attempt is not noted"
 
 
 def _phase(m: Any) -> Iterator[str]:

@@ -193,6 +193,8 @@ class Machine(MachineState):
             elif self._enqueues or self._dequeues or self._state is not OPEN:
                 self._flush(wakers)
             self._set_bounds()
+            if attempt.state is PENDING or attempt.state is GRANTED:
+                self._note_wait(attempt)
         finally:
             self._beginning = None
         return wakers

@@ -6,27 +6,41 @@ The fields, and what follows from them by counting. What changes them is in `aio
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from aioqueue.attempts import (
     CLOSED,
     DEQUEUE,
     ENQUEUE,
+    NEITHER,
     OPEN,
     Attempt,
     QueueState,
+    Side,
     Statistics,
     Waker,
 )
+from aioqueue.durations import Counted, Durations
 from aioqueue.invariants import violations
 from aioqueue.lines import Lines
 from aioqueue.locks import OwnedLock, guarded, is_held_here
 from aioqueue.sizes import rows_within
 from aioqueue.storage.base import Storage
 
-__all__ = ("INFINITY", "MachineState")
+__all__ = ("INFINITY", "MachineState", "Waiting")
 
 INFINITY: Final = float("inf")
+
+
+class Waiting(NamedTuple):
+    """What can be counted of a queue, with its waits, at one moment."""
+
+    statistics: Statistics
+    enqueue_waits: Counted
+    dequeue_waits: Counted
+    enqueues_since: list[float]
+    """When the enqueues began to wait that wait now, in their faces' time; the first one first."""
+    dequeues_since: list[float]
 
 
 class MachineState:
@@ -54,9 +68,9 @@ class MachineState:
         "_capacity",
         "_cause",
         "_claimed",
-        "_dequeue_wait",
+        "_dequeue_waits",
         "_dequeues",
-        "_enqueue_wait",
+        "_enqueue_waits",
         "_enqueued",
         "_enqueues",
         "_enter",
@@ -69,6 +83,7 @@ class MachineState:
         "_put",
         "_state",
         "_take",
+        "_waiting",
         "capacity",
         "kind",
         "max_bytes",
@@ -111,8 +126,9 @@ class MachineState:
         self._batch_waits = False  # whether the first waiting dequeue can have rows to claim
         self._beginning: Attempt | None = None  # the attempt whose owner is calling right now
         self._enqueued = 0
-        self._enqueue_wait = 0.0
-        self._dequeue_wait = 0.0
+        self._enqueue_waits = Durations()  # of attempts that have ended
+        self._dequeue_waits = Durations()
+        self._waiting: dict[Attempt, None] = {}  # that have begun to, and have not been counted
         # How full the storage may be for the fast path in and out; set afresh by every slow move.
         self._bound_in: float = -1 if self._brings_sizes else self._capacity
         self._bound_out: float = keep
@@ -176,10 +192,25 @@ class MachineState:
             dequeued=self._enqueued - inside - held,
             waiting_enqueues=len(self._enqueues),
             waiting_dequeues=len(self._dequeues),
-            enqueue_wait=self._enqueue_wait,
-            dequeue_wait=self._dequeue_wait,
+            enqueue_wait=self._enqueue_waits.seconds,
+            dequeue_wait=self._dequeue_waits.seconds,
             bytes=self.storage.weight,
             max_bytes=self.max_bytes,
+        )
+
+    @guarded
+    def waits(self) -> Waiting:
+        """How long callers have waited, and since when they wait now, at one moment."""
+        began: dict[Side, list[float]] = {ENQUEUE: [], DEQUEUE: []}
+        for attempt in self._waiting:
+            if attempt.began:
+                began[attempt.side].append(attempt.began)
+        return Waiting(
+            self.statistics(),
+            self._enqueue_waits.counted(),
+            self._dequeue_waits.counted(),
+            sorted(began[ENQUEUE]),
+            sorted(began[DEQUEUE]),
         )
 
     @guarded
@@ -226,8 +257,15 @@ class MachineState:
         inside = len(self.storage) + len(self.storage.returned)
         return inside - (0 if self._state is CLOSED else self._keep)
 
+    def _note_wait(self, attempt: Attempt) -> None:
+        """The owner of an attempt is going to wait."""
+        if attempt.side is not NEITHER:
+            self._waiting[attempt] = None
+
     def _count_wait(self, attempt: Attempt, waited: float) -> None:
-        if attempt.side is DEQUEUE:
-            self._dequeue_wait += waited
-        elif attempt.side is ENQUEUE:
-            self._enqueue_wait += waited
+        """The owner of an attempt waits no more: what was a wait that goes on is one that was."""
+        if attempt not in self._waiting:
+            return  # it was counted, or there was none
+        del self._waiting[attempt]
+        waits = self._dequeue_waits if attempt.side is DEQUEUE else self._enqueue_waits
+        waits.add(waited)

@@ -102,7 +102,9 @@ def train(rank: int, ranks: int, options: argparse.Namespace) -> str:
     loss_of = torch.nn.BCEWithLogitsLoss()
     reader = Reader(options.damaged)
     steps = []
-    for epoch in training(reader, options, rank, ranks).epochs(options.epochs):
+    data = training(reader, options, rank, ranks)
+    monitor = data.monitor()
+    for epoch in data.epochs(options.epochs):
         steps.append(0)
         for features, labels in epoch:
             optimiser.zero_grad()
@@ -114,7 +116,7 @@ def train(rank: int, ranks: int, options: argparse.Namespace) -> str:
     return (
         f"rank {rank}  {device}  {' + '.join(map(str, steps))} steps,"
         f" {len(reader.skipped)} damaged samples, accuracy {right:.3f},"
-        f" weights {zlib.crc32(weights):08x}"
+        f" weights {zlib.crc32(weights):08x}\n        {monitor.verdict()}"
     )
 
 

@@ -214,6 +214,7 @@ class Job:
         self.model = Classifier(options.seed)
         self.progress = Progress(self.steps * self.batch_size)
         self.queue: aioqueue.RandomShuffleQueue | sync.RandomShuffleQueue | None = None
+        self.monitor: aioqueue.Monitor | None = None
 
     def queue_arguments(self) -> dict[str, Any]:
         """What the queue is made with, in either face."""
@@ -266,6 +267,7 @@ class Job:
             f"throughput         {self.progress.done / seconds:,.0f} examples/s"
             f" ({self.progress.done:,} examples in {seconds:.1f} s)\n"
             f"waited for data    {waited / seconds:.1%} of the time"
+            + (f"\nverdict            {self.monitor.verdict()}" if self.monitor is not None else "")
         )
 
 
@@ -276,6 +278,7 @@ async def train_async(job: Job) -> None:
     """Feed the job from a queue that is awaited, in asyncio or trio."""
     queue = job.queue = aioqueue.RandomShuffleQueue(**job.queue_arguments())
     async with aioqueue.Coordinator() as coord:
+        job.monitor = coord.monitor()
         coord.start(aioqueue.QueueRunner(queue, job.workers(queue.sync)))
         await steps_async(job, queue, coord)
 
@@ -297,6 +300,7 @@ def train_threads(job: Job) -> None:
     """Feed the job from a queue that blocks."""
     queue = job.queue = sync.RandomShuffleQueue(**job.queue_arguments())
     with sync.Coordinator() as coord:
+        job.monitor = coord.monitor()
         coord.start(sync.QueueRunner(queue, job.workers(queue)))
         steps(job, queue, coord)
 

@@ -63,6 +63,7 @@ def scores(images: NDArray[np.uint8]) -> torch.Tensor:
     return model(torch.from_numpy(images).permute(0, 3, 1, 2) / 255)
 
 
+monitor = train.monitor()
 for epoch in train.epochs(options.epochs):
     model.train()
     for images, targets in tqdm(epoch, f"epoch {epoch.number}"):
@@ -74,3 +75,4 @@ for epoch in train.epochs(options.epochs):
     with torch.no_grad():
         right = [scores(images).argmax(1).numpy() == targets for images, targets in valid]
     print(f"epoch {epoch.number}: right {np.concatenate(right).mean():.1%}", flush=True)
+print(monitor.verdict())

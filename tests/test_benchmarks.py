@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.benchmarks import batches, elements, loaders, pipelines, report, scaling, stalls
+from tests.benchmarks import (
+    batches,
+    elements,
+    loaders,
+    pipelines,
+    report,
+    scaling,
+    stalls,
+    watching,
+)
 from tests.benchmarks.harness import Comparison, Mode, Row
 
 PARTS = [
@@ -16,6 +25,7 @@ PARTS = [
     (scaling.measure, {"13", "14", "15", "16"}),
     (pipelines.measure, {"11"}),
     (stalls.measure, {"22", "23"}),
+    (watching.measure, {"30", "31"}),
 ]
 
 

@@ -29,6 +29,14 @@ NEED = {
     "docs/howto/checkpoints.md": ("torch", "jax", "orbax.checkpoint"),
     "docs/howto/frameworks.md": ("torch", "jax"),
     "docs/howto/pytorch-lightning.md": ("torch", "lightning"),
+    "docs/howto/monitoring.md": (
+        "matplotlib",
+        "opentelemetry.sdk",
+        "prometheus_client",
+        "rich",
+        "tensorboardX",
+        "tqdm",
+    ),
     "docs/howto/records.md": ("google_crc32c", "pyarrow"),
     "docs/howto/requests.md": ("uvicorn",),
 }

@@ -152,7 +152,7 @@ class TestRanks:
         assert done.returncode == 0, done.stderr
         lines = re.findall(
             r"^rank (\d)  \w+  ([\d +]+) steps, (\d+) damaged samples, accuracy ([\d.]+),"
-            r" weights (\w+)$",
+            r" weights (\w+)\n {8}\S.*$",
             done.stdout,
             re.MULTILINE,
         )

@@ -133,6 +133,7 @@ class TestNames:
             "InvalidArgumentError",
             "ItemTimeoutError",
             "LooperTask",
+            "Monitor",
             "OutOfRangeError",
             "PaddingFIFOQueue",
             "PreemptedError",

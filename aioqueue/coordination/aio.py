@@ -288,10 +288,16 @@ class QueueRunner(RunnerFace):
         await tasks.begin()
         cancelled: BaseException | None = None
         workers: list[Worker] = []
+
+        def start(plan: WorkerPlan) -> None:
+            workers.append(self._start_worker(run, plan, tasks))
+
+        run.start_thread = start
+        run.start_task = lambda plan: tasks.from_outside(partial(start, plan))
         try:
             for plan in run.plans:
                 with run.starting([plan]):
-                    workers.append(self._start_worker(run, plan, tasks))
+                    start(plan)
             await run.ended.wait(current_waker())
         except BaseException as error:
             run.cancel()
@@ -333,16 +339,33 @@ class QueueRunner(RunnerFace):
 
     def _start(self, coordinator: AsyncCoordinator) -> None:
         run = self._begin(coordinator._core)
+        tasks = coordinator._tasks
+        assert tasks is not None
+        start = partial(self._start_in, coordinator, run)
+        run.start_thread = start
+        run.start_task = lambda plan: tasks.from_outside(
+            partial(self._start_late, start, run, plan)
+        )
         for plan in run.plans:
             with run.starting([plan]):
-                if plan.is_task:
-                    body = partial(run.loop_async, plan)
-                    lost = partial(run.worker_lost, plan)
-                    coordinator._spawn(plan.name, body, cancel_at_stop=True, lost=lost)
-                else:
-                    thread = run.thread(plan, daemon=True)
-                    thread.start()
-                    coordinator.register(thread)
+                start(plan)
+
+    def _start_in(self, coordinator: AsyncCoordinator, run: Run, plan: WorkerPlan) -> None:
+        if plan.is_task:
+            body = partial(run.loop_async, plan)
+            lost = partial(run.worker_lost, plan)
+            coordinator._spawn(plan.name, body, cancel_at_stop=True, lost=lost)
+        else:
+            thread = run.thread(plan, daemon=True)
+            thread.start()
+            coordinator.register(thread)
+
+    def _start_late(self, start: Callable[[WorkerPlan], None], run: Run, plan: WorkerPlan) -> None:
+        """Start a task that was added while others run; called in their loop."""
+        if run.stopped.is_open:
+            run.worker_ended(plan, None)
+        else:
+            start(plan)
 
 
 class LooperTask:

@@ -174,6 +174,7 @@ class QueueRunner(RunnerFace):
                 daemon=daemon,
             )
             threads[thread] = tasks
+        run.start_thread = partial(self._start_late, run, coord, daemon)
         for thread, plans in threads.items():
             run.knows(thread)
             if coord is not None:
@@ -182,6 +183,16 @@ class QueueRunner(RunnerFace):
                 with run.starting(plans):
                     thread.start()
         return list(threads)
+
+    def _start_late(
+        self, run: Run, coord: CoordinatorFace | None, daemon: bool, plan: WorkerPlan
+    ) -> None:
+        """Start a worker that was added while others run."""
+        thread = run.thread(plan, daemon=daemon)
+        thread.start()
+        run.knows(thread)
+        if coord is not None:
+            coord.register(thread)
 
 
 def _run_tasks(run: Run, plans: list[WorkerPlan]) -> None:
@@ -202,10 +213,22 @@ async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
         if not left:
             all_ended.open()
 
-    for plan in plans:
+    def start(plan: WorkerPlan) -> None:
         lost = partial(run.worker_lost, plan)
         task, _ = tasks.start(plan.name, partial(run.loop_async, plan), lost)
         task.when_ended(ended)
+
+    def start_late(plan: WorkerPlan) -> None:
+        nonlocal left
+        if all_ended.is_open:
+            run.worker_ended(plan, None)
+            return
+        left += 1
+        start(plan)
+
+    for plan in plans:
+        start(plan)
+    run.start_task = lambda plan: tasks.from_outside(partial(start_late, plan))
     run.call_on_stop(partial(tasks.soon, tasks.cancel))
     await outlast(all_ended)  # an op may cancel all tasks of its loop, this one among them
     await tasks.end()

@@ -37,6 +37,8 @@ from aioqueue.errors import InvalidArgumentError, OutOfRangeError, StillRunningE
 from aioqueue.locks import guarded, holding, is_held_here
 from aioqueue.telemetry.explaining import explain_for, note_coordinator
 from aioqueue.telemetry.explanations import ExplainedCoordinator, Explanation
+from aioqueue.telemetry.monitor import Monitor
+from aioqueue.telemetry.parts import Watch
 from aioqueue.waiting import Gate, apply_deferred, in_event_loop, loaded_trio, running_loop
 
 __all__ = (
@@ -103,6 +105,7 @@ class CoordinatorCore(Watchable):
         self.stopped = Gate()
         self.draining = Draining()
         self.joined = False
+        self.watch = Watch()
         self._lock = threading.RLock()  # guards all below, joined and the faces
         self._joining = 0  # how many joins have begun and not ended
         self._stop_time = 0.0
@@ -520,6 +523,17 @@ class CoordinatorFace(CoordinatorMethods):
         self._core = CoordinatorCore(clean_stop_exception_types, checked_watchdog(watchdog))
         self._grace = checked_grace(stop_grace_period, "stop_grace_period")
         self._peer: CoordinatorFace | None = None
+
+    def _watched(self) -> Watch:
+        return self._core.watch
+
+    def monitor(self, *, log: bool = False) -> Monitor:
+        """Watch what is started here, and tell what limits it: see `Monitor`.
+
+        Args:
+            log: write a line a minute to the log (``aioqueue``), and a warning when data are late.
+        """
+        return Monitor(self, log=log)
 
     def _enter(self) -> None:
         """Refuse to begin a block in which every worker would stop at once, unnoticed.

@@ -19,10 +19,12 @@ from __future__ import annotations
 
 import contextvars
 import inspect
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from time import perf_counter
 from types import FrameType
 from typing import Any, Final
 
@@ -35,6 +37,7 @@ from aioqueue.coordination.filling import (
     is_closed_now,
 )
 from aioqueue.coordination.mixups import add_advice, described
+from aioqueue.coordination.ops import op_stages
 from aioqueue.coordination.outcomes import (
     Meaning,
     add_note,
@@ -52,9 +55,11 @@ from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, counted
 from aioqueue.functions import EnqueueOp, function_name, is_coroutine_function
 from aioqueue.locks import guarded
+from aioqueue.meters import Meter, current_meter
 from aioqueue.queues import QueueFace
 from aioqueue.queues.core import QueueCore
 from aioqueue.telemetry.explanations import ExplainedStage, ExplainedWorker
+from aioqueue.telemetry.parts import StagePart, Watch
 from aioqueue.telemetry.stacks import stack_of
 from aioqueue.waiting import Gate, Owner, current_thread_owner, current_waker
 
@@ -132,6 +137,7 @@ class Run:
         self.plans = [
             WorkerPlan(op, runner.name, number) for number, op in enumerate(runner.enqueue_ops)
         ]
+        self._numbers = itertools.count(len(self.plans))  # of workers that come later
         self._runner = runner
         self._core = core
         self._lock = threading.RLock()  # guards all below; a signal handler may stop in a move
@@ -142,10 +148,15 @@ class Run:
         self._is_drained = False
         self._failure: BaseException | None = None  # the first one, or the one that came down to us
         self._how = "its workers were stopped"  # the last of them has ended
+        self.start_thread: Callable[[WorkerPlan], object] | None = None  # for those that come
+        self.start_task: Callable[[WorkerPlan], object] | None = None  # while it runs
         self._on_stop: list[Callable[[], object]] = []
         self._forget_calls: list[Callable[[], None]] = []  # what undoes `call_when_over`
         self._threads: list[threading.Thread] = []
         self.legacy: list[Run] = []  # that filled the same queue, have ended, and left its closing
+        self.stages: list[StagePart] = []  # for monitors
+        self.watch = Watch() if core is None else core.watch
+        self.meters = {plan: Meter(plan.name) for plan in self.plans}
 
     def should_stop(self) -> bool:
         """Whether workers are to end before their next call."""
@@ -230,6 +241,35 @@ class Run:
             target=context.run, args=(self.loop, plan), name=plan.name, daemon=daemon
         )
 
+    def grow(self, op: EnqueueOp) -> None:
+        """Start one more worker, in the world of the others; none if the run is about to end.
+
+        Raises:
+            RuntimeError: it cannot be started: there are no more threads, say.
+        """
+        plan = self._added(op)
+        start = None if plan is None else self.start_task if plan.is_task else self.start_thread
+        if plan is None:
+            return
+        try:
+            if start is None or self.stopped.is_open:
+                self.worker_ended(plan, None)
+            else:
+                start(plan)
+        except BaseException:
+            self.worker_ended(plan, None)
+            raise
+
+    @guarded
+    def _added(self, op: EnqueueOp) -> WorkerPlan | None:
+        """Another worker, if there are any left."""
+        if not self._left:
+            return None
+        self._left += 1
+        plan = WorkerPlan(op, self._runner.name, next(self._numbers))
+        self.meters[plan] = Meter(plan.name)
+        return plan
+
     @contextmanager
     def starting(self, plans: Iterable[WorkerPlan]) -> Iterator[None]:
         """Workers are started; if they cannot be (no thread is left, say), the whole run ends."""
@@ -285,19 +325,38 @@ class Run:
 
     def _call_again_and_again(self, plan: WorkerPlan) -> None:
         what = f"enqueue op {function_name(plan.op)!r}"
-        if self._goes_on():
-            call_watched(what, plan.op)
-        while self._goes_on():
-            refuse_awaitable(what, plan.op())
+        meter = self._metered(plan)
+        try:
+            if self._goes_on():
+                call_watched(what, plan.op)
+                meter.calls = 1
+            while self._goes_on():
+                refuse_awaitable(what, plan.op())
+                meter.calls += 1
+        finally:
+            meter.ended = perf_counter()
 
     async def _await_again_and_again(self, plan: WorkerPlan) -> None:
-        if self._goes_on():
-            what = f"enqueue op {function_name(plan.op)!r}"
-            with Unawaited(what, can_await=True) as unawaited:
+        meter = self._metered(plan)
+        try:
+            if self._goes_on():
+                what = f"enqueue op {function_name(plan.op)!r}"
+                with Unawaited(what, can_await=True) as unawaited:
+                    await plan.op()
+                unawaited.refuse()
+                meter.calls = 1
+            while self._goes_on():
                 await plan.op()
-            unawaited.refuse()
-        while self._goes_on():
-            await plan.op()
+                meter.calls += 1
+        finally:
+            meter.ended = perf_counter()
+
+    def _metered(self, plan: WorkerPlan) -> Meter:
+        """The meter of a worker, which begins."""
+        meter = self.meters[plan]
+        meter.began = perf_counter()
+        current_meter.set(meter)
+        return meter
 
     def worker_ended(
         self, plan: WorkerPlan, error: BaseException | None, owner: object = None
@@ -519,6 +578,8 @@ class RunnerFace:
             RuntimeError: the last one has not ended yet.
         """
         run = self._new_run(core)
+        run.stages = self._stages(run)
+        run.watch.add(*run.stages)
         run.comes_in_time = begin_to_fill(self.queue, run)
         if core is not None:
             core.call_on_stop(run.cancel)  # which happens now, if it was stopped already
@@ -550,6 +611,10 @@ class RunnerFace:
     def _queues(self) -> list[QueueCore]:
         """The queues that it fills or empties, as far as that is known."""
         return [self.queue._core]
+
+    def _stages(self, run: Run) -> list[StagePart]:
+        """What a monitor sees of a run."""
+        return list(op_stages(run.meters.items(), self.queue))
 
     def _lost_worker(self) -> None:
         """A worker was cancelled before it had begun, so that it will never run."""

@@ -158,6 +158,10 @@ class Tasks(ABC):
         """Have a call made in their thread; from any other."""
         self._soon(call)
 
+    def from_outside(self, call: Callable[[], object]) -> None:
+        """Have a call made that starts a task; from any thread."""
+        self._soon(call)
+
     @abstractmethod
     async def end(self) -> BaseException | None:
         """Cancel those that are left, and wait for all to end, even if the caller is cancelled.
@@ -194,6 +198,7 @@ class _AsyncioTasks(Tasks):
     def __init__(self, report: Report) -> None:
         super().__init__(report)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._starters: set[asyncio.Task[None]] = set()
         self._all_ended: Gate | None = None
 
     async def begin(self) -> None:
@@ -216,6 +221,17 @@ class _AsyncioTasks(Tasks):
 
         task.add_done_callback(done)
         return own, scope
+
+    def from_outside(self, call: Callable[[], object]) -> None:
+        async def start() -> None:
+            call()
+
+        def spawn() -> None:  # what is called back by the loop is no task, and scopes need one
+            task = asyncio.get_running_loop().create_task(start())
+            self._starters.add(task)
+            task.add_done_callback(self._starters.discard)
+
+        self._soon(spawn)
 
     async def end(self) -> BaseException | None:
         self.cancel()

@@ -13,6 +13,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count, checked_seconds
 
 __all__ = (
+    "Autotune",
     "FunctionWithRng",
     "Items",
     "OnError",
@@ -28,6 +29,9 @@ ItemT = TypeVar("ItemT", contravariant=True)
 
 Where = Literal["auto", "task", "thread", "process", "interpreter", "ray"]
 """What runs the function: see `prepare`."""
+
+Autotune = bool | tuple[int, int]
+"""Whether the number of workers is tuned, or within which bounds."""
 
 Items = Iterable[T] | AsyncIterable[T]
 """What items are taken from: sources, queues and streams are one or the other."""
@@ -109,6 +113,7 @@ class UnseededOptions(TypedDict, total=False):
     quarantine: str | PathLike[str] | None
     skip_none: bool
     ray: Mapping[str, Any] | None
+    autotune: Autotune
 
 
 class PrepareOptions(UnseededOptions, total=False):

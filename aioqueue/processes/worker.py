@@ -139,7 +139,7 @@ class WorkerProcess:
         self.arena.close()
 
     def stack(self, seconds: float) -> Stack:
-        """Where its main thread is, for any thread; empty if it does not say so in so many seconds."""
+        """Where its main thread is, for any thread; empty if it does not say so in that time."""
         pid = self._pid()
         if self._dumps is None or pid is None or not self.arena.has_begun:
             return ()

@@ -16,6 +16,7 @@ from aioqueue.attempts import GRANTED, PENDING, Attempt, Put, PutMany, QueueStat
 from aioqueue.elements import BatchT, ElementT, Typed
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.machine import NOTHING
+from aioqueue.meters import current_meter
 from aioqueue.queues.core import QueueCore, QueueFace, checked_seconds, note_rows
 from aioqueue.waiting import AsyncWaker, apply_deferred, current_waker, deliver
 
@@ -175,7 +176,8 @@ class AsyncMethods(QueueFace[ElementT]):
             self._waker = waker
             self._core.remember(waker)
         cancel_timer = None
-        began = perf_counter()
+        meter = None
+        began = attempt.began = perf_counter()
         is_moving = True
         try:
             # Begun in here, as Ctrl-C outside of `asyncio.run` may come at once: an attempt whose
@@ -192,14 +194,23 @@ class AsyncMethods(QueueFace[ElementT]):
                     cancel_timer = waker.call_later(
                         max_wait, lambda: deliver(machine.expire(attempt))
                     )
+                meter = current_meter.get()
+                if meter is not None:
+                    meter.sleeps(attempt, self._core.name, began)
                 is_moving = False
                 await waker.wait(attempt)
                 is_moving = True
-                wakers = machine.commit(attempt, perf_counter() - began)
+                ended = perf_counter()
+                wakers = machine.commit(attempt, ended - began)
                 if wakers:
                     deliver(wakers)
+                if meter is not None:
+                    meter.awoke(ended)
         except BaseException as error:
-            apply_deferred(machine.withdraw, attempt, perf_counter() - began)
+            ended = perf_counter()
+            apply_deferred(machine.withdraw, attempt, ended - began)
+            if meter is not None:
+                meter.awoke(ended)
             if is_moving:  # a signal handler's exception has come between a move and its wakes
                 self._core.wake_all()
             note_rows(attempt, error)

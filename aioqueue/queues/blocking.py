@@ -30,6 +30,7 @@ from aioqueue.errors import (
     OutOfRangeError,
 )
 from aioqueue.machine import NOTHING
+from aioqueue.meters import current_meter
 from aioqueue.queues.core import QueueFace, checked_seconds, note_rows
 from aioqueue.waiting import (
     ThreadWaker,
@@ -203,7 +204,8 @@ class BlockingMethods(QueueFace[ElementT]):
                     f" use `await queue.aio.{method}(...)` here"
                 )
             return
-        began = perf_counter()
+        meter = None
+        began = attempt.began = perf_counter()
         waker = ThreadWaker()
         scopes = current_scopes()
         sleepers = self._core.sleepers
@@ -222,6 +224,9 @@ class BlockingMethods(QueueFace[ElementT]):
                 if scopes:
                     limit = least_left(scopes, timeout)
                     watch(scopes, attempt, began)
+                meter = current_meter.get()
+                if meter is not None:
+                    meter.sleeps(attempt, self.name, began)
                 # In a function of its own, since it loops: see `aioqueue.locks`.
                 if not self._wait(attempt, waker, began, limit, max_wait):
                     raise self._timed_out(attempt, method, timeout if limit == timeout else None)
@@ -240,6 +245,8 @@ class BlockingMethods(QueueFace[ElementT]):
             raise
         finally:
             sleepers.pop(waker, None)
+            if meter is not None:
+                meter.awoke(perf_counter())
             if scopes:
                 unwatch(scopes, attempt)
         if attempt.error is not None:

@@ -1,3 +1,37 @@
 """What is slow, what is stuck, and what to do about it: numbers, their reading, ways to look."""
 
-__all__ = ()
+from __future__ import annotations
+
+from aioqueue.telemetry.monitor import Monitor
+from aioqueue.telemetry.numbers import (
+    BOUNDS,
+    Histogram,
+    QueueNumbers,
+    Snapshot,
+    StageNumbers,
+    StepNumbers,
+    WorkerNumbers,
+)
+from aioqueue.telemetry.parts import Change, Watch
+from aioqueue.telemetry.stepping import StepMeter, Steps
+from aioqueue.telemetry.tuning import Tuner
+from aioqueue.telemetry.verdicts import Advice, Cause, Verdict
+
+__all__ = (
+    "BOUNDS",
+    "Advice",
+    "Cause",
+    "Change",
+    "Histogram",
+    "Monitor",
+    "QueueNumbers",
+    "Snapshot",
+    "StageNumbers",
+    "StepMeter",
+    "StepNumbers",
+    "Steps",
+    "Tuner",
+    "Verdict",
+    "Watch",
+    "WorkerNumbers",
+)

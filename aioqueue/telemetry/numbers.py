@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TypeVar
+
+from aioqueue.durations import BOUNDS
 
 __all__ = (
     "BOUNDS",
@@ -20,9 +22,6 @@ __all__ = (
     "StepNumbers",
     "WorkerNumbers",
 )
-
-BOUNDS: Final = tuple(1e-6 * 2**power for power in range(25))
-"""Upper bounds of the buckets of a histogram, in seconds: 1 us to 16.8 s, each twice the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,12 @@ class Histogram:
                 return low + (high - low) * (wanted - below) / count
             below += count
         return 0.0
+
+    def plus(self, other: Histogram) -> Histogram:
+        """All durations of both."""
+        counts = tuple(map(int.__add__, self.counts, other.counts))
+        longest = max(self.longest, other.longest)
+        return Histogram(counts, self.seconds + other.seconds, longest)
 
     def since(self, earlier: Histogram) -> Histogram:
         """What was added since an earlier snapshot; ``longest`` is that of the whole run."""
@@ -167,7 +172,8 @@ class StageNumbers:
         in_flight: items taken and not yet delivered.
         in_flight_bytes: of those that are prepared; `None` if it keeps no account.
         limit: how many items may be in flight; `None` if there is no bound.
-        service: how long the function took, each call once.
+        service: how long the function took, each call once, or one that stands for several where
+            calls are quick. Of workers that call enqueue ops only the sum is known.
         cpu_sampled: seconds of calls whose processor time was measured too.
         cpu: processor seconds of those calls.
         source_waits: how long the source took to give an item.
@@ -175,6 +181,10 @@ class StageNumbers:
         starved: seconds that workers waited for an item.
         seconds_window_full: how long ``in_flight`` was at its limit.
         ordered: examples keep the order of the items.
+        busy: seconds in the function, of all its workers, those included that have ended, and
+            calls that still go on.
+        alive: seconds that its workers have been there, all together.
+        fed: seconds of ``source_waits`` in which the source itself waited at a queue.
     """
 
     name: str
@@ -198,6 +208,9 @@ class StageNumbers:
     starved: float
     seconds_window_full: float
     ordered: bool
+    busy: float = 0.0
+    alive: float = 0.0
+    fed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +247,8 @@ class Snapshot:
         queues: in the order in which data go through them.
         stages: in the order in which data go through them.
         steps: of the training step; `None` if its loop is not watched.
+        gil_looks: how often a thread that had nothing to do asked for the interpreter,
+        gil_taken: and how often it had to wait for it as one does whom others do not let in.
     """
 
     seconds: float
@@ -243,6 +258,8 @@ class Snapshot:
     queues: tuple[QueueNumbers, ...]
     stages: tuple[StageNumbers, ...]
     steps: StepNumbers | None
+    gil_looks: int = 0
+    gil_taken: int = 0
 
     def queue(self, name: str) -> QueueNumbers:
         """The queue of this name; raises `KeyError`."""

@@ -20,6 +20,7 @@ Advice = Literal[
     "wider limit",
     "faster source",
     "slow item",
+    "prefetch",
 ]
 """What would help."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from time import perf_counter
 from typing import Final
 
 import trio
@@ -67,7 +68,8 @@ class TrioWaker:
 
         def abort(_: object) -> trio.lowlevel.Abort:
             assert attempt.host is not None
-            deliver(attempt.host.withdraw(attempt, if_pending=True))
+            waited = perf_counter() - attempt.began if attempt.began else 0.0
+            deliver(attempt.host.withdraw(attempt, waited, if_pending=True))
             if attempt.state is AttemptState.WITHDRAWN:
                 return trio.lowlevel.Abort.SUCCEEDED
             return trio.lowlevel.Abort.FAILED  # it has ended, and its wake is on the way

@@ -19,6 +19,7 @@ from tests.benchmarks import (
     report,
     scaling,
     stalls,
+    watching,
 )
 from tests.benchmarks.harness import Comparison, Mode
 
@@ -33,6 +34,7 @@ PARTS = {
     "stalls": stalls.measure,
     "loaders": loaders.measure,
     "clusters": clusters.measure,
+    "watching": watching.measure,
 }
 
 

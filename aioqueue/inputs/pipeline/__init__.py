@@ -15,7 +15,9 @@ from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.resuming import Standing, checked_standing
 from aioqueue.inputs.pipeline.stages import STAGES, BaseStage
+from aioqueue.inputs.pipeline.watching import watch_of
 from aioqueue.inputs.sources.pipeline import Pipeline, register
+from aioqueue.telemetry import Watch
 
 __all__ = ("Epoch", "Epochs")
 
@@ -42,10 +44,13 @@ class _Engine:
         return Epochs(pipeline, Span(start, stop), resume, watchdog)
 
     def single(self, pipeline: Pipeline[T]) -> Epoch[T]:
-        return Epoch(pipeline, Standing(0))
+        return Epoch(pipeline, Standing(0), watch_of(pipeline))
 
     def resumed(self, pipeline: Pipeline[T], state: Any) -> Epoch[T]:
-        return Epoch(*checked_standing(pipeline, state))
+        return Epoch(*checked_standing(pipeline, state), watch_of(pipeline))
+
+    def watch(self, pipeline: Pipeline[Any]) -> Watch:
+        return watch_of(pipeline)
 
     def stream(
         self,

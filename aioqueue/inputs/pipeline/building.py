@@ -10,6 +10,7 @@ from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from aioqueue import InvalidArgumentError, sync
+from aioqueue.functions import function_name
 from aioqueue.inputs.pipeline.feeding import Feeding
 from aioqueue.inputs.pipeline.filling import Filling
 from aioqueue.inputs.pipeline.flow import Node, Span, State
@@ -34,6 +35,7 @@ from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.sequences import Sequential
 from aioqueue.inputs.statistics import StageStatistics
+from aioqueue.telemetry import Watch
 
 __all__ = (
     "AnyRunner",
@@ -59,9 +61,11 @@ class Builder:
         pipeline: the description.
         span: the epochs to go through.
         start: starts a queue runner.
+        watch: what monitors see of it.
         is_async: whether it runs for tasks.
         rest: what another number of ranks has left; ``None`` if none were there.
         books: of the run that it is a part of; ``None`` for those of its own.
+        branch: names a pipeline that is built beside another, among all of them.
     """
 
     _feeding = Feeding
@@ -72,14 +76,17 @@ class Builder:
         pipeline: Pipeline[Any],
         span: Span,
         start: Callable[[Any], object],
+        watch: Watch,
         *,
         is_async: bool,
         rest: State | None = None,
         books: Books | None = None,
+        branch: str = "",
     ) -> None:
         self._pipeline = pipeline
         self._span = span
         self.start = start
+        self._watch = watch
         self._is_async = is_async
         self._seen: Counter[str] = Counter()
         self._stages = _built_stages(pipeline)
@@ -92,6 +99,8 @@ class Builder:
             self._entries, self._ledger = self._books.open(source_of(pipeline), self._rank)
         self._place = 0  # of the stage that is being built
         self._working: list[Working | Builder] = []
+        self._branch = branch
+        self._reads: str | None = None  # name of the queue that rows come from at that place
 
     def run(self, state: State | None = None) -> Node:
         """Build it, go to a state, and start the workers; returns where its rows come from."""
@@ -152,9 +161,13 @@ class Builder:
         seed = options.pop("seed", self._entries.source.seed)
         is_source = isinstance(upstream, SourceNode)
         feeding = self._feeding(upstream, seed, blocking=not is_source or self._entries.blocking)
-        queue = sync.FIFOQueue(ahead, name=self._queue_name(stage))
+        name = self._queue_name(stage)
+        queue = sync.FIFOQueue(ahead, name=name)
         into = queue.aio if self._is_async else queue
         runner = self._runner(feeding, function, into, options)
+        called = function_name(stage.function) if isinstance(stage, Prepare) else stage.name
+        runner.is_part(self._watch, name, called, self._reads)
+        self._reads = name
         self._working.append(Working(stage, runner, queue))
         is_one_to_one = stage.length(1) == 1
         node = self._queue_node(
@@ -171,18 +184,30 @@ class Builder:
         return Filling(node, lambda: node.items_of_epoch, keep=max(1, self.largest_batch()))
 
     def _queue_name(self, stage: BaseStage) -> str:
-        return f"pipeline-{stage.name}-{self._place}"
+        return f"pipeline-{self._branch}{stage.name}-{self._place}"
 
     def _runner(self, feeding: Feeding, function: Any, into: Any, options: Any) -> AnyRunner:
         return prepare_items(feeding, function, into=into, **options)
 
     def branch(self, pipeline: Pipeline[Any]) -> Node:
         """Build another pipeline beside this one."""
+        branch = f"{self._branch}{len(self._working)}."
         builder = Builder(
-            pipeline, self._span, self.start, is_async=self._is_async, books=self._books
+            pipeline,
+            self._span,
+            self.start,
+            self._watch,
+            is_async=self._is_async,
+            books=self._books,
+            branch=branch,
         )
         self._working.append(builder)
         return builder.build()
+
+    @property
+    def last_queue(self) -> str | None:
+        """Name of the queue that whoever goes through the pipeline waits at, if there is one."""
+        return self._reads
 
     def statistics(self) -> tuple[StageStatistics, ...]:
         """What the stages that have workers have done so far, in order."""

@@ -17,11 +17,13 @@ from aioqueue.inputs.pipeline.resuming import (
 )
 from aioqueue.inputs.pipeline.runs import AsyncRun, ThreadRun
 from aioqueue.inputs.pipeline.turns import Turns
+from aioqueue.inputs.pipeline.watching import watch_of
 from aioqueue.inputs.sources.item import EpochEnd, Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.positions import misplaced
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
+from aioqueue.telemetry import Monitor, Watch
 from aioqueue.waiting.running import in_event_loop
 
 __all__ = ("Epoch", "Epochs")
@@ -64,6 +66,7 @@ class Epochs(Generic[T]):
         self._is_closed = False
         self._turns = Turns()
         self._watchdog = checked_watchdog(watchdog)
+        self._watch = watch_of(pipeline)
         if resume is not None:
             self.load_state_dict(resume)
 
@@ -186,6 +189,17 @@ class Epochs(Generic[T]):
         self._span = Span(standing.epoch, stop)
         self._next = standing.epoch
 
+    def monitor(self, *, log: bool = False) -> Monitor:
+        """Watch these epochs, and tell what limits them: see `Pipeline.monitor`.
+
+        Args:
+            log: write a line a minute to the log (``aioqueue``), and a warning when data are late.
+        """
+        return Monitor(self, log=log)
+
+    def _watched(self) -> Watch:
+        return self._watch
+
     def close(self) -> None:
         """Leave: stop the workers and wait until they have ended. It may be called again.
 
@@ -241,7 +255,7 @@ class Epochs(Generic[T]):
         if self._run is None:
             _refuse_in_loop()
             self._run = ThreadRun(
-                self._pipeline, self._stop, self._standing, watchdog=self._watchdog
+                self._pipeline, self._stop, self._standing, self._watch, watchdog=self._watchdog
             )
         if not isinstance(self._run, ThreadRun):
             raise TypeError("these epochs were begun with `async for`; go on with `async for`")
@@ -256,7 +270,7 @@ class Epochs(Generic[T]):
             raise self._once.used_up()
         if self._run is None:
             self._run = AsyncRun(
-                self._pipeline, self._stop, self._standing, watchdog=self._watchdog
+                self._pipeline, self._stop, self._standing, self._watch, watchdog=self._watchdog
             )
         if not isinstance(self._run, AsyncRun):
             raise TypeError("these epochs were begun with `for`; go on with `for`")
@@ -270,7 +284,7 @@ class Epochs(Generic[T]):
         if self._epoch is not None and self._epoch._leave():
             run.skip_to(number)
         standing = Standing(number, rest=self._standing.rest)
-        self._epoch = Epoch(self._pipeline, standing, run, self._turns)
+        self._epoch = Epoch(self._pipeline, standing, self._watch, run, self._turns)
         return self._epoch
 
 
@@ -282,6 +296,7 @@ class Epoch(Generic[T]):
     Args:
         pipeline: what is gone through.
         standing: where it begins.
+        watch: what monitors see of it.
         run: what runs it; ``None`` starts one with the first that is taken, and ends it with the
             last, or when this object is dropped.
         turns: those of that run.
@@ -291,12 +306,14 @@ class Epoch(Generic[T]):
         self,
         pipeline: Pipeline[T],
         standing: Standing,
+        watch: Watch,
         run: ThreadRun | AsyncRun | None = None,
         turns: Turns | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._standing = standing
         self._number = standing.epoch
+        self._watch = watch
         self._run = run
         self._is_own = run is None
         self._turns = turns or Turns()
@@ -330,13 +347,17 @@ class Epoch(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        return holding(self._turns.lock, self._next)
+        return holding(self._turns.lock, self._stepped)
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self
 
     async def __anext__(self) -> T:
-        turn = self._turns.aio
+        turn, steps = self._turns.aio, self._watch.steps
+        if steps is not None:
+            async with turn:
+                with steps.step():
+                    return await self._next_async()
         if not turn.locked() and isinstance(self._run, AsyncRun) and not self._was_left:
             taken = self._run.take_ready()
             if taken:
@@ -357,12 +378,19 @@ class Epoch(Generic[T]):
         if self._is_own and self._run is not None:
             self._run.abandon()
 
+    def _stepped(self) -> T:
+        steps = self._watch.steps
+        if steps is None:
+            return self._next()
+        with steps.step():
+            return self._next()
+
     def _next(self) -> T:
         if self._has_ended:
             raise StopIteration
         if self._run is None:
             _refuse_in_loop()
-            self._run = ThreadRun(self._pipeline, self._number + 1, self._standing)
+            self._run = ThreadRun(self._pipeline, self._number + 1, self._standing, self._watch)
         if not isinstance(self._run, ThreadRun):
             raise TypeError("this epoch was begun with `async for`; go on with `async for`")
         self._check_current()
@@ -378,7 +406,7 @@ class Epoch(Generic[T]):
         if self._has_ended:
             raise StopAsyncIteration
         if self._run is None:
-            self._run = AsyncRun(self._pipeline, self._number + 1, self._standing)
+            self._run = AsyncRun(self._pipeline, self._number + 1, self._standing, self._watch)
         if not isinstance(self._run, AsyncRun):
             raise TypeError("this epoch was begun with `for`; go on with `for`")
         self._check_current()

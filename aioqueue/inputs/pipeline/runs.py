@@ -34,6 +34,7 @@ from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.inputs.waking import ALARM
+from aioqueue.telemetry import StepMeter, Watch
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 
 __all__ = ("AsyncRun", "ThreadRun")
@@ -67,11 +68,23 @@ class _Run(ABC):
     _is_program_ending = staticmethod(sys.is_finalizing)
     """Asked when even the names of this module may be gone."""
 
-    def __init__(self, standing: Standing) -> None:
+    def __init__(self, standing: Standing, watch: Watch) -> None:
+        self._watch = watch
         self._process = os.getpid()
         self._begin_at = standing
         self._steps = Stepping(standing.skip)
         self._step = self._steps.step
+
+    @property
+    def steps(self) -> StepMeter | None:
+        """Told of the steps of the loop, if anybody wants to know."""
+        return self._watch.steps
+
+    def _note(self) -> None:
+        """Let monitors see what has been built."""
+        assert self._builder is not None
+        self._watch.add(*[runner._stage for runner in self._builder.runners()])
+        self._watch.last_queue = self._builder.last_queue
 
     def standing(self) -> Standing:
         """Where it stands behind the last batch that was delivered. For any thread.
@@ -111,6 +124,8 @@ class _Run(ABC):
         if self._is_program_ending():
             return
         self._end(_LEFT)
+        if self.steps is not None:
+            self.steps.gives_up()
         # A fork has no threads to stop, nor an event loop that would run on.
         if self._process == os.getpid():
             self._stop_quietly()
@@ -151,6 +166,7 @@ class ThreadRun(_Run):
         pipeline: what is run.
         stop: the first epoch that is not gone through; ``None`` goes on for ever.
         standing: where to begin.
+        watch: what monitors see of it.
         watchdog: seconds without movement after which to warn; ``None`` for never.
     """
 
@@ -161,10 +177,11 @@ class ThreadRun(_Run):
         pipeline: Pipeline[Any],
         stop: int | None,
         standing: Standing,
+        watch: Watch,
         *,
         watchdog: float | None = None,
     ) -> None:
-        super().__init__(standing)
+        super().__init__(standing, watch)
         span = Span(standing.epoch, stop)
         self._coord = sync.Coordinator(watchdog=watchdog)
         self._is_joined = False
@@ -173,9 +190,10 @@ class ThreadRun(_Run):
         self._taker = threading.get_ident()
         try:
             self._builder = Builder(
-                pipeline, span, self._coord.start, is_async=False, rest=standing.rest
+                pipeline, span, self._coord.start, watch, is_async=False, rest=standing.rest
             )
             self._node = self._builder.run(standing.node)
+            self._note()
         except BaseException:
             self._coord.request_stop()
             self._coord.join()
@@ -309,6 +327,7 @@ class AsyncRun(_Run):
         pipeline: what is run.
         stop: the first epoch that is not gone through; ``None`` goes on for ever.
         standing: where to begin.
+        watch: what monitors see of it.
         watchdog: seconds without movement after which to warn; ``None`` for never.
     """
 
@@ -319,10 +338,11 @@ class AsyncRun(_Run):
         pipeline: Pipeline[Any],
         stop: int | None,
         standing: Standing,
+        watch: Watch,
         *,
         watchdog: float | None = None,
     ) -> None:
-        super().__init__(standing)
+        super().__init__(standing, watch)
         self._pipeline = pipeline
         self._span = Span(standing.epoch, stop)
         self._coord = aioqueue.Coordinator(watchdog=watchdog)
@@ -432,9 +452,16 @@ class AsyncRun(_Run):
         """The life of the task that has the coordinator."""
         try:
             async with self._coord as coord:
-                start, rest = coord.start, self._begin_at.rest
-                self._builder = Builder(self._pipeline, self._span, start, is_async=True, rest=rest)
+                self._builder = Builder(
+                    self._pipeline,
+                    self._span,
+                    coord.start,
+                    self._watch,
+                    is_async=True,
+                    rest=self._begin_at.rest,
+                )
                 self._node = self._builder.run(self._begin_at.node)
+                self._note()
                 self._has_begun.set()
                 try:
                     await coord.wait_for_stop()

@@ -149,7 +149,7 @@ class _RunBuilder(Builder):
         fit: Callable[[Any], Any] | None,
     ) -> None:
         is_async = isinstance(coord, aioqueue.Coordinator)
-        super().__init__(pipeline, Span(0, 1), coord.start, is_async=is_async)
+        super().__init__(pipeline, Span(0, 1), coord.start, coord._watched(), is_async=is_async)
         self._name = name
         self._fit = fit
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from time import perf_counter
 from typing import Any
 
 from aioqueue import sync
 from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of
 from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.feed import failure_of_clean_up, worst_of
-from aioqueue.inputs.prepare.hands import Hand
+from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.inbox import Inbox
 from aioqueue.inputs.prepare.job import Job, Prepared
 from aioqueue.inputs.prepare.limits import NOTE_OF_KEY, Pending
+from aioqueue.inputs.prepare.window import Window
 from aioqueue.inputs.sources.item import Item
 from aioqueue.locks import guarded
 
@@ -38,6 +40,7 @@ class ThreadSource:
         self._lock = job.lock
         self._window = job.window
         self._waits_till_low = waits_till_low
+        self.is_for_workers = True  # who ask themselves, and may be dismissed
         self._turn = threading.Lock()
         self._room = threading.Condition(job.lock)
         self._reader = job.feed.async_reader(job.count) if job.feed.is_async_only else None
@@ -47,8 +50,11 @@ class ThreadSource:
         """Who is needed beside those that take."""
         return [] if self._reader is None else [self._reader.read_source]
 
-    def take(self) -> Item:
+    def take(self, worker: WorkerGauge | None = None) -> Item:
         """The next item, which is counted as being in flight from now on.
+
+        Args:
+            worker: who asks, if it measures this turn.
 
         Raises:
             NothingMore: there is none, or none is wanted.
@@ -61,19 +67,43 @@ class ThreadSource:
                     self._wait_for_room()
                 if job.source_ended:
                     raise job.nothing_more()
+                if job.surplus and self.is_for_workers:
+                    job.dismiss()
                 self._window.enter()
             try:
-                return next(self._items)
+                if worker is None:
+                    return next(self._items)
+                return self._measured(worker.stride)
             except BaseException as error:
                 raise job.source_raised(error)  # noqa: B904  # the cause is the user's affair
+
+    def _measured(self, stride: int) -> Item:
+        began = perf_counter()
+        item = next(self._items)
+        self._job.gauge.source_waits.add(perf_counter() - began, stride)
+        return item
 
     def _wait_for_room(self) -> None:
         """Wait until one more item may come in, or none will. Called under the lock."""
         job, window = self._job, self._window
-        while not (job.source_ended or window.has_room()):
+        job.gauge.is_full()
+        try:
+            self._sleep(job, window)
+        finally:
+            job.gauge.has_room()
+
+    def _sleep(self, job: Job, window: Window) -> None:
+        while not (job.source_ended or window.has_room() or self._is_to_dismiss()):
             job.is_room_awaited = True  # by one at most, since it is a turn
             self._room.wait()
         job.is_room_awaited = False
+
+    def _is_to_dismiss(self) -> bool:
+        return self.is_for_workers and self._job.surplus > 0
+
+    def resized(self) -> None:
+        """See `Executor.resized`."""
+        self._room.notify()
 
     def room_came(self) -> None:
         """See `Executor.room_came`."""
@@ -170,10 +200,12 @@ class WorkerThreads:
         job: what they work for.
         source: where they, or others for them, take items from.
         work: what each does until it raises: `Job.nothing_more`, or what has failed. It is given
-            the hand that the worker holds items in.
+            the gauge of the worker.
     """
 
-    def __init__(self, job: Job, source: ThreadSource, work: Callable[[Hand], object]) -> None:
+    def __init__(
+        self, job: Job, source: ThreadSource, work: Callable[[WorkerGauge], object]
+    ) -> None:
         self._job = job
         self._lock = job.lock
         self._source = source
@@ -181,7 +213,7 @@ class WorkerThreads:
         self.scope = sync.CancelScope()  # around all that a worker may wait for in a queue
         self._stopped = threading.Condition(job.lock)
 
-    def give_work(self, work: Callable[[Hand], object]) -> Callable[[Hand], object]:
+    def give_work(self, work: Callable[[WorkerGauge], object]) -> Callable[[WorkerGauge], object]:
         """Have the workers do something else; returns what they would have done."""
         before, self._work = self._work, work
         return before
@@ -194,14 +226,17 @@ class WorkerThreads:
         """The whole life of a worker."""
         job, thread = self._job, threading.current_thread()
         job.enter()
+        worker = job.gauge.worker(thread.name)
+        job.hands.give(thread, worker.hand)
         ended: BaseException | None = None
         try:
             with self.scope:
-                self._work(job.hands.new(thread))
+                self._work(worker)
         except BaseException as error:
             is_stop = meaning_of(error, stopping=job.is_stopping) is Meaning.STOP
             ended = job.nothing_more() if is_stop else error
         job.hands.drop(thread)
+        job.gauge.left(worker)
         closing = self._source.close() if job.is_halted else None
         try:
             raise job.leave(ended, closing)
@@ -215,6 +250,7 @@ class WorkerThreads:
             BaseException: what has failed; or else that there is nothing more to do.
         """
         errors: list[BaseException] = []
+        self._job.gauge.helper(threading.current_thread().name)
         try:
             with self.scope:
                 work()
@@ -265,6 +301,7 @@ class ThreadInbox:
         self._job = job
         self._lock = job.lock
         self._source = source
+        source.is_for_workers = False
         self._delivery = delivery
         self._inbox = Inbox(job.key_limit)
         self._work_came = threading.Condition(job.lock)
@@ -301,6 +338,10 @@ class ThreadInbox:
     def _next(self, n: int, wait: bool) -> list[Pending]:
         with self._lock:
             while not self._job.is_halted:
+                if self._job.surplus:
+                    if not wait:
+                        return []  # let it come to an end
+                    self._job.dismiss()
                 share = self._inbox.share(self._job.count)
                 pendings = self._inbox.take(max(1, min(n, share)))
                 if pendings or not wait:
@@ -351,6 +392,10 @@ class ThreadInbox:
         with self._lock:
             self._inbox.put_off(pending, delay)
             self._work_came.notify_all()  # whoever has nothing to do is to know when to look
+
+    def resized(self) -> None:
+        """See `Executor.resized`."""
+        self._work_came.notify_all()
 
     def room_came(self) -> None:
         """See `Executor.room_came`: it may be over."""

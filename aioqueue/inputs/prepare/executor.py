@@ -36,6 +36,10 @@ class Executor(Protocol):
     elsewhere have the remote traceback as their cause. The loss of what runs the function is no
     failure of an item, unless it is to blame for it again and again.
 
+    **More and fewer workers.** The first op is that of a worker, and may be called more often, or
+    end before the others: a worker asks `Job.dismiss` whenever it has no item, and before it waits
+    for one.
+
     **The stop.** There is one way in which it comes, for whatever reason: the job calls `stop`, in
     any thread. Then no worker takes another item, and those that wait (for the source, for room,
     for a place, for another try, for the queue, for an answer) end at once, by
@@ -68,6 +72,11 @@ class Executor(Protocol):
         none will any more; or an item has left after the source has ended, perhaps the last one.
         Called by a worker, or where ``job.soon`` makes calls, under the lock of the job: does not
         wait."""
+
+    def resized(self) -> None:
+        """There are to be more or fewer workers (``job.count``): those that wait for an item, or
+        for room, ask `Job.dismiss` whether they are to leave; or there is room now. Called in any
+        thread, under the lock of the job: does not wait."""
 
     def end(self) -> BaseException | None:
         """The last worker is leaving: let go of everything. Returns what has failed in that."""

@@ -64,14 +64,8 @@ class Hands:
         self._lock = lock
         self._hands: dict[int, Hand] = {}
 
-    def new(self, worker: object) -> Hand:
-        """A hand for a worker that begins: a thread or a task."""
-        hand = Hand()
-        self.give(worker, hand)
-        return hand
-
     def give(self, worker: object, hand: Hand) -> None:
-        """A worker has another hand from now on."""
+        """A worker has this hand from now on: a thread or a task."""
         holding(self._lock, self._hands.__setitem__, id(worker), hand)
 
     def drop(self, worker: object) -> None:

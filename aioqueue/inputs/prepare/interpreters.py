@@ -10,7 +10,7 @@ import concurrent.futures
 import inspect
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.functions import EnqueueOp, function_name
@@ -20,6 +20,9 @@ from aioqueue.inputs.prepare.threads import ThreadExecutor
 from aioqueue.inputs.sources.item import Item
 
 __all__ = ("InterpreterExecutor",)
+
+_MOST: Final = 256
+"""Interpreters that there may be; they are made when they are needed."""
 
 
 class InterpreterExecutor:
@@ -53,7 +56,7 @@ class InterpreterExecutor:
                 " a subinterpreter cannot be cut short; expected None, or where='process'"
             )
         self._call = job.call
-        self._pool: concurrent.futures.Executor = pool_class(max_workers=job.count)
+        self._pool: concurrent.futures.Executor = pool_class(max_workers=_MOST)
         self._threads = ThreadExecutor(job, self._examples)
 
     def enqueue_ops(self) -> list[EnqueueOp]:
@@ -64,6 +67,9 @@ class InterpreterExecutor:
 
     def room_came(self) -> None:
         self._threads.room_came()
+
+    def resized(self) -> None:
+        self._threads.resized()
 
     def end(self) -> BaseException | None:
         self._pool.shutdown(wait=False)

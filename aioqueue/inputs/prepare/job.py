@@ -26,6 +26,7 @@ from aioqueue.coordination.outcomes import (
 from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.feed import Feed, worst_of
+from aioqueue.inputs.prepare.gauge import Gauge
 from aioqueue.inputs.prepare.hands import Hands
 from aioqueue.inputs.prepare.limits import KeyLimit
 from aioqueue.inputs.prepare.ordering import Reordering
@@ -36,12 +37,16 @@ from aioqueue.locks import guarded, let_go
 from aioqueue.sizes import size_of
 from aioqueue.telemetry.stacks import Stack, place_of
 
-__all__ = ("Job", "NothingMore", "Prepared", "RunOfJob")
+__all__ = ("Dismissed", "Job", "NothingMore", "Prepared", "RunOfJob")
 
 
 class NothingMore(OutOfRangeError):  # noqa: N818  # it is no error
     """A worker has nothing more to do, whatever the reason. Only of its own making is it an end:
     what of the user's we call on the way may raise an `OutOfRangeError` too, which is a failure."""
+
+
+class Dismissed(NothingMore):
+    """A worker has nothing more to do, since fewer are wanted; others go on."""
 
 
 class RunOfJob(Protocol):
@@ -105,6 +110,8 @@ class Job:
         ordered: whether examples are enqueued in the order of the source.
         count: how many workers there are.
         key_limit: how many items of one key may be in preparation; ``None`` for any number.
+        per_worker: items in flight that there may be for each worker; ``None`` if their number
+            does not go by that of the workers.
         by_item: whether items are delivered as a whole (`Delivered`), also those without examples.
         fit: makes of an example what is delivered, or refuses it, where they are delivered so.
         item_timeout: seconds after which an item is cut short; ``None`` for never.
@@ -121,6 +128,7 @@ class Job:
         ordered: bool,
         count: int,
         key_limit: KeyLimit | None = None,
+        per_worker: int | None = None,
         by_item: bool = False,
         fit: Callable[[Any], Any] | None = None,
         item_timeout: float | None = None,
@@ -132,6 +140,10 @@ class Job:
         self.progress = progress
         self.window = window
         self.count = count
+        self.surplus = 0  # workers that are to leave; guarded by the lock, as is the count
+        self._launched = count  # workers that were started, or are to be
+        self._per_worker = per_worker
+        self.gauge = Gauge()
         self.key_limit = key_limit
         is_counted = window.limit_bytes is not None
         self.is_ordered = ordered
@@ -205,7 +217,7 @@ class Job:
         """Returns the run, to the first worker of it."""
         self._begun += 1
         name = self.into.name
-        if self._begun > self.count:
+        if self._begun > self._launched:
             raise RuntimeError(
                 f"what prepares into '{name}' has run already, and its queue is"
                 " closed: make another with prepare(...), and another queue"
@@ -222,6 +234,57 @@ class Job:
             )
         self._inside += 1
         return run
+
+    # More or fewer workers.
+
+    def resize(self, count: int, start: Callable[[], object]) -> None:
+        """Have another number of workers from now on.
+
+        Those that are too many leave when they have ended the item that they are at; what they
+        have made goes its way. So no item is lost, none is made again, and the order is kept.
+
+        Args:
+            count: how many, >= 1.
+            start: starts one more, or raises.
+        """
+        for _ in range(self._set_count(count)):
+            try:
+                start()
+            except BaseException:
+                self._not_started()
+                raise
+
+    @guarded
+    def _set_count(self, count: int) -> int:
+        """Returns how many workers are to be started."""
+        if self.source_ended or self._has_ended:
+            return 0  # they are all about to leave
+        change, self.count = count - self.count, count
+        if self._per_worker is not None:
+            self.window.resize(count * self._per_worker, at_once=count)
+        stay = max(0, min(change, self.surplus))  # of those that were to leave
+        self.surplus += max(0, -change) - stay
+        start = max(0, change - stay)
+        self._launched += start
+        if self._executor is not None:
+            self._executor.resized()
+        return start
+
+    @guarded
+    def _not_started(self) -> None:
+        self.count -= 1
+        self._launched -= 1
+
+    @guarded
+    def dismiss(self) -> None:
+        """A worker is about to wait for an item: it is not to, if it is one too many.
+
+        Raises:
+            Dismissed: so it is.
+        """
+        if self.surplus and not self.source_ended:
+            self.surplus -= 1
+            raise Dismissed("there are more workers than are wanted")
 
     def leave(self, *raised: BaseException | None) -> BaseException:
         """A worker ends; the last one to leave ends the job.

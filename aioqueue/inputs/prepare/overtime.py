@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 from aioqueue.checks import counted
 from aioqueue.coordination.outcomes import add_note
 from aioqueue.inputs.prepare.call import failure_of
+from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.hands import Hand
 from aioqueue.inputs.prepare.job import Job, Prepared
 from aioqueue.inputs.prepare.limits import Pending
@@ -69,14 +70,15 @@ class TimedThreadExecutor(ThreadExecutor):
             )
         return super().end()
 
-    def _oversee(self, hand: Hand) -> None:
+    def _oversee(self, gauge: WorkerGauge) -> None:
         """The work of a worker: to have it done by one deputy after another."""
         again: _Again | None = None
         worker = threading.current_thread()
         number = 0
         while True:
             name = f"{worker.name}-deputy-{number}"
-            deputy = _Deputy(name, self._timeout, self._as_deputy(again))
+            deputy = _Deputy(name, self._timeout, self._as_deputy(gauge, again))
+            gauge.hand = deputy.hand
             self._job.hands.give(worker, deputy.hand)
             deputy.start()
             if deputy.has_ended_in_time():
@@ -85,7 +87,7 @@ class TimedThreadExecutor(ThreadExecutor):
             again = self._leave_behind(deputy)
             number += 1
 
-    def _as_deputy(self, again: _Again | None) -> Callable[[Hand], None]:
+    def _as_deputy(self, gauge: WorkerGauge, again: _Again | None) -> Callable[[Hand], None]:
         """What a deputy does, in the contexts of its worker."""
 
         def work(hand: Hand) -> None:
@@ -93,7 +95,7 @@ class TimedThreadExecutor(ThreadExecutor):
                 if again is not None:
                     self._threads.pause(again.delay)
                     self._delivery.deliver(self._prepare(again.item, hand, again.failures))
-                self._work_of_worker(hand)
+                self._work_of_worker(gauge)
 
         context = contextvars.copy_context()
         return lambda hand: context.run(work, hand)
@@ -119,9 +121,9 @@ class TimedThreadExecutor(ThreadExecutor):
         deputy.ends_item()
         return examples
 
-    def _try(self, pending: Pending, inbox: Any, hand: Hand) -> None:
-        hand.pending = pending
-        super()._try(pending, inbox, hand)
+    def _try(self, pending: Pending, inbox: Any, worker: WorkerGauge) -> bool:
+        worker.hand.pending = pending
+        return super()._try(pending, inbox, worker)
 
     def _leave_behind(self, deputy: _Deputy) -> _Again | None:
         """A deputy was too slow: its item has failed.

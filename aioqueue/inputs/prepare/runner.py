@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from os import PathLike
 from typing import Any, TypeVar, Unpack, overload
 
@@ -10,7 +12,7 @@ import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.checks import checked_count, checked_flag, checked_seconds
 from aioqueue.functions import EnqueueOp, function_name, is_async
-from aioqueue.inputs.options import Items, OnError, PrepareFunction, PrepareOptions, Where
+from aioqueue.inputs.options import Autotune, Items, OnError, PrepareFunction, PrepareOptions, Where
 from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.prepare.explained import explained_stage
 from aioqueue.inputs.prepare.feed import Feed
@@ -19,11 +21,13 @@ from aioqueue.inputs.prepare.limits import KeyLimit
 from aioqueue.inputs.prepare.policy import FailurePolicy
 from aioqueue.inputs.prepare.progress import Progress
 from aioqueue.inputs.prepare.quarantine import QuarantineFile, QuarantineList
-from aioqueue.inputs.prepare.where import checked_place
+from aioqueue.inputs.prepare.stage import JobStage
+from aioqueue.inputs.prepare.where import Place, checked_place
 from aioqueue.inputs.prepare.window import Window
 from aioqueue.inputs.sources.base import Source, resolved_seed
 from aioqueue.inputs.sources.quarantined import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
+from aioqueue.telemetry import Tuner, Watch
 
 __all__ = ("AsyncPrepareRunner", "PrepareRunner", "prepare", "prepare_items")
 
@@ -35,7 +39,11 @@ class _Preparing:
 
     name: str
     _job: Job
+    _stage: JobStage
     _description: str
+    _bounds: tuple[int, int] | None = None  # of its tuning
+    _tuner: Tuner | None = None
+    _watch: Watch | None = None  # of what it is a part of
 
     def __repr__(self) -> str:
         progress = self._job.progress.statistics()
@@ -56,12 +64,45 @@ class _Preparing:
     def _begin(self, core: Any) -> Any:
         run = super()._begin(core)  # type: ignore[misc]  # of the runner, the other base
         self._job.begin(run)
+        if self._bounds is not None:
+            watch = self._watch or run.watch
+            self._tuner = Tuner(
+                watch,
+                self._stage.name,
+                self._job.into.name,
+                self._bounds,
+                count=lambda: self._job.count,
+                resize=self._resize_quietly,
+            )
         return run
 
     def _queues(self) -> Any:
         source = self._job.feed.queue
         own = super()._queues()  # type: ignore[misc]  # of the runner, as above
         return own if source is None else [*own, source._core]
+
+    def _ended(self, run: Any) -> None:
+        self._tuner = None
+        super()._ended(run)  # type: ignore[misc]
+
+    def _resize_quietly(self, workers: int) -> None:
+        if self._run is not None:  # type: ignore[attr-defined]
+            self.resize(workers)
+
+    def is_part(self, watch: Watch, key: str, name: str, source: str | None) -> None:
+        """It is a part of a pipeline.
+
+        Args:
+            watch: of the pipeline.
+            key: names the stage, in all runs of the pipeline.
+            name: what people call it.
+            source: name of the queue that it is fed from, if it is.
+        """
+        self._watch = watch
+        self._stage.key, self._stage.name, self._stage.source = key, name, source
+
+    def _stages(self, run: Any) -> list[Any]:
+        return [self._stage]
 
     def _lost_worker(self) -> None:
         self._job.stop()
@@ -85,6 +126,36 @@ class _Preparing:
         """
         return self._job.progress.quarantine.records()
 
+    @property
+    def workers(self) -> int:
+        """How many workers there are, or are going to be when those that are too many have left."""
+        return self._job.count
+
+    def resize(self, workers: int) -> None:
+        """Have more workers from now on, or fewer, while it runs.
+
+        Those that are too many leave when they have ended what they are at. No item is lost or
+        prepared twice, and an order that is kept stays kept. Where ``limit`` was not given, it goes
+        by the number of workers. When nothing more comes from the source, nothing is changed.
+
+        Args:
+            workers: how many, >= 1.
+
+        Raises:
+            InvalidArgumentError: it is no such int.
+            RuntimeError: it has not been started; or a thread cannot be started.
+        """
+        count = checked_count(workers, "workers", least=1)
+        run = self._run  # type: ignore[attr-defined]  # of the runner, the other base
+        if run is None and self._job.state != "ended":
+            raise RuntimeError(
+                f"what prepares into '{self.name}' has not been started: prepare(..., workers="
+                f"{count}) begins with as many"
+            )
+        if run is not None:
+            op = self.enqueue_ops[0]  # type: ignore[attr-defined]
+            self._job.resize(count, partial(run.grow, op))
+
     def statistics(self) -> PrepareStatistics:
         """What has become of the items so far."""
         return self._job.progress.statistics()
@@ -93,10 +164,12 @@ class _Preparing:
 class AsyncPrepareRunner(_Preparing, aioqueue.QueueRunner):
     """A queue runner made by `prepare`, for an `aioqueue.Coordinator`. It runs once."""
 
-    def __init__(self, into: AsyncQueue, ops: list[EnqueueOp], job: Job, description: str) -> None:
+    def __init__(
+        self, into: AsyncQueue, ops: list[EnqueueOp], job: Job, stage: JobStage, description: str
+    ) -> None:
         super().__init__(into, ops, source=job.feed.queue)
         self._drain_source = self._drain_source or job.drain
-        self._job = job
+        self._job, self._stage = job, stage
         self._description = description
 
 
@@ -104,11 +177,16 @@ class PrepareRunner(_Preparing, sync.QueueRunner):
     """A queue runner made by `prepare`, for an `aioqueue.sync.Coordinator`. It runs once."""
 
     def __init__(
-        self, into: sync.BlockingQueue, ops: list[EnqueueOp], job: Job, description: str
+        self,
+        into: sync.BlockingQueue,
+        ops: list[EnqueueOp],
+        job: Job,
+        stage: JobStage,
+        description: str,
     ) -> None:
         super().__init__(into, ops, source=job.feed.queue)
         self._drain_source = self._drain_source or job.drain
-        self._job = job
+        self._job, self._stage = job, stage
         self._description = description
 
 
@@ -130,6 +208,7 @@ def prepare(
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
     skip_none: bool = False,
+    autotune: Autotune = False,
     seed: int | None = None,
     ray: Mapping[str, Any] | None = None,
 ) -> AsyncPrepareRunner: ...
@@ -151,6 +230,7 @@ def prepare(
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
     skip_none: bool = False,
+    autotune: Autotune = False,
     seed: int | None = None,
     ray: Mapping[str, Any] | None = None,
 ) -> PrepareRunner: ...
@@ -171,6 +251,7 @@ def prepare(
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
     skip_none: bool = False,
+    autotune: Autotune = False,
     seed: int | None = None,
     ray: Mapping[str, Any] | None = None,
 ) -> AsyncPrepareRunner | PrepareRunner:
@@ -241,6 +322,12 @@ def prepare(
             `read_quarantine`. ``None`` keeps them in the runner's ``quarantine``.
         skip_none: whether the function may return ``None`` to leave an item out; else that is a
             failure.
+        autotune: whether the number of workers is changed while it runs: more are started while
+            that makes it faster, and not otherwise, and those that have nothing to do leave. A pair
+            of ints is the fewest and the most. ``True`` is from 1 to 64 threads or tasks, or as
+            many processes as there are cores, or ``workers`` if those are more. It begins with
+            ``workers``, or the nearest within the bounds. What it does is in the log (``aioqueue``,
+            INFO), and in the ``changes`` of a `Monitor`.
         seed: for ``rng``, if the source has none: an int >= 0 and < 2**64. ``None`` takes that of
             the source, or fresh entropy.
         ray: with ``where="ray"``, what each actor takes and where it runs: Ray's ``num_cpus`` (1),
@@ -269,6 +356,7 @@ def prepare(
         max_failures=max_failures,
         quarantine=quarantine,
         skip_none=skip_none,
+        autotune=autotune,
         seed=seed,
         ray=ray,
     )
@@ -317,6 +405,7 @@ def _runner(
     max_failures: float | None = None,
     quarantine: str | PathLike[str] | None = None,
     skip_none: bool = False,
+    autotune: Autotune = False,
     seed: int | None = None,
     ray: Mapping[str, Any] | None = None,
 ) -> AsyncPrepareRunner | PrepareRunner:
@@ -330,12 +419,16 @@ def _runner(
             f"ray: got {ray!r} with where={where!r}; expected where='ray', or no such options"
         )
     count = checked_count(workers, "workers", least=1)
+    bounds = _checked_bounds(autotune, count, place)
+    if bounds is not None:
+        count = min(max(count, bounds[0]), bounds[1])
     feed = Feed(source)
     if feed.queue is not None and feed.queue is into.sync:
         raise InvalidArgumentError("source: got the queue that is also `into`; expected another")
     seed = source.seed if seed is None and isinstance(source, Source) else resolved_seed(seed)
     policy = FailurePolicy(on_error, max_failures, has_quarantine=quarantine is not None)
     records = QuarantineList() if quarantine is None else QuarantineFile(quarantine)
+    per_worker = place.per_worker if limit is None else None
     if limit is None:
         limit = count * place.per_worker
     if limit_bytes is None:
@@ -354,6 +447,7 @@ def _runner(
         ordered=ordered,
         count=count,
         key_limit=_checked_key_limit(limit_per, at_most),
+        per_worker=per_worker,
         by_item=by_item,
         fit=fit,
         item_timeout=_checked_timeout(item_timeout),
@@ -361,9 +455,27 @@ def _runner(
     executor = place.executor(job, ray) if place.is_ray else place.executor(job)
     job.run_by(executor)
     description = f"of {function_name(function)} on {place.counted(count)}"
+    stage = JobStage(job, function_name(function), place.name)
+    runner: AsyncPrepareRunner | PrepareRunner
     if isinstance(into, AsyncQueue):
-        return AsyncPrepareRunner(into, executor.enqueue_ops(), job, description)
-    return PrepareRunner(into, executor.enqueue_ops(), job, description)
+        runner = AsyncPrepareRunner(into, executor.enqueue_ops(), job, stage, description)
+    else:
+        runner = PrepareRunner(into, executor.enqueue_ops(), job, stage, description)
+    runner._bounds = bounds
+    return runner
+
+
+def _checked_bounds(autotune: Any, count: int, place: Place) -> tuple[int, int] | None:
+    if isinstance(autotune, bool):
+        cores = os.cpu_count() or 1
+        return (1, max(count, place.most or cores)) if autotune else None
+    if not isinstance(autotune, tuple | list) or len(autotune) != 2:
+        raise InvalidArgumentError(
+            f"autotune: got {autotune!r}; expected True, False, or a pair of ints: the fewest and"
+            " the most workers"
+        )
+    low = checked_count(autotune[0], "autotune[0]", least=1)
+    return low, checked_count(autotune[1], "autotune[1]", least=low)
 
 
 def _checked_timeout(seconds: Any) -> float | None:

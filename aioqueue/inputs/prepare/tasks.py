@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import anyio
@@ -13,9 +14,10 @@ from aioqueue.coordination.loops import soon
 from aioqueue.coordination.outcomes import add_note, is_cancellation, running_task
 from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.feed import close_items, next_of, worst_of
+from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.hands import Hand
 from aioqueue.inputs.prepare.inbox import Inbox
-from aioqueue.inputs.prepare.job import Job, Prepared
+from aioqueue.inputs.prepare.job import Dismissed, Job, Prepared
 from aioqueue.inputs.prepare.limits import NOTE_OF_KEY, Pending
 from aioqueue.inputs.sources.item import Item
 from aioqueue.telemetry.stacks import Stack, stack_of_traceback
@@ -48,12 +50,17 @@ class TaskExecutor:
         """The whole life of a worker."""
         job, owner = self._job, running_task()
         job.enter()
-        work = self._work if self._inbox is None else self._work_by_key
-        ended = await self._till_stopped(partial(work, job.hands.new(owner)), owner)
+        worker = job.gauge.worker(anyio.get_current_task().name or "task")
+        job.hands.give(owner, worker.hand)
+        work = partial(self._work if self._inbox is None else self._work_by_key, worker)
+        ended = await self._till_stopped(work, owner)
         job.hands.drop(owner)
+        job.gauge.left(worker)
         closing = None
+        is_dismissed = isinstance(ended, Dismissed)
         # Else nobody runs us any more; or others go on, or somebody else takes from the source.
-        if owner is running_task() and job.is_last_inside and self._inbox is None:
+        is_last = job.is_last_inside and self._inbox is None and not is_dismissed
+        if owner is running_task() and is_last:
             closing = await self._source.close(owner)
         try:
             raise job.leave(ended, closing)
@@ -64,6 +71,7 @@ class TaskExecutor:
         """The whole life of the task that takes items for the others."""
         assert self._inbox is not None
         job, owner = self._job, running_task()
+        job.gauge.helper(anyio.get_current_task().name or "task")
         ended = await self._till_stopped(self._inbox.take_items, owner)
         if not isinstance(ended, Exception):
             job.stop()  # it was cancelled: nobody would wake those that wait for items
@@ -105,15 +113,47 @@ class TaskExecutor:
         if self._inbox is not None:
             self._inbox.room_came()
 
+    def resized(self) -> None:
+        if self._soon is not None:
+            self._soon(self._have_all_look)
+
+    def _have_all_look(self) -> None:
+        self._source.resized()
+        if self._inbox is not None:
+            self._inbox.resized()
+
     def end(self) -> BaseException | None:
         return None
 
-    async def _work(self, hand: Hand, owner: object) -> None:
+    async def _work(self, worker: WorkerGauge, owner: object) -> None:
         """The work of one worker, until there is none."""
-        take, deliver = self._source.take, self._delivery.deliver
+        take, deliver, gauge = self._source.take, self._delivery.deliver, self._job.gauge
+        hand = worker.hand
         while True:
-            await deliver(await self._prepare(await take(owner), hand, owner), owner)
-            hand.let_go()  # if it was being made until now
+            while not gauge.is_on:
+                await deliver(await self._prepare(await take(owner), hand, owner), owner)
+                hand.let_go()  # if it was being made until now
+            worker.begins()
+            while gauge.is_on:
+                for _ in range(worker.stride - 1):
+                    await deliver(await self._prepare(await take(owner), hand, owner), owner)
+                    hand.let_go()
+                await self._work_measured(worker, owner)
+
+    async def _work_measured(self, worker: WorkerGauge, owner: object) -> None:
+        """One turn of it."""
+        full = self._job.gauge.seconds_full
+        worker.asks()
+        item = await self._source.take(owner, worker)
+        worker.got(item, self._job.gauge.seconds_full - full)
+        prepared = await self._prepare(item, worker.hand, owner)
+        worker.made()
+        worker.item = None
+        began, blocked = perf_counter(), worker.waits.enqueues
+        await self._delivery.deliver(prepared, owner)
+        worker.hand.let_go()
+        as_made = isinstance(prepared.examples, AsyncGenerator)
+        worker.delivered(as_made=as_made, began=began, blocked=blocked)
 
     async def _prepare(self, item: Item, hand: Hand, owner: object) -> Prepared:
         """Prepare an item, as often as it may be tried."""
@@ -167,26 +207,45 @@ class TaskExecutor:
         hand.let_go()
         return examples
 
-    async def _work_by_key(self, hand: Hand, owner: object) -> None:
+    async def _work_by_key(self, worker: WorkerGauge, owner: object) -> None:
         """The same where keys are limited: an item is tried once, and what failed comes again."""
         assert self._inbox is not None
+        worker.measures_all = True
         while True:
-            await self._try(await self._inbox.take(owner), self._inbox, hand, owner)
+            worker.asks()
+            pending = await self._inbox.take(owner)
+            worker.got(pending.item)
+            began, blocked = perf_counter(), worker.waits.enqueues
+            as_made = await self._try(pending, self._inbox, worker, owner)
+            worker.delivered(as_made=as_made, began=began, blocked=blocked)
 
-    async def _try(self, pending: Pending, inbox: _TaskInbox, hand: Hand, owner: object) -> None:
-        """Prepare an item that has its place, which it keeps for as long as that takes."""
+    async def _try(
+        self, pending: Pending, inbox: _TaskInbox, worker: WorkerGauge, owner: object
+    ) -> bool:
+        """Prepare an item that has its place, which it keeps for as long as that takes.
+
+        Returns:
+            Whether examples were made when they were delivered.
+        """
+        hand = worker.hand
         try:
             examples = await self._examples(pending.item, hand, pending.failures)
         except BaseException as raised:
+            worker.made()
+            worker.item = None
             inbox.give_back(pending)
             await inbox.failed(pending, self._job.failure_of_item(raised, owner), owner)
-            return
-        if not isinstance(examples, AsyncGenerator):
+            return False
+        worker.made()
+        worker.item = None
+        as_made = isinstance(examples, AsyncGenerator)
+        if not as_made:
             inbox.give_back(pending)
         prepared = Prepared(pending.item, examples, failures=pending.failures)
         await self._delivery.deliver(prepared, owner)
         hand.let_go()  # if it was being made until now
         inbox.give_back(pending)
+        return as_made
 
 
 class _TaskSource:
@@ -194,12 +253,17 @@ class _TaskSource:
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        self.is_for_workers = True  # who ask themselves, and may be dismissed
         self._turn: anyio.Lock | None = None  # made in the loop
         self._room: anyio.Event | None = None
         self._items = job.feed.items_async()
 
-    async def take(self, owner: object) -> Item:
+    async def take(self, owner: object, worker: WorkerGauge | None = None) -> Item:
         """The next item, which is counted as being in flight from now on.
+
+        Args:
+            owner: the task that asks.
+            worker: its gauge, if it measures this turn.
 
         Raises:
             NothingMore: there is none, or none is wanted.
@@ -212,20 +276,40 @@ class _TaskSource:
             await self._wait_for_room()
             if job.source_ended:
                 raise job.nothing_more()
+            if job.surplus and self.is_for_workers:
+                job.dismiss()
             job.window.enter()
+            began = 0.0 if worker is None else perf_counter()
             try:
-                return await next_of(self._items)
+                item = await next_of(self._items)
+                if worker is not None:
+                    job.gauge.source_waits.add(perf_counter() - began, worker.stride)
+                return item
             except BaseException as error:
                 raise job.source_raised(error, owner)  # noqa: B904  # as for threads
 
     async def _wait_for_room(self) -> None:
         """Wait until one more item may come in, or none will."""
         job = self._job
-        while not (job.source_ended or job.window.has_room()):
-            self._room = anyio.Event()
-            job.is_room_awaited = True  # by one at most, since it is a turn
-            await self._room.wait()
+        if job.source_ended or job.window.has_room():
+            return
+        job.gauge.is_full()
+        try:
+            while not (job.source_ended or job.window.has_room() or self._is_to_dismiss()):
+                self._room = anyio.Event()
+                job.is_room_awaited = True  # by one at most, since it is a turn
+                await self._room.wait()
+        finally:
+            job.gauge.has_room()
         job.is_room_awaited = False
+
+    def _is_to_dismiss(self) -> bool:
+        return self.is_for_workers and self._job.surplus > 0
+
+    def resized(self) -> None:
+        """See `Executor.resized`. Called in the loop."""
+        if self._room is not None:
+            self._room.set()
 
     def room_came(self) -> None:
         if self._room is not None:
@@ -308,6 +392,7 @@ class _TaskInbox:
     def __init__(self, job: Job, source: _TaskSource, delivery: _TaskDelivery) -> None:
         self._job = job
         self._source = source
+        source.is_for_workers = False
         self._delivery = delivery
         self._inbox = Inbox(job.key_limit)
         self._work_came: anyio.Event | None = None
@@ -326,6 +411,8 @@ class _TaskInbox:
             BaseException: the failure to get the key of an item, if that is to end all.
         """
         while True:
+            if self._job.surplus:
+                self._job.dismiss()
             for pending in self._inbox.take(1):
                 if await self._is_admitted(pending, owner):
                     return pending
@@ -369,6 +456,10 @@ class _TaskInbox:
             await self._delivery.deliver(Prepared(pending.item, is_skipped=True), owner)
             return
         self._inbox.put_off(pending, delay)
+        self._wake()
+
+    def resized(self) -> None:
+        """See `Executor.resized`. Called in the loop."""
         self._wake()
 
     def room_came(self) -> None:

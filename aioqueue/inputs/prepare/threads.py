@@ -10,6 +10,7 @@ and the cancellation of a worker are a stop, and all else is the failure of an i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from time import perf_counter, thread_time
 from typing import Any
 
 from aioqueue.functions import EnqueueOp
@@ -19,6 +20,7 @@ from aioqueue.inputs.prepare.blocking import (
     ThreadSource,
     WorkerThreads,
 )
+from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.hands import Hand
 from aioqueue.inputs.prepare.job import Job, Prepared
 from aioqueue.inputs.prepare.limits import Pending
@@ -46,11 +48,12 @@ class ThreadExecutor:
     def __init__(self, job: Job, examples: Callable[[Item], Iterable[Any]] | None = None) -> None:
         self._job = job
         self._streams = job.streams
+        self._is_here = examples is None  # and not where its processor time is not seen
         self._examples = job.call.examples if examples is None else examples
         self._source = ThreadSource(job)
         self._delivery = ThreadDelivery(job)
         self._inbox: ThreadInbox | None = None
-        work = self._work
+        work: Callable[[WorkerGauge], None] = self._work
         if job.key_limit is not None:
             self._inbox = ThreadInbox(job, self._source, self._delivery)
             work = self._work_by_key
@@ -76,14 +79,44 @@ class ThreadExecutor:
         if self._inbox is not None:
             self._inbox.room_came()
 
+    def resized(self) -> None:
+        self._source.resized()
+        if self._inbox is not None:
+            self._inbox.resized()
+
     def end(self) -> BaseException | None:
         return self._source.close()
 
-    def _work(self, hand: Hand) -> None:
+    def _work(self, worker: WorkerGauge) -> None:
         """The work of one worker, until there is none."""
+        take, prepare, deliver = self._source.take, self._prepare, self._delivery.deliver
+        gauge, hand = self._job.gauge, worker.hand
         while True:
-            self._delivery.deliver(self._prepare(self._source.take(), hand))
-            hand.item = None  # if it was being made until now
+            while not gauge.is_on:
+                deliver(prepare(take(), hand))
+                hand.item = None  # if it was being made until now
+            worker.begins()
+            while gauge.is_on:
+                for _ in range(worker.stride - 1):
+                    deliver(prepare(take(), hand))
+                    hand.item = None
+                self._work_measured(worker, hand)
+
+    def _work_measured(self, worker: WorkerGauge, hand: Hand) -> None:
+        """One turn of it."""
+        full = self._job.gauge.seconds_full
+        worker.asks()
+        item = self._source.take(worker)
+        worker.got(item, self._job.gauge.seconds_full - full)
+        cpu = thread_time()
+        prepared = self._prepare(item, hand)
+        worker.made(thread_time() - cpu if self._is_here else None)
+        worker.item = None
+        began, blocked = perf_counter(), worker.waits.enqueues
+        self._delivery.deliver(prepared)
+        hand.item = None
+        as_made = type(prepared.examples) is not tuple
+        worker.delivered(as_made=as_made, began=began, blocked=blocked)
 
     def _prepare(self, item: Item, hand: Hand, failures: int = 0) -> Prepared:
         """Prepare an item, as often as it may be tried; so many times it has failed before."""
@@ -106,16 +139,27 @@ class ThreadExecutor:
                 return Prepared(item, is_skipped=True)
             self._threads.pause(delay)
 
-    def _work_by_key(self, hand: Hand) -> None:
+    def _work_by_key(self, worker: WorkerGauge) -> None:
         """The same where keys are limited: an item is tried once, and what failed comes again."""
         assert self._inbox is not None
+        worker.measures_all = True
         while True:
+            worker.asks()
             for pending in self._inbox.take():
-                self._try(pending, self._inbox, hand)
+                worker.got(pending.item)
+                began, blocked = perf_counter(), worker.waits.enqueues
+                as_made = self._try(pending, self._inbox, worker)
+                worker.delivered(as_made=as_made, began=began, blocked=blocked)
 
-    def _try(self, pending: Pending, inbox: ThreadInbox, hand: Hand) -> None:
-        """Prepare an item that has its place, which it keeps for as long as that takes."""
+    def _try(self, pending: Pending, inbox: ThreadInbox, worker: WorkerGauge) -> bool:
+        """Prepare an item that has its place, which it keeps for as long as that takes.
+
+        Returns:
+            Whether examples were made when they were delivered.
+        """
+        hand = worker.hand
         hand.take(pending.item, pending.failures)
+        cpu = thread_time()
         try:
             examples = self._examples(pending.item)
             if not self._streams:
@@ -123,13 +167,19 @@ class ThreadExecutor:
         except LeftBehind:
             raise  # the item is somebody else's by now
         except BaseException as raised:
+            worker.made()
+            worker.item = None
             hand.let_go()
             inbox.give_back(pending)
             inbox.failed(pending, self._job.failure_of_item(raised))
-            return
-        if type(examples) is tuple:
+            return False
+        worker.made(thread_time() - cpu if self._is_here else None)
+        worker.item = None
+        is_made = type(examples) is tuple
+        if is_made:
             hand.let_go()
             inbox.give_back(pending)
         self._delivery.deliver(Prepared(pending.item, examples, failures=pending.failures))
         hand.let_go()  # if it was being made until now
         inbox.give_back(pending)
+        return not is_made

@@ -34,6 +34,8 @@ class Place:
     """Items in flight per worker, unless ``limit`` says otherwise."""
     limit_bytes: int | None = None
     """Bytes in flight, unless ``limit_bytes`` says otherwise."""
+    most: int | None = 64
+    """Workers that tuning starts there, at most; ``None``: as many as there are cores."""
     is_async: bool = False
     """Whether it runs coroutine functions, or else plain ones."""
     is_ray: bool = False
@@ -52,9 +54,14 @@ PLACES: Final[dict[Where, Place]] = {
     "task": Place(TaskExecutor, "task", "tasks", is_async=True),
     "thread": Place(_of_threads, "thread", "threads"),
     "process": Place(
-        ProcessExecutor, "process", "processes", per_worker=128, limit_bytes=64 * 2**20
+        ProcessExecutor,
+        "process",
+        "processes",
+        per_worker=128,
+        limit_bytes=64 * 2**20,
+        most=None,
     ),
-    "interpreter": Place(InterpreterExecutor, "interpreter", "interpreters"),
+    "interpreter": Place(InterpreterExecutor, "interpreter", "interpreters", most=None),
     "ray": Place(
         RayExecutor, "actor", "actors", per_worker=128, limit_bytes=256 * 2**20, is_ray=True
     ),

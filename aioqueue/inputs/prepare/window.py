@@ -56,8 +56,13 @@ class Window:
 
     @property
     def limit(self) -> int:
-        """How many items there may be."""
+        """How many items may be in flight."""
         return self._limit
+
+    @property
+    def bytes(self) -> int:
+        """Of prepared examples that wait to be enqueued."""
+        return self._bytes
 
     @property
     def is_low(self) -> bool:
@@ -68,6 +73,10 @@ class Window:
     def mean_bytes(self) -> float:
         """How large the examples of an item are, about; 0.0 if that is not known."""
         return self._mean
+
+    def resize(self, limit: int, at_once: int) -> None:
+        """Let more items in from now on, or fewer: what is in flight stays."""
+        self._limit, self._at_once = limit, at_once
 
     def enter(self) -> None:
         """An item comes in."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 
 from aioqueue.checks import checked_count
 from aioqueue.inputs.options import PrepareOptions
+from aioqueue.telemetry import Monitor, Watch
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -90,6 +91,7 @@ class Epochs(Protocol[T_co]):
     def explain(self) -> Explanation: ...
     @property
     def quarantine(self) -> list[Quarantined]: ...
+    def monitor(self, *, log: bool = False) -> Monitor: ...
 
 
 class Engine(Protocol):
@@ -137,6 +139,9 @@ class Engine(Protocol):
             fit: makes of every example what is delivered, or refuses it.
             resume: a position to begin at.
         """
+
+    def watch(self, pipeline: Pipeline[Any]) -> Watch:
+        """What monitors see of the runs of a pipeline."""
 
     def length(self, pipeline: Pipeline[Any]) -> int | None:
         """How much one epoch gives, where that is known."""
@@ -571,6 +576,23 @@ class Pipeline(Stages[T_co]):
         start = checked_count(start, "start")
         stop = None if count is None else start + checked_count(count, "count")
         return self._engine.epochs(self, start, stop, resume, watchdog)
+
+    def monitor(self, *, log: bool = False) -> Monitor:
+        """Watch all that goes through this pipeline from now on, and tell what limits it.
+
+        Loops over the pipeline, its epochs included, tell their waits for data from their work by
+        themselves. Stages have the names of their functions.
+
+        Args:
+            log: write a line a minute to the log (``aioqueue``), and a warning when data are late.
+
+        Returns:
+            The monitor, which ends with its ``with`` block.
+        """
+        return Monitor(self, log=log)
+
+    def _watched(self) -> Watch:
+        return self._engine.watch(self)
 
     def _with(self, stage: Stage) -> Pipeline[Any]:
         return self._engine.checked(Pipeline(self.source, (*self.stages, stage)))

@@ -35,7 +35,7 @@ class Executor:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.stops = self.rooms = self.ends = 0
+        self.stops = self.rooms = self.ends = self.resizes = 0
         self.failure: BaseException | None = None
         self.order: list[str] = []
 
@@ -49,6 +49,10 @@ class Executor:
     def room_came(self) -> None:
         assert self.job.lock._is_owned()  # type: ignore[attr-defined]
         self.rooms += 1
+
+    def resized(self) -> None:
+        assert self.job.lock._is_owned()  # type: ignore[attr-defined]
+        self.resizes += 1
 
     def end(self) -> BaseException | None:
         self.ends += 1

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
-from aioqueue.inputs.prepare.hands import Hand
+from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.job import NothingMore
 from aioqueue.inputs.prepare.limits import KeyLimit, Pending
 from aioqueue.inputs.prepare.processes import parent
@@ -40,6 +40,7 @@ class Acted:
 
     def __init__(self, name: str, arena_size: int, life: Life, exitcode: int) -> None:
         self.name, self.arena_size = name, arena_size
+        self.gauge: WorkerGauge
         self.books = Books()
         self.arena = Arena(4096)
         self.sent: list[bytes] = []  # the function, and then chunks
@@ -137,15 +138,16 @@ class Stage:
             self.inbox.put(Pending(Item(number, value, 0, number)))
         self.made.job.end_source(None)
 
-    def _process(self, name: str, arena_size: int) -> Acted:
+    def _process(self, name: str, arena_size: int, gauge: WorkerGauge) -> Acted:
         process = Acted(name, arena_size, self.lives.popleft(), self.exitcode)
+        process.gauge = gauge
         self.processes.append(process)
         return process
 
     def play(self) -> list[Any]:
         """Let the only worker work to its end; returns what has arrived."""
         with pytest.raises(NothingMore):
-            self.executor._work(Hand())
+            self.executor._work(WorkerGauge("worker"))
         return self.arrived()
 
     def arrived(self) -> list[Any]:
@@ -261,11 +263,11 @@ class TestAProcessThatLives:
 
         played = stage(refuses, refuses, values=[1])
         with pytest.raises(InvalidArgumentError, match=r"function: got 'abs'") as caught:
-            played.executor._work(Hand())
+            played.executor._work(WorkerGauge("worker"))
         assert isinstance(caught.value.__cause__, ImportError)
         assert played.processes[0].events == ["end, at once: True"]
         with pytest.raises(NothingMore):  # the others have nothing to add
-            played.executor._work(Hand())
+            played.executor._work(WorkerGauge("worker"))
 
 
 class TestWhatLiesInSharedMemory:
@@ -290,7 +292,7 @@ class TestWhatLiesInSharedMemory:
 
         played = stage(life, values="ab")
         with pytest.raises(NothingMore):
-            played.executor._work(Hand())
+            played.executor._work(WorkerGauge("worker"))
         assert len(freed[0]) == 2
         assert freed[1:] == [[], freed[0]]
 
@@ -396,7 +398,7 @@ class TestAProcessThatDies:
     def test_which_ends_all_if_none_may_be_skipped(self, stage: Callable[..., Stage]) -> None:
         played = stage(*[dies_of(0)] * 3, values=[0], exitcode=-11)
         with pytest.raises(WorkerDiedError, match=r"the last one was killed by SIGSEGV") as caught:
-            played.executor._work(Hand())
+            played.executor._work(WorkerGauge("worker"))
         assert caught.value.exitcode == -11
 
     def test_its_items_give_their_places_to_others(self, stage: Callable[..., Stage]) -> None:
@@ -408,11 +410,11 @@ class TestAProcessThatDies:
     def test_ten_in_vain(self, stage: Callable[..., Stage]) -> None:
         played = stage(*[dies_at_once] * 20, values=[0])
         with pytest.raises(WorkerDiedError, match=r"-10 .* as did 9 before it") as caught:
-            played.executor._work(Hand())
+            played.executor._work(WorkerGauge("worker"))
         assert caught.value.exitcode == -9
         assert len(played.processes) == 10
         with pytest.raises(NothingMore):
-            played.executor._work(Hand())
+            played.executor._work(WorkerGauge("worker"))
 
     @pytest.mark.parametrize("how", ["a stop", "the end of the program"])
     def test_of_us(self, how: str, stage: Callable[..., Stage]) -> None:
@@ -449,7 +451,7 @@ class TestAStop:
 
         def work() -> None:
             try:
-                played.executor._work(Hand())
+                played.executor._work(WorkerGauge("worker"))
             except NothingMore as end:
                 ended.append(end)
 
@@ -466,7 +468,7 @@ class TestAStop:
     ) -> None:
         order: list[str] = []
         played = stage(works)
-        process = played.executor._started_process()
+        process = played.executor._started_process(WorkerGauge("worker"))
         monkeypatch.setattr(worker, "_owners", {played.executor})
 
         def no_more() -> None:
@@ -479,7 +481,7 @@ class TestAStop:
         assert order == ["no more"]
         assert played.processes[0].events == ["kill at exit"]
         with pytest.raises(NothingMore):
-            played.executor._started_process()
+            played.executor._started_process(WorkerGauge("worker"))
         assert played.executor._all() == [process]
 
 
@@ -490,19 +492,19 @@ class TestTheStart:
     ) -> None:
         played = stage(values=[1])
 
-        def fail(name: str, arena_size: int) -> None:
+        def fail(name: str, arena_size: int, gauge: WorkerGauge) -> None:
             raise CannotStartError("there is no server", exitcode)
 
         monkeypatch.setattr(parent, "_Process", fail)
         with pytest.raises(WorkerDiedError) as caught:
-            played.executor._work(Hand())
+            played.executor._work(WorkerGauge("worker"))
         message = "worker process aioqueue-images-1 cannot be started: there is no server"
         assert str(caught.value).startswith(message)
         assert ("its error output says more" in str(caught.value)) == (exitcode is not None)
         assert caught.value.exitcode == (exitcode or 0)
         assert isinstance(caught.value.__cause__, CannotStartError)
         with pytest.raises(NothingMore):
-            played.executor._work(Hand())
+            played.executor._work(WorkerGauge("worker"))
 
     def test_that_is_too_late(self, stage: Callable[..., Stage]) -> None:
         played = stage(works, values=[1])
@@ -516,9 +518,9 @@ class TestTheStart:
         played = stage(works, values=[1])
         build = played._process
 
-        def halfway(name: str, arena_size: int) -> Acted:
+        def halfway(name: str, arena_size: int, gauge: WorkerGauge) -> Acted:
             played.made.job._halt()
-            return build(name, arena_size)
+            return build(name, arena_size, gauge)
 
         monkeypatch.setattr(parent, "_Process", halfway)
         assert played.play() == []
@@ -588,7 +590,7 @@ class TestOneProcess:
             return started
 
         monkeypatch.setattr(parent, "StartedProcess", build)
-        return parent._Process("mine", 4096)
+        return parent._Process("mine", 4096, WorkerGauge("worker"))
 
     def test_is_told_to_end_and_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         process = self.started(monkeypatch, started := Started())

@@ -13,7 +13,7 @@ import os
 import pickle
 import threading
 from queue import SimpleQueue
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any, Final, NamedTuple
 
 from aioqueue.coordination.outcomes import add_note, told
@@ -33,6 +33,11 @@ _MOST_SECONDS: Final = 0.025
 """How long after the last message from the parent a worker may hold examples: longer than it takes,
 as a rule, until the next one comes."""
 
+_QUICK: Final = 1e-4
+"""Seconds of a call below which the processor time of one in `_SOME` is measured."""
+
+_SOME: Final = 16
+
 Sent = tuple[int, int, int, bytes]
 """An item on its way to a worker: number, epoch, index, and its value pickled by itself, so that
 one which cannot be unpickled fails alone."""
@@ -50,6 +55,10 @@ class Report(NamedTuple):
     """How long their preparation has taken."""
     refusal: bytes | None = None
     """Why it cannot work."""
+    cpu: float = 0.0
+    """Processor seconds of those calls of which that was measured,"""
+    cpu_sampled: float = 0.0
+    """and how long these have taken."""
 
 
 def work(channel: Channel, arena: Arena) -> None:
@@ -64,6 +73,7 @@ def work(channel: Channel, arena: Arena) -> None:
         outbox.send(Report([], 0.0, message_of_failure(error)))
         return
     outbox.send(Report([], 0.0))
+    latest = _QUICK  # seconds of the latest call
     while chunk := inbox.get():
         freed: list[int]
         sent: list[Sent]
@@ -71,9 +81,14 @@ def work(channel: Channel, arena: Arena) -> None:
         outbox.allocator.give_back(freed)
         for number, epoch, index, value in sent:
             arena.take(number)  # until the next one begins: it may have left something behind
+            is_sampled = latest >= _QUICK or number % _SOME == 0
+            cpu = thread_time() if is_sampled else 0.0
             began = perf_counter()
             made, has_failed = _prepared(call, Item(number, value, epoch, index))
-            outbox.add(number, made, has_failed, perf_counter() - began)
+            latest = perf_counter() - began
+            outbox.add(
+                number, made, has_failed, latest, thread_time() - cpu if is_sampled else None
+            )
         outbox.flush()
         arena.item = NONE
 
@@ -117,11 +132,13 @@ class _Outbox:
         self._lock = threading.Lock()  # guards all below, and the sending
         self._outcomes: list[Outcome] = []
         self._bytes = 0
-        self._seconds = 0.0
+        self._seconds = self._cpu = self._cpu_sampled = 0.0
         threading.Thread(target=self._send_late, daemon=True).start()
 
-    def add(self, number: int, made: Any, has_failed: bool, seconds: float) -> None:
-        """Add what has become of an item, and how long that took."""
+    def add(
+        self, number: int, made: Any, has_failed: bool, seconds: float, cpu: float | None
+    ) -> None:
+        """Add what has become of an item, and how long that took; of it, on a processor."""
         blocks: list[Block] = []
         if not has_failed:
             try:
@@ -135,6 +152,9 @@ class _Outbox:
             self._outcomes.append((number, message, blocks, has_failed))
             self._bytes += len(message) + sum(size for _, size in blocks)
             self._seconds += seconds
+            if cpu is not None:
+                self._cpu += cpu
+                self._cpu_sampled += seconds
             if self._bytes >= _MOST_BYTES or not self._may_hold:
                 self._flush()
 
@@ -166,7 +186,7 @@ class _Outbox:
             os._exit(PARENT_GONE)
 
     def _flush(self) -> None:
-        self.send(Report(self._outcomes, self._seconds))
+        self.send(Report(self._outcomes, self._seconds, None, self._cpu, self._cpu_sampled))
         self._outcomes = []
         self._bytes = 0
-        self._seconds = 0.0
+        self._seconds = self._cpu = self._cpu_sampled = 0.0

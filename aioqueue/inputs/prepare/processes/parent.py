@@ -25,12 +25,13 @@ from aioqueue.inputs.prepare.blocking import (
     WorkerThreads,
 )
 from aioqueue.inputs.prepare.explained import explained_item
-from aioqueue.inputs.prepare.hands import Hand
+from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.job import Job, NothingMore, Prepared
 from aioqueue.inputs.prepare.limits import Pending
 from aioqueue.inputs.prepare.processes.books import Books, Pace
 from aioqueue.inputs.prepare.processes.child import Outcome, Report, Sent, work
 from aioqueue.inputs.prepare.processes.clock import Clock
+from aioqueue.inputs.sources.item import Item
 from aioqueue.locks import guarded
 from aioqueue.processes.arena import NONE, unpack
 from aioqueue.processes.deaths import Succession, how_it_ended
@@ -55,11 +56,20 @@ _log: Final = logging.getLogger("aioqueue")
 
 
 class _Process(WorkerProcess):
-    """One worker process, and the books about it. See `WorkerProcess`."""
+    """One worker process, and the books about it. See `WorkerProcess`.
 
-    def __init__(self, name: str, arena_size: int) -> None:
+    Args:
+        name: what it is called.
+        arena_size: bytes of the memory that it shares with us.
+        gauge: of the worker that it is.
+    """
+
+    def __init__(self, name: str, arena_size: int, gauge: WorkerGauge) -> None:
         self.books = Books()
+        self.gauge = gauge
         super().__init__(name, arena_size, work)
+        gauge.name = self.name
+        gauge.tell_item = self._item
 
     def explained(self, seconds: float) -> ExplainedWorker:
         """What it does now; for any thread.
@@ -76,6 +86,14 @@ class _Process(WorkerProcess):
         if not stack:
             state, note = self.state()
         return ExplainedWorker(self.name, state, item, stack=stack, note=note)
+
+    def _item(self) -> Item | None:
+        """What it is preparing, if it is; for any thread."""
+        try:
+            pending = self.books.find(self.arena.item)
+        except ValueError:
+            return None  # its memory was closed just now
+        return None if pending is None else pending.item
 
     def receive(self) -> Report | None:
         """Wait for its next report; ``None`` if it has died."""
@@ -155,6 +173,10 @@ class ProcessExecutor:
         self._source.room_came()
         self._inbox.room_came()
 
+    def resized(self) -> None:
+        self._source.resized()
+        self._inbox.resized()
+
     def end(self) -> BaseException | None:
         if self._clock is not None:
             self._clock.stop()
@@ -187,21 +209,23 @@ class ProcessExecutor:
         """Whether nothing more is to be started, nor replaced."""
         return self._job.is_halted or self._is_ending
 
-    def _work(self, hand: Hand) -> None:
+    def _work(self, worker: WorkerGauge) -> None:
         """The work of the thread of one worker, until there is none."""
         succession = Succession()
         while True:
-            process = self._started_process()
-            hand.process = process
+            process = self._started_process(worker)
+            worker.hand.process = process
             try:
                 exitcode = self._work_till_its_end(process)
             finally:
-                hand.process = None
+                worker.hand.process = None
+            worker.tell_item = None
+            worker.deaths += 1
             why = succession.why_the_last(process.name, process.books, exitcode)
             if why is not None:
                 raise self._once(WorkerDiedError(why, exitcode=exitcode))
 
-    def _started_process(self) -> _Process:
+    def _started_process(self, worker: WorkerGauge) -> _Process:
         """A new process."""
         if self._is_over():
             raise self._job.nothing_more()
@@ -209,7 +233,7 @@ class ProcessExecutor:
             self._started += 1
             name = f"aioqueue-{self._job.into.name}-{self._started}"
         try:
-            process = _Process(name, self._arena_size)
+            process = _Process(name, self._arena_size, worker)
         except CannotStartError as error:
             raise self._once(cannot_start(name, error)) from error
         with self._lock:
@@ -264,7 +288,7 @@ class ProcessExecutor:
         books = process.books
         size, ahead = self._chunk()
         while len(books) <= ahead:
-            pendings = self._inbox.take(size, wait=not books)
+            pendings = self._take(process, size)
             if not pendings:
                 return
             chunk: list[Sent] = []
@@ -278,6 +302,15 @@ class ProcessExecutor:
             if self._clock is not None:
                 self._clock.begins()
 
+    def _take(self, process: _Process, size: int) -> list[Pending]:
+        if process.books:
+            return self._inbox.take(size, wait=False)
+        process.gauge.asks()
+        try:
+            return self._inbox.take(size)
+        finally:
+            process.gauge.has_items()
+
     def _chunk(self) -> tuple[int, int]:
         """See `Pace.chunk`. Nothing is sent ahead where keys are limited: what only waits would
         have the place of one that could be prepared."""
@@ -286,7 +319,9 @@ class ProcessExecutor:
     def _accept(self, process: _Process, report: Report) -> None:
         """Take what has come from a process to where it belongs."""
         if report.outcomes:
-            self._pace.note(report.seconds, len(report.outcomes))
+            calls = len(report.outcomes)
+            self._pace.note(report.seconds, calls)
+            process.gauge.reported(report.seconds, report.cpu, report.cpu_sampled, calls)
         for outcome in report.outcomes:
             number, message, _, has_failed = outcome
             pending = process.books.take_off(number)

@@ -34,7 +34,7 @@ from aioqueue.inputs.prepare.blocking import (
 )
 from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.prepare.explained import explained_item
-from aioqueue.inputs.prepare.hands import Hand
+from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.job import Job, NothingMore, Prepared
 from aioqueue.inputs.prepare.limits import Pending
 from aioqueue.inputs.prepare.processes.books import MOST_DEATHS, Pace
@@ -191,6 +191,10 @@ class RayExecutor:
     def _wake(self) -> None:
         self._came.notify_all()
 
+    def resized(self) -> None:
+        self._source.resized()
+        self._inbox.resized()
+
     def room_came(self) -> None:
         self._source.room_came()
         self._inbox.room_came()
@@ -201,15 +205,15 @@ class RayExecutor:
         self._shipped = None  # and so freed
         return self._source.close()
 
-    def _work(self, hand: Hand) -> None:
+    def _work(self, gauge: WorkerGauge) -> None:
         """The work of the thread of one worker, until there is none."""
         in_vain = 0  # actors in a row
         while True:
-            worker = hand.process = _Worker(self._new_actor())
+            worker = gauge.hand.process = _Worker(self._new_actor())
             try:
                 why = self._work_with(worker)
             finally:
-                hand.process = None
+                gauge.hand.process = None
                 worker.end()
             in_vain = 0 if worker.was_of_use else in_vain + 1
             if in_vain == MOST_IN_VAIN:

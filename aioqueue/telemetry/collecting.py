@@ -1,0 +1,199 @@
+"""From what is watched to its numbers: which queues and stages there are, in order, by name."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
+from time import perf_counter, process_time, sleep, thread_time, time
+from typing import Any, Final, Generic, TypeVar
+
+from aioqueue.locks import guarded
+from aioqueue.queues.core import QueueCore
+from aioqueue.telemetry.adding import queues_added, stages_added
+from aioqueue.telemetry.numbers import QueueNumbers, Snapshot, StageNumbers
+from aioqueue.telemetry.parts import QueuePart, StagePart, Watch
+
+__all__ = ("Collector", "cores")
+
+_BUDGET: Final = 0.005
+"""Share of the time that the making of snapshots may take that are asked for."""
+
+_SAVED: Final = 0.01
+"""Processor seconds of it that can be saved up: for some hundred snapshots in a row."""
+
+_BLINK: Final = 1e-5
+"""Seconds for which a thread lets go of the interpreter, to see whether it gets it back."""
+
+NumbersT = TypeVar("NumbersT", QueueNumbers, StageNumbers)
+
+
+class _Place(Generic[NumbersT]):
+    """What is in one place of a run: a part, and what those before it in this place have done."""
+
+    def __init__(self, add: Callable[[NumbersT, NumbersT], NumbersT]) -> None:
+        self.part: Any = None
+        self._before: NumbersT | None = None
+        self._add: Callable[[NumbersT, NumbersT], NumbersT] = add
+
+    def take(self, part: Any, now: float) -> None:
+        """A part is in this place now."""
+        if self.part is not None:
+            self._before = self.numbers(now)
+        self.part = part
+
+    def numbers(self, now: float) -> NumbersT:
+        numbers: NumbersT = self.part.numbers(now)
+        return numbers if self._before is None else self._add(self._before, numbers)
+
+
+class Collector:
+    """Makes snapshots of what is watched. Thread-safe.
+
+    Args:
+        watch: what is watched.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._lock = threading.RLock()  # guards all below
+        self._stages: dict[Hashable, _Place[StageNumbers]] = {}
+        self._queues: dict[Hashable, _Place[QueueNumbers]] = {}
+        self._cores: Final = cores()
+        self._gil_looks = self._gil_taken = 0
+        self._is_looking = True
+        self._latest: Snapshot | None = None
+        self._credit, self._made = _SAVED, perf_counter()
+        watch.tell(self)
+
+    @guarded
+    def take(self, stage: StagePart) -> None:
+        """Collect from one more stage, which may be in the place of one that was there before."""
+        now = perf_counter()
+        self._stages.setdefault(stage.key, _Place(stages_added)).take(stage, now)
+        for face in stage.queues():
+            self._take_queue(face._core, now)
+        if self._is_looking:
+            stage.look(now)  # its workers are to know from the beginning
+
+    def look(self) -> None:
+        """See how full queues are, and what workers are at; from time to time."""
+        is_taken = _is_taken()
+        self._look(is_taken)
+
+    @guarded
+    def _look(self, is_taken: bool) -> None:
+        now = perf_counter()
+        self._gil_looks += 1
+        self._gil_taken += is_taken
+        for queue in self._queues.values():
+            queue.part.look(now)
+        for stage in self._stages.values():
+            stage.part.look(now)
+
+    @guarded
+    def look_no_more(self) -> None:
+        """Nobody looks any more."""
+        self._is_looking = False
+        for place in self._stages.values():
+            place.part.look_no_more()
+
+    @guarded
+    def shared(self) -> Snapshot:
+        """All numbers, as of now; or as they were just now, if it is asked for so often that making
+        them each time would take more than `_BUDGET` of the time."""
+        now = perf_counter()
+        self._credit = min(_SAVED, self._credit + _BUDGET * (now - self._made))
+        self._made = now
+        if self._latest is None or self._credit > 0:
+            began = thread_time()
+            self._latest = self.snapshot()
+            self._credit -= thread_time() - began
+        return self._latest
+
+    @guarded
+    def snapshot(self) -> Snapshot:
+        """All numbers, as of now."""
+        now = perf_counter()
+        stages = _named_apart(place.numbers(now) for place in self._stages.values())
+        queues = _named_apart(place.numbers(now) for place in self._queues.values())
+        steps = self._watch.steps
+        if steps is not None and self._watch.last_queue is not None:
+            steps.queue = self._watch.last_queue
+        return Snapshot(
+            seconds=now - self._watch.began,
+            time=time(),
+            cores=self._cores,
+            process_cpu=process_time(),
+            queues=_in_order(queues, stages),
+            stages=_stages_in_order(stages),
+            steps=None if steps is None else steps.numbers(now),
+            gil_looks=self._gil_looks,
+            gil_taken=self._gil_taken,
+        )
+
+    def _take_queue(self, core: QueueCore, now: float) -> None:
+        key = core.name if self._watch.comes_again else id(core)
+        place = self._queues.setdefault(key, _Place(queues_added))
+        if place.part is None or place.part.core is not core:
+            place.take(QueuePart(core, now), now)
+
+
+def _named_apart(numbers: Iterable[NumbersT]) -> list[NumbersT]:
+    """The same with names that differ."""
+    found: dict[str, NumbersT] = {}
+    for one in numbers:
+        name, count = one.name, 1
+        while name in found:
+            count += 1
+            name = f"{one.name}-{count}"
+        found[name] = one if name == one.name else replace(one, name=name)
+    return list(found.values())
+
+
+def _stages_in_order(stages: list[StageNumbers]) -> tuple[StageNumbers, ...]:
+    """Each after those that fill what it reads, as far as there is such an order."""
+    left, ordered = list(stages), []
+    while left:
+        into = {stage.into for stage in left}
+        ready = [one for one in left if one.source not in into or one.source == one.into]
+        ready = ready or left  # a circle
+        ordered += ready
+        left = [stage for stage in left if stage not in ready]
+    return tuple(ordered)
+
+
+def _in_order(queues: list[QueueNumbers], stages: list[StageNumbers]) -> tuple[QueueNumbers, ...]:
+    """By the first stage that has to do with them."""
+    names: dict[str, None] = {}
+    for stage in _stages_in_order(stages):
+        if stage.source is not None:
+            names.setdefault(stage.source)
+        names.setdefault(stage.into)
+    by_name = {queue.name: queue for queue in queues}
+    ordered = [by_name.pop(name) for name in names if name in by_name]
+    return (*ordered, *by_name.values())
+
+
+def _is_taken() -> bool:
+    """Whether a thread that lets go of the interpreter has to wait for it, as one does where
+    others compute: for most of the time that these keep it."""
+    began = perf_counter()
+    sleep(_BLINK)
+    return perf_counter() - began > max(sys.getswitchinterval() / 2, 4 * _BLINK)
+
+
+def cores() -> float:
+    """How many processor cores this process may use: by its affinity, and its control group."""
+    try:
+        count = float(len(os.sched_getaffinity(0)))
+    except AttributeError:  # not everywhere
+        count = float(os.cpu_count() or 1)
+    try:
+        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
+            quota, period = file.read().split()
+        return count if quota == "max" else min(count, int(quota) / int(period))
+    except (OSError, ValueError):
+        return count

@@ -1,0 +1,315 @@
+"""The reading of the numbers: which part limits a run, and what would help.
+
+Whatever is at work nearly all the time sets the pace of all: a pipeline with room between its parts
+is as fast as the slowest of them. So the part is accused that is busiest, by shares of the window:
+
+* the training step, which is at work when it does not wait for data;
+* each stage, whose workers are at work when they are in its function;
+* each source that is no queue of ours, which gives one item at a time;
+* the loop itself, where it makes the batches that it waits for.
+
+But where the step waits for more than `_AHEAD` of the time, it is some part of the data that limits
+it, and where workers compete for processors, or for the interpreter, all of them seem busy, and it
+is the one that computes most which is to blame. What nobody is busy with is waited for elsewhere:
+by one slow item that holds up finished ones, by a limit on what is in flight, or by something that
+is not measured.
+"""
+
+from __future__ import annotations
+
+import re
+from math import ceil, floor
+from typing import Final, NamedTuple
+
+from aioqueue.telemetry.numbers import Snapshot
+from aioqueue.telemetry.shares import StageShares, Window
+from aioqueue.telemetry.verdicts import Advice, Cause, Verdict
+
+__all__ = ("scalars_of", "verdict_of")
+
+_AHEAD: Final = 0.05
+"""Share of the time that the step may wait for data which are ahead of it all the same."""
+
+_HARDLY: Final = 0.02
+"""The same, where a part of the data is at work all the time."""
+
+_SATURATED: Final = 0.97
+"""Share of the time at work that is all the time."""
+
+_TOGETHER: Final = 0.98
+"""What two parts count that are at work together all the time, beside one that is so alone."""
+
+_IDLE: Final = 0.6
+"""Share of the time below which nothing that is at work limits the rest."""
+
+_COMPUTES: Final = 0.6
+"""Share of a call on a processor above which it computes, and waits below."""
+
+_TAKEN: Final = 0.5
+"""Share of looks that find the interpreter taken where threads compete for it."""
+
+_ONE_CORE: Final = 1.6
+"""Cores that a process uses, at most, in which threads wait for the interpreter."""
+
+_SOME: Final = 0.3
+"""Cores that a stage uses, at least, that is to blame for that: on a machine that has others to
+serve it may be far from one."""
+
+_ON: Final = 0.85
+"""Share of a call on a processor, at most, where threads compete for it."""
+
+_IN_LINE: Final = 4.0
+"""Workers in line at a source, for each share of the time that it is at work."""
+
+_MOST_TIMES: Final = 4
+"""Times the workers of now that are advised at once, at most."""
+
+
+class _Suspect(NamedTuple):
+    """A part that may limit the run, and which share of the time it was at work."""
+
+    share: float
+    cause: Cause
+    stage: StageShares | None = None
+
+
+def verdict_of(earlier: Snapshot, later: Snapshot) -> Verdict:
+    """What limits a run, by what was done between two snapshots of it."""
+    window = Window(earlier, later)
+    if not window.stages or not window.has_moved:
+        return _verdict(window, "nothing", "nothing has moved yet that could be judged")
+    suspect = max(_suspects(window), key=lambda one: one.share)
+    if window.starved <= (_AHEAD if suspect.share < _SATURATED else _HARDLY):
+        return _step(window)
+    holder = _gil_holder(window)
+    if holder is not None and (suspect.cause == "unknown" or _is_in_thread(suspect)):
+        return _holds_gil(window, holder)
+    if suspect.share < _IDLE:
+        return _nobody(window)
+    if suspect.cause == "unknown":
+        return _verdict(
+            window,
+            "unknown",
+            f"{_waits(window)}; the loop's own thread makes the batches that it waits for:"
+            " prefetch(...) at the end of the pipeline has a thread do that",
+            advice="prefetch",
+        )
+    if suspect.cause == "source":
+        assert suspect.stage is not None
+        return _source(window, suspect.stage)
+    assert suspect.stage is not None
+    return _stage(window, suspect.stage)
+
+
+def scalars_of(earlier: Snapshot, later: Snapshot) -> dict[str, float]:
+    """What was done between two snapshots, as a flat dict; see `Monitor.scalars`."""
+    window = Window(earlier, later)
+    scalars = {"data/rate": window.rate, "data/step_wait": window.starved}
+    before = {queue.name: queue for queue in earlier.queues}
+    for queue in later.queues:
+        taken = queue.dequeued - (before[queue.name].dequeued if queue.name in before else 0)
+        fill = queue.size / queue.capacity if queue.capacity else float(queue.size)
+        name = f"data/{_tag(queue.name)}"
+        scalars[f"{name}/fill"] = fill
+        scalars[f"{name}/rate"] = taken / window.seconds
+    for shares in window.stages:
+        name = f"data/{_tag(shares.stage.name)}"
+        scalars[f"{name}/busy"] = shares.busy
+        scalars[f"{name}/blocked"] = shares.blocked
+        scalars[f"{name}/starved"] = shares.starved
+        scalars[f"{name}/rate"] = shares.rate
+        scalars[f"{name}/seconds"] = shares.service.mean
+        scalars[f"{name}/workers"] = float(len(shares.stage.workers))
+    return scalars
+
+
+def _tag(name: str) -> str:
+    """A name as a part of a tag: of letters that all trackers take (``<lambda>`` is none)."""
+    return re.sub(r"[^\w\-. ]+", "_", name).strip("_") or "_"
+
+
+def _suspects(window: Window) -> list[_Suspect]:
+    """What may limit a step that waits for data."""
+    suspects = []
+    if window.own > _AHEAD:  # the loop's thread is at work when it does not wait at the queue
+        suspects.append(_Suspect(1 - (window.starved - window.own), "unknown"))
+    ours = {queue.name for queue in window.later.queues}
+    for shares in reversed(window.stages):  # of those that are as busy, the last one blocks all
+        if shares.stage.source not in ours or shares.source > _IDLE:
+            suspects.append(_with_source(shares, is_fed=shares.stage.source in ours))
+        else:
+            suspects.append(_Suspect(shares.busy, "stage", shares))
+    return suspects
+
+
+def _with_source(shares: StageShares, *, is_fed: bool) -> _Suspect:
+    """A stage and its own source, between which there is no room: workers that wait for an item
+    are at work, as it were, together with it. Which one limits is a question of both."""
+    share = max(shares.busy, shares.source)
+    if not is_fed:
+        together = shares.busy + min(shares.starved, shares.source * _IN_LINE)
+        share = max(share, _TOGETHER * together)
+    source, service = shares.source, shares.busy * shares.workers  # seconds per second
+    workers = round(shares.workers)
+    of_source = _pace(source / 2, service, workers)
+    of_stage = _pace(source, service / 2, workers)
+    cause: Cause = "source" if of_source > of_stage else "stage"
+    return _Suspect(min(1.0, share), cause, shares)
+
+
+def _is_in_thread(suspect: _Suspect) -> bool:
+    """Whether a stage is suspected whose threads do not get the processors that they ask for."""
+    shares = suspect.stage
+    return shares is not None and shares.stage.where == "thread" and (shares.on or 1.0) < _ON
+
+
+def _pace(source: float, service: float, workers: int) -> float:
+    """How fast workers are who take turns at a source, and then each do their own.
+
+    By mean value analysis of that closed network (Reiser and Lavenberg, 1980).
+
+    Args:
+        source: time for one item at the source.
+        service: time for one item afterwards.
+        workers: how many there are.
+    """
+    queue = pace = 0.0
+    for count in range(1, max(1, workers) + 1):
+        at_source = source * (1 + queue)
+        pace = count / max(at_source + service, 1e-12)
+        queue = pace * at_source
+    return pace
+
+
+def _gil_holder(window: Window) -> StageShares | None:
+    """The stage that computes most, if threads wait for the interpreter; the loop's own as well."""
+    threads = [one for one in window.stages if one.stage.where == "thread" and one.on is not None]
+    if window.gil <= _TAKEN or window.cores > _ONE_CORE or not threads:
+        return None
+    most = max(threads, key=lambda one: one.cores)
+    return most if most.cores > _SOME else None
+
+
+def _stage(window: Window, shares: StageShares) -> Verdict:
+    """A stage limits: what would help depends on what its function does, and where."""
+    name, where = shares.stage.name, shares.stage.where
+    count = max(1, round(shares.workers))
+    who = f"{name} ({_counted(count, where)})"
+    more = _more_workers(window, count)
+    told = f"{more} more" if more > 1 else "one more"
+    on = shares.on
+    cores = window.later.cores
+    busiest = window.cores if where != "process" else shares.cores
+    if on is not None and on > _COMPUTES and max(shares.cores, busiest) > 0.9 * cores:
+        what = f"{who} computes on all {cores:g} cores: it takes more cores, or less to compute"
+        return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "more cores")
+    if where == "task" and window.cores > 0.9 and window.cores < 1.35:
+        what = f"{who} keeps the event loop busy: a plain function with where='process'"
+        return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "processes", count)
+    if on is not None and on < _COMPUTES and window.cores > 0.9 * cores:
+        what = f"{who} waits for a processor: it takes more cores, or less to compute"
+        return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "more cores")
+    how = ""
+    if on is not None:
+        how = " and computes" if on > _COMPUTES else " and mostly waits"
+    what = f"{who} is saturated{how}: {told}"
+    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "more workers", more)
+
+
+def _holds_gil(window: Window, shares: StageShares) -> Verdict:
+    """The threads of a stage keep the interpreter from each other, and from all others."""
+    count = max(1, round(shares.workers))
+    who = f"{shares.stage.name} ({_counted(count, shares.stage.where)})"
+    what = f"{who} is saturated and holds the GIL: where='process'"
+    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "processes", count)
+
+
+def _source(window: Window, shares: StageShares) -> Verdict:
+    """The source of a stage limits."""
+    mean = shares.stage.source_waits.mean
+    each = f", which takes {_duration(mean)} for an item" if mean else ""
+    what = f"the source of {shares.stage.name}{each}, limits: read several files at once, or ahead"
+    return _verdict(window, "source", f"{_waits(window)}; {what}", shares, "faster source")
+
+
+def _step(window: Window) -> Verdict:
+    """Data are ahead."""
+    said = (
+        f"data are ahead: the training step waits {_percent(window.starved)} for them, and limits"
+    )
+    spare = [(floor(one.workers - 1.25 * one.busy * one.workers), one) for one in window.stages]
+    spare = [(min(count, len(one.stage.workers) - 1), one) for count, one in spare]
+    most, shares = max(spare, key=lambda pair: pair[0])
+    if most < 1 or window.full < 0.5:
+        return _verdict(window, "step", said)
+    of = _counted(len(shares.stage.workers), shares.stage.where)
+    said += f"; {shares.stage.name} ({of}) could do with {most} fewer"
+    return _verdict(window, "step", said, shares, "fewer workers", most)
+
+
+def _nobody(window: Window) -> Verdict:
+    """Nothing that is measured is at work all the time."""
+    for shares in reversed(window.stages):
+        stage = shares.stage
+        if shares.full < 0.5:
+            continue
+        oldest = max(stage.workers, key=lambda one: one.seconds, default=None)
+        usual = max(10 * stage.service.quantile(0.99), 0.1)
+        is_stuck = oldest is not None and oldest.item is not None and oldest.seconds > usual
+        if stage.ordered and (is_stuck or shares.busy < 0.9):
+            which = f"item {oldest.item}" if is_stuck and oldest is not None else "slow items"
+            hold = "holds" if is_stuck else "hold"
+            what = (
+                f"{which} of {stage.name} {hold} up those that are finished:"
+                f" ordered=False, or a limit above {stage.limit}"
+            )
+            return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "slow item")
+        what = f"{stage.name} has as many items in flight as it may: a limit above {stage.limit}"
+        return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "wider limit")
+    what = "its workers wait for something that is not measured"
+    return _verdict(window, "unknown", f"{_waits(window)}; {what}")
+
+
+def _more_workers(window: Window, count: int) -> int:
+    """How many more it takes until the step waits no more, as far as one can tell."""
+    starved = min(window.starved, 0.99)
+    return max(1, min(ceil(count * starved / (1 - starved) - 0.05), _MOST_TIMES * count))
+
+
+def _verdict(
+    window: Window,
+    cause: Cause,
+    sentence: str,
+    shares: StageShares | None = None,
+    advice: Advice = "none",
+    workers: int = 0,
+) -> Verdict:
+    return Verdict(
+        sentence=sentence,
+        cause=cause,
+        stage=None if shares is None else shares.stage.name,
+        advice=advice,
+        workers=workers,
+        starved=window.starved,
+        rate=window.rate,
+        seconds=window.seconds,
+    )
+
+
+def _waits(window: Window) -> str:
+    return f"the training step waits {_percent(window.starved)} for data"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _counted(count: int, where: str) -> str:
+    plural = {"process": "processes"}.get(where, f"{where}s")
+    return f"{count} {where if count == 1 else plural}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{1e6 * seconds:.3g} us"
+    return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

@@ -1,0 +1,161 @@
+"""What was done between two snapshots, as shares of the time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from aioqueue.telemetry.numbers import Histogram, QueueNumbers, Snapshot, StageNumbers
+
+__all__ = ("StageShares", "Window")
+
+
+@dataclass(frozen=True, slots=True)
+class StageShares:
+    """What the workers of a stage did, each number a share of their time, from 0 to 1.
+
+    Attributes:
+        stage: the stage at the end of the window.
+        workers: how many it had, in the mean.
+        busy: in the function.
+        blocked: they waited to put examples in.
+        starved: they waited for items.
+        on: of the time in the function, on a processor; `None` if that is not known.
+        source: its source was at work, of which waits at a queue are no part.
+        full: as many items as may be were in flight.
+        rate: items delivered per second.
+        service: calls that ended in the window.
+    """
+
+    stage: StageNumbers
+    workers: float
+    busy: float
+    blocked: float
+    starved: float
+    on: float | None
+    source: float
+    full: float
+    rate: float
+    service: Histogram
+
+    @property
+    def cores(self) -> float:
+        """Processor cores that its function has used; 0 if that is not known."""
+        return (self.on or 0.0) * self.busy * self.workers
+
+
+class Window:
+    """What was done between two snapshots of one run.
+
+    Args:
+        earlier: what was before.
+        later: what is now.
+
+    Attributes:
+        seconds: how long it was.
+        stages: by stage, in order.
+        starved: share of the time that the training step waited for data, from 0 to 1.
+        own: share of the time that the loop itself took to make what it waited for.
+        gil: share of looks that found the interpreter taken.
+        rate: batches (or elements, where no loop is watched) per second.
+        cores: processor cores that this process has used.
+    """
+
+    def __init__(self, earlier: Snapshot, later: Snapshot) -> None:
+        self.later = later
+        self.seconds = max(later.seconds - earlier.seconds, 1e-9)
+        before = {stage.name: stage for stage in earlier.stages}
+        self.stages = [self._stage(before.get(stage.name), stage) for stage in later.stages]
+        looks = later.gil_looks - earlier.gil_looks
+        self.gil = (later.gil_taken - earlier.gil_taken) / looks if looks else 0.0
+        self.cores = max(0.0, later.process_cpu - earlier.process_cpu) / self.seconds
+        queues = {queue.name: queue for queue in earlier.queues}
+        self.last = self._last_queue()
+        last_before = None if self.last is None else queues.get(self.last.name)
+        waited = _queue_wait(last_before, self.last)
+        elements = _taken(last_before, self.last)
+        self.own = 0.0
+        if later.steps is None:
+            self.starved = min(1.0, waited / self.seconds)
+            self.rate = elements / self.seconds
+        else:
+            waits, steps = later.steps.waits.seconds + later.steps.waiting, later.steps.steps
+            if earlier.steps is not None:
+                waits -= earlier.steps.waits.seconds + earlier.steps.waiting
+                steps -= earlier.steps.steps
+            self.starved = min(1.0, max(0.0, waits / self.seconds))
+            self.rate = steps / self.seconds
+            if self.last is not None:
+                self.own = max(0.0, self.starved - waited / self.seconds)
+        self.full = _full(last_before, self.last) / self.seconds
+        self.has_moved = elements > 0 or self.rate > 0 or any(one.rate for one in self.stages)
+
+    def _last_queue(self) -> QueueNumbers | None:
+        """The queue that the training step reads from."""
+        later = self.later
+        by_name = {queue.name: queue for queue in later.queues}
+        if later.steps is not None and later.steps.queue in by_name:
+            return by_name[later.steps.queue]
+        read = {stage.source for stage in later.stages}
+        ends = [stage.into for stage in later.stages if stage.into not in read]
+        named = [by_name[name] for name in ends if name in by_name]
+        return named[-1] if named else (later.queues[-1] if later.queues else None)
+
+    def _stage(self, before: StageNumbers | None, now: StageNumbers) -> StageShares:
+        """What one did."""
+        first = before or _nothing_of(now)
+        whole = max(now.alive - first.alive, 1e-9)
+        sampled = now.cpu_sampled - first.cpu_sampled
+        busy = now.busy - first.busy
+        return StageShares(
+            stage=now,
+            workers=whole / self.seconds,
+            busy=min(1.0, max(0.0, busy / whole)),
+            blocked=min(1.0, max(0.0, (now.blocked - first.blocked) / whole)),
+            starved=min(1.0, max(0.0, (now.starved - first.starved) / whole)),
+            on=min(1.0, (now.cpu - first.cpu) / sampled) if sampled > 0 else None,
+            source=min(1.0, max(0.0, _at_work(now) - _at_work(first)) / self.seconds),
+            full=min(1.0, (now.seconds_window_full - first.seconds_window_full) / self.seconds),
+            rate=(now.delivered - first.delivered) / self.seconds,
+            service=now.service.since(first.service),
+        )
+
+
+def _at_work(stage: StageNumbers) -> float:
+    """Seconds that the source was at work."""
+    return stage.source_waits.seconds - stage.fed
+
+
+def _queue_wait(before: QueueNumbers | None, now: QueueNumbers | None) -> float:
+    if now is None:
+        return 0.0
+    return max(0.0, now.dequeue_wait - (0.0 if before is None else before.dequeue_wait))
+
+
+def _taken(before: QueueNumbers | None, now: QueueNumbers | None) -> int:
+    if now is None:
+        return 0
+    return now.dequeued - (0 if before is None else before.dequeued)
+
+
+def _full(before: QueueNumbers | None, now: QueueNumbers | None) -> float:
+    if now is None:
+        return 0.0
+    return now.seconds_full - (0.0 if before is None else before.seconds_full)
+
+
+def _nothing_of(stage: StageNumbers) -> StageNumbers:
+    """The same stage before it has done anything."""
+    return replace(
+        stage,
+        delivered=0,
+        service=Histogram(),
+        cpu_sampled=0.0,
+        cpu=0.0,
+        source_waits=Histogram(),
+        blocked=0.0,
+        starved=0.0,
+        seconds_window_full=0.0,
+        busy=0.0,
+        alive=0.0,
+        fed=0.0,
+    )

@@ -1,0 +1,257 @@
+"""The stages and queues of a run as a table of this moment, for terminals (rich), and as a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from aioqueue.telemetry.intervals import (
+    Interval,
+    QueueInterval,
+    latest,
+)
+from aioqueue.telemetry.shares import StageShares
+from aioqueue.telemetry.verdicts import Verdict
+from aioqueue.telemetry.watched import Watched
+from aioqueue.telemetry.words import clock, count, duration, sentence, share, shortened, workers
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Table
+
+__all__ = ("RunTable", "line_of", "rich")
+
+_WIDE: Final = 96
+"""Columns from which on there is room for what is no more than good to know."""
+
+_NARROW: Final = 64
+"""Columns below which there is no room for bars."""
+
+_BAR: Final = 8
+_LONG: Final = 0.2
+"""Share of the time from which on a wait is worth a colour."""
+
+
+def rich() -> Any:
+    """The package rich.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    try:
+        import rich as module
+        import rich.console
+        import rich.live
+        import rich.progress
+        import rich.progress_bar
+        import rich.table
+        import rich.text
+    except ImportError as error:
+        raise ImportError(
+            "tables and bars in a terminal need rich: pip install 'aioqueue[rich]'"
+        ) from error
+    return module
+
+
+def line_of(watched: Watched, seconds: float) -> str:
+    """The same in one line, for logs: ``12:05 183 batches/s, waits 27 %; …`` and the verdict.
+
+    Args:
+        watched: the run.
+        seconds: over how long a time.
+    """
+    now = watched.snapshot()
+    interval = latest(watched.history, now, seconds)
+    step = interval.step
+    stages = "".join(f"; {stage.stage.name} busy {share(stage.busy)}" for stage in interval.stages)
+    return (
+        f"{clock(now.seconds)} {count(round(step.rate, 2))} {step.unit}/s, waits"
+        f" {share(step.waits)}{stages}. {sentence(str(watched.verdict(seconds)))}"
+    )
+
+
+class RunTable:
+    """A table that rich can print, alone or as a part of a layout: each time with the numbers of
+    then. A row for every stage and every queue, in the order in which data go; the verdict below.
+
+    Of a stage it has the items delivered per second, and the shares of its workers' time that they
+    were busy, and waited for data and for room. Of a queue, the elements taken out per second, to
+    what share it was filled, and how many callers waited on average for data and for room.
+
+    Args:
+        watched: the run.
+        seconds: over how long a time rates and shares are taken.
+
+    Raises:
+        ImportError: rich is not installed.
+    """
+
+    def __init__(self, watched: Watched, seconds: float = 5.0) -> None:
+        rich()
+        self._watched = watched
+        self._seconds = seconds
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        now = self._watched.snapshot()
+        interval = latest(self._watched.history, now, self._seconds)
+        verdict = self._watched.verdict(self._seconds)
+        yield _head(interval)
+        if interval.stages or interval.queues:
+            yield _table(interval, verdict, options.max_width, ascii_only=options.ascii_only)
+        yield Text(sentence(str(verdict)), style="bold")
+
+
+def _head(interval: Interval) -> Any:
+    from rich.text import Text
+
+    step = interval.step
+    who = "the training step" if step.unit == "batches" else "the reader"
+    return Text.assemble(
+        (clock(interval.end), "dim"),
+        "  ",
+        (count(round(step.rate, 2)), "bold"),
+        f" {step.unit}/s   {who} waits ",
+        (share(step.waits), "bold yellow" if step.waits > _LONG else "bold"),
+        " of the time",
+    )
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A stage or a queue: its name, what is at the right of it in every column, and its style."""
+
+    mark: str
+    name: str
+    what: str
+    rate: str
+    part: float | None
+    """Busy, or filled."""
+    median: str
+    most: str
+    data: str
+    room: str
+    style: str = ""
+
+    def cells(self, letters: int, *, has_bars: bool, is_wide: bool) -> Iterator[Any]:
+        """What is in the columns, the name in so many letters."""
+        from rich.text import Text
+
+        yield Text(f"{self.mark}{shortened(self.name, letters - len(self.mark))}")
+        yield self.what
+        yield self.rate
+        if has_bars:
+            yield "" if self.part is None else _bar(self.part, "dim" in self.style)
+        yield "" if self.part is None else share(self.part)
+        if is_wide:
+            yield self.median
+            yield self.most
+        yield self.data
+        yield self.room
+
+
+def _table(interval: Interval, verdict: Verdict, width: int, *, ascii_only: bool) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    rows = list(_rows(interval, verdict, ">" if ascii_only else "▶"))
+    has_bars, is_wide = width >= _NARROW, width >= _WIDE
+    table = Table(
+        box=box.ASCII2 if ascii_only else box.SIMPLE_HEAD,
+        padding=0,
+        show_edge=False,
+        header_style="dim",
+        expand=True,
+    )
+    table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    table.add_column(no_wrap=True)
+    table.add_column("per s", justify="right", no_wrap=True)
+    if has_bars:
+        table.add_column("busy or", width=_BAR, justify="right")
+    for name in ("full" if has_bars else "busy", *(("median", "P90") if is_wide else ())):
+        table.add_column(name, justify="right", no_wrap=True, min_width=len("100 %"))
+    for name in ("no data", "no room"):
+        table.add_column(name, justify="right", no_wrap=True)
+    letters = max(8, width - _beside_names(rows, has_bars=has_bars, is_wide=is_wide))
+    for row in rows:
+        cells = row.cells(letters, has_bars=has_bars, is_wide=is_wide)
+        table.add_row(*cells, style=row.style)
+    return table
+
+
+def _beside_names(rows: Sequence[_Row], *, has_bars: bool, is_wide: bool) -> int:
+    """How wide all columns are together that are not names, with what is between them."""
+    widths = [
+        max((len(row.what) for row in rows), default=0),
+        max((len("per s"), *(len(row.rate) for row in rows))),
+        len("100 %"),
+        max((len("no data"), *(len(row.data) for row in rows))),
+        max((len("no room"), *(len(row.room) for row in rows))),
+    ]
+    widths += [_BAR] if has_bars else []
+    widths += [len("999 ms"), len("999 ms")] if is_wide else []
+    return sum(widths) + len(widths)
+
+
+def _rows(interval: Interval, verdict: Verdict, mark: str) -> Iterator[_Row]:
+    """Stages before the queues that they fill; the one that limits with a mark."""
+    limits = verdict.stage if verdict.cause == "stage" else None
+    filling: dict[str, list[StageShares]] = {}
+    for stage in interval.stages:
+        filling.setdefault(stage.stage.into, []).append(stage)
+    for queue in interval.queues:
+        for stage in filling.pop(queue.now.name, ()):
+            yield _stage(stage, mark if stage.stage.name == limits else " ")
+        yield _queue(queue)
+    for rest in filling.values():
+        for stage in rest:
+            yield _stage(stage, mark if stage.stage.name == limits else " ")
+
+
+def _stage(stage: StageShares, mark: str) -> _Row:
+    now = stage.stage
+    return _Row(
+        mark=f"{mark} ",
+        name=now.name,
+        what=workers(len(now.workers), now.where),
+        rate=count(round(stage.rate, 1)),
+        part=stage.busy,
+        median=duration(stage.service.quantile(0.5)),
+        most=duration(stage.service.quantile(0.9)),
+        data=share(stage.starved),
+        room=share(stage.blocked),
+        style="" if mark == " " else "bold",
+    )
+
+
+def _queue(queue: QueueInterval) -> _Row:
+    now = queue.now
+    bounded = now.capacity is not None
+    return _Row(
+        mark="    ",
+        name=now.name,
+        what=f"{now.size:,} of {now.capacity:,}" if bounded else f"{now.size:,}",
+        rate=count(round(queue.rate_out, 1)),
+        part=queue.mean if bounded else None,
+        median="",
+        most="",
+        data=_callers(queue.dequeue_waiting),
+        room=_callers(queue.enqueue_waiting),
+        style="dim",
+    )
+
+
+def _bar(part: float, is_queue: bool) -> Any:
+    from rich.progress_bar import ProgressBar
+
+    style = "green" if is_queue else "blue"
+    return ProgressBar(
+        total=1.0, completed=part, width=_BAR, complete_style=style, finished_style=style
+    )
+
+
+def _callers(number: float) -> str:
+    """How many callers waited on average; nothing, if hardly any did."""
+    return f"{count(round(number, 1))} wait" if number >= 0.05 else ""

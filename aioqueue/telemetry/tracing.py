@@ -1,0 +1,256 @@
+"""A few seconds of a run, event by event, for Perfetto (https://ui.perfetto.dev).
+
+Workers write what they have done into rings of their own, one each, and only while a trace is
+taken: a ring keeps the latest events, and what is older is gone. Where items are quick, one in some
+is written, so that the trace takes little of the time. A thread reads how full queues are from time
+to time. In the end all of it becomes one file in Chrome's Trace Event Format, which
+Perfetto and ``chrome://tracing`` open: a track for every worker, with a slice for every item and
+for every wait; a counter for every queue; and the training step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Protocol
+
+from aioqueue.events import Event, Ring
+from aioqueue.meters import Meter, Tracer
+from aioqueue.telemetry.numbers import Snapshot
+
+__all__ = ("Trace", "Traceable", "Track", "events_of")
+
+_LOOKS: Final = 50
+"""Times a second that queues are looked at."""
+
+
+class Track(NamedTuple):
+    """What one worker has done.
+
+    Attributes:
+        of: what it belongs to: the name of a stage.
+        name: of the worker.
+        events: what it did.
+    """
+
+    of: str
+    name: str
+    events: Sequence[Event]
+
+
+class Traceable(Protocol):
+    """A run that can be traced."""
+
+    def snapshot(self) -> Snapshot:
+        """The numbers of now."""
+
+    def _trace(self, tracer: Tracer) -> None:
+        """Tell of each worker that there is, and that comes."""
+
+    def _trace_no_more(self, tracer: Tracer) -> None:
+        """Tell no more."""
+
+
+class Trace:
+    """A trace that is being taken: by a thread of its own, so that the run goes on.
+
+    It ends after its seconds, at the end of its ``with`` block, or with `stop`; then the file is
+    written, as a whole or not at all.
+
+    Args:
+        of: the run.
+        path: the file.
+        seconds: how long it goes on at most, > 0.
+    """
+
+    def __init__(self, of: Traceable, path: str | os.PathLike[str], seconds: float) -> None:
+        self._of = of
+        self._path = Path(path)
+        self._seconds = seconds
+        self._workers: list[tuple[str, Meter, Ring]] = []
+        self._looks: list[tuple[float, dict[str, int]]] = []
+        self._stopped = threading.Event()
+        self._failure: BaseException | None = None
+        self._began = perf_counter()
+        of._trace(self._take)
+        self._thread = threading.Thread(target=self._run, name="aioqueue-trace", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Trace:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End it now, if it has not ended, and wait until the file is written.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self._stopped.set()
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until it has ended, and the file is written.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        """The life of its thread."""
+        try:
+            self._look_on()
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._of._trace_no_more(self._take)
+            for _, meter, ring in self._workers:
+                if meter.ring is ring:
+                    meter.ring = None
+        try:
+            self._write()
+        except BaseException as error:
+            self._failure = self._failure or error
+
+    def _look_on(self) -> None:
+        end = self._began + self._seconds
+        while (now := perf_counter()) < end:
+            snapshot = self._of.snapshot()
+            self._looks.append((now, {queue.name: queue.size for queue in snapshot.queues}))
+            if self._stopped.wait(min(1 / _LOOKS, end - now)):
+                break
+
+    def _take(self, track: str, meter: Meter) -> None:
+        """There is a worker: have it write into a ring."""
+        meter.ring = ring = Ring()
+        self._workers.append((track, meter, ring))
+
+    def _write(self) -> None:
+        ended = perf_counter()
+        order = [stage.name for stage in self._of.snapshot().stages]
+        tracks = [Track(of, meter.name, ring.events()) for of, meter, ring in self._workers]
+        events = events_of(tracks, self._looks, self._began, ended, order)
+        document = {"traceEvents": list(events), "displayTimeUnit": "ms"}
+        unfinished = self._path.with_name(f"{self._path.name}.unfinished")
+        unfinished.write_text(json.dumps(document, separators=(",", ":")), encoding="utf-8")
+        unfinished.replace(self._path)
+
+
+def events_of(
+    tracks: Iterable[Track],
+    looks: Iterable[tuple[float, Mapping[str, int]]],
+    began: float,
+    ended: float,
+    order: Iterable[str] = (),
+) -> Iterator[dict[str, Any]]:
+    """All events of a trace, as the format has them; times are microseconds since it began.
+
+    Args:
+        tracks: what workers have done.
+        looks: when was looked at queues, and how many elements were in each.
+        began: when the trace began.
+        ended: when it ended.
+        order: what workers belong to, in the order in which data go through that.
+    """
+    groups = _Groups(order)
+    for track in tracks:
+        process, thread = groups.of(track)
+        yield from groups.news()
+        for event in track.events:
+            if event.ended > began and event.began < ended:
+                yield _slice(event, track.of, process, thread, began)
+    process = groups.queues()
+    yield from groups.news()
+    for when, sizes in looks:
+        for name, size in sizes.items():
+            yield {
+                "ph": "C",
+                "name": name,
+                "pid": process,
+                "tid": 0,
+                "ts": _microseconds(when - began),
+                "args": {"elements": size},
+            }
+
+
+def _slice(event: Event, of: str, process: int, thread: int, began: float) -> dict[str, Any]:
+    begin = max(event.began, began)  # of what had begun before, as much as was seen
+    works = event.doing == "works"
+    args = {} if event.item is None else {"item": event.item}
+    return {
+        "ph": "X",
+        "name": of if works else event.doing,
+        "cat": "work" if works else "wait",
+        "pid": process,
+        "tid": thread,
+        "ts": _microseconds(begin - began),
+        "dur": _microseconds(event.ended - begin),
+        "args": {**args, "items": event.items} if event.items > 1 else args,
+    }
+
+
+def _microseconds(seconds: float) -> float:
+    return round(1e6 * seconds, 3)
+
+
+@dataclass
+class _Groups:
+    """Numbers for tracks, which the format calls processes, and for workers in them.
+
+    Attributes:
+        order: tracks in their order; others come after them.
+    """
+
+    order: Iterable[str]
+    _processes: dict[str, int] = field(default_factory=dict)
+    _threads: dict[str, int] = field(default_factory=dict)
+    _news: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for track in self.order:
+            self._process(track)
+
+    def of(self, track: Track) -> tuple[int, int]:
+        """Those of a worker."""
+        process = self._process(track.of)
+        thread = self._threads[track.of] = self._threads.get(track.of, 0) + 1
+        self._say("thread_name", process, thread, name=track.name)
+        self._say("thread_sort_index", process, thread, sort_index=thread)
+        return process, thread
+
+    def queues(self) -> int:
+        """That of the queues."""
+        return self._process("queues")
+
+    def news(self) -> list[dict[str, Any]]:
+        """Names that have not been told yet."""
+        news, self._news = self._news, []
+        return news
+
+    def _process(self, track: str) -> int:
+        if track not in self._processes:
+            process = self._processes[track] = len(self._processes) + 1
+            self._say("process_name", process, 0, name=track)
+            self._say("process_sort_index", process, 0, sort_index=process)
+        return self._processes[track]
+
+    def _say(self, what: str, process: int, thread: int, **told: object) -> None:
+        self._news.append(
+            {"ph": "M", "name": what, "pid": process, "tid": thread, "ts": 0, "args": told}
+        )

@@ -1,0 +1,67 @@
+"""Numbers as people read them: with units, and no more digits than can be told apart."""
+
+from __future__ import annotations
+
+__all__ = ("clock", "count", "duration", "sentence", "share", "shortened", "size", "workers")
+
+
+def share(part: float) -> str:
+    """A share from 0 to 1, in per cent: ``29 %``; what is more than nothing is never ``0 %``."""
+    if 0 < part < 0.005:
+        return "<1 %"
+    return f"{100 * part:.0f} %"
+
+
+def count(number: float) -> str:
+    """A number of things, or of things per second, with three digits at least if it has them:
+    ``1,830``, ``42``, ``4.2``, ``0.42``."""
+    if number == 0 or abs(number) >= 99.5 or float(number).is_integer():
+        return f"{number:,.0f}"
+    return f"{number:.1f}" if abs(number) >= 0.95 else f"{number:.2g}"
+
+
+def duration(seconds: float) -> str:
+    """A time with its unit: ``0.8 us``, ``12 ms``, ``3.4 s``, ``5 min``."""
+    for limit, unit in ((0.9995e-3, 1e-6), (0.9995, 1e-3), (99.95, 1.0)):
+        if seconds < limit:
+            value = seconds / unit
+            name = {1e-6: "µs", 1e-3: "ms", 1.0: "s"}[unit]
+            return f"{value:.1f} {name}" if 0 < value < 9.95 else f"{value:.0f} {name}"
+    return f"{seconds / 60:.0f} min" if seconds < 5999 else f"{seconds / 3600:.1f} h"
+
+
+def sentence(text: str) -> str:
+    """The same as a sentence of its own: it begins with a capital letter."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def clock(seconds: float) -> str:
+    """A time since the beginning: ``0:42``, ``12:05``, ``1:02:03``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def size(of: float) -> str:
+    """A number of bytes: ``512 B``, ``64 MiB``."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB")
+    power = 0
+    while of >= 1024 and power < len(units) - 1:
+        of /= 1024
+        power += 1
+    return f"{of:.1f} {units[power]}" if power and of < 9.95 else f"{of:.0f} {units[power]}"
+
+
+def shortened(name: str, letters: int) -> str:
+    """A name that fits: what is left out is in the middle, since names often differ at the end."""
+    if len(name) <= letters:
+        return name
+    tail = (letters - 1) // 3
+    return f"{name[: letters - 1 - tail]}…{name[len(name) - tail :]}"
+
+
+def workers(number: int, where: str) -> str:
+    """So many workers, in words: ``4 threads``."""
+    plural = {"process": "processes", "ray": "Ray workers"}.get(where, f"{where}s")
+    singular = {"ray": "Ray worker"}.get(where, where)
+    return f"{number} {singular if number == 1 else plural}"

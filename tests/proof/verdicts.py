@@ -1,0 +1,87 @@
+"""Whether the verdict is true: it accuses the part whose speeding up by two makes all fastest.
+
+    python -m tests.proof.verdicts [--simulated 200] [--real 20] [--seconds 3]
+
+Simulated pipelines have parts of known speed, in virtual time; real ones sleep and compute. Each is
+run as it is, for the verdict, and with each of its parts twice as fast, for the truth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+
+from aioqueue.telemetry import Verdict
+from aioqueue.telemetry.reading import verdict_of
+from tests.telemetry.real import REAL, Real, measured
+from tests.telemetry.simulation import random_shape, rates, simulated
+
+__all__ = ("accused", "is_true")
+
+_AS_GOOD = 0.97
+"""What counts as the best of parts: as near to it as that."""
+
+
+def accused(verdict: Verdict) -> str | None:
+    """The part that a verdict says limits."""
+    return {"step": "step", "source": "source", "stage": verdict.stage}.get(verdict.cause)
+
+
+def is_true(verdict: Verdict, faster: Mapping[str, float]) -> bool:
+    """Whether no other part would help more; and data are ahead only where the step hardly waits.
+
+    Args:
+        verdict: what was said.
+        faster: the rate with each part twice as fast.
+    """
+    if verdict.cause == "step" and verdict.starved > 0.05:
+        return False
+    part = accused(verdict)
+    return part is not None and part in faster and faster[part] >= _AS_GOOD * max(faster.values())
+
+
+def judge_simulated(seed: int, seconds: float = 6.0) -> tuple[bool, Verdict]:
+    """Judge the verdict on one simulated pipeline."""
+    shape = random_shape(seed)
+    _, earlier, later = simulated(shape, seed, seconds)
+    verdict = verdict_of(earlier, later)
+    return is_true(verdict, rates(shape, seed, seconds)), verdict
+
+
+def judge_real(real: Real, seconds: float) -> tuple[bool, Verdict, dict[str, float]]:
+    """Judge the verdict on one real pipeline."""
+    _, verdict = measured(real.pipeline(), real.step, seconds)
+    faster = {}
+    for part in real.parts():
+        changed = real.faster(part)
+        if changed != real:
+            faster[part], _ = measured(changed.pipeline(), changed.step, seconds)
+    return is_true(verdict, faster), verdict, faster
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--simulated", type=int, default=200)
+    parser.add_argument("--real", type=int, default=len(REAL))
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each real run")
+    given = parser.parse_args()
+    good = 0
+    for seed in range(given.simulated):
+        is_good, verdict = judge_simulated(seed)
+        good += is_good
+        if not is_good:
+            print(f"simulated {seed}: {verdict}")
+    print(f"simulated: {good} of {given.simulated} true")
+    true = 0
+    for number, real in enumerate(REAL[: given.real]):
+        is_good, verdict, faster = judge_real(real, given.seconds)
+        true += is_good
+        told = ", ".join(f"{part} {rate:.1f}" for part, rate in faster.items())
+        print(f"real {number}: {'true' if is_good else 'FALSE'}: {verdict} [{told}]", flush=True)
+    print(f"real: {true} of {given.real} true")
+    return 0 if good >= 0.95 * given.simulated and true >= 0.95 * given.real else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

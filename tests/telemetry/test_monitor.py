@@ -1,0 +1,319 @@
+"""`Monitor`: what it sees of coordinators and pipelines, in every world."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+import aioqueue
+from aioqueue import InvalidArgumentError, Monitor, inputs, sync
+from aioqueue.telemetry import Snapshot
+from aioqueue.testing import wait_until_waiting
+from tests.inputs.functions import double
+from tests.worlds import TaskWorld, spin_until
+
+
+def train(**options: Any) -> Any:
+    return inputs.items(range(64), epochs=None).prepare(double, workers=2, **options).batch(8)
+
+
+def looked(monitor: Monitor, holds: Callable[[Snapshot], bool]) -> None:
+    spin_until(lambda: holds(monitor.snapshot()))
+
+
+class TestPipelines:
+    def test_all_is_named_and_in_order(self) -> None:
+        pipeline = inputs.items(range(64)).prepare(double).prepare(abs).batch(8).prefetch()
+        with pipeline.monitor() as monitor:
+            assert len(list(pipeline)) == 8
+        seen = monitor.history[-1]
+        assert [stage.name for stage in seen.stages] == ["double", "abs", "prefetch"]
+        assert [stage.source for stage in seen.stages] == [
+            None,
+            "pipeline-prepare-0",
+            "pipeline-prepare-1",
+        ]
+        assert [stage.into for stage in seen.stages] == [queue.name for queue in seen.queues]
+        assert seen.stage("double").delivered == 64
+        assert seen.stage("double").taken == 64
+        assert seen.queue("pipeline-prefetch-3").dequeued >= 8
+
+    def test_steps_are_told_from_waits(self) -> None:
+        pipeline = train()
+        with pipeline.monitor() as monitor:
+            for _ in pipeline:
+                assert monitor.snapshot().steps is not None
+        steps = monitor.history[-1].steps
+        assert steps is not None
+        assert steps.steps == 8
+        assert steps.waits.count == 8
+        assert steps.queue == "pipeline-prepare-0"
+        assert steps.waiting == 0.0
+        assert steps.worked > 0.0
+
+    def test_the_runs_of_one_add_up(self) -> None:
+        pipeline = train()
+        with pipeline.monitor() as monitor:
+            for _ in range(3):
+                assert len(list(pipeline)) == 8
+                (stage,) = monitor.snapshot().stages
+                (queue,) = monitor.snapshot().queues
+                assert queue.enqueued == queue.dequeued + queue.size + queue.held
+        assert stage.delivered == 3 * 64
+        assert queue.dequeued == 3 * 65  # the ends of epochs, too
+
+    def test_epochs_have_one_too(self) -> None:
+        epochs = train().epochs(2)
+        with epochs.monitor() as monitor:
+            for epoch in epochs:
+                list(epoch)
+        steps = monitor.history[-1].steps
+        assert steps is not None
+        assert steps.steps == 16
+
+    def test_one_that_is_resumed_is_seen(self) -> None:
+        pipeline = train()
+        epochs = pipeline.epochs(2)
+        with epochs:
+            next(iter(next(epochs)))
+            state = epochs.state_dict()
+        with pipeline.monitor() as monitor:
+            assert len(list(pipeline.resume(state))) == 7
+        assert monitor.history[-1].stage("double").delivered >= 56
+
+    def test_branches_have_names_of_their_own(self) -> None:
+        other = inputs.items(range(64)).prepare(double)
+        pipeline = inputs.items(range(64)).prepare(double).mix(other).batch(8)
+        with pipeline.monitor() as monitor:
+            list(pipeline)
+        seen = monitor.history[-1]
+        assert [stage.name for stage in seen.stages] == ["double", "double-2"]
+        assert len({queue.name for queue in seen.queues}) == 2
+
+    def test_in_tasks(self, task_world: TaskWorld) -> None:
+        pipeline = train()
+
+        async def body() -> None:
+            with pipeline.monitor() as monitor:
+                assert len([batch async for batch in pipeline]) == 8
+            steps = monitor.history[-1].steps
+            assert steps is not None
+            assert steps.steps == 8
+            assert monitor.history[-1].stage("double").delivered == 64
+
+        task_world.run(body)
+
+    def test_workers_measure_themselves_while_it_is_on(self) -> None:
+        pipeline = inputs.items(range(64)).prepare(double, workers=1)
+        batches = iter(pipeline)
+        next(batches)
+        with pipeline.monitor() as monitor:
+            looked(monitor, lambda seen: bool(list(batches)) or seen.stages[0].service.count > 0)
+
+
+class TestWaitsOfWorkers:
+    """Whose time goes where: by states that are waited for, and no clock."""
+
+    def test_of_one_that_is_in_its_function(self) -> None:
+        may_go, is_in = threading.Event(), threading.Event()
+
+        def stay(item: int) -> int:
+            is_in.set()
+            may_go.wait()
+            return item
+
+        queue = sync.FIFOQueue(8)
+        with sync.Coordinator() as coord, coord.monitor() as monitor:
+            coord.start(inputs.prepare(range(5), stay, into=queue, workers=1))
+            is_in.wait()
+            looked(monitor, lambda seen: seen.stages[0].workers[0].item == 0)
+            before = monitor.snapshot().stages[0].workers[0].seconds
+            looked(monitor, lambda seen: seen.stages[0].workers[0].seconds > before)
+            may_go.set()
+            assert sorted(queue) == list(range(5))
+
+    def test_of_one_that_waits_for_room(self) -> None:
+        queue = sync.FIFOQueue(1)
+        with sync.Coordinator() as coord, coord.monitor() as monitor:
+            coord.start(inputs.prepare(iter(int, 1), abs, into=queue, workers=1))
+            wait_until_waiting(queue, enqueues=1)
+            looked(monitor, lambda seen: seen.stages[0].blocked > 0)
+            first = monitor.snapshot().stages[0].blocked
+            looked(monitor, lambda seen: seen.stages[0].blocked > first)
+            coord.request_stop()
+
+    def test_of_ops_of_a_plain_runner(self) -> None:
+        names, queue = sync.FIFOQueue(1, name="names"), sync.FIFOQueue(1, name="examples")
+
+        def read() -> None:
+            queue.enqueue(names.dequeue())
+
+        with sync.Coordinator() as coord, coord.monitor() as monitor:
+            coord.start(sync.QueueRunner(queue, [read, read]))
+            wait_until_waiting(names, dequeues=2)
+            looked(monitor, lambda seen: seen.stages[0].starved > 0)
+            stage = monitor.snapshot().stages[0]
+            assert (stage.name, stage.where, stage.into) == ("read", "thread", "examples")
+            assert stage.source == "names"
+            assert len(stage.workers) == 2
+            assert not stage.resizable
+            coord.request_stop()
+            names.close()
+
+    @pytest.mark.parametrize("where", ["thread", "process"])
+    def test_of_all_places(self, where: Any) -> None:
+        queue = sync.FIFOQueue(8)
+        with sync.Coordinator() as coord, coord.monitor() as monitor:
+            source = inputs.items(range(200), epochs=1)
+            coord.start(inputs.prepare(source, double, into=queue, workers=2, where=where))
+            assert len(list(queue)) == 200
+            coord.request_stop()
+        (stage,) = monitor.history[-1].stages
+        assert (stage.where, stage.delivered, stage.in_flight) == (where, 200, 0)
+        if where == "process":  # which always tell
+            assert stage.service.count == 200
+            assert stage.busy > 0
+
+
+class TestSteps:
+    def test_of_any_loop(self) -> None:
+        queue = sync.FIFOQueue(8)
+        with sync.Coordinator() as coord, coord.monitor() as monitor:
+            coord.start(inputs.prepare(range(10), abs, into=queue))
+            assert sorted(monitor.steps(queue)) == list(range(10))
+            steps = monitor.snapshot().steps
+            assert steps is not None
+            assert (steps.steps, steps.waiting) == (10, 0.0)
+
+    def test_of_an_async_loop(self, task_world: TaskWorld) -> None:
+        async def body() -> None:
+            queue = task_world.fifo(8)
+            async with aioqueue.Coordinator() as coord:
+                with coord.monitor() as monitor:
+                    coord.start(inputs.prepare(range(10), abs, into=queue))
+                    got = [example async for example in monitor.steps(queue)]
+            assert sorted(got) == list(range(10))
+            steps = monitor.history[-1].steps
+            assert steps is not None
+            assert steps.steps == 10
+
+        task_world.run(body)
+
+    def test_that_wait_now(self) -> None:
+        queue: Any = sync.FIFOQueue(1, name="batches")
+        with sync.Coordinator() as coord, coord.monitor() as monitor:
+            loop = threading.Thread(target=lambda: list(monitor.steps(queue)))
+            loop.start()
+            wait_until_waiting(queue, dequeues=1)
+            looked(monitor, lambda seen: seen.steps is not None and seen.steps.waiting > 0)
+            steps = monitor.snapshot().steps
+            assert steps is not None
+            assert steps.queue == "batches"
+            queue.close()
+            loop.join()
+
+    def test_refuse_what_is_not_gone_through(self) -> None:
+        monitor: Any = sync.Coordinator().monitor()
+        with pytest.raises(InvalidArgumentError, match="batches"):
+            monitor.steps(7)
+
+
+class TestItsLife:
+    def test_it_keeps_a_snapshot_a_second(self) -> None:
+        with sync.Coordinator().monitor() as monitor:
+            spin_until(lambda: len(monitor.history) >= 2)
+            first, second = monitor.history[:2]
+            assert second.seconds > first.seconds
+
+    def test_it_ends_with_its_block(self) -> None:
+        with sync.Coordinator().monitor() as monitor:
+            looker = monitor._looker
+        looker.join()
+        monitor.close()
+        assert "closed" in repr(monitor)
+
+    def test_it_ends_when_it_is_dropped(self) -> None:
+        monitor = sync.Coordinator().monitor()
+        looker, ref = monitor._looker, weakref.ref(monitor)
+        del monitor
+        gc.collect()
+        looker.join()
+        assert ref() is None
+
+    def test_it_keeps_no_run_alive_that_was_dropped(self) -> None:
+        watch = train()._watched()
+        assert watch.stages() == []
+
+    def test_workers_measure_no_more_when_it_is_closed(self) -> None:
+        queue = sync.FIFOQueue(1)
+        with sync.Coordinator() as coord:
+            runner = inputs.prepare(iter(int, 1), abs, into=queue, workers=1)
+            with coord.monitor() as monitor:
+                coord.start(runner)
+                looked(monitor, lambda _: runner._job.gauge.is_on)
+            assert not runner._job.gauge.is_on
+            coord.request_stop()
+
+    def test_any_number_may_watch_at_once(self) -> None:
+        pipeline = train()
+        with pipeline.monitor() as one, pipeline.monitor() as other:
+            list(pipeline)
+        assert one.history[-1].stages[0].delivered == other.history[-1].stages[0].delivered == 64
+
+
+class TestWhatItSays:
+    def test_nothing_before_anything_has_moved(self) -> None:
+        with sync.Coordinator().monitor() as monitor:
+            verdict = monitor.verdict()
+        assert verdict.cause == "nothing"
+        assert str(verdict) == "nothing has moved yet that could be judged"
+
+    def test_scalars_are_flat(self) -> None:
+        pipeline = train()
+        with pipeline.monitor() as monitor:
+            list(pipeline)
+        scalars = monitor.scalars()
+        assert {"data/rate", "data/step_wait", "data/double/busy"} <= scalars.keys()
+
+    @pytest.mark.parametrize("seconds", [-1, "ten", float("nan")])
+    def test_seconds_are_checked(self, seconds: Any) -> None:
+        monitor = sync.Coordinator().monitor()
+        with pytest.raises(InvalidArgumentError, match="seconds"):
+            monitor.verdict(seconds)
+
+    @pytest.mark.parametrize("of", [None, 3, sync.Coordinator, sync.FIFOQueue(1)])
+    def test_what_cannot_be_watched_is_refused(self, of: Any) -> None:
+        with pytest.raises(InvalidArgumentError, match="of: got"):
+            Monitor(of)
+
+    def test_a_log_line_a_minute_and_a_warning_when_data_are_late(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        queue = sync.FIFOQueue(1)
+        with sync.Coordinator() as coord, coord.monitor(log=True) as monitor:
+            coord.start(inputs.prepare(range(10), abs, into=queue))
+            list(monitor.steps(queue))
+            reader = threading.Thread(target=lambda: list(monitor.steps(sync.FIFOQueue(1))))
+            del reader
+            with caplog.at_level(logging.INFO, "aioqueue"):
+                monitor._look(20 * 60)
+        texts = [record.message for record in caplog.records if "per second" in record.message]
+        assert len(texts) == 1
+
+
+async def numbers() -> AsyncIterator[int]:
+    for number in range(8):
+        yield number
+
+
+def test_an_async_source_is_a_stage_of_its_own() -> None:
+    pipeline = inputs.from_iterable(numbers).prepare(double)
+    with pipeline.monitor() as monitor:
+        assert len(list(pipeline)) == 8
+    assert [stage.name for stage in monitor.history[-1].stages] == ["read", "double"]

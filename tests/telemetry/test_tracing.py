@@ -1,0 +1,226 @@
+"""Traces: by the rules of the format, and of what really happened."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from aioqueue import sync
+from aioqueue.coordination.ops import OpStage
+from aioqueue.events import Event, Ring
+from aioqueue.inputs import numbers
+from aioqueue.meters import Meter, Tracer
+from aioqueue.telemetry.numbers import Snapshot
+from aioqueue.telemetry.parts import Watch
+from aioqueue.telemetry.tracing import Trace, Track, events_of
+from tests.telemetry.fluid import usual
+
+
+def check(events: list[dict[str, Any]], seconds: float) -> None:
+    """Whether events are as the Trace Event Format has them, and within the time of the trace."""
+    named: set[tuple[str, int, int]] = set()
+    slices: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for event in events:
+        assert set(event) <= {"ph", "name", "cat", "pid", "tid", "ts", "dur", "args"}
+        assert isinstance(event["name"], str)
+        assert type(event["pid"]) is type(event["tid"]) is int
+        assert 0 <= event["ts"] <= 1e6 * seconds
+        if event["ph"] == "M":
+            key = (event["name"], event["pid"], event["tid"])
+            assert key not in named
+            named.add(key)
+            [(kind, value)] = event["args"].items()
+            assert isinstance(value, str if kind == "name" else int)
+        elif event["ph"] == "X":
+            assert event["dur"] >= 0
+            end = event["ts"] + event["dur"]
+            slices.setdefault((event["pid"], event["tid"]), []).append((event["ts"], end))
+        else:
+            assert event["ph"] == "C"
+            assert all(isinstance(value, int) for value in event["args"].values())
+    for (process, thread), found in slices.items():
+        assert ("process_name", process, 0) in named
+        assert ("thread_name", process, thread) in named
+        are_nested(found)
+
+
+def are_nested(slices: list[tuple[float, float]]) -> None:
+    """Slices of one track lie within each other or beside each other, and never overlap."""
+    inside: list[float] = []
+    for begin, end in sorted(slices, key=lambda one: (one[0], -one[1])):
+        while inside and inside[-1] <= begin + 0.002:
+            inside.pop()
+        assert not inside or end <= inside[-1] + 0.002, "they overlap"
+        inside.append(end)
+
+
+class TestRing:
+    def test_it_keeps_the_latest(self) -> None:
+        ring = Ring()
+        for number in range(70_000):
+            ring.worked(number, number + 0.5, number)
+        events = ring.events()
+        assert len(events) == 65_536
+        assert events[-1] == Event("works", 69_999, 69_999.5, 69_999)
+
+    def test_very_short_waits_are_left_out(self) -> None:
+        ring = Ring()
+        ring.waited("next item", 1.0, 1.0 + 1e-6)
+        ring.waited("next item", 1.0, 1.0 + 1e-5)
+        assert ring.events() == [Event("next item", 1.0, 1.0 + 1e-5)]
+
+
+class TestFormat:
+    def test_tracks_slices_and_counters(self) -> None:
+        worked = [Event("works", 10.5, 10.6, 7), Event("waits for room", 10.6, 11.0)]
+        tracks = [
+            Track("decode", "decode-1", worked),
+            Track("read", "read-1", [Event("works", 9.0, 10.25, None, items=3)]),
+            Track("decode", "decode-2", []),
+        ]
+        looks = [(10.0, {"q": 1}), (11.0, {"q": 0})]
+        events = list(events_of(tracks, looks, 10.0, 12.0, ["read", "decode"]))
+        check(events, 2.0)
+        names = {
+            (event["name"], event["pid"], event["tid"]): event["args"]
+            for event in events
+            if event["ph"] == "M"
+        }
+        assert names["process_name", 1, 0] == {"name": "read"}
+        assert names["process_name", 2, 0] == {"name": "decode"}
+        assert names["process_name", 3, 0] == {"name": "queues"}
+        assert names["thread_name", 2, 1] == {"name": "decode-1"}
+        assert names["thread_name", 2, 2] == {"name": "decode-2"}
+        slices = [event for event in events if event["ph"] == "X"]
+        assert [(one["name"], one["ts"], one["dur"], one["args"]) for one in slices] == [
+            ("decode", 5e5, 1e5, {"item": 7}),
+            ("waits for room", 6e5, 4e5, {}),
+            ("read", 0.0, 2.5e5, {"items": 3}),
+        ]
+        counters = [(one["ts"], one["args"]) for one in events if one["ph"] == "C"]
+        assert counters == [(0.0, {"elements": 1}), (1e6, {"elements": 0})]
+
+    def test_what_was_before_or_after_is_left_out(self) -> None:
+        before, after = Event("works", 1.0, 2.0, 0), Event("works", 13.0, 14.0, 1)
+        events = events_of([Track("a", "a", [before, after])], [], 10.0, 12.0)
+        assert not [event for event in events if event["ph"] == "X"]
+
+
+class Run:
+    """Something to be traced, whose workers are made by a test."""
+
+    def __init__(self) -> None:
+        self.watch = Watch()
+
+    def snapshot(self) -> Snapshot:
+        return usual(1).now
+
+    def _trace(self, tracer: Tracer) -> None:
+        self.watch.trace(tracer)
+
+    def _trace_no_more(self, tracer: Tracer) -> None:
+        self.watch.trace_no_more(tracer)
+
+
+def stage(*meters: Meter) -> OpStage:
+    return OpStage("decode", "thread", list(meters), sync.FIFOQueue(1))
+
+
+def ring_of(meter: Meter) -> Ring | None:
+    return meter.ring
+
+
+class TestTrace:
+    def test_workers_write_only_while_it_is_taken(self, tmp_path: Path) -> None:
+        run, meter, late = Run(), Meter("one"), Meter("late")
+        stages = [stage(meter), stage(late)]
+        run.watch.add(stages[0])
+        path = tmp_path / "run.json"
+        with Trace(run, path, seconds=60) as trace:
+            assert ring_of(meter) is not None
+            run.watch.add(stages[1])
+            assert late.ring is not None, "it comes, and writes from its beginning"
+            now = time.perf_counter()
+            late.ring.worked(now - 1e-5, now, 3)
+            assert not path.exists()
+        assert ring_of(meter) is ring_of(late) is None
+        trace.wait()
+        document = json.loads(path.read_text(encoding="utf-8"))
+        assert document["displayTimeUnit"] == "ms"
+        check(document["traceEvents"], 60)
+        slices = [event for event in document["traceEvents"] if event["ph"] == "X"]
+        assert [one["args"] for one in slices] == [{"item": 3}]
+        assert [one.name for one in tmp_path.iterdir()] == ["run.json"]
+
+    def test_it_ends_by_itself(self, tmp_path: Path) -> None:
+        run = Run()
+        trace = Trace(run, tmp_path / "run.json", seconds=0.01)
+        trace.wait()
+        check(json.loads((tmp_path / "run.json").read_text())["traceEvents"], 20)
+        trace.stop()  # which may be said again
+
+    def test_a_file_that_cannot_be_written_is_told(self, tmp_path: Path) -> None:
+        run, meter = Run(), Meter("one")
+        stages = [stage(meter)]
+        run.watch.add(*stages)
+        trace = Trace(run, tmp_path / "missing" / "run.json", seconds=60)
+        with pytest.raises(FileNotFoundError):
+            trace.stop()
+        assert meter.ring is None
+
+    def test_two_at_a_time(self, tmp_path: Path) -> None:
+        """The later one has the workers; the earlier one ends without taking them from it."""
+        run, meter = Run(), Meter("one")
+        stages = [stage(meter)]
+        run.watch.add(*stages)
+        with Trace(run, tmp_path / "1.json", 60) as first:
+            with Trace(run, tmp_path / "2.json", 60):
+                latest = meter.ring
+                first.stop()
+                assert meter.ring is latest is not None
+            assert meter.ring is None
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+async def double_async(number: int) -> int:
+    return 2 * number
+
+
+@pytest.mark.parametrize("where", ["thread", "task", "process"])
+def test_a_real_run(where: Literal["thread", "task", "process"], tmp_path: Path) -> None:
+    """Every kind of worker has a track, and the training step; and what is there is true."""
+    function: Any = double_async if where == "task" else double
+    pipeline = numbers(4000).prepare(function, workers=2, where=where).batch(4)
+    path = tmp_path / "run.json"
+    with pipeline.monitor() as monitor, monitor.trace(path, seconds=50):
+        count = in_a_loop(pipeline) if where == "task" else sum(map(len, pipeline))
+    assert count == 4000
+    document = json.loads(path.read_text(encoding="utf-8"))
+    events = document["traceEvents"]
+    check(events, 50)
+    tracks = {one["args"]["name"] for one in events if one["name"] == "process_name"}
+    assert tracks == {function.__name__, "training step", "queues"}
+    work = [one for one in events if one["ph"] == "X" and one["cat"] == "work"]
+    steps = [one["args"]["item"] for one in work if one["name"] == "training step"]
+    assert steps == list(range(1000))
+    calls = [one["args"] for one in work if one["name"] == function.__name__]
+    assert calls
+    if where != "process":
+        items = [call["item"] for call in calls]
+        assert len(set(items)) == len(items)
+        assert set(items) <= set(range(4000))
+
+
+def in_a_loop(pipeline: Any) -> int:
+    async def main() -> int:
+        return sum([len(batch) async for batch in pipeline])
+
+    return asyncio.run(main())

@@ -1,0 +1,135 @@
+"""What the numbers say: true of simulated pipelines, and in words that help."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from aioqueue.telemetry import Snapshot, Verdict
+from aioqueue.telemetry.reading import scalars_of, verdict_of
+from tests.proof.verdicts import is_true
+from tests.telemetry.simulation import Shape, StageShape, random_shape, rates, simulated
+
+SEEDS = range(40)
+"""The long form, `python -m tests.proof.verdicts`, takes two hundred, and real pipelines."""
+
+
+def stage(name: str = "decode", **given: Any) -> StageShape:
+    options: dict[str, Any] = {
+        "where": "thread",
+        "workers": 4,
+        "waits": 0.01,
+        "computes": 0.0,
+        "spread": 0.3,
+        "ordered": True,
+        "limit": 64,
+        "room": 64,
+    }
+    return StageShape(name=name, **(options | given))
+
+
+@cache
+def run(shape: Shape) -> tuple[Snapshot, Snapshot]:
+    _, earlier, later = simulated(shape, 1, 6.0)
+    return earlier, later
+
+
+def said_of(shape: Shape) -> Verdict:
+    return verdict_of(*run(shape))
+
+
+class TestTruth:
+    def test_the_accused_part_is_the_one_that_limits(self) -> None:
+        false = []
+        for seed in SEEDS:
+            shape = random_shape(seed)
+            _, earlier, later = simulated(shape, seed, 4.0)
+            verdict = verdict_of(earlier, later)
+            if not is_true(verdict, rates(shape, seed, 4.0)):
+                false.append((seed, str(verdict)))
+        assert len(false) <= 0.05 * len(SEEDS), false
+
+    def test_data_are_not_said_to_be_ahead_of_a_step_that_waits(self) -> None:
+        for seed in range(100):
+            _, earlier, later = simulated(random_shape(seed), seed, 1.0)
+            verdict = verdict_of(earlier, later)
+            assert verdict.cause != "step" or verdict.starved <= 0.05
+
+    def test_it_is_a_function_of_the_numbers_alone(self) -> None:
+        earlier, later = run(Shape(0, (stage(),), 4, 0.001))
+        assert verdict_of(earlier, later) == verdict_of(earlier, later)
+
+
+class TestWords:
+    def test_of_a_step_that_limits(self) -> None:
+        verdict = said_of(Shape(0, (stage(waits=0.001),), 4, 0.02))
+        assert (verdict.cause, verdict.advice, verdict.stage) == ("step", "none", None)
+        assert str(verdict).startswith("data are ahead: the training step waits 0 % for them")
+
+    def test_of_a_stage_that_waits_for_something(self) -> None:
+        verdict = said_of(Shape(0, (stage(waits=0.04),), 4, 0.02))
+        assert (verdict.cause, verdict.stage, verdict.advice) == ("stage", "decode", "more workers")
+        assert 3 <= verdict.workers <= 5  # it takes as many again
+        assert "decode (4 threads) is saturated and mostly waits" in str(verdict)
+
+    def test_of_threads_that_hold_the_lock(self) -> None:
+        verdict = said_of(Shape(0, (stage(waits=0.0, computes=0.005),), 4, 0.01))
+        assert (verdict.cause, verdict.stage, verdict.advice) == ("stage", "decode", "processes")
+        assert str(verdict).endswith(
+            "decode (4 threads) is saturated and holds the GIL: where='process'"
+        )
+
+    def test_of_processes_that_compute_on_all_cores(self) -> None:
+        shape = Shape(0, (stage(where="process", waits=0.0, computes=0.04),), 4, 0.01, cores=4.0)
+        verdict = said_of(shape)
+        assert (verdict.stage, verdict.advice) == ("decode", "more cores")
+
+    def test_of_a_source(self) -> None:
+        verdict = said_of(Shape(0.01, (stage(),), 4, 0.01))
+        assert (verdict.cause, verdict.advice) == ("source", "faster source")
+        assert verdict.stage == "decode"
+        assert "the source of decode" in str(verdict)
+
+    def test_of_the_slower_one_of_two_stages(self) -> None:
+        stages = (stage("read", waits=0.01), stage("augment", waits=0.05))
+        assert said_of(Shape(0, stages, 4, 0.01)).stage == "augment"
+        assert said_of(Shape(0, stages[::-1], 4, 0.01)).stage == "augment"
+
+    def test_of_slow_items_that_hold_up_others(self) -> None:
+        shape = Shape(0, (stage(workers=16, spread=1.0, waits=0.02, limit=16),), 1, 0.0001)
+        verdict = said_of(shape)
+        assert (verdict.cause, verdict.stage) == ("stage", "decode")
+
+    def test_of_what_has_not_begun(self) -> None:
+        earlier, _ = run(Shape(0, (stage(),), 4, 0.001))
+        verdict = verdict_of(earlier, earlier)
+        assert (verdict.cause, verdict.advice, verdict.rate) == ("nothing", "none", 0.0)
+
+    def test_of_a_loop_that_makes_its_own_batches(self) -> None:
+        earlier, later = run(Shape(0, (stage(waits=0.001),), 4, 0.02))
+        assert later.steps is not None
+        waits = replace(later.steps.waits, seconds=later.steps.waits.seconds + 2.0)
+        later = replace(later, steps=replace(later.steps, waits=waits))
+        verdict = verdict_of(earlier, later)
+        assert (verdict.cause, verdict.advice) == ("unknown", "prefetch")
+
+    def test_of_workers_that_wait_for_something_else(self) -> None:
+        earlier, later = run(Shape(0, (stage(waits=0.04),), 4, 0.02))
+        idle = replace(later.stages[0], busy=0.0, starved=0.0, blocked=0.0)
+        before = replace(earlier.stages[0], busy=0.0, starved=0.0, blocked=0.0)
+        verdict = verdict_of(replace(earlier, stages=(before,)), replace(later, stages=(idle,)))
+        assert (verdict.cause, verdict.stage) == ("unknown", None)
+
+
+class TestScalars:
+    def test_are_floats_by_names(self) -> None:
+        scalars = scalars_of(*run(Shape(0, (stage(waits=0.04),), 4, 0.02)))
+        assert all(type(value) is float for value in scalars.values())
+        assert all(name.startswith("data/") for name in scalars)
+        assert scalars["data/decode/workers"] == 4.0
+        assert scalars["data/decode/busy"] == pytest.approx(1.0, abs=0.05)
+        assert 0.3 < scalars["data/step_wait"] < 0.7
+        assert scalars["data/queue-decode/fill"] < 0.2

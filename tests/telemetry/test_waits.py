@@ -1,0 +1,196 @@
+"""How long callers wait at a queue: all of it, each wait once, and those that still go on."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from aioqueue import sync
+from aioqueue.errors import DeadlineExceededError, OutOfRangeError
+from aioqueue.queues import aio, blocking
+from aioqueue.telemetry.numbers import QueueNumbers
+from aioqueue.telemetry.parts import QueuePart
+from aioqueue.testing import wait_until_waiting
+from tests.worlds import TaskOperation, TaskWorld, World
+
+
+class Clock:
+    """A clock that stands still unless it is told to go on."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(blocking, "perf_counter", clock)
+    monkeypatch.setattr(aio, "perf_counter", clock)
+    return clock
+
+
+def numbers(queue: Any, clock: Clock) -> QueueNumbers:
+    return QueuePart(queue._core, clock.now).numbers(clock.now)
+
+
+class TestWaits:
+    def test_of_one_consumer_are_all_time_but_its_own(self, clock: Clock) -> None:
+        """Wall time less service, exactly: five seconds of waiting, three of work, each time."""
+        queue = sync.FIFOQueue(2)
+        began = clock.now
+        may_take, has_taken = threading.Semaphore(0), threading.Semaphore(0)
+
+        def consume() -> None:
+            for _ in range(10):
+                may_take.acquire()
+                queue.dequeue()
+                has_taken.release()
+
+        consumer = threading.Thread(target=consume)
+        consumer.start()
+        for number in range(10):
+            may_take.release()
+            wait_until_waiting(queue, dequeues=1)
+            clock.now += 5.0
+            assert numbers(queue, clock).dequeue_wait == 5.0 * (number + 1)
+            queue.enqueue(number)
+            has_taken.acquire()
+            clock.now += 3.0  # of work
+        consumer.join()
+        assert numbers(queue, clock).dequeue_wait == clock.now - began - 10 * 3.0
+
+    def test_that_go_on_are_counted_and_told_one_by_one(self, clock: Clock) -> None:
+        queue = sync.FIFOQueue(1)
+        threads = []
+        for seconds in (4.0, 2.0, 1.0):
+            threads.append(threading.Thread(target=queue.dequeue))
+            threads[-1].start()
+            wait_until_waiting(queue, dequeues=len(threads))
+            clock.now += seconds
+        found = numbers(queue, clock)
+        assert found.dequeue_waiting == (7.0, 3.0, 1.0)
+        assert found.dequeue_waits.count == 0
+        for _ in threads:
+            queue.enqueue(None)
+        for thread in threads:
+            thread.join()
+        found = numbers(queue, clock)
+        assert found.dequeue_waiting == ()
+        assert found.dequeue_waits.count == 3
+        assert found.dequeue_waits.longest == 7.0
+        assert found.dequeue_wait == 11.0
+
+    def test_that_time_out_are_counted_once(self) -> None:
+        queue = sync.FIFOQueue(1)
+        with pytest.raises(DeadlineExceededError):
+            queue.dequeue(timeout=0.0)
+        with pytest.raises(DeadlineExceededError):
+            queue.dequeue(timeout=0.001)
+        waits = queue._core.machine.waits()
+        assert sum(waits.dequeue_waits.counts) == 2
+        assert waits.dequeues_since == []
+
+    def test_that_fail_are_counted_once(self, clock: Clock) -> None:
+        queue = sync.FIFOQueue(1)
+        raised: list[BaseException] = []
+
+        def consume() -> None:
+            try:
+                queue.dequeue()
+            except OutOfRangeError as error:
+                raised.append(error)
+
+        consumer = threading.Thread(target=consume)
+        consumer.start()
+        wait_until_waiting(queue, dequeues=1)
+        clock.now += 2.0
+        queue.close()
+        consumer.join()
+        assert raised
+        assert numbers(queue, clock).dequeue_waits.count == 1
+        assert numbers(queue, clock).dequeue_wait == 2.0
+
+    def test_are_none_where_nothing_was_waited_for(self) -> None:
+        queue = sync.FIFOQueue(8)
+        for number in range(8):
+            queue.enqueue(number)
+        for _ in range(8):
+            queue.dequeue()
+        waits = queue._core.machine.waits()
+        assert not sum(waits.dequeue_waits.counts) + sum(waits.enqueue_waits.counts)
+
+
+class TestInEveryWorld:
+    def test_a_cancelled_wait_is_counted_once(self, task_world: TaskWorld) -> None:
+        world = task_world
+
+        async def body() -> None:
+            queue = world.fifo(4)
+            operation = await world.begin(queue.dequeue)
+            assert isinstance(operation, TaskOperation)
+            operation.cancel()
+            assert await operation.was_cancelled()
+            waits = queue._core.machine.waits()
+            assert sum(waits.dequeue_waits.counts) == 1
+            assert waits.dequeues_since == []
+
+        world.run(body)
+
+    def test_a_wait_that_ends_well_is_counted_once(self, world: World) -> None:
+        async def body() -> None:
+            queue = world.fifo(4)
+            operation = await world.begin(queue.dequeue)
+            machine = queue._core.machine
+            assert len(machine.waits().dequeues_since) == 1
+            await queue.enqueue(1)
+            assert await operation.result() == 1
+            waits = machine.waits()
+            assert sum(waits.dequeue_waits.counts) == 1
+            assert waits.dequeue_waits.seconds > 0
+            assert waits.dequeues_since == []
+
+        world.run(body)
+
+
+class TestSumsAgree:
+    def test_in_every_snapshot_under_load(self) -> None:
+        """What is in, out and between, while four threads move and one looks."""
+        queue = sync.FIFOQueue(7)
+        got: list[int] = []
+
+        def produce(first: int) -> None:
+            for number in range(first, 2000, 2):
+                queue.enqueue(number)
+
+        def consume() -> None:
+            got.extend(queue.dequeue() for _ in range(1000))
+
+        threads = [
+            *(threading.Thread(target=produce, args=(first,)) for first in range(2)),
+            *(threading.Thread(target=consume) for _ in range(2)),
+        ]
+        part, clock, before = QueuePart(queue._core, 0.0), Clock(), None
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            taken = len(got)
+            now = part.numbers(clock.now)
+            assert now.enqueued == now.dequeued + now.size + now.held
+            assert 0 <= now.held <= 2
+            assert 0 <= now.size <= 7
+            assert now.dequeued >= taken
+            if before is not None:
+                assert now.enqueued >= before.enqueued
+                assert now.dequeued >= before.dequeued
+                assert now.dequeue_waits.count >= before.dequeue_waits.count
+            before = now
+        for thread in threads:
+            thread.join()
+        now = part.numbers(clock.now)
+        assert (now.enqueued, now.dequeued, now.size, now.held) == (2000, 2000, 0, 0)
+        assert sorted(got) == list(range(2000))
