@@ -267,6 +267,7 @@ class Run:
             return None
         self._left += 1
         plan = WorkerPlan(op, self._runner.name, next(self._numbers))
+        self._going[plan] = None
         self.meters[plan] = Meter(plan.name)
         return plan
 
@@ -285,7 +286,7 @@ class Run:
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedStage:
         """What its workers do now."""
-        return self._runner._explained(tuple(plan.explained(frames) for plan in self.plans))
+        return self._runner._explained(tuple(plan.explained(frames) for plan in list(self.meters)))
 
     def belongs_to(self, core: CoordinatorCore) -> bool:
         """Whether it reports to a coordinator."""

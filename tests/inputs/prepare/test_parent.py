@@ -583,13 +583,14 @@ class TestOneProcess:
 
     def started(self, monkeypatch: pytest.MonkeyPatch, started: Started) -> Any:
         def build(*, target: Any, args: Any, name: str, daemon: bool) -> Started:
-            assert target is work
+            its_work, self.theirs, self.kept, _ = args
+            assert its_work is work
             assert daemon
-            self.name, self.theirs, self.kept = name, args[0], args[1]
-            self.other = Channel(args[0]._socket.dup())  # the one that it had is closed here
+            self.name = name
+            self.other = Channel(self.theirs._socket.dup())  # the one that it had is closed here
             return started
 
-        monkeypatch.setattr(parent, "StartedProcess", build)
+        monkeypatch.setattr(worker, "StartedProcess", build)
         return parent._Process("mine", 4096, WorkerGauge("worker"))
 
     def test_is_told_to_end_and_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -636,7 +637,7 @@ class TestOneProcess:
         process = self.started(monkeypatch, started := Started())
         process.kill_at_exit()
         assert started.events == ["start", "disown", "kill"]
-        monkeypatch.setattr(parent, "is_ending", lambda: True)
+        monkeypatch.setattr(worker, "is_ending", lambda: True)
         process.end(at_once=True)  # multiprocessing may be about to join it
         assert started.events == ["start", "disown", "kill", "kill", "join"]
         started.close()
