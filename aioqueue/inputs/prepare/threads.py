@@ -88,11 +88,11 @@ class ThreadExecutor:
         gauge = self._job.gauge
         while True:
             while not gauge.is_on:
-                deliver(prepare(take()))
+                deliver(prepare(take(None)))
             worker.begins()
             while gauge.is_on:
                 for _ in range(worker.stride - 1):
-                    item = worker.item = take()
+                    item = worker.item = take(None)
                     prepared = prepare(item)
                     worker.item = None
                     deliver(prepared)
