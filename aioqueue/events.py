@@ -7,9 +7,12 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 __all__ = ("Doing", "Event", "Ring")
 
-Doing: TypeAlias = Literal["works", "next item", "waits for data", "waits for room"]
-"""What a worker does: its function; it asks its source for an item; it waits at a queue to take
-something out, or to put something in."""
+Doing: TypeAlias = Literal[
+    "works", "works elsewhere", "next item", "waits for data", "waits for room"
+]
+"""What a worker does: its function; the same in a process of its own, so that it may do something
+here at the same time; it asks its source for an item; it waits at a queue to take something out,
+or to put something in."""
 
 _EVENTS: Final = 65_536
 """In one ring: the latest that many."""
@@ -44,9 +47,13 @@ class Ring:
     def __init__(self) -> None:
         self._events: deque[Event] = deque(maxlen=_EVENTS)
 
-    def worked(self, began: float, ended: float, item: int | None = None, items: int = 1) -> None:
+    def worked(self, began: float, ended: float, item: int | None = None) -> None:
         """It was in its function."""
-        self._events.append(Event("works", began, ended, item, items))
+        self._events.append(Event("works", began, ended, item))
+
+    def worked_elsewhere(self, began: float, ended: float, items: int) -> None:
+        """Its process was in its function, for so many items."""
+        self._events.append(Event("works elsewhere", began, ended, None, items))
 
     def waited(self, doing: Doing, began: float, ended: float) -> None:
         """It waited, if that was no matter of microseconds."""

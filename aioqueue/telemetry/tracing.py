@@ -144,7 +144,11 @@ class Trace:
     def _write(self) -> None:
         ended = perf_counter()
         order = [stage.name for stage in self._of.snapshot().stages]
-        tracks = [Track(of, meter.name, ring.events()) for of, meter, ring in self._workers]
+        tracks = [
+            track
+            for of, meter, ring in self._workers
+            for track in _apart(Track(of, meter.name, ring.events()))
+        ]
         events = events_of(tracks, self._looks, self._began, ended, order)
         document = {"traceEvents": list(events), "displayTimeUnit": "ms"}
         unfinished = self._path.with_name(f"{self._path.name}.unfinished")
@@ -189,9 +193,21 @@ def events_of(
             }
 
 
+def _apart(track: Track) -> list[Track]:
+    """The tracks of a worker: of one that is a process, its own and that of its thread here."""
+    elsewhere = [event for event in track.events if event.doing == "works elsewhere"]
+    if not elsewhere:
+        return [track]
+    here = [event for event in track.events if event.doing != "works elsewhere"]
+    return [
+        Track(track.of, track.name, elsewhere),
+        Track(track.of, f"thread of {track.name}", here),
+    ]
+
+
 def _slice(event: Event, of: str, process: int, thread: int, began: float) -> dict[str, Any]:
     begin = max(event.began, began)  # of what had begun before, as much as was seen
-    works = event.doing == "works"
+    works = event.doing in ("works", "works elsewhere")
     args = {} if event.item is None else {"item": event.item}
     return {
         "ph": "X",

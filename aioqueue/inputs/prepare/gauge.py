@@ -222,7 +222,7 @@ class WorkerGauge(Meter):
         ring = self.ring
         if ring is not None:
             now = perf_counter()
-            ring.worked(max(now - seconds, self._turned), now, items=calls)
+            ring.worked_elsewhere(max(now - seconds, self._turned), now, calls)
             self._turned = now
 
     # For who reads.

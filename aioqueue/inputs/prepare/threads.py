@@ -93,12 +93,12 @@ class ThreadExecutor:
         gauge, hand = self._job.gauge, worker.hand
         while True:
             while not gauge.is_on:
-                deliver(prepare(take(), hand))
+                deliver(prepare(take(None), hand))
                 hand.item = None  # if it was being made until now
             worker.begins()
             while gauge.is_on:
                 for _ in range(worker.stride - 1):
-                    deliver(prepare(take(), hand))
+                    deliver(prepare(take(None), hand))
                     hand.item = None
                 self._work_measured(worker, hand)
 
