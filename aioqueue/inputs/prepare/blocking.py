@@ -67,7 +67,7 @@ class ThreadSource:
                     self._wait_for_room()
                 if job.source_ended:
                     raise job.nothing_more()
-                if job.surplus and self.is_for_workers:
+                if job.crew.surplus and self.is_for_workers:
                     job.dismiss()
                 self._window.enter()
             try:
@@ -99,7 +99,7 @@ class ThreadSource:
         job.is_room_awaited = False
 
     def _is_to_dismiss(self) -> bool:
-        return self.is_for_workers and self._job.surplus > 0
+        return self.is_for_workers and self._job.crew.surplus > 0
 
     def resized(self) -> None:
         """See `Executor.resized`."""
@@ -338,7 +338,7 @@ class ThreadInbox:
     def _next(self, n: int, wait: bool) -> list[Pending]:
         with self._lock:
             while not self._job.is_halted:
-                if self._job.surplus:
+                if self._job.crew.surplus:
                     if not wait:
                         return []  # let it come to an end
                     self._job.dismiss()

@@ -37,7 +37,7 @@ from aioqueue.locks import guarded, let_go
 from aioqueue.sizes import size_of
 from aioqueue.telemetry.stacks import Stack, place_of
 
-__all__ = ("Dismissed", "Job", "NothingMore", "Prepared", "RunOfJob")
+__all__ = ("Crew", "Dismissed", "Job", "NothingMore", "Prepared", "RunOfJob")
 
 
 class NothingMore(OutOfRangeError):  # noqa: N818  # it is no error
@@ -98,6 +98,27 @@ class Prepared:
         self.examples = ((item.epoch, item.number, item.index, examples),)
 
 
+class Crew:
+    """Who comes and goes while a job runs. Guarded by the lock of the job.
+
+    (Not among its own fields: CPython is slower with objects that have more than some thirty.)
+
+    Args:
+        launched: workers that were started, or are to be.
+        per_worker: items in flight for each; ``None`` if their number does not go by the workers.
+
+    Attributes:
+        surplus: workers that are to leave.
+    """
+
+    __slots__ = ("launched", "per_worker", "surplus")
+
+    def __init__(self, launched: int, per_worker: int | None) -> None:
+        self.launched = launched
+        self.per_worker = per_worker
+        self.surplus = 0
+
+
 class Job:
     """What all workers of a `prepare` share, and the rules by which they work. Thread-safe.
 
@@ -140,9 +161,7 @@ class Job:
         self.progress = progress
         self.window = window
         self.count = count
-        self.surplus = 0  # workers that are to leave; guarded by the lock, as is the count
-        self._launched = count  # workers that were started, or are to be
-        self._per_worker = per_worker
+        self.crew = Crew(count, per_worker)
         self.gauge = Gauge()
         self.key_limit = key_limit
         is_counted = window.limit_bytes is not None
@@ -217,7 +236,7 @@ class Job:
         """Returns the run, to the first worker of it."""
         self._begun += 1
         name = self.into.name
-        if self._begun > self._launched:
+        if self._begun > self.crew.launched:
             raise RuntimeError(
                 f"what prepares into '{name}' has run already, and its queue is"
                 " closed: make another with prepare(...), and another queue"
@@ -260,12 +279,12 @@ class Job:
         if self.source_ended or self._has_ended:
             return 0  # they are all about to leave
         change, self.count = count - self.count, count
-        if self._per_worker is not None:
-            self.window.resize(count * self._per_worker, at_once=count)
-        stay = max(0, min(change, self.surplus))  # of those that were to leave
-        self.surplus += max(0, -change) - stay
+        if self.crew.per_worker is not None:
+            self.window.resize(count * self.crew.per_worker, at_once=count)
+        stay = max(0, min(change, self.crew.surplus))  # of those that were to leave
+        self.crew.surplus += max(0, -change) - stay
         start = max(0, change - stay)
-        self._launched += start
+        self.crew.launched += start
         if self._executor is not None:
             self._executor.resized()
         return start
@@ -273,7 +292,7 @@ class Job:
     @guarded
     def _not_started(self) -> None:
         self.count -= 1
-        self._launched -= 1
+        self.crew.launched -= 1
 
     @guarded
     def dismiss(self) -> None:
@@ -282,8 +301,8 @@ class Job:
         Raises:
             Dismissed: so it is.
         """
-        if self.surplus and not self.source_ended:
-            self.surplus -= 1
+        if self.crew.surplus and not self.source_ended:
+            self.crew.surplus -= 1
             raise Dismissed("there are more workers than are wanted")
 
     def leave(self, *raised: BaseException | None) -> BaseException:

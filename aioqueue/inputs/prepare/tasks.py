@@ -276,7 +276,7 @@ class _TaskSource:
             await self._wait_for_room()
             if job.source_ended:
                 raise job.nothing_more()
-            if job.surplus and self.is_for_workers:
+            if job.crew.surplus and self.is_for_workers:
                 job.dismiss()
             job.window.enter()
             began = 0.0 if worker is None else perf_counter()
@@ -304,7 +304,7 @@ class _TaskSource:
         job.is_room_awaited = False
 
     def _is_to_dismiss(self) -> bool:
-        return self.is_for_workers and self._job.surplus > 0
+        return self.is_for_workers and self._job.crew.surplus > 0
 
     def resized(self) -> None:
         """See `Executor.resized`. Called in the loop."""
@@ -411,7 +411,7 @@ class _TaskInbox:
             BaseException: the failure to get the key of an item, if that is to end all.
         """
         while True:
-            if self._job.surplus:
+            if self._job.crew.surplus:
                 self._job.dismiss()
             for pending in self._inbox.take(1):
                 if await self._is_admitted(pending, owner):
