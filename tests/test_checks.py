@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -95,6 +97,22 @@ def same(values: list[Any]) -> list[Any]:
     return values
 
 
+def watched() -> aioqueue.Monitor:
+    with aioqueue.Monitor(sync.Coordinator()) as monitor:
+        return monitor
+    raise AssertionError("unreachable")
+
+
+def drained(coord: Any, seconds: Any) -> None:
+    coord.drain(seconds)
+    coord.request_stop()
+
+
+def traced(seconds: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        watched().trace(Path(folder) / "trace.json", seconds=seconds).stop()
+
+
 SECONDS: dict[str, Callable[[Any], object]] = {
     "sync.BlockingQueue.enqueue(timeout)": lambda s: filled().enqueue(1, timeout=s),
     "sync.BlockingQueue.enqueue_many(timeout)": lambda s: filled().enqueue_many([1], timeout=s),
@@ -113,7 +131,15 @@ SECONDS: dict[str, Callable[[Any], object]] = {
     "sync.Batcher.__init__(max_wait)": lambda s: sync.Batcher(same, max_wait=s),
     "inputs.Preemption.__init__(every)": lambda s: inputs.Preemption(every=s),
     "inputs.Preemption.__init__(grace)": lambda s: inputs.Preemption(grace=s),
+    "inputs.Preemption.request(seconds)": lambda s: inputs.Preemption().request(seconds=s),
+    "inputs.aws_notice(timeout)": lambda s: inputs.aws_notice(timeout=s),
+    "inputs.azure_notice(timeout)": lambda s: inputs.azure_notice(timeout=s),
+    "inputs.gcp_notice(timeout)": lambda s: inputs.gcp_notice(timeout=s),
     "inputs.batch(max_wait)": batched,
+    "sync.Coordinator.drain(deadline)": lambda s: drained(sync.Coordinator(), s),
+    "Coordinator.drain(deadline)": lambda s: drained(aioqueue.Coordinator(), s),
+    "Monitor.scalars(seconds)": lambda s: watched().scalars(s),
+    "Monitor.verdict(seconds)": lambda s: watched().verdict(s),
     "inputs.Retry.__init__(backoff)": lambda s: inputs.Retry(1, s).delay(1),
     "inputs.Retry.__init__(backoff), function": lambda s: inputs.Retry(1, lambda _: s).delay(1),
 }
@@ -128,13 +154,25 @@ LIMITS: dict[str, Callable[[Any], object]] = {
     "Coordinator.__init__(watchdog)": lambda s: aioqueue.Coordinator(watchdog=s),
     "inputs.Pipeline.epochs(watchdog)": lambda s: numbers_().epochs(watchdog=s),
     "inputs.Epochs.__init__(watchdog)": lambda s: inputs.Epochs(numbers_(), Span(0, 1), None, s),
+    "Monitor.column(seconds)": lambda s: watched().column(s),
+    "Monitor.live(every)": lambda s: watched().live(every=s),
+    "Monitor.live(seconds)": lambda s: watched().live(seconds=s),
+    "Monitor.live(plain)": lambda s: watched().live(plain=s),
+    "Monitor.table(seconds)": lambda s: watched().table(s),
+    "Monitor.trace(seconds)": traced,
+    "Monitor.waits(seconds)": lambda s: watched().waits(s),
     "inputs.prepare(item_timeout)": lambda s: inputs.prepare(
         [1], float, into=sync.FIFOQueue(1), item_timeout=s
     ),
 }
 """Where no time at all would be none of the time."""
 ALL = SECONDS | GRACES | LIMITS
-NEEDED = ("inputs.Retry", "Batcher.", "sync.Batcher.", "inputs.Preemption.__init__(every)")
+NEEDED = (
+    *("inputs.Retry", "Batcher.", "sync.Batcher.", "inputs.Preemption.__init__(every)"),
+    *("inputs.aws_notice", "inputs.azure_notice", "inputs.gcp_notice", "Monitor.scalars"),
+    *("Monitor.column", "Monitor.live(every)", "Monitor.live(seconds)", "Monitor.table"),
+    *("Monitor.trace", "Monitor.waits"),
+)
 OPTIONAL = {
     name for name in SECONDS | LIMITS if not name.startswith(NEEDED)
 }  # where None means: no limit, or no pause
@@ -201,7 +239,12 @@ def public_seconds() -> Iterator[str]:
                         yield f"{prefix}{name}{member}({argument.name})"
 
 
-NO_SECONDS = ("mix(weights)", "prepare(max_failures)", "ItemTimeoutError.__init__(seconds)")
+NO_SECONDS = (
+    "mix(weights)",
+    "opentelemetry(attributes)",
+    "prepare(max_failures)",
+    "ItemTimeoutError.__init__(seconds)",
+)
 RESULTS = ("Statistics",)
 KINDS = ("FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue")  # as their faces
 

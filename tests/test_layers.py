@@ -24,8 +24,7 @@ LAYERS = (
     ("meters",),
     ("waiting",),
     ("queues",),
-    ("telemetry",),
-    ("coordination",),
+    ("coordination", "telemetry"),
     ("processes",),
     ("batching",),
     ("sync", ""),  # "" is the package itself

@@ -17,11 +17,11 @@ from aioqueue.coordination.core import (
     DEFAULT_GRACE,
     SLOW_STOP,
     THE_BLOCK,
-    CoordinatorFace,
     failure_group,
     still_running,
     warn_of_slow_stop,
 )
+from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.coordination.mixups import cannot_start, described, refusal
 from aioqueue.coordination.outcomes import (
     Meaning,

@@ -19,9 +19,9 @@ from aioqueue.checks import checked_grace, checked_seconds
 from aioqueue.coordination.core import (
     DEFAULT_GRACE,
     THE_BLOCK,
-    CoordinatorFace,
     failure_group,
 )
+from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.coordination.mixups import cannot_start, described, refusal
 from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace, WorkerPlan
 from aioqueue.coordination.tasks import new_tasks, outlast

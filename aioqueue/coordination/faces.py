@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from aioqueue.coordination.aio import AsyncCoordinator
 from aioqueue.coordination.blocking import ThreadCoordinator
-from aioqueue.coordination.core import CoordinatorFace
+from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.docstrings import with_sections
 
 __all__ = ("BlockingCoordinator", "Coordinator")

@@ -21,7 +21,8 @@ import trio
 import aioqueue
 from aioqueue import sync
 from aioqueue.coordination import core as core_module
-from aioqueue.coordination.core import CoordinatorCore, CoordinatorFace
+from aioqueue.coordination.core import CoordinatorCore
+from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.errors import (
     AioQueueError,
     InvalidArgumentError,
