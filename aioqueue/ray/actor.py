@@ -31,8 +31,8 @@ SMALL: Final = 64 * 1024
 LEASE_SECONDS: Final = 30.0
 """How long a client may be silent until what it has been given goes back, or its calls end."""
 
-_FORGOTTEN: Final = 20
-"""How many times as long a client that is gone is remembered, so that it can be told."""
+_FORGOTTEN_SECONDS: Final = 600.0
+"""How long a client that is gone is remembered, so that it can be told."""
 
 _CALLS: Final = 100_000
 """How many calls may wait in one group: Ray has those behind them wait before they begin."""
@@ -414,12 +414,14 @@ class QueueActor:
 
     # What is said of calls and leases.
 
-    def cancel(self, what: str, life: str, number: int) -> None:
-        """End a call that nobody waits for any more; what a dequeue has got goes back."""
-        with self._lock:
-            party = self._parties.find(life)
-            if party is None or party.gone:
-                return
+    def cancel(self, what: str, caller: Caller, number: int) -> None:
+        """End a call that nobody waits for any more; what a dequeue has got goes back.
+
+        It may come before the call does.
+        """
+        life = caller.life
+        with self._lock, suppress(_RefusedError):
+            party = self._party(caller)
             turns = party.turns.get(what)
             if turns is None or not turns.has_ended(number):
                 party.unwanted.add((what, number))  # so it will end before it waits
@@ -473,36 +475,38 @@ class QueueActor:
         with self._lock:
             return self._parties.alive()
 
-    def leave(self, life: str) -> None:
+    def leave(self, caller: Caller) -> None:
         """A client ends: its calls end, and what it has not used goes back.
 
         What a consumer with a name of its own has stays with it for as long as if it had died: it
         may be started again, and say what it has used.
         """
-        with self._lock:
-            party = self._parties.find(life)
-            if party is None or party.gone:
-                return
-            if party.has_name:
-                self._end_calls(life)
+        with self._lock, suppress(_RefusedError):
+            if caller.client != caller.life:
+                self._end_calls(caller.life)
             else:
-                self._dismiss(party, "it was given up")
+                self._dismiss(self._party(caller), "it was given up")
 
-    def expire(self, seconds: float) -> None:
-        """Give back what clients have of which nothing was heard for so long."""
+    def expire(self, seconds: float, forgotten: float) -> None:
+        """Give back what clients have of which nothing was heard for so long.
+
+        Args:
+            seconds: how long.
+            forgotten: after how many seconds it is not even known any more that they were there.
+        """
         with self._lock:
             for party in self._parties.silent(seconds):
                 why = f"nothing was heard of it for {seconds:.0f} s, so it was taken to be dead"
                 handed = self._dismiss(party, why)
                 if handed and party.has_name:
                     self._expired[party.caller.client] = handed[0]
-            self._parties.forget(_FORGOTTEN * seconds)
+            self._parties.forget(forgotten)
 
     async def _watch(self) -> None:
         """Look for clients that are silent, until the actor ends."""
         while True:
             await asyncio.sleep(LEASE_SECONDS / 6)
-            self.expire(LEASE_SECONDS)
+            self.expire(LEASE_SECONDS, _FORGOTTEN_SECONDS)
 
     # The queue as a whole.
 

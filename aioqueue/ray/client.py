@@ -266,7 +266,7 @@ class _Connection:
         self._stopped.set()
         with suppress(Exception):  # at the end of the program there may be no connection any more
             if os.getpid() == self._pid and self._is_there():
-                self.actor.leave.remote(self._caller.life)
+                self.actor.leave.remote(self._caller)
 
     def _is_there(self) -> bool:
         ray = connected()

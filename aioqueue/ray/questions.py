@@ -71,7 +71,7 @@ class Questions:
         except aioqueue.WorkerDiedError:
             raise
         except BaseException as error:
-            yield client.actor.cancel.remote("enqueue", client.caller.life, number)
+            yield client.actor.cancel.remote("enqueue", client.caller, number)
             answer = yield reference
             _note_rows(error, answer.rows, n)
             raise
@@ -97,7 +97,7 @@ class Questions:
         except aioqueue.WorkerDiedError:
             raise
         except BaseException:
-            yield client.actor.cancel.remote("dequeue", client.caller.life, number)
+            yield client.actor.cancel.remote("dequeue", client.caller, number)
             raise
         finally:
             client.takes.end(number)

@@ -75,15 +75,9 @@ def test_what_a_killed_consumer_had_comes_back_first(
     assert cluster.get(doomed.take.remote(8)) == list(range(8, 16))  # commits the first eight
     clusters.kill(cluster.get(doomed.pid.remote()))
     # It is told by its silence; here at once, as if that time had passed.
-    cluster.get(queue._client.actor.leave.remote(last_client_of(cluster, queue)))
-    queue.close()
-    assert list(queue) == list(range(8, 32))
-
-
-def last_client_of(cluster: Any, queue: Any) -> str:
-    clients: list[str] = cluster.get(queue._client.actor.clients.remote())
-    (found,) = [client for client in clients if client != queue.consumer]
-    return found
+    cluster.get(queue._client.actor.expire.remote(0, 100))
+    taken = other(cluster, queue.name).take.remote(8)
+    assert cluster.get(taken) == list(range(8, 16))
 
 
 def test_the_end_is_told_when_nothing_can_come_back(make: Any) -> None:
