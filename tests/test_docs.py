@@ -26,6 +26,7 @@ WITH_SHAPES = ("README.md", "docs/index.md", "docs/pipelines.md")
 
 NEED = {
     **dict.fromkeys(WITH_SHAPES, ("PIL",)),
+    "docs/howto/cluster.md": ("ray",),
     "docs/howto/frameworks.md": ("torch", "jax"),
     "docs/howto/records.md": ("google_crc32c", "pyarrow"),
     "docs/howto/requests.md": ("uvicorn",),

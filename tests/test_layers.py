@@ -286,7 +286,10 @@ OUTER = {"inputs", "compat", "prometheus", "torch"}
 WINGS = {"torch"}
 """Those of them that are for one library, by whose name they go: it is there, or they are not."""
 
-CORE = [name for name in MODULES if part(name) not in OUTER]
+BESIDE = {"ray"}
+"""Built on the machine itself, as the faces are, and for one library, too."""
+
+CORE = [name for name in MODULES if part(name) not in OUTER | BESIDE]
 
 
 def test_anyio_and_asyncio_are_imported_only_where_they_have_a_place() -> None:
@@ -310,7 +313,7 @@ def test_the_core_depends_on_numpy_and_anyio_alone() -> None:
     assert "typing_extensions" not in at_once
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if part(name) in OUTER])
+@pytest.mark.parametrize("module", [name for name in MODULES if part(name) in OUTER | BESIDE])
 def test_extras_are_imported_when_used(module: str) -> None:
     at_once = {name.split(".")[0] for name in imports(MODULES[module], deferred=False)}
     own = {part(module)} & WINGS

@@ -487,6 +487,13 @@ class QueueActor:
             else:
                 self._dismiss(self._party(caller), "it was given up")
 
+    def dismiss(self, life: str) -> None:
+        """A client is known to be dead: sooner than by its silence."""
+        with self._lock:
+            party = self._parties.find(life)
+            if party is not None and not party.gone:
+                self._give_up(party, "it was taken to be dead")
+
     def expire(self, seconds: float, forgotten: float) -> None:
         """Give back what clients have of which nothing was heard for so long.
 
@@ -497,10 +504,14 @@ class QueueActor:
         with self._lock:
             for party in self._parties.silent(seconds):
                 why = f"nothing was heard of it for {seconds:.0f} s, so it was taken to be dead"
-                handed = self._dismiss(party, why)
-                if handed and party.has_name:
-                    self._expired[party.caller.client] = handed[0]
+                self._give_up(party, why)
             self._parties.forget(forgotten)
+
+    def _give_up(self, party: Party, why: str) -> None:
+        """Give back what a client has, and remember that, if it may begin anew."""
+        handed = self._dismiss(party, why)
+        if handed and party.has_name:
+            self._expired[party.caller.client] = handed[0]
 
     async def _watch(self) -> None:
         """Look for clients that are silent, until the actor ends."""

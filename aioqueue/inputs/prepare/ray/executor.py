@@ -22,8 +22,8 @@ from functools import partial
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
+from aioqueue.checks import counted
 from aioqueue.coordination.outcomes import add_note, said
-from aioqueue.errors import counted
 from aioqueue.functions import EnqueueOp, function_name
 from aioqueue.inputs.prepare.blocking import (
     ThreadDelivery,
