@@ -1,5 +1,6 @@
-"""What is asked of the actor of a queue, for whichever face: elements become columns, and columns
-segments; leases become batches.
+"""What is asked of the actor of a queue, for whichever face.
+
+Elements become columns, and columns segments; leases become batches.
 """
 
 from __future__ import annotations
