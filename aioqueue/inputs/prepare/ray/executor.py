@@ -284,7 +284,9 @@ class RayExecutor:
             return 1, 0  # what only waits would have the place of one that could be prepared
         size, ahead = self._pace.chunk()
         each = self._job.window.mean_bytes
-        return (min(size, max(1, int(_CHUNK_BYTES / each))) if each else size), ahead
+        if each:  # also ahead: else a quick actor has all, and the others nothing
+            size = min(size, max(1, int(_CHUNK_BYTES / each)))
+        return size, min(ahead, size)
 
     def _send(self, worker: _Worker, pendings: list[Pending]) -> None:
         sent: list[Sent] = []
