@@ -11,6 +11,8 @@ by these events, in any order:
   *one-step* waker (threads, trio) in any order;
 * a caller in flight is withdrawn: while it waits, after it was granted, and after it has ended
   without having run on;
+* a caller whose take is *leased*, wherever it waits, commits it at any time later, or withdraws it,
+  even if it had its rows at once: it is on another machine;
 * a caller that has its batch has copied it, without the lock, and lets go of the rows; or that
   fails, and it is withdrawn (with storages whose batches are copied by their owners);
 * the deadline of a waiting ``take_up_to`` passes;
@@ -105,9 +107,10 @@ _PHASES: Final = {state: index for index, state in enumerate(QueueState)}
 PUTS: Final = ("put", "put_many")
 WEIGHTY_PUTS: Final = ("put", "put_heavy", "put_many")
 TAKES: Final = ("take", "take_many", "take_up_to")
+LEASES: Final = ("take_leased", "take_many_leased", "take_up_to_leased")
 NOWAIT: Final = ("put_nowait", "take_nowait")
-_KINDS: Final = (*PUTS, *TAKES, *NOWAIT, "until_closed", "put_heavy")
-_SIZES: Final = dict.fromkeys(("put_many", "take_many", "take_up_to"), 2)
+_KINDS: Final = (*PUTS, *TAKES, *NOWAIT, "until_closed", "put_heavy", *LEASES)
+_SIZES: Final = dict.fromkeys(("put_many", *TAKES[1:], *LEASES[1:]), 2)
 _WEIGHTS: Final = {"put_heavy": (4,), "put_many": (1, 2)}
 """Bytes of the rows that are put in, where bytes are bounded; else each has one."""
 
@@ -316,10 +319,12 @@ class Op:
         "expired",
         "held",
         "kind",
+        "leased",
         "n",
         "rows",
         "state",
         "two_step",
+        "up_to",
         "waker",
     )
 
@@ -327,7 +332,9 @@ class Op:
         self.kind = kind
         self.caller = caller
         self.waker = caller.waker.letter
-        self.two_step = caller.waker.two_step
+        self.leased = kind.endswith("_leased")  # kept until its owner, who is elsewhere, says so
+        self.two_step = caller.waker.two_step or self.leased
+        self.up_to = kind.startswith("take_up_to")
         self.n = _SIZES.get(kind, 1)
         self.rows = rows  # to put in
         self.done = 0  # how many of them are in
@@ -499,7 +506,7 @@ class Model:
         closed = self.phase is QueueState.CLOSED
         available = max(0, len(self.inside) - (0 if closed else self.keep))
         missing = op.n - len(op.held)
-        some_will_do = op.kind == "take_up_to" and bool(op.held + self.inside)
+        some_will_do = op.up_to and bool(op.held + self.inside)
         if available >= missing:
             self._take(op, missing)
         elif closed and self.granted and not some_will_do:
@@ -520,7 +527,7 @@ class Model:
                 self._take(op, available)
             return self.progressive and available > 0
         del self.dequeues[0]
-        if op.two_step and op is not calling:
+        if op.leased or (op.two_step and op is not calling):
             self.granted.append(op)
             self._end(op, GRANTED, calling)
         else:
@@ -533,7 +540,7 @@ class Model:
             return room and not line and not self.places and self._is_light_enough(op.rows)
         keep = 0 if self.phase is QueueState.CLOSED else self.keep
         enough = len(self.inside) - keep >= op.n
-        some_will_do = op.kind == "take_up_to" and bool(self.inside)
+        some_will_do = op.up_to and bool(self.inside)
         ended = self.phase is QueueState.CLOSED and (not self.granted or some_will_do)
         return not line and (enough or ended)
 
@@ -648,12 +655,13 @@ class World:
                     for kind in caller.kinds:
                         yield "begin", index, kind
                 continue
-            runs = op.copies or not op.two_step or caller.waker.line[:1] == [op]
+            in_any_order = op.copies or op.leased or not op.two_step
+            runs = in_any_order or caller.waker.line[:1] == [op]
             if op.state is not PENDING and runs:
                 yield "resume", index
             if self.withdrawals:
                 yield "withdraw", index
-            if op.kind == "take_up_to" and op.state is PENDING and not op.expired:
+            if op.up_to and op.state is PENDING and not op.expired:
                 yield "expire", index
         if self.closes and self.model.phase is not QueueState.CLOSED:
             if self.model.phase is QueueState.OPEN:
@@ -720,7 +728,7 @@ class World:
             if op.n == 1:
                 return [] if machine.try_enqueue(op.rows[0]) else None
             return [] if machine.try_enqueue_many(columns, op.n) else None
-        if op.kind == "until_closed":
+        if op.kind == "until_closed" or op.leased:
             return None
         if op.n == 1:
             row = machine.try_dequeue()
@@ -750,7 +758,8 @@ class World:
         if op.state is FAILED:
             _check_error(op)
         elif self._begins_to_copy(op):
-            caller.waker.line.remove(op)
+            if not op.leased:
+                caller.waker.line.remove(op)
             return wakes
         else:
             self._deliver(self._rows(op.attempt), op)
@@ -821,7 +830,9 @@ class World:
         for op in model.notified:
             notified[op.waker].append(op.attempt)
             line = op.caller.waker.line
-            if op not in line:  # a place that is cancelled by a close is notified twice
+            if (
+                op not in line and not op.leased
+            ):  # a place that is cancelled by a close is notified twice
                 line.append(op)
         for letter, waker in self.wakers.items():
             _expect(
@@ -948,7 +959,9 @@ class World:
         for caller in self.callers:
             if caller.op is None:
                 idle.append((ord(caller.waker.letter), caller.left, _KINDS.index(caller.kinds[0])))
-            elif caller.op.copies or (caller.op.state is not PENDING and not caller.op.two_step):
+            elif caller.op.copies or (
+                caller.op.state is not PENDING and (caller.op.leased or not caller.op.two_step)
+            ):
                 free.append(describe(caller.op))
         key = (
             _PHASES[machine.state],
@@ -1045,7 +1058,7 @@ def _attempt(op: Op, columns: Columns) -> Attempt:
         return UntilClosed()
     if op.rows:
         return Put(op.rows[0]) if op.n == 1 else PutMany(columns, op.n)
-    return Take(op.n, up_to=op.kind == "take_up_to", single=op.n == 1)
+    return Take(op.n, up_to=op.up_to, single=op.n == 1, leased=op.leased)
 
 
 def _check_error(op: Op) -> None:

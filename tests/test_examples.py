@@ -34,7 +34,7 @@ WAYS = [
 ]
 
 
-def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(script: str, *arguments: str, seconds: float = 50) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, script, *arguments],
         cwd=ROOT,
@@ -42,7 +42,7 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=50,
+        timeout=seconds,
         check=False,
     )
 
@@ -124,3 +124,17 @@ def test_a_missing_loop_is_explained_by_the_command_that_installs_it(loop: str) 
     assert done.returncode == 2
     assert f"pip install {loop}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(200)
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("ray", "PIL")),
+    reason="the extra `ray`, or Pillow, is not installed",
+)
+def test_a_node_is_lost_and_nothing_else() -> None:
+    done = run("examples/cluster.py", "--count", "400", seconds=180)
+    assert done.returncode == 0, done.stderr
+    assert "a node is killed, another joins" in done.stdout
+    assert "13 batches, the same as those of threads" in done.stdout
+    assert "was lost with its node" in done.stderr

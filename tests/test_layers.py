@@ -294,7 +294,10 @@ imports them, but when they are asked for."""
 WINGS = {"torch"}
 """Those of them that are for one library, by whose name they go: it is there, or they are not."""
 
-CORE = [name for name in MODULES if part(name) not in OUTER and name not in SENDERS]
+BESIDE = {"ray"}
+"""Built on the machine itself, as the faces are, and for one library, too."""
+
+CORE = [name for name in MODULES if part(name) not in OUTER | BESIDE and name not in SENDERS]
 
 
 def test_anyio_and_asyncio_are_imported_only_where_they_have_a_place() -> None:

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Coroutine, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
-from time import monotonic
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import aioqueue
-from aioqueue.attempts import PENDING, WITHDRAWN, Attempt, PutMany, QueueState, Take
+from aioqueue.attempts import GRANTED, PENDING, WITHDRAWN, Attempt, PutMany, QueueState, Take
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, WorkerDiedError
 from aioqueue.ray.handles import Handle, Payload, Run, Segment, runs_of
 from aioqueue.ray.leases import Book, Lease, Sleeper
-from aioqueue.ray.turns import Turns
+from aioqueue.ray.parties import Caller, Parties, Party
+from aioqueue.ray.turns import StaleCallError
 
-__all__ = ("SMALL", "Answer", "Caller", "Description", "QueueActor", "remote_class")
+__all__ = ("LEASE_SECONDS", "SMALL", "Answer", "Description", "QueueActor", "remote_class")
 
 SMALL: Final = 64 * 1024
 """Bytes of a batch that is kept in the memory of the actor, and not in the object store."""
@@ -29,9 +31,14 @@ SMALL: Final = 64 * 1024
 LEASE_SECONDS: Final = 30.0
 """How long a client may be silent until what it has been given goes back, or its calls end."""
 
+_FORGOTTEN_SECONDS: Final = 600.0
+"""How long a client that is gone is remembered, so that it can be told."""
+
+_CALLS: Final = 100_000
+"""How many calls may wait in one group: Ray has those behind them wait before they begin."""
 
 Call: TypeAlias = tuple[str, str, int]
-"""What was called, by which client, under which number."""
+"""Which life of a client calls, what, and under which number."""
 
 
 class Description(NamedTuple):
@@ -46,28 +53,18 @@ class Description(NamedTuple):
     seed: Any
     max_bytes: int | None
 
-    def handles(self) -> Any:
+    def handles(self, name: str) -> Any:
         """A queue of handles in its order."""
-        bounds = {"max_bytes": self.max_bytes, "name": self.kind}
         if self.kind == "RandomShuffleQueue":
             return aioqueue.RandomShuffleQueue(
-                self.capacity, self.min_after_dequeue, seed=self.seed, **bounds
+                *(self.capacity, self.min_after_dequeue),
+                seed=self.seed,
+                max_bytes=self.max_bytes,
+                name=name,
             )
         if self.kind == "PriorityQueue":
-            return aioqueue.PriorityQueue(self.capacity, **bounds)
-        return aioqueue.FIFOQueue(self.capacity, **bounds)
-
-
-class Caller(NamedTuple):
-    """Who calls."""
-
-    client: str
-    life: str
-    """Which of those that have had this name, one after another."""
-    after: int | None
-    """The last lease that the one before is known to have used."""
-    description: Description
-    """What it takes the queue to be."""
+            return aioqueue.PriorityQueue(self.capacity, max_bytes=self.max_bytes, name=name)
+        return aioqueue.FIFOQueue(self.capacity, max_bytes=self.max_bytes, name=name)
 
 
 class Answer(NamedTuple):
@@ -79,6 +76,37 @@ class Answer(NamedTuple):
     """How many rows an enqueue has put in."""
     runs: Sequence[Run] = ()
     """What a dequeue has got."""
+    cause: bytes | None = None
+    """What the error comes from, as a message: its class need not exist where the actor is."""
+
+
+class _RefusedError(Exception):
+    """A call that is not made.
+
+    Args:
+        answer: what its caller is told.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.error)
+        self.answer = answer
+
+
+class _Wait:
+    """An attempt in progress.
+
+    Attributes:
+        attempt: which.
+        sleeper: wakes who waits for it.
+        error: why it was withdrawn, if that is to be told.
+    """
+
+    __slots__ = ("attempt", "error", "sleeper")
+
+    def __init__(self, attempt: Attempt, sleeper: Sleeper) -> None:
+        self.attempt = attempt
+        self.sleeper = sleeper
+        self.error: BaseException | None = None
 
 
 class QueueActor:
@@ -92,21 +120,26 @@ class QueueActor:
     def __init__(self, name: str, description: Description) -> None:
         self._name = name
         self._description = description
-        self._queue = description.handles()
-        self._queue._core.name = name
-        self._core = self._queue._core
-        self._machine = self._core.machine
-        self._book = Book(self._core)
-        self._producers: dict[str, Turns[Answer]] = {}
-        self._consumers: dict[str, Turns[Answer]] = {}
-        self._lives: dict[str, str] = {}  # of consumers, the one that is going on
-        self._waiting: dict[Call, tuple[Attempt, Sleeper]] = {}
-        self._heard: dict[str, float] = {}  # clients, and when from them last
+        self._queue = description.handles(name)
+        core = self._queue._core
+        self._spec = core.spec
+        self._machine = core.machine
+        # The loops of all groups come here. What is done within takes microseconds.
+        self._lock = threading.RLock()  # guards all below; the machine's is taken within
+        self._book = Book(core)
+        self._parties = Parties()
+        self._waits: dict[Call, _Wait] = {}
+        self._expired: dict[str, int] = {}  # of clients that fell silent: their first lease then
+        self._cause: bytes | None = None
         self._watching: asyncio.Task[None] | None = None
 
     def agree(self, caller: Caller) -> Answer:
         """Whether the queue is what a caller takes it for."""
-        return self._refusal(caller) or Answer()
+        try:
+            self._party(caller)
+        except _RefusedError as refused:
+            return refused.answer
+        return Answer()
 
     # In.
 
@@ -122,26 +155,24 @@ class QueueActor:
         owned: bool,
     ) -> Answer:
         """Put the rows of a batch in: once, and in the order of the numbers."""
-        refusal = self._refusal(caller)
-        if refusal is not None:
-            return refusal
-        producer = caller.client
-        turns = self._producers.setdefault(caller.life, Turns())
-        made = await turns.begin(number, known)
-        if made is not None:
-            return await asyncio.shield(made)
-        if owned and rows * row_bytes > SMALL:
-            payload = Payload(None, (_ray().put(payload.columns),))
-        segment = Segment(producer, number, payload, row_bytes)
-        handles: list[Any] = [Handle(segment, row) for row in range(rows)]
-        if keys is not None:
-            handles = list(zip(keys, handles, strict=True))
-        columns, n = self._core.spec.columns(handles)
-        put = PutMany(columns, n)
-        waiting = self._begun(put, ("enqueue", producer, number))
-        turns.go_on(number)  # it has its place in line
-        await waiting
-        return turns.end(number, Answer(put.error, put.done))
+
+        async def put(party: Party, go_on: Callable[[], None]) -> Answer:
+            nonlocal payload
+            if owned and rows * row_bytes > SMALL:
+                payload = Payload(None, (_ray().put(payload.columns),))
+            segment = Segment(caller.life, number, payload, row_bytes)
+            handles: list[Any] = [Handle(segment, row) for row in range(rows)]
+            if keys is not None:
+                handles = list(zip(keys, handles, strict=True))
+            attempt = PutMany(*self._spec.columns(handles))
+            wait = self._begin(party, (caller.life, "enqueue", number), attempt)
+            go_on()  # it has its place in line
+            await wait
+            if attempt.state is WITHDRAWN:
+                return Answer(self._why_ended(party), attempt.done)
+            return Answer(attempt.error, attempt.done, cause=self._cause)
+
+        return await self._once(caller, "enqueue", number, known, put)
 
     # Out.
 
@@ -156,158 +187,271 @@ class QueueActor:
         used: list[int],
     ) -> Answer:
         """Lease the next elements to a consumer; what it has used by now is committed first."""
-        refusal = self._refusal(caller)
-        if refusal is not None:
-            return refusal
-        consumer = caller.client
-        turns = self._turns_of(caller)
-        self.commit(consumer, used)
-        made = await turns.begin(number, known)
-        if made is not None:
-            return await asyncio.shield(made)
-        call = ("dequeue", consumer, number)
-        take = Take(n, up_to=up_to, leased=True, expired=max_wait == 0)
-        waiting = self._begun(take, call, max_wait)
-        turns.go_on(number)  # it has its place in line
-        try:
-            answer = await self._leased(take, waiting, call, n, up_to)
-        finally:
-            self._book.ended(consumer, number)
-        return turns.end(number, answer)
+
+        async def take(party: Party, go_on: Callable[[], None]) -> Answer:
+            self.commit(caller.life, used)
+            life = caller.life
+            with self._lock:
+                lease = self._book.open(life, number)
+            try:
+                handles = await self._leased(party, number, lease, n, up_to, max_wait, go_on)
+            except BaseException as error:
+                with self._lock:
+                    self._book.give_back(life, number)
+                if not isinstance(error, Exception):
+                    raise
+                return Answer(error, cause=self._cause)
+            with self._lock:
+                if not self._book.hand_over(life, number):
+                    return Answer(self._why_ended(party))
+            return Answer(runs=[(segment.payload, rows) for segment, rows in runs_of(handles)])
+
+        return await self._once(caller, "dequeue", number, known, take)
 
     async def _leased(
-        self, take: Take, waiting: Coroutine[Any, Any, None], call: Call, n: int, up_to: bool
-    ) -> Answer:
-        await waiting
-        if take.error is not None or take.state is WITHDRAWN:
-            return Answer(take.error or self._own_end(take))
-        lease = Lease()
-        lease.takes.append(take)
-        handles = self._book.handles_of(take)
-        while len(handles) < take.held.count or (len(handles) < n and not up_to):
-            # Some were lost, and others come in their place; behind the others, but that is all.
-            more = Take(n - len(handles), up_to=up_to, leased=True, expired=up_to and bool(handles))
-            await self._begun(more, call)
-            if more.error is not None or more.state is WITHDRAWN:
-                break
-            lease.takes.append(more)
-            handles += self._book.handles_of(more)
-            if up_to and handles:
-                break
-        _, consumer, number = call
-        self._book.enter(consumer, number, lease)
-        return Answer(runs=[(segment.payload, rows) for segment, rows in runs_of(handles)])
+        self,
+        party: Party,
+        number: int,
+        lease: Lease,
+        n: int,
+        up_to: bool,
+        max_wait: float | None,
+        go_on: Callable[[], None],
+    ) -> list[Handle]:
+        """The next elements. Where some were lost, others come in their place: behind the others
+        who wait, but that is all."""
+        call = (party.caller.life, "dequeue", number)
+        handles: list[Handle] = []
+        while not handles or (len(handles) < n and not up_to):
+            take = Take(n - len(handles), up_to=up_to, leased=True, expired=max_wait == 0)
+            with self._lock:
+                wait = self._begin(party, call, take, max_wait)
+                lease.takes.append(take)
+            go_on()  # it has its place in line
+            await wait
+            if take.state is not GRANTED:
+                raise take.error or self._why_ended(party)
+            with self._lock:
+                found = self._book.handles_of(take)
+                if not found:  # all of them are lost, and that was told
+                    lease.takes.remove(take)
+                    self._book.use(take)
+            handles += found
+        return handles
 
-    def _begun(
-        self, attempt: Attempt, call: Call, max_wait: float | None = None
+    # How calls are made.
+
+    async def _once(
+        self,
+        caller: Caller,
+        method: str,
+        number: int,
+        known: int,
+        make: Callable[[Party, Callable[[], None]], Awaitable[Answer]],
+    ) -> Answer:
+        """Make a call once, in its turn; a failure is an answer, too."""
+        try:
+            with self._lock:
+                party = self._party(caller)
+                turns = party.turns_of(method, known)
+            answer: Answer = await turns.once(number, known, partial(make, party))
+            return answer
+        except _RefusedError as refused:
+            return refused.answer
+        except StaleCallError:
+            return Answer(self._why_ended(party))
+        except Exception as error:  # the object store is full, say
+            return Answer(error)
+
+    def _begin(
+        self, party: Party, call: Call, attempt: Attempt, max_wait: float | None = None
     ) -> Coroutine[Any, Any, None]:
         """Begin an attempt, which has its place in line by then; returns what waits for its end."""
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
-        sleeper = Sleeper(partial(loop.call_soon_threadsafe, woken.set))
-        self._waiting[call] = (attempt, sleeper)
-        self._book.begin(attempt, sleeper)
+        wait = _Wait(attempt, Sleeper(partial(loop.call_soon_threadsafe, woken.set)))
+        _, *what = call
+        with self._lock:
+            if party.gone or tuple(what) in party.unwanted:
+                raise StaleCallError("cancelled")
+            self._waits[call] = wait
+            self._book.begin(attempt, wait.sleeper)
         timer = None
         if max_wait and attempt.state is PENDING:
-            timer = loop.call_later(max_wait, self._book.expire, attempt)
+            timer = loop.call_later(max_wait, self._expire, attempt)
         self._look_for_own_ends()
-        return self._until(attempt, call, woken, timer)
+        return self._until(call, wait, woken, timer)
+
+    def _expire(self, attempt: Attempt) -> None:
+        with self._lock:
+            self._book.expire(attempt)
 
     async def _until(
-        self,
-        attempt: Attempt,
-        call: Call,
-        woken: asyncio.Event,
-        timer: asyncio.TimerHandle | None,
+        self, call: Call, wait: _Wait, woken: asyncio.Event, timer: asyncio.TimerHandle | None
     ) -> None:
         try:
-            while attempt.state is PENDING:
+            while wait.attempt.state is PENDING:
                 await woken.wait()
                 woken.clear()
         except BaseException:
-            self._book.withdraw(attempt)
+            with self._lock:
+                self._book.withdraw(wait.attempt)
             raise
         finally:
-            del self._waiting[call]
+            with self._lock:
+                del self._waits[call]
             if timer is not None:
                 timer.cancel()
+        if wait.error is not None:
+            raise wait.error
 
-    def _refusal(self, caller: Caller) -> Answer | None:
-        """The answer to who takes this for another queue."""
-        for field, theirs, ours in zip(
-            Description._fields, caller.description, self._description, strict=True
-        ):
-            if theirs != ours:
-                return Answer(
-                    InvalidArgumentError(
-                        f"{field}: got {theirs!r} for queue '{self._name}', which was made with"
-                        f" {ours!r}; expected the same, or another name"
-                    )
-                )
-        return None
-
-    def _turns_of(self, caller: Caller) -> Turns[Answer]:
-        """The calls of a consumer; of one that begins anew, what it had before goes back."""
-        consumer, life, after, _ = caller
-        if self._lives.get(consumer) != life:
-            self._lives[consumer] = life
-            if after is not None:
-                held = self._book.numbers_of(consumer)
-                self._book.commit(consumer, [number for number in held if number <= after])
-            self._book.give_back(consumer)
-            self._consumers[consumer] = Turns(0 if after is None else after + 1)
-        return self._consumers[consumer]
+    def _end_wait(self, wait: _Wait, error: BaseException | None = None) -> None:
+        if wait.attempt.state is PENDING:
+            wait.error = error
+            self._book.withdraw(wait.attempt)
+            wait.sleeper.wake()
 
     def _look_for_own_ends(self) -> None:
         """Tell consumers the end that would else wait for what they have themselves."""
-        if self._machine.state is not QueueState.CLOSED or self._machine.size:
-            return
-        for (what, consumer, _), (attempt, sleeper) in list(self._waiting.items()):
-            if what == "dequeue" and self._book.are_all_of(consumer):
-                self._end_wait(attempt, sleeper)
+        with self._lock:
+            if self._machine.state is not QueueState.CLOSED:
+                return
+            waits = {call: wait for call, wait in self._waits.items() if call[1] == "dequeue"}
+            lives = {life for life, _, _ in waits}
+            for (life, _, _), wait in waits.items():
+                # What is inside is for whoever is first in line; and that is known of one only.
+                is_alone = lives == {life} or not self._machine.size
+                if is_alone and not self._book.can_come_from_others(life):
+                    take: Any = wait.attempt
+                    self._end_wait(wait, self._own_end(take.n))
 
-    def _end_wait(self, attempt: Attempt, sleeper: Sleeper) -> None:
-        if attempt.state is PENDING:
-            self._book.withdraw(attempt)
-            sleeper.wake()
-
-    def _own_end(self, take: Take) -> OutOfRangeError:
+    def _own_end(self, n: int) -> OutOfRangeError:
         return OutOfRangeError(
             f"{self._description.kind} '{self._name}' is closed and has no elements but those that"
             " this consumer has not committed",
             queue=self._name,
-            requested=take.n,
+            requested=n,
+            remaining=self._machine.size,
         )
+
+    # Who calls.
+
+    def _party(self, caller: Caller) -> Party:
+        """Who calls, if it may.
+
+        Raises:
+            _RefusedError: it takes this for another queue, or is not spoken to any more.
+        """
+        for field, theirs, ours in zip(
+            Description._fields, caller.description, self._description, strict=True
+        ):
+            if theirs != ours:
+                raise _RefusedError(
+                    Answer(
+                        InvalidArgumentError(
+                            f"{field}: got {theirs!r} for queue '{self._name}', which was made with"
+                            f" {ours!r}; expected the same, or another name"
+                        )
+                    )
+                )
+        with self._lock:
+            party, before = self._parties.meet(caller)
+            if party.gone:
+                raise _RefusedError(Answer(self._why_ended(party)))
+            if before is not None:
+                self._begin_anew(before, caller)
+            self._see_what_expired(party)
+            return party
+
+    def _begin_anew(self, before: Party, caller: Caller) -> None:
+        """A consumer has a new life: what its former one had not used goes back."""
+        if before.gone:
+            return
+        former = before.caller.life
+        if caller.after is not None:
+            done = [number for number in self._book.numbers_of(former) if number <= caller.after]
+            self._book.commit(former, done)
+        self._dismiss(before, f"consumer '{caller.client}' has begun anew, with another handle")
+
+    def _see_what_expired(self, party: Party) -> None:
+        """Refuse who says that it has used what was given to others since."""
+        client, after = party.caller.client, party.caller.after
+        first = self._expired.pop(client, None)
+        if first is None or after is None or after < first:
+            return
+        party.gone = (
+            f"consumer '{client}' was silent for more than {LEASE_SECONDS:.0f} s, and what it had"
+            f" by its leases from number {first} on was given back; but it has used them up to"
+            f" number {after}"
+        )
+        raise _RefusedError(Answer(self._why_ended(party)))
+
+    def _why_ended(self, party: Party) -> Exception:
+        """What a client is told whose call was ended."""
+        if not party.gone:
+            return StaleCallError("cancelled")  # and so it knows that
+        return WorkerDiedError(
+            f"{self._description.kind} '{self._name}' does not know this handle any more:"
+            f" {party.gone}; make another one"
+        )
+
+    def _dismiss(self, party: Party, why: str) -> list[int]:
+        """Speak to a client no more: its calls end, and what it has not used goes back.
+
+        Returns:
+            The leases that it had.
+        """
+        party.dismiss(why)
+        self._end_calls(party.caller.life)
+        handed = self._book.give_back(party.caller.life)
+        self._look_for_own_ends()
+        return handed
+
+    def _end_calls(self, life: str) -> None:
+        for call, wait in list(self._waits.items()):
+            if call[0] == life:
+                self._end_wait(wait)
 
     # What is said of calls and leases.
 
-    def cancel(self, what: str, client: str, number: int) -> None:
-        """End a call that nobody waits for any more; what a dequeue has got goes back."""
-        attempt, sleeper = self._waiting.get((what, client, number), (None, None))
-        if attempt is not None and sleeper is not None:
-            self._end_wait(attempt, sleeper)
-        if what == "dequeue":
-            self._book.cancel(client, number)
+    def cancel(self, what: str, caller: Caller, number: int) -> None:
+        """End a call that nobody waits for any more; what a dequeue has got goes back.
 
-    def commit(self, consumer: str, numbers: list[int]) -> None:
+        It may come before the call does.
+        """
+        life = caller.life
+        with self._lock, suppress(_RefusedError):
+            party = self._party(caller)
+            turns = party.turns.get(what)
+            if turns is None or not turns.has_ended(number):
+                party.unwanted.add((what, number))  # so it will end before it waits
+            wait = self._waits.get((life, what, number))
+            if wait is not None:
+                self._end_wait(wait)
+            if what == "dequeue":
+                self._book.give_back(life, number)
+
+    def commit(self, life: str, numbers: list[int]) -> None:
         """A consumer has used what it got."""
-        self._book.commit(consumer, numbers)
+        with self._lock:
+            self._book.commit(life, numbers)
         self._look_for_own_ends()
 
-    def lost(self, consumer: str, number: int, refs: list[Any]) -> Answer:
+    def lost(self, life: str, number: int, refs: list[Any]) -> Answer:
         """Rows of a lease are lost: who has put them in is gone, and they with it.
 
         The other rows of the lease go back; nobody is given the lost ones any more.
         """
         gone = set(refs)
         segments: dict[int, Segment] = {}
-        for take in self._book.takes_of(consumer, number):
-            for handle in self._book.handles_of(take):
-                if handle.segment.payload.ref and handle.segment.payload.ref[0] in gone:
-                    segments[id(handle.segment)] = handle.segment
-        for segment in segments.values():
-            segment.is_lost = True
-        self._book.give_back(consumer, lambda other: other != number)
+        with self._lock:
+            for take in self._book.takes_of(life, number):
+                for handle in self._book.handles_of(take):
+                    if handle.segment.payload.ref and handle.segment.payload.ref[0] in gone:
+                        segments[id(handle.segment)] = handle.segment
+            for segment in segments.values():
+                segment.is_lost = True
+            self._book.give_back(life, number)
         names = ", ".join(
             f"call {segment.number} of producer {segment.producer}" for segment in segments.values()
         )
@@ -319,38 +463,70 @@ class QueueActor:
             )
         )
 
-    async def beat(self, client: str) -> None:
+    async def beat(self, caller: Caller) -> None:
         """A client is alive."""
-        self._heard[client] = monotonic()
+        with suppress(_RefusedError):  # it is told so when it asks for something
+            self._party(caller)
         if self._watching is None:
             self._watching = asyncio.ensure_future(self._watch())
 
     def clients(self) -> list[str]:
-        """Who is known to be alive, or was lately."""
-        return list(self._heard)
+        """The lives that are taken to be going on."""
+        with self._lock:
+            return self._parties.alive()
 
-    def leave(self, client: str) -> None:
-        """A client ends: what it has not used goes back, and its calls end."""
-        self._heard.pop(client, None)
-        for (_, who, _), (attempt, sleeper) in list(self._waiting.items()):
-            if who == client:
-                self._end_wait(attempt, sleeper)
-        self._book.give_back(client)
-        self._look_for_own_ends()
+    def leave(self, caller: Caller) -> None:
+        """A client ends: its calls end, and what it has not used goes back.
+
+        What a consumer with a name of its own has stays with it for as long as if it had died: it
+        may be started again, and say what it has used.
+        """
+        with self._lock, suppress(_RefusedError):
+            if caller.client != caller.life:
+                self._end_calls(caller.life)
+            else:
+                self._dismiss(self._party(caller), "it was given up")
+
+    def dismiss(self, life: str) -> None:
+        """A client is known to be dead: sooner than by its silence."""
+        with self._lock:
+            party = self._parties.find(life)
+            if party is not None and not party.gone:
+                self._give_up(party, "it was taken to be dead")
+
+    def expire(self, seconds: float, forgotten: float) -> None:
+        """Give back what clients have of which nothing was heard for so long.
+
+        Args:
+            seconds: how long.
+            forgotten: after how many seconds it is not even known any more that they were there.
+        """
+        with self._lock:
+            for party in self._parties.silent(seconds):
+                why = f"nothing was heard of it for {seconds:.0f} s, so it was taken to be dead"
+                self._give_up(party, why)
+            self._parties.forget(forgotten)
+
+    def _give_up(self, party: Party, why: str) -> None:
+        """Give back what a client has, and remember that, if it may begin anew."""
+        handed = self._dismiss(party, why)
+        if handed and party.has_name:
+            self._expired[party.caller.client] = handed[0]
 
     async def _watch(self) -> None:
-        """Give back what clients have that are silent for too long, until the actor ends."""
+        """Look for clients that are silent, until the actor ends."""
         while True:
             await asyncio.sleep(LEASE_SECONDS / 6)
-            silent = monotonic() - LEASE_SECONDS
-            for client in [one for one, heard in self._heard.items() if heard < silent]:
-                self.leave(client)
+            self.expire(LEASE_SECONDS, _FORGOTTEN_SECONDS)
 
     # The queue as a whole.
 
-    def close(self, cancel_pending_enqueues: bool, cause: BaseException | None) -> None:
+    def close(self, cancel_pending_enqueues: bool, cause: bytes | None) -> None:
         """Let nothing more in."""
-        self._queue.close(cancel_pending_enqueues=cancel_pending_enqueues, cause=cause)
+        with self._lock:
+            if self._cause is None:
+                self._cause = cause
+            self._queue.close(cancel_pending_enqueues=cancel_pending_enqueues)
         self._look_for_own_ends()
 
     async def wait_closed(self) -> None:
@@ -359,7 +535,8 @@ class QueueActor:
 
     def statistics(self) -> aioqueue.Statistics:
         """What it has done and is doing."""
-        return self._queue.statistics()
+        found: aioqueue.Statistics = self._queue.statistics()
+        return found
 
     def state(self) -> str:
         """How far it is with closing: the value of a `QueueState`."""
@@ -367,7 +544,8 @@ class QueueActor:
 
     def leases(self) -> int:
         """How many leases there are that were not committed."""
-        return self._book.count()
+        with self._lock:
+            return self._book.count()
 
 
 @functools.cache
@@ -381,9 +559,10 @@ def remote_class() -> Any:
     class Remote(QueueActor):
         enqueue = group("in", QueueActor.enqueue)
         dequeue = group("out", QueueActor.dequeue)
+        wait_closed = group("end", QueueActor.wait_closed)
 
     Remote.__name__ = Remote.__qualname__ = QueueActor.__name__
-    return ray.remote(concurrency_groups={"in": 1000, "out": 1000})(Remote)
+    return ray.remote(concurrency_groups={"in": _CALLS, "out": _CALLS, "end": _CALLS})(Remote)
 
 
 def _ray() -> Any:

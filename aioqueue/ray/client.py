@@ -6,6 +6,7 @@ for their answers in `Client.drive`, a task in `Client.drive_async`.
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 import weakref
@@ -16,9 +17,11 @@ from typing import Any, Final, TypeVar
 import anyio
 
 import aioqueue
-from aioqueue.errors import WorkerDiedError
-from aioqueue.inputs.prepare.ray.cluster import required_ray
-from aioqueue.ray.actor import LEASE_SECONDS, Caller, Description
+from aioqueue.errors import OutOfRangeError, QueueClosedError, WorkerDiedError, told
+from aioqueue.inputs.prepare.ray.cluster import connected, required_ray
+from aioqueue.processes.failures import failure_of_message, message_of_failure
+from aioqueue.ray.actor import LEASE_SECONDS, Answer, Description
+from aioqueue.ray.parties import Caller
 
 __all__ = ("Asking", "Client", "Numbers")
 
@@ -45,9 +48,12 @@ class Numbers:
     def begin(self, call: Callable[[int, int], Any]) -> tuple[int, Any]:
         """Make the next call: it is given its number, and below which all have been answered."""
         with self._lock:  # so calls leave in the order of their numbers
-            number, self._next = self._next, self._next + 1
+            number = self._next
+            reference = call(number, min(self._open, default=number))
+            # Not before: an element that cannot be pickled must leave no gap that others wait at.
+            self._next += 1
             self._open.add(number)
-            return number, call(number, min(self._open))
+            return number, reference
 
     def end(self, number: int) -> None:
         """A call has been answered."""
@@ -77,19 +83,50 @@ class Client:
     ) -> None:
         self.ray = ray
         self.name = name
-        self.actor = actor
         self.description = description
         life = f"client-{uuid.uuid4().hex[:12]}"
         self.id = consumer or life
         self.caller = Caller(self.id, life, after, description)
         self.puts = Numbers()
         self.takes = Numbers(0 if after is None else after + 1)
-        stopped = threading.Event()
-        beat = threading.Thread(
-            target=_beat, args=(actor, self.id, stopped), name=f"aioqueue-ray-{name}", daemon=True
-        )
-        beat.start()
-        self.leave = weakref.finalize(self, _leave, actor, self.id, stopped)
+        self.connection = _Connection(ray, name, self.caller, actor)
+        self.connection.start()
+        self.leave = weakref.finalize(self, self.connection.leave)
+
+    @property
+    def actor(self) -> Any:
+        """Ray's handle of the actor.
+
+        Raises:
+            RuntimeError: this process was forked from the one that has made the handle.
+            WorkerDiedError: the connection has ended.
+        """
+        self.connection.check()
+        return self.connection.actor
+
+    def raise_error(self, answer: Answer) -> None:
+        """Raise what a call has failed by, if it has."""
+        error = answer.error
+        if error is None:
+            return
+        if answer.cause is not None and isinstance(error, OutOfRangeError | QueueClosedError):
+            loads = self.ray.cloudpickle.loads
+            error.__cause__ = failure_of_message(answer.cause, "where the queue was closed", loads)
+        raise error
+
+    def message_of(self, cause: BaseException | None) -> bytes | None:
+        """The failure that closes the queue, as it is sent."""
+        if cause is None:
+            return None
+        if not isinstance(cause, Exception):  # Ctrl-C there is no Ctrl-C here
+            cause, what = RuntimeError(told(cause)), cause
+            cause.__cause__ = what
+        cloudpickle = self.ray.cloudpickle
+        return message_of_failure(cause, cloudpickle.dumps, cloudpickle.loads)
+
+    def delete(self) -> None:
+        """End the actor."""
+        self.ray.kill(self.actor)
 
     def drive(self, asking: Asking[T], timeout: float | None = None) -> T:
         """Have a generator ask, and wait in this thread.
@@ -101,7 +138,7 @@ class Client:
         try:
             reference = next(asking)
             while True:
-                ended = _Ended(self.name, reference)
+                ended = _Ended(self.connection, reference)
                 try:
                     ended.gate.sync.wait_closed(timeout=timeout)
                     answer = ended.result()
@@ -118,7 +155,7 @@ class Client:
         try:
             reference = next(asking)
             while True:
-                ended = _Ended(self.name, reference)
+                ended = _Ended(self.connection, reference)
                 try:
                     with anyio.CancelScope(shield=is_cut):
                         await ended.gate.wait_closed()
@@ -135,52 +172,122 @@ class _Ended:
     """An answer that is coming: a gate that closes when it is there, for tasks and threads.
 
     Args:
-        name: of the queue.
+        connection: by which it comes.
         reference: Ray's, of the answer.
     """
 
-    def __init__(self, name: str, reference: Any) -> None:
-        self._name = name
-        self.gate: aioqueue.FIFOQueue[None] = aioqueue.FIFOQueue(1, name=name)
+    def __init__(self, connection: _Connection, reference: Any) -> None:
+        self._connection = connection
+        self.gate: aioqueue.FIFOQueue[None] = aioqueue.FIFOQueue(1, name=connection.name)
         self._future = reference.future()
+        connection.expect(self)
         self._future.add_done_callback(lambda _: self.gate.close())
 
     def result(self) -> Any:
         """The answer.
 
         Raises:
-            WorkerDiedError: the actor has died.
+            WorkerDiedError: the actor has died, or the connection has ended.
             Exception: what Ray raises, of an object that is lost say.
         """
+        if not self._future.done():
+            raise self._connection.ended()
         error = self._future.exception()
         if error is None:
             return self._future.result()
         if isinstance(error, required_ray().exceptions.RayActorError):
             raise WorkerDiedError(
-                f"the actor of queue '{self._name}' has died, and what was inside with it"
+                f"the actor of queue '{self._connection.name}' has died, and what was inside with"
+                " it"
             ) from error
         raise error
 
 
-def _beat(actor: Any, client: str, stopped: threading.Event) -> None:
-    import ray
+class _Connection:
+    """Tells the actor that this program is alive, and those who wait when they wait in vain.
 
-    while True:
-        if not ray.is_initialized():
-            return
-        try:
-            actor.beat.remote(client)
-        except Exception:
-            return  # the connection is gone
-        if stopped.wait(_BEAT):
-            return
+    Ray never answers what was asked before `ray.shutdown`, and starts a cluster for what is asked
+    after it; and in a process that was forked it answers nothing at all.
+
+    Args:
+        name: of the queue.
+        caller: who it speaks for.
+        actor: Ray's handle.
+    """
+
+    def __init__(self, ray: Any, name: str, caller: Caller, actor: Any) -> None:
+        self.name = name
+        self._caller = caller
+        self.actor = actor
+        self._pid = os.getpid()
+        self._session = _session(ray)
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._expected: weakref.WeakSet[_Ended] = weakref.WeakSet()
+        self._is_over = False
+
+    def start(self) -> None:
+        """Begin to tell."""
+        name = f"aioqueue-ray-{self.name}"
+        threading.Thread(target=self._beat, name=name, daemon=True).start()
+
+    def expect(self, ended: _Ended) -> None:
+        """Somebody waits for an answer."""
+        with self._lock:
+            self._expected.add(ended)
+            is_over = self._is_over
+        if is_over:
+            ended.gate.close()
+
+    def check(self) -> None:
+        """See that something can be asked.
+
+        Raises:
+            RuntimeError: this process was forked from the one that has made the handle.
+            WorkerDiedError: the connection has ended.
+        """
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                f"the handle of queue '{self.name}' belongs to the process that this one was forked"
+                " from: call ray.init() here and make another, by the same name"
+            )
+        if not self._is_there():
+            raise self.ended()
+
+    def ended(self) -> WorkerDiedError:
+        """The connection has ended."""
+        return WorkerDiedError(
+            f"the connection to queue '{self.name}' has ended: ray.shutdown() was called; what was"
+            " asked before may have been done"
+        )
+
+    def leave(self) -> None:
+        """Nobody uses the queue here any more."""
+        self._stopped.set()
+        with suppress(Exception):  # at the end of the program there may be no connection any more
+            if os.getpid() == self._pid and self._is_there():
+                self.actor.leave.remote(self._caller)
+
+    def _is_there(self) -> bool:
+        ray = connected()
+        return ray is not None and _session(ray) == self._session
+
+    def _beat(self) -> None:
+        while self._is_there():
+            try:
+                self.actor.beat.remote(self._caller)
+            except Exception:
+                break  # the connection is gone
+            if self._stopped.wait(_BEAT):
+                return
+        with self._lock:
+            self._is_over = True
+            expected = list(self._expected)
+        for ended in expected:
+            ended.gate.close()
 
 
-def _leave(actor: Any, client: str, stopped: threading.Event) -> None:
-    """Nobody uses the queue here any more."""
-    stopped.set()
-    with suppress(Exception):  # at the end of the program there may be no connection any more
-        import ray
-
-        if ray.is_initialized():
-            actor.leave.remote(client)
+def _session(ray: Any) -> tuple[str, str]:
+    """Which connection this is: another one after `ray.shutdown` and `ray.init`."""
+    context = ray.get_runtime_context()
+    return context.get_node_id(), context.get_job_id()

@@ -8,11 +8,10 @@ when nothing can come back.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from aioqueue.attempts import Attempt, Take, Waker
+from aioqueue.attempts import GRANTED, Attempt, Take, Waker
 from aioqueue.queues.core import QueueCore
 from aioqueue.ray.handles import Handle
 from aioqueue.waiting.base import deliver
@@ -46,20 +45,22 @@ class Sleeper:
 
 
 class Lease:
-    """What one dequeue has got.
+    """What one dequeue has got, or is getting.
 
     Attributes:
         takes: its dequeues; more than one, where some of what the first had got was lost.
+        is_handed: whether its consumer has been told of it.
     """
 
-    __slots__ = ("takes",)
+    __slots__ = ("is_handed", "takes")
 
     def __init__(self) -> None:
         self.takes: list[Take] = []
+        self.is_handed = False
 
 
 class Book:
-    """Who has what. Thread-safe.
+    """Who has what. Used under the lock of the actor.
 
     Args:
         core: the queue.
@@ -68,9 +69,7 @@ class Book:
     def __init__(self, core: QueueCore) -> None:
         self._core = core
         self._machine = core.machine
-        self._lock = threading.RLock()  # guards all below; the machine's is taken within
         self._leases: dict[str, dict[int, Lease]] = {}
-        self._unwanted: set[tuple[str, int]] = set()  # dequeues whose callers are gone
 
     def begin(self, attempt: Attempt, waker: Waker) -> None:
         """Begin an attempt, which may end at once, or be granted."""
@@ -90,74 +89,78 @@ class Book:
         handles = [row[1] if isinstance(row, tuple) else row for row in rows]
         return [handle for handle in handles if not handle.segment.is_lost]
 
-    def enter(self, consumer: str, number: int, lease: Lease) -> None:
-        """A consumer has a lease; unless its call was cancelled: then all goes back."""
-        with self._lock:
-            if (consumer, number) not in self._unwanted:
-                self._leases.setdefault(consumer, {})[number] = lease
-                return
-        self._back(lease)
+    def open(self, consumer: str, number: int) -> Lease:
+        """Begin a lease: the takes that are entered there are those of this consumer."""
+        lease = self._leases.setdefault(consumer, {})[number] = Lease()
+        return lease
 
-    def cancel(self, consumer: str, number: int) -> None:
-        """Nobody wants what this call has got, or is about to get."""
-        with self._lock:
-            self._unwanted.add((consumer, number))
-        self.give_back(consumer, lambda other: other != number)
+    def hand_over(self, consumer: str, number: int) -> bool:
+        """A consumer is told what it has got; unless all that has gone back by now."""
+        lease = self._leases.get(consumer, {}).get(number)
+        if lease is None:
+            return False
+        lease.is_handed = True
+        return True
 
-    def ended(self, consumer: str, number: int) -> None:
-        """A call has ended, and will not enter anything any more."""
-        with self._lock:
-            self._unwanted.discard((consumer, number))
+    def use(self, take: Take) -> None:
+        """What a dequeue has got does not come back."""
+        wakers = self._machine.commit(take)
+        self._core.copier.copy_out(take)
+        deliver(wakers)
 
     def commit(self, consumer: str, numbers: Iterable[int]) -> None:
         """A consumer has used what it got by these leases. Others of it stay."""
-        with self._lock:
-            mine = self._leases.get(consumer, {})
-            done = [mine.pop(number) for number in numbers if number in mine]
-        for lease in done:
-            for take in lease.takes:
-                wakers = self._machine.commit(take)
-                self._core.copier.copy_out(take)
-                deliver(wakers)
+        handed = set(self.numbers_of(consumer))
+        for number in numbers:
+            if number in handed:
+                for take in self._pop(consumer, number).takes:
+                    self.use(take)
 
-    def give_back(self, consumer: str, keep: Callable[[int], bool] = lambda _: False) -> int:
+    def give_back(self, consumer: str, number: int | None = None) -> list[int]:
         """A consumer has not used what it got: it is first in line again.
 
         Args:
             consumer: who.
-            keep: says of which leases that is not so.
+            number: of the only lease to be given back; ``None`` for all.
 
         Returns:
-            How many leases were given back.
+            The numbers of the leases that it had been told of.
         """
-        with self._lock:
-            mine = self._leases.get(consumer, {})
-            back = [mine.pop(number) for number in sorted(mine) if not keep(number)]
-        for lease in reversed(back):
-            self._back(lease)
-        return len(back)
+        mine = self._leases.get(consumer, {})
+        numbers = sorted(mine) if number is None else [number] if number in mine else []
+        handed = [each for each in numbers if mine[each].is_handed]
+        for each in reversed(numbers):
+            for take in reversed(self._pop(consumer, each).takes):
+                self.withdraw(take)
+        return handed
 
-    def _back(self, lease: Lease) -> None:
-        for take in reversed(lease.takes):
-            self.withdraw(take)
+    def _pop(self, consumer: str, number: int) -> Lease:
+        mine = self._leases[consumer]
+        lease = mine.pop(number)
+        if not mine:
+            del self._leases[consumer]
+        return lease
 
     def numbers_of(self, consumer: str) -> list[int]:
-        """The leases that a consumer has."""
-        with self._lock:
-            return sorted(self._leases.get(consumer, ()))
+        """The leases that a consumer has been told of."""
+        mine = self._leases.get(consumer, {})
+        return sorted(number for number, lease in mine.items() if lease.is_handed)
 
     def count(self) -> int:
-        """How many leases there are."""
-        with self._lock:
-            return sum(map(len, self._leases.values()))
+        """How many leases there are that were not committed."""
+        return sum(len(self.numbers_of(consumer)) for consumer in self._leases)
 
-    def are_all_of(self, consumer: str) -> bool:
-        """Whether nobody else has any."""
-        with self._lock:
-            return all(not mine or who == consumer for who, mine in self._leases.items())
+    def can_come_from_others(self, consumer: str) -> bool:
+        """Whether anybody else has what may come back."""
+        return any(
+            take.state is GRANTED
+            for who, leases in self._leases.items()
+            if who != consumer
+            for lease in leases.values()
+            for take in lease.takes
+        )
 
     def takes_of(self, consumer: str, number: int) -> list[Take]:
         """The dequeues of a lease; none if there is no such lease any more."""
-        with self._lock:
-            lease = self._leases.get(consumer, {}).get(number)
-            return [] if lease is None else list(lease.takes)
+        lease = self._leases.get(consumer, {}).get(number)
+        return [] if lease is None else list(lease.takes)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NoReturn
-
-import numpy as np
+from typing import Any, NoReturn
 
 import aioqueue
 from aioqueue import InvalidArgumentError, Statistics
 from aioqueue.checks import checked_count, checked_flag, checked_seconds
-from aioqueue.elements import Columns
-from aioqueue.inputs.prepare.ray.cluster import connected, is_loss, not_connected
+from aioqueue.inputs.prepare.ray.cluster import connected, not_connected
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.blocking import Batches
-from aioqueue.ray.actor import SMALL, Answer, Description, remote_class
-from aioqueue.ray.client import Asking, Client
-from aioqueue.ray.handles import Payload, gathered
+from aioqueue.ray.actor import Description, remote_class
+from aioqueue.ray.client import Client
+from aioqueue.ray.questions import Questions
 
 __all__ = (
     "BlockingRayQueue",
@@ -31,176 +27,10 @@ _NAMESPACE = "aioqueue"
 """Ray's: where the actors of queues have their names, whichever namespace a program is in."""
 
 
-class _Questions:
-    """What is asked of the actor, for whichever face.
-
-    Args:
-        local: a queue of this kind, which is used for its checks and never filled.
-        client: the connection.
-        owned: whether large batches are copied to the actor.
-        autocommit: whether what was taken counts as used when more is asked for.
-    """
-
-    def __init__(
-        self,
-        local: Any,
-        client: Client,
-        *,
-        owned: bool,
-        autocommit: bool,
-    ) -> None:
-        self.client = client
-        self.core = local._core
-        self._spec = local._core.spec
-        self._owned = owned
-        self._autocommit = autocommit
-        self._agrees = False
-        self._unused: list[int] = []  # leases that were handed over, and not committed
-        self.last = client.caller.after
-
-    def agree(self) -> Asking[None]:
-        """See that the queue is what it is said to be; once."""
-        if not self._agrees:
-            answer: Answer = yield self.client.actor.agree.remote(self.client.caller)
-            if answer.error is not None:
-                raise answer.error
-            self._agrees = True
-
-    def put(self, columns: Columns, n: int) -> Asking[None]:
-        """Put rows in."""
-        client = self.client
-        size = _bytes_of(columns)
-        keys = self._keys(columns)
-        payload = self._payload(columns, size)
-        number, reference = client.puts.begin(
-            lambda number, known: client.actor.enqueue.remote(
-                client.caller, number, known, payload, n, size // n, keys, self._owned
-            )
-        )
-        try:
-            answer: Answer = yield reference
-        except aioqueue.WorkerDiedError:
-            raise
-        except BaseException as error:
-            yield client.actor.cancel.remote("enqueue", client.id, number)
-            answer = yield reference
-            _note_rows(error, answer.rows, n)
-            raise
-        finally:
-            client.puts.end(number)
-        if answer.error is not None:
-            raise answer.error
-
-    def take(self, n: int, up_to: bool = False, max_wait: float | None = None) -> Asking[Columns]:
-        """Take rows out; what was taken before is committed by that."""
-        client = self.client
-        used: list[int] = []
-        if self._autocommit:
-            used, self._unused = self._unused, []
-        number, reference = client.takes.begin(
-            lambda number, known: client.actor.dequeue.remote(
-                client.caller, number, known, n, up_to, max_wait, used
-            )
-        )
-        try:
-            answer: Answer = yield reference
-            columns = [] if answer.error is not None else (yield from self._fetched(answer, number))
-        except aioqueue.WorkerDiedError:
-            raise
-        except BaseException:
-            yield client.actor.cancel.remote("dequeue", client.id, number)
-            raise
-        finally:
-            client.takes.end(number)
-        if answer.error is not None:
-            raise answer.error
-        self._unused.append(number)
-        self.last = number
-        return columns
-
-    def commit(self, upto: int | None) -> Asking[None]:
-        """What was taken is used; up to a lease, or all of it."""
-        done = [number for number in self._unused if upto is None or number <= upto]
-        self._unused = [number for number in self._unused if number not in done]
-        if done:
-            yield self.client.actor.commit.remote(self.client.id, done)
-
-    def close(self, cancel: bool, cause: BaseException | None) -> Asking[None]:
-        yield from self.agree()
-        yield self.client.actor.close.remote(cancel, cause)
-
-    def ask(self, method: str) -> Asking[Any]:
-        """What the actor answers to a method without arguments."""
-        yield from self.agree()
-        return (yield getattr(self.client.actor, method).remote())
-
-    def _fetched(self, answer: Answer, number: int) -> Asking[Columns]:
-        runs: list[tuple[Columns, Sequence[int]]] = []
-        for payload, rows in answer.runs:
-            columns = payload.columns
-            if columns is None:
-                try:
-                    columns = yield payload.ref[0]
-                except BaseException as error:
-                    if not is_loss(error):
-                        raise
-                    lost = yield self.client.actor.lost.remote(self.client.id, number, payload.ref)
-                    raise lost.error from error
-            runs.append((columns, rows))
-        is_padded = self.client.description.kind == "PaddingFIFOQueue"
-        return gathered(self._spec, runs, is_padded=is_padded)
-
-    def _payload(self, columns: Columns, size: int) -> Payload:
-        if size <= SMALL or self._owned:
-            return Payload(columns)
-        return Payload(None, (self.client.ray.put(columns),))
-
-    def _keys(self, columns: Columns) -> list[int] | None:
-        if self.client.description.kind != "PriorityQueue":
-            return None
-        if self._spec.components is None:
-            return [int(row[0]) for row in columns]
-        return [int(key) for key in columns[0]]
-
-    def columns_of_batch(self, batch: Any) -> tuple[Columns, int]:
-        """The columns of a batch, in the dtypes of the queue, and how many rows it has."""
-        columns, n = self._spec.columns(batch)
-        components = self._spec.components
-        if components is not None:
-            columns = [
-                np.asarray(column, component.dtype)
-                for column, component in zip(columns, components, strict=True)
-            ]
-        return columns, n
-
-    def columns_of(self, element: Any) -> Columns:
-        """One element as the columns of a batch of one."""
-        row = self._spec.row(element)
-        components = self._spec.components
-        if components is None:
-            return [row]
-        columns = []
-        for value, component in zip(row, components, strict=True):
-            value = np.asarray(value, component.dtype)
-            column = np.empty((1, *value.shape), component.dtype)
-            column[0] = value
-            columns.append(column)
-        return columns
-
-    def element_of(self, columns: Columns) -> Any:
-        """The only element of a batch."""
-        if self._spec.components is None:
-            return self._spec.element(columns[0])
-        return self._spec.element(tuple(column[0] for column in columns))
-
-    def batch_of(self, columns: Columns) -> Any:
-        return self._spec.batch(columns)
-
-
 class _Face:
     """What the two faces have in common: all that never waits."""
 
-    def __init__(self, questions: _Questions) -> None:
+    def __init__(self, questions: Questions) -> None:
         self._questions = questions
         self._client = questions.client
 
@@ -245,9 +75,6 @@ class RayQueue(_Face):
     Made by one of its kinds, such as `FIFOQueue`.
     """
 
-    _kind: ClassVar[str]
-    _local: ClassVar[Callable[..., Any]]
-
     def _open(
         self,
         name: str,
@@ -287,7 +114,7 @@ class RayQueue(_Face):
             .remote(name, description)
         )
         client = Client(ray, name, actor, description, consumer, after)
-        questions = _Questions(local, client, owned=owned, autocommit=autocommit)
+        questions = Questions(local, client, owned=owned, autocommit=autocommit)
         super().__init__(questions)
 
     @property
@@ -439,15 +266,17 @@ class RayQueue(_Face):
 
     async def statistics(self) -> Statistics:
         """What the queue has done and is doing."""
-        return await self._client.drive_async(self._questions.ask("statistics"))
+        found: Statistics = await self._client.drive_async(self._questions.ask("statistics"))
+        return found
 
     async def leases(self) -> int:
         """How many leases there are, of all consumers, that were not committed."""
-        return await self._client.drive_async(self._questions.ask("leases"))
+        count: int = await self._client.drive_async(self._questions.ask("leases"))
+        return count
 
     async def delete(self) -> None:
         """End the actor, and forget what is inside. Whoever waits there fails."""
-        self._client.ray.kill(self._client.actor)
+        self._client.delete()
 
 
 class BlockingRayQueue(_Face):
@@ -528,15 +357,17 @@ class BlockingRayQueue(_Face):
 
     def statistics(self) -> Statistics:
         """See `RayQueue.statistics`."""
-        return self._client.drive(self._questions.ask("statistics"))
+        found: Statistics = self._client.drive(self._questions.ask("statistics"))
+        return found
 
     def leases(self) -> int:
         """See `RayQueue.leases`."""
-        return self._client.drive(self._questions.ask("leases"))
+        count: int = self._client.drive(self._questions.ask("leases"))
+        return count
 
     def delete(self) -> None:
         """See `RayQueue.delete`."""
-        self._client.ray.kill(self._client.actor)
+        self._client.delete()
 
 
 _ARGUMENTS = """
@@ -713,18 +544,6 @@ def _checked_name(name: Any) -> str:
     if not isinstance(name, str) or not name:
         raise InvalidArgumentError(f"name: got {name!r}; expected a string, not an empty one")
     return name
-
-
-def _bytes_of(columns: Columns) -> int:
-    return sum(column.nbytes for column in columns if isinstance(column, np.ndarray))
-
-
-def _note_rows(error: BaseException, rows: int, n: int) -> None:
-    try:
-        error.enqueued = rows  # type: ignore[attr-defined]
-        error.add_note(f"{rows} of {n} rows are in the queue")
-    except Exception:
-        return  # its class has no room for it
 
 
 for _kind in (FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue):

@@ -1,12 +1,20 @@
-"""Rows 30 and 31: preparing on Ray actors, against what Ray's object store can do, and its queue.
+"""Rows 30 to 34: preparing on Ray actors, and queues there, beside what Ray has.
 
-Batches of 128 images, of which an actor makes one per item: what is measured is the way home. The
-limit is `ray.put` of such batches, in one process; the peer is `ray.util.queue`, one image each.
+Rows 30 and 31: batches of 128 images, of which an actor makes one per item: what is measured is the
+way home. The limit is `ray.put` of such batches, in one process; the peer is `ray.util.queue`, one
+image each.
+
+Rows 32 to 34: from a producer in an actor to this program, by a queue of `aioqueue.ray`, with four
+batches of images in flight on both sides, or eight of small rows. The peers are `ray.util.queue`,
+one element each, and the best that can be made of it by hand: references of batches. There each
+call waits for the one before, since that queue does not keep the order of those in flight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import uuid
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
 
@@ -63,13 +71,13 @@ def _put(batches: int) -> float:
     return (perf_counter() - began) / (batches * _IMAGES)
 
 
-def _queued(images: int) -> float:
-    """By ray.util.queue, one image each, from an actor to this process."""
+def _queued(images: int, make: Make = _batch) -> float:
+    """By ray.util.queue, one element each, from an actor to this process."""
     import ray
     from ray.util.queue import Queue
 
     def produce(queue: Any, count: int) -> None:
-        batch = _batch(0)
+        batch = make(0)
         for number in range(count):
             queue.put(batch[number % _IMAGES])
 
@@ -86,8 +94,90 @@ def _queued(images: int) -> float:
     return seconds
 
 
+_IN_FLIGHT = {True: 4, False: 8}
+"""How many calls of one side, of images or of small rows."""
+Make = Callable[[int], Any]
+
+
+def _rows(number: int) -> Any:
+    """A batch of small ones, of 24 bytes each."""
+    return np.full((_IMAGES, 3), number, np.float64)
+
+
+def _queue(name: str, of_images: bool) -> Any:
+    import aioqueue.ray
+
+    dtype, shape = ("uint8", _SHAPE[1:]) if of_images else ("float64", (3,))
+    return aioqueue.ray.FIFOQueue(name, 16 * _IMAGES, dtype, [shape])
+
+
+def _shared(batches: int, make: Make) -> float:
+    """Seconds per element, by a queue of ours; the first batches do not count."""
+    import ray
+
+    of_images = make is _batch
+    in_flight = _IN_FLIGHT[of_images]
+    warm = 2 * in_flight
+
+    async def each(call: Callable[[int], Any], count: int) -> None:
+        numbers = iter(range(count))
+
+        async def some() -> None:
+            for number in numbers:
+                await call(number)
+
+        await asyncio.gather(*(some() for _ in range(in_flight)))
+
+    def produce(name: str) -> None:
+        queue = _queue(name, of_images)
+        asyncio.run(each(lambda number: queue.enqueue_many(make(number)), batches + warm))
+
+    async def consume(queue: Any, count: int) -> None:
+        async def take(_: int) -> None:
+            _touch(await queue.dequeue_many(_IMAGES))
+
+        await each(take, count)
+
+    queue = _queue(f"measured {uuid.uuid4().hex}", of_images)
+    done = ray.remote(num_cpus=0)(produce).remote(queue.name)
+    asyncio.run(consume(queue, warm))
+    began = perf_counter()
+    asyncio.run(consume(queue, batches))
+    seconds = (perf_counter() - began) / (batches * _IMAGES)
+    ray.get(done)
+    queue.sync.delete()
+    return seconds
+
+
+def _by_hand(batches: int) -> float:
+    """Seconds per image, by ray.util.queue and references of batches."""
+    import ray
+    from ray.util.queue import Queue
+
+    def produce(queue: Any, count: int) -> None:
+        for number in range(count):
+            queue.put([ray.put(_batch(number))])  # in a list, else it would be fetched there
+
+    queue = Queue(maxsize=16, actor_options={"num_cpus": 0})
+    queue.size()
+    done = ray.remote(num_cpus=0)(produce).remote(queue, batches + 2)
+    for _ in range(2):
+        _touch(ray.get(queue.get()[0]))
+    began = perf_counter()
+    for _ in range(batches):
+        _touch(ray.get(queue.get()[0]))
+    seconds = (perf_counter() - began) / (batches * _IMAGES)
+    ray.get(done)
+    queue.shutdown()
+    return seconds
+
+
 def _rate(seconds: float) -> str:
     return f"{1 / seconds:,.0f} images/s"
+
+
+def _rate_of_rows(seconds: float) -> str:
+    return f"{1 / seconds:,.0f} rows/s"
 
 
 def measure(mode: Mode) -> Iterator[Comparison]:
@@ -112,4 +202,28 @@ def measure(mode: Mode) -> Iterator[Comparison]:
             mode,
             names=("prepare", "ray.util.queue"),
             show=_rate,
+        )
+        yield compare(
+            Row("32", "a queue on Ray, batches of 128 images", "ray.util.queue, one each", 50),
+            lambda: _shared(batches, _batch),
+            lambda: _queued(images),
+            mode,
+            names=("aioqueue.ray", "ray.util.queue"),
+            show=_rate,
+        )
+        yield compare(
+            Row("33", "a queue on Ray, batches of 128 images", "the same by hand", 1.1),
+            lambda: _shared(batches, _batch),
+            lambda: _by_hand(batches),
+            mode,
+            names=("aioqueue.ray", "ray.util.queue"),
+            show=_rate,
+        )
+        yield compare(
+            Row("34", "a queue on Ray, batches of 128 rows", "ray.util.queue, one each", 150),
+            lambda: _shared(10 * batches, _rows),
+            lambda: _queued(images, _rows),
+            mode,
+            names=("aioqueue.ray", "ray.util.queue"),
+            show=_rate_of_rows,
         )

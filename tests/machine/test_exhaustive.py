@@ -14,6 +14,7 @@ import pytest
 from aioqueue.attempts import Attempt, AttemptState, Put, PutMany, QueueState, Take, Waker
 from aioqueue.machine import Machine
 from tests.explorer import (
+    LEASES,
     NOWAIT,
     PUTS,
     TAKES,
@@ -74,6 +75,11 @@ WORLDS = [
         ),
         780,
     ),
+    # With consumers that are elsewhere, and may be lost for as long as they have not committed.
+    (Setting("A", "A", 2, 1, takes=LEASES, withdrawals=ANY_NUMBER), 1170),
+    (Setting("A", "AA", 1, 2, takes=LEASES), 210),
+    (Setting("t", "At", 1, 2, takes=("take", *LEASES[1:]), closes=1), 100),
+    (Setting("A", "AB", 1, 2, takes=LEASES, storage="whole"), 100),
     # With a capacity that changes.
     (Setting("A", "A", 2, 1, withdrawals=1, closes=1, resizes=1), 1150),
     (Setting("t", "t", 2, 2, withdrawals=1, closes=1, resizes=2), 2700),
@@ -149,6 +155,25 @@ class LetsGoTooEarly(Machine):
         if isinstance(attempt, Take) and not attempt.single:
             self.storage.free(attempt.held)
         return wakers
+
+
+class TakesWhatIsThereForUsed(Machine):
+    """Commits what a lease has got at once, though its owner is elsewhere."""
+
+    def _in_two_steps(self, attempt: Attempt) -> bool:
+        return attempt is not self._beginning and super()._in_two_steps(attempt)
+
+
+class TellsTheEndWhileLeasesLast(Machine):
+    def _nothing_comes_back(self, attempt: Take, available: int) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("machine", [TakesWhatIsThereForUsed, TellsTheEndWhileLeasesLast])
+def test_mistakes_with_leases_are_found(machine: type[Machine]) -> None:
+    setting = Setting("A", "AA", 1, 2, takes=LEASES, machine=machine)
+    with pytest.raises(ViolationError, match="begin"):
+        explore(setting)
 
 
 @pytest.mark.parametrize(

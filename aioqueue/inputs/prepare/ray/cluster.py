@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
-from aioqueue.errors import counted
+from aioqueue.checks import counted
 
 __all__ = (
     "checked_options",

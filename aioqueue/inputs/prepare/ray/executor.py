@@ -23,8 +23,8 @@ from time import monotonic
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
+from aioqueue.checks import counted
 from aioqueue.coordination.outcomes import add_note, said
-from aioqueue.errors import counted
 from aioqueue.functions import EnqueueOp, function_name
 from aioqueue.inputs.prepare.blocking import (
     ThreadDelivery,
@@ -350,7 +350,9 @@ class RayExecutor:
             return 1, 0  # what only waits would have the place of another, or its time would run
         size, ahead = self._pace.chunk()
         each = self._job.window.mean_bytes
-        return (min(size, max(1, int(_CHUNK_BYTES / each))) if each else size), ahead
+        if each:  # also ahead: else a quick actor has all, and the others nothing
+            size = min(size, max(1, int(_CHUNK_BYTES / each)))
+        return size, min(ahead, size)
 
     def _send(self, worker: _Worker, pendings: list[Pending]) -> None:
         sent: list[Sent] = []

@@ -44,10 +44,10 @@ def test_leases_stay_until_they_are_committed(make: Any) -> None:
 class Consumer:
     """Somebody else, who may be killed."""
 
-    def __init__(self, name: str, **options: Any) -> None:
+    def __init__(self, name: str, capacity: int = 100, **options: Any) -> None:
         import aioqueue.ray
 
-        self.queue = aioqueue.ray.FIFOQueue(name, 100, **options).sync
+        self.queue = aioqueue.ray.FIFOQueue(name, capacity, **options).sync
 
     def pid(self) -> int:
         import os
@@ -57,12 +57,16 @@ class Consumer:
     def take(self, n: int) -> list[int]:
         return list(self.queue.dequeue_many(n))
 
+    def put_numbers(self, start: int, stop: int) -> None:
+        self.queue.enqueue_many(range(start, stop))
+
     def put(self, number: int) -> None:
         self.queue.enqueue_many(np.full((4, 50_000), number))
 
 
 def other(cluster: Any, *args: Any, **options: Any) -> Any:
-    return cluster.remote(num_cpus=0)(Consumer).remote(*args, **options)
+    """One, which may be asked who it is while it waits."""
+    return cluster.remote(num_cpus=0, max_concurrency=2)(Consumer).remote(*args, **options)
 
 
 def test_what_a_killed_consumer_had_comes_back_first(
@@ -75,15 +79,9 @@ def test_what_a_killed_consumer_had_comes_back_first(
     assert cluster.get(doomed.take.remote(8)) == list(range(8, 16))  # commits the first eight
     clusters.kill(cluster.get(doomed.pid.remote()))
     # It is told by its silence; here at once, as if that time had passed.
-    cluster.get(queue._client.actor.leave.remote(last_client_of(cluster, queue)))
-    queue.close()
-    assert list(queue) == list(range(8, 32))
-
-
-def last_client_of(cluster: Any, queue: Any) -> str:
-    clients: list[str] = cluster.get(queue._client.actor.clients.remote())
-    (found,) = [client for client in clients if client != queue.consumer]
-    return found
+    cluster.get(queue._client.actor.expire.remote(0, 100))
+    taken = other(cluster, queue.name).take.remote(8)
+    assert cluster.get(taken) == list(range(8, 16))
 
 
 def test_the_end_is_told_when_nothing_can_come_back(make: Any) -> None:

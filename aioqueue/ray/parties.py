@@ -1,0 +1,112 @@
+"""Who uses a queue: the clients that an actor has heard of, which may fall silent, or begin anew.
+
+A handle in some program is one *life* of a client. Nearly all clients have one only; a consumer
+with a name of its own may be started again, and then goes on where its former life has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import monotonic
+from typing import Any, NamedTuple
+
+from aioqueue.ray.turns import Turns
+
+__all__ = ("Caller", "Parties", "Party")
+
+
+class Caller(NamedTuple):
+    """Who calls."""
+
+    client: str
+    """What it calls itself: as a consumer, the same name in every life."""
+    life: str
+    """Which of those that have had this name, one after another."""
+    after: int | None
+    """The last lease that the one before is known to have used."""
+    description: Any
+    """What it takes the queue to be."""
+
+
+class Party:
+    """One life of a client.
+
+    Attributes:
+        caller: who it is.
+        heard: when from it last.
+        gone: why it is not spoken to any more; empty while it is.
+        turns: its calls, by the method that it calls.
+        unwanted: calls that were cancelled before they came: method and number.
+    """
+
+    __slots__ = ("caller", "gone", "heard", "turns", "unwanted")
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+        self.heard = monotonic()
+        self.gone = ""
+        self.turns: dict[str, Turns[Any]] = {}
+        self.unwanted: set[tuple[str, int]] = set()
+
+    @property
+    def has_name(self) -> bool:
+        """Whether it may be started again, under the same name."""
+        return self.caller.client != self.caller.life
+
+    def turns_of(self, method: str, known: int) -> Turns[Any]:
+        """The calls of a method; the first to be made is the first that has no answer yet."""
+        turns = self.turns.get(method)
+        if turns is None:
+            turns = self.turns[method] = Turns(known)
+        self.unwanted = {
+            (what, number) for what, number in self.unwanted if what != method or number >= known
+        }
+        return turns
+
+    def dismiss(self, why: str) -> None:
+        """Speak to it no more, but to say why."""
+        self.gone = why
+        self.unwanted.clear()
+        turns, self.turns = self.turns, {}
+        for each in turns.values():
+            each.abandon()
+
+
+class Parties:
+    """All of them. Used under the lock of the actor."""
+
+    def __init__(self) -> None:
+        self._lives: dict[str, Party] = {}
+        self._latest: dict[str, Party] = {}  # of each client
+
+    def find(self, life: str) -> Party | None:
+        """A life that was heard of."""
+        return self._lives.get(life)
+
+    def meet(self, caller: Caller) -> tuple[Party, Party | None]:
+        """Who calls; and, if that is a new life of a client, the one that it had before."""
+        party = self._lives.get(caller.life)
+        if party is not None:
+            party.heard = monotonic()
+            return party, None
+        party = self._lives[caller.life] = Party(caller)
+        before = self._latest.get(caller.client)
+        self._latest[caller.client] = party
+        return party, before
+
+    def alive(self) -> list[str]:
+        """The lives that are spoken to."""
+        return [life for life, party in self._lives.items() if not party.gone]
+
+    def silent(self, seconds: float) -> Iterator[Party]:
+        """Those that are spoken to, and were not heard of for so long."""
+        before = monotonic() - seconds
+        return iter([p for p in self._lives.values() if not p.gone and p.heard < before])
+
+    def forget(self, seconds: float) -> None:
+        """Forget those that are gone, and were not heard of for so long."""
+        before = monotonic() - seconds
+        for party in [p for p in self._lives.values() if p.gone and p.heard < before]:
+            del self._lives[party.caller.life]
+            if self._latest.get(party.caller.client) is party:
+                del self._latest[party.caller.client]

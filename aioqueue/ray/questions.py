@@ -1,0 +1,203 @@
+"""What is asked of the actor of a queue, for whichever face.
+
+Elements become columns, and columns segments; leases become batches.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import aioqueue
+from aioqueue.elements import Columns
+from aioqueue.inputs.prepare.ray.cluster import is_loss
+from aioqueue.ray.actor import SMALL, Answer
+from aioqueue.ray.client import Asking, Client
+from aioqueue.ray.handles import Payload, gathered
+
+__all__ = ("Questions",)
+
+
+class Questions:
+    """What is asked of the actor, for whichever face.
+
+    Args:
+        local: a queue of this kind, which is used for its checks and never filled.
+        client: the connection.
+        owned: whether large batches are copied to the actor.
+        autocommit: whether what was taken counts as used when more is asked for.
+    """
+
+    def __init__(
+        self,
+        local: Any,
+        client: Client,
+        *,
+        owned: bool,
+        autocommit: bool,
+    ) -> None:
+        self.client = client
+        self.core = local._core
+        self._spec = local._core.spec
+        self._owned = owned
+        self._autocommit = autocommit
+        self._agrees = False
+        self._lock = threading.Lock()
+        self._unused: list[int] = []  # leases that were handed over, and not committed
+        self.last = client.caller.after
+
+    def agree(self) -> Asking[None]:
+        """See that the queue is what it is said to be; once."""
+        if not self._agrees:
+            answer: Answer = yield self.client.actor.agree.remote(self.client.caller)
+            self.client.raise_error(answer)
+            self._agrees = True
+
+    def put(self, columns: Columns, n: int) -> Asking[None]:
+        """Put rows in."""
+        client = self.client
+        size = _bytes_of(columns)
+        keys = self._keys(columns)
+        payload = self._payload(columns, size)
+        number, reference = client.puts.begin(
+            lambda number, known: client.actor.enqueue.remote(
+                client.caller, number, known, payload, n, size // n, keys, self._owned
+            )
+        )
+        try:
+            answer: Answer = yield reference
+        except aioqueue.WorkerDiedError:
+            raise
+        except BaseException as error:
+            yield client.actor.cancel.remote("enqueue", client.caller, number)
+            answer = yield reference
+            _note_rows(error, answer.rows, n)
+            raise
+        finally:
+            client.puts.end(number)
+        client.raise_error(answer)
+
+    def take(self, n: int, up_to: bool = False, max_wait: float | None = None) -> Asking[Columns]:
+        """Take rows out; what was taken before is committed by that."""
+        client = self.client
+        used: list[int] = []
+        if self._autocommit:
+            with self._lock:
+                used, self._unused = self._unused, []
+        number, reference = client.takes.begin(
+            lambda number, known: client.actor.dequeue.remote(
+                client.caller, number, known, n, up_to, max_wait, used
+            )
+        )
+        try:
+            answer: Answer = yield reference
+            columns = [] if answer.error is not None else (yield from self._fetched(answer, number))
+        except aioqueue.WorkerDiedError:
+            raise
+        except BaseException:
+            yield client.actor.cancel.remote("dequeue", client.caller, number)
+            raise
+        finally:
+            client.takes.end(number)
+        client.raise_error(answer)
+        with self._lock:
+            self._unused.append(number)
+            self.last = number
+        return columns
+
+    def commit(self, upto: int | None) -> Asking[None]:
+        """What was taken is used; up to a lease, or all of it."""
+        with self._lock:
+            done = [number for number in self._unused if upto is None or number <= upto]
+            self._unused = [number for number in self._unused if number not in done]
+        if done:
+            yield self.client.actor.commit.remote(self.client.caller.life, done)
+
+    def close(self, cancel: bool, cause: BaseException | None) -> Asking[None]:
+        """Let nothing more in."""
+        yield from self.agree()
+        yield self.client.actor.close.remote(cancel, self.client.message_of(cause))
+
+    def ask(self, method: str) -> Asking[Any]:
+        """What the actor answers to a method without arguments."""
+        yield from self.agree()
+        return (yield getattr(self.client.actor, method).remote())
+
+    def _fetched(self, answer: Answer, number: int) -> Asking[Columns]:
+        runs: list[tuple[Columns, Sequence[int]]] = []
+        for payload, rows in answer.runs:
+            columns = payload.columns
+            if columns is None:
+                try:
+                    columns = yield payload.ref[0]
+                except BaseException as error:
+                    if not is_loss(error):
+                        raise
+                    life = self.client.caller.life
+                    lost = yield self.client.actor.lost.remote(life, number, payload.ref)
+                    raise lost.error from error
+            runs.append((columns, rows))
+        is_padded = self.client.description.kind == "PaddingFIFOQueue"
+        return gathered(self._spec, runs, is_padded=is_padded)
+
+    def _payload(self, columns: Columns, size: int) -> Payload:
+        if size <= SMALL or self._owned:
+            return Payload(columns)
+        return Payload(None, (self.client.ray.put(columns),))
+
+    def _keys(self, columns: Columns) -> list[int] | None:
+        if self.client.description.kind != "PriorityQueue":
+            return None
+        if self._spec.components is None:
+            return [int(row[0]) for row in columns]
+        return [int(key) for key in columns[0]]
+
+    def columns_of_batch(self, batch: Any) -> tuple[Columns, int]:
+        """The columns of a batch, in the dtypes of the queue, and how many rows it has."""
+        columns, n = self._spec.columns(batch)
+        components = self._spec.components
+        if components is not None:
+            columns = [
+                np.asarray(column, component.dtype)
+                for column, component in zip(columns, components, strict=True)
+            ]
+        return columns, n
+
+    def columns_of(self, element: Any) -> Columns:
+        """One element as the columns of a batch of one."""
+        row = self._spec.row(element)
+        components = self._spec.components
+        if components is None:
+            return [row]
+        columns = []
+        for value, component in zip(row, components, strict=True):
+            value = np.asarray(value, component.dtype)
+            column = np.empty((1, *value.shape), component.dtype)
+            column[0] = value
+            columns.append(column)
+        return columns
+
+    def element_of(self, columns: Columns) -> Any:
+        """The only element of a batch."""
+        if self._spec.components is None:
+            return self._spec.element(columns[0])
+        return self._spec.element(tuple(column[0] for column in columns))
+
+    def batch_of(self, columns: Columns) -> Any:
+        """Columns as what users are given."""
+        return self._spec.batch(columns)
+
+
+def _bytes_of(columns: Columns) -> int:
+    return sum(column.nbytes for column in columns if isinstance(column, np.ndarray))
+
+
+def _note_rows(error: BaseException, rows: int, n: int) -> None:
+    try:
+        error.enqueued = rows  # type: ignore[attr-defined]
+        error.add_note(f"{rows} of {n} rows are in the queue")
+    except Exception:
+        return  # its class has no room for it

@@ -1,0 +1,179 @@
+"""Whoever dies, at a call or at its reply: every wait ends, by data, the end, or a named error.
+
+What the actor does about it, call by call, is in `tests/ray/test_actor.py` and `test_model.py`;
+these need no cluster. Here real processes are killed, and connections cut.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import aioqueue
+from tests import clusters
+from tests.ray.cluster.test_leases import other
+from tests.test_docs import ROOT, environment
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.timeout(120),
+    # Of Ray's own.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def begun(call: Callable[[], Any]) -> Callable[[], Any]:
+    """A call in a thread; returns what waits for its result or its failure."""
+    ended: list[Any] = []
+
+    def run() -> None:
+        try:
+            ended.append(call())
+        except Exception as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+
+    def result() -> Any:
+        thread.join(60)
+        (found,) = ended
+        return found
+
+    return result
+
+
+def until(queue: Any, attribute: str, count: int) -> None:
+    """Wait for a number of its statistics."""
+    while getattr(queue.statistics(), attribute) != count:
+        pass
+
+
+def test_the_actor_dies_while_both_sides_wait(make: Any, cluster: Any) -> None:
+    full, empty = make("FIFOQueue", 1).sync, make("FIFOQueue", 1).sync
+    put, taken = begun(lambda: full.enqueue_many([1, 2])), begun(lambda: empty.dequeue())
+    until(full, "waiting_enqueues", 1)
+    until(empty, "waiting_dequeues", 1)
+    for queue in (full, empty):
+        queue.delete()
+    for ended in (put(), taken()):
+        assert isinstance(ended, aioqueue.WorkerDiedError)
+        assert "the actor of queue" in str(ended)
+    with pytest.raises(aioqueue.WorkerDiedError, match="the actor of queue"):
+        full.enqueue(3)
+
+
+def test_a_producer_dies_while_it_waits(make: Any, cluster: Any) -> None:
+    """What is in stays in; the others go on, in order."""
+    queue = make("FIFOQueue", 4).sync
+    doomed = other(cluster, queue.name, capacity=4)
+    doomed.put_numbers.remote(0, 6)
+    until(queue, "waiting_enqueues", 1)
+    ours = begun(lambda: queue.enqueue_many([10, 11]))
+    until(queue, "waiting_enqueues", 2)
+    clusters.kill(cluster.get(doomed.pid.remote()))
+    for life in cluster.get(queue._client.actor.clients.remote()):
+        if life != queue.consumer:
+            cluster.get(queue._client.actor.dismiss.remote(life))
+    assert queue.dequeue_many(4) == [0, 1, 2, 3]
+    assert ours() is None
+    assert queue.dequeue_many(2) == [10, 11]
+
+
+def test_a_consumer_dies_while_it_waits(make: Any, cluster: Any) -> None:
+    """What it would have got goes to others."""
+    queue = make("FIFOQueue", 4).sync
+    doomed = other(cluster, queue.name, capacity=4)
+    doomed.take.remote(3)
+    until(queue, "waiting_dequeues", 1)
+    queue.enqueue(1)  # which it has claimed
+    clusters.kill(cluster.get(doomed.pid.remote()))
+    for life in cluster.get(queue._client.actor.clients.remote()):
+        if life != queue.consumer:
+            cluster.get(queue._client.actor.dismiss.remote(life))
+    assert queue.dequeue() == 1
+
+
+def test_what_cannot_be_pickled_leaves_no_gap(make: Any) -> None:
+    queue = make("FIFOQueue", 4).sync
+    with pytest.raises(TypeError):
+        queue.enqueue(threading.Lock())
+    queue.enqueue(1)
+    assert queue.dequeue() == 1
+
+
+class OddError(Exception):
+    """Cannot be made anew from what it says of itself."""
+
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(f"{one} and {other}")
+        self.lock = threading.Lock()
+
+
+def test_any_failure_can_close_it(make: Any) -> None:
+    queue = make("FIFOQueue", 4).sync
+    queue.close(cause=OddError(1, 2))
+    with pytest.raises(aioqueue.OutOfRangeError) as caught:
+        queue.dequeue()
+    assert "OddError: 1 and 2" in str(caught.value.__cause__)
+
+
+CUT_OFF = """
+import os
+import threading
+import aioqueue.ray
+from tests import clusters
+
+with clusters.one_node(1) as ray:
+    queue = aioqueue.ray.FIFOQueue("cut off", 4).sync
+
+    def wait():
+        try:
+            queue.dequeue()
+        except aioqueue.WorkerDiedError as error:
+            print(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while not queue.statistics().waiting_dequeues:
+        pass
+    child = os.fork()
+    if not child:
+        try:
+            queue.enqueue(1)
+        except RuntimeError as error:
+            print(error, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+waiting.join()
+try:
+    queue.enqueue(1)
+except aioqueue.WorkerDiedError as error:
+    print(error)
+assert not ray.is_initialized()
+"""
+
+
+def test_a_connection_that_ends_says_so() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(CUT_OFF)],
+        cwd=ROOT,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    forked, ended, refused = done.stdout.splitlines()
+    assert "belongs to the process that this one was forked from" in forked
+    assert "ray.shutdown() was called" in ended
+    assert refused == ended

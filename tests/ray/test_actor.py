@@ -1,0 +1,339 @@
+"""The actor's own rules, without any cluster: numbered calls, leases, those who fall silent."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError, WorkerDiedError
+from aioqueue.ray.handles import Payload
+from aioqueue.ray.turns import StaleCallError
+from tests.ray.desks import Desk, fifo, settled
+
+
+def looped(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test in a loop, which has nothing left to do when it ends."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **options: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(*args, **options), 60))
+
+    return run
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+@looped
+async def test_calls_are_made_in_the_order_of_their_numbers(order: Any) -> None:
+    actor, description = fifo()
+    producer = Desk(actor, description, "p")
+    puts = [producer.put(number) for number in range(4)]
+    for place in order:
+        puts[place].arrive()
+        await settled()
+    taken = Desk(actor, description, "c").take(4).arrive()
+    await settled()
+    assert taken.got == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3])
+@looped
+async def test_a_call_is_made_once_however_often_it_comes(copies: int) -> None:
+    actor, description = fifo()
+    producer, consumer = Desk(actor, description, "p"), Desk(actor, description, "c")
+    put, take = producer.put(1, 2), consumer.take(1)
+    for _ in range(copies):
+        put.arrive()
+        take.arrive()
+        await settled()
+    assert actor.statistics().enqueued == 2
+    assert take.got == [1]
+    assert actor.leases() == 1
+
+
+@looped
+async def test_a_copy_that_comes_late_changes_nothing() -> None:
+    """When its result is known to the caller, it is forgotten here."""
+    actor, description = fifo()
+    producer = Desk(actor, description, "p")
+    first = producer.put(1).arrive()
+    await settled()
+    producer.received(first)
+    second = producer.put(2).arrive()
+    await settled()
+    first.arrive()
+    await settled()
+    assert second.answer == (None, 1, (), None)
+    assert actor.statistics().enqueued == 2
+
+
+@looped
+async def test_a_failure_is_an_answer_and_the_next_call_is_made() -> None:
+    actor, description = fifo()
+    caller = Desk(actor, description, "p").caller
+    broken = actor.enqueue(caller, 0, 0, Payload([1]), 1, 8, [1, 2], False)  # too many keys
+    assert isinstance((await broken).error, ValueError)
+    after = await actor.enqueue(caller, 1, 0, Payload([1]), 1, 8, None, False)
+    assert after.rows == 1
+
+
+@looped
+async def test_a_cancellation_may_come_before_its_call() -> None:
+    actor, description = fifo(1)
+    producer, consumer = Desk(actor, description, "p"), Desk(actor, description, "c")
+    taken = consumer.take(1)
+    taken.cancel()
+    taken.arrive()
+    await settled()
+    assert isinstance(taken.answer and taken.answer.error, StaleCallError)
+    assert actor.statistics().waiting_dequeues == 0
+    full, over = producer.put(1).arrive(), producer.put(2)
+    over.cancel()
+    over.arrive()
+    await settled()
+    assert full.answer is not None
+    assert isinstance(over.answer and over.answer.error, StaleCallError)
+    assert actor.statistics().waiting_enqueues == 0
+
+
+@pytest.mark.parametrize("moment", ["waiting", "granted", "answered"])
+@looped
+async def test_a_cancelled_dequeue_has_taken_nothing(moment: str) -> None:
+    actor, description = fifo()
+    producer, consumer = Desk(actor, description, "p"), Desk(actor, description, "c")
+    take = consumer.take(2).arrive()
+    await settled()
+    if moment != "waiting":
+        producer.put(1, 2).arrive()
+        await (asyncio.sleep(0) if moment == "granted" else settled())
+    take.cancel()
+    await settled()
+    assert actor.leases() == 0
+    if moment == "waiting":
+        producer.put(1, 2).arrive()
+    other = Desk(actor, description, "d").take(2).arrive()
+    await settled()
+    assert other.got == [1, 2]
+
+
+@looped
+async def test_a_cancelled_enqueue_tells_how_many_rows_are_in() -> None:
+    actor, description = fifo(2)
+    put = Desk(actor, description, "p").put(1, 2, 3).arrive()
+    await settled()
+    assert actor.statistics().waiting_enqueues == 1
+    put.cancel()
+    await settled()
+    assert put.answer is not None
+    assert put.answer.rows == 2
+    assert isinstance(put.answer.error, StaleCallError)
+
+
+@looped
+async def test_what_the_silent_had_comes_back_first_in_line_and_in_order() -> None:
+    actor, description = fifo()
+    Desk(actor, description, "p").put(*range(8)).arrive()
+    silent, other = Desk(actor, description, "s"), Desk(actor, description, "o")
+    for used in ([], [0], []):
+        silent.take(2, used=used).arrive()
+        await settled()
+    actor.expire(0, 100)  # nothing was heard for longer than that, of anybody
+    late = silent.take(1).arrive()
+    taken = Desk(actor, description, "n").take(6).arrive()
+    await settled()
+    assert taken.got == [2, 3, 4, 5, 6, 7]  # 0 and 1 were used
+    assert isinstance(late.answer and late.answer.error, WorkerDiedError)
+    assert "nothing was heard of it" in str(late.answer and late.answer.error)
+    assert other.life not in actor.clients()
+
+
+@looped
+async def test_who_is_gone_is_forgotten_after_a_while() -> None:
+    actor, description = fifo()
+    for number in range(20):
+        desk = Desk(actor, description, f"{number}")
+        desk.put(number).arrive()
+        desk.take(1).arrive()
+        await settled()
+        actor.leave(desk.caller)
+    actor.expire(-1, -1)
+    assert not actor.clients()
+    assert not actor._parties._lives
+    assert not actor._parties._latest
+    assert not actor._book._leases
+    assert not actor._waits
+
+
+@looped
+async def test_the_calls_of_who_leaves_end() -> None:
+    actor, description = fifo(1)
+    gone = Desk(actor, description, "g")
+    calls = [gone.put(1, 2).arrive(), gone.put(3).arrive(), gone.put(5)]
+    late = gone.put(6).arrive()  # waits for the one that has not come
+    await settled()
+    actor.leave(gone.caller)
+    await settled()
+    assert [call.answer is not None for call in [*calls, late]] == [True, True, False, True]
+    assert actor.statistics().waiting_enqueues == 0
+    take = gone.take(1).arrive()
+    await settled()
+    assert isinstance(take.answer and take.answer.error, WorkerDiedError)
+
+
+@looped
+async def test_a_consumer_that_begins_anew_goes_on_where_it_says() -> None:
+    actor, description = fifo()
+    Desk(actor, description, "p").put(*range(6)).arrive()
+    first = Desk(actor, description, "one", "rank 0")
+    first.take(2).arrive()
+    first.take(2).arrive()
+    waiting = first.take(4).arrive()
+    await settled()
+    again = Desk(actor, description, "two", "rank 0", after=0)
+    taken = again.take(4).arrive()
+    await settled()
+    assert taken.got == [2, 3, 4, 5]
+    assert "has begun anew" in str(waiting.answer and waiting.answer.error)
+    actor.leave(first.caller)  # its handle is collected late
+    await settled()
+    assert actor.leases() == 1
+    old = first.take(1).arrive()
+    await settled()
+    assert "has begun anew" in str(old.answer and old.answer.error)
+
+
+@looped
+async def test_a_consumer_that_leaves_in_good_order_may_say_later_what_it_used() -> None:
+    actor, description = fifo()
+    Desk(actor, description, "p").put(*range(4)).arrive()
+    first = Desk(actor, description, "one", "rank 0")
+    first.take(2).arrive()
+    await settled()
+    actor.leave(first.caller)
+    taken = Desk(actor, description, "two", "rank 0", after=0).take(2).arrive()
+    await settled()
+    assert taken.got == [2, 3]
+
+
+@looped
+async def test_who_comes_too_late_is_told_that_others_have_what_it_used() -> None:
+    actor, description = fifo()
+    Desk(actor, description, "p").put(*range(4)).arrive()
+    first = Desk(actor, description, "one", "rank 0")
+    first.take(2).arrive()
+    await settled()
+    actor.expire(-1, 100)
+    late = Desk(actor, description, "two", "rank 0", after=0).take(2).arrive()
+    await settled()
+    error = late.answer and late.answer.error
+    assert isinstance(error, WorkerDiedError)
+    assert "has used them up to number 0" in str(error)
+    fresh = Desk(actor, description, "three", "rank 0").take(4).arrive()
+    await settled()
+    assert fresh.got == [0, 1, 2, 3]
+
+
+@looped
+async def test_the_end_waits_for_what_others_have() -> None:
+    actor, description = fifo()
+    Desk(actor, description, "p").put(1, 2).arrive()
+    holder, waiter = Desk(actor, description, "h"), Desk(actor, description, "w")
+    holder.take(1).arrive()
+    holder.take(1).arrive()
+    await settled()
+    actor.close(False, None)
+    waiting = waiter.take(1, up_to=True).arrive()
+    await settled()
+    assert waiting.answer is None
+    actor.commit(holder.life, [0])
+    await settled()
+    assert waiting.answer is None
+    actor.leave(holder.caller)
+    await settled()
+    assert waiting.got == [2]
+
+
+@pytest.mark.parametrize("asked", [1, 3])
+@looped
+async def test_nobody_waits_for_what_it_has_itself(asked: int) -> None:
+    actor, description = fifo()
+    Desk(actor, description, "p").put(*range(3)).arrive()
+    holder = Desk(actor, description, "h")
+    holder.take(1 if asked == 3 else 3).arrive()
+    await settled()
+    actor.close(False, None)
+    more = holder.take(asked).arrive()
+    await settled()
+    assert isinstance(more.answer and more.answer.error, OutOfRangeError)
+
+
+@looped
+async def test_what_is_lost_is_told_once_and_the_others_come() -> None:
+    actor, description = fifo()
+    caller = Desk(actor, description, "p").caller
+    await actor.enqueue(caller, 0, 0, Payload(None, ("ref",)), 2, 8, None, False)
+    Desk(actor, description, "q").put(7).arrive()
+    consumer = Desk(actor, description, "c")
+    consumer.take(3).arrive()
+    await settled()
+    told = actor.lost("c", 0, ["ref"])
+    assert isinstance(told.error, WorkerDiedError)
+    assert "call 0 of producer p" in str(told.error)
+    again = consumer.take(2, up_to=True, max_wait=0).arrive()
+    actor.close(False, None)
+    await settled()
+    assert again.got == [7]
+    end = consumer.take(1, used=[1]).arrive()
+    await settled()
+    assert isinstance(end.answer and end.answer.error, OutOfRangeError)
+    assert actor.leases() == 0
+
+
+@looped
+async def test_if_all_is_lost_the_end_is_told() -> None:
+    actor, description = fifo()
+    caller = Desk(actor, description, "p").caller
+    await actor.enqueue(caller, 0, 0, Payload(None, ("ref",)), 2, 8, None, False)
+    actor.close(False, None)
+    consumer, other = Desk(actor, description, "c"), Desk(actor, description, "o")
+    consumer.take(2).arrive()
+    await settled()
+    waiting = other.take(1).arrive()
+    actor.lost("c", 0, ["ref"])
+    await settled()
+    assert isinstance(waiting.answer and waiting.answer.error, OutOfRangeError)
+    assert actor.statistics().size == 0
+
+
+@looped
+async def test_closing_sends_its_cause_as_it_came() -> None:
+    """Its class need not exist where the actor is."""
+    actor, description = fifo(1)
+    producer = Desk(actor, description, "p")
+    blocked = producer.put(1, 2).arrive()
+    await settled()
+    actor.close(True, b"first")
+    actor.close(True, b"second")
+    await settled()
+    assert blocked.answer is not None
+    assert isinstance(blocked.answer.error, QueueClosedError)
+    assert blocked.answer.cause == b"first"
+    assert blocked.answer.rows == 1
+
+
+@looped
+async def test_who_takes_it_for_another_queue_is_no_client() -> None:
+    actor, description = fifo(3)
+    other = Desk(actor, description._replace(capacity=4), "o")
+    put = other.put(1).arrive()
+    await actor.beat(other.caller)
+    await settled()
+    assert isinstance(put.answer and put.answer.error, InvalidArgumentError)
+    assert "capacity: got 4" in str(put.answer and put.answer.error)
+    assert actor.clients() == []
+    assert actor._watching is not None
+    actor._watching.cancel()

@@ -1,0 +1,255 @@
+"""Producers and consumers whose calls are lost, repeated, reordered and cancelled, against lists.
+
+What must hold whatever happens: each row that went in comes out once to whoever uses it; what
+nobody has used comes again; the end is told only when nothing can come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from aioqueue.errors import OutOfRangeError
+from aioqueue.ray.actor import Answer, QueueActor
+from aioqueue.ray.parties import Caller
+from tests.ray.desks import Desk, Sent, fifo, settled
+
+SIZES = st.integers(1, 3)
+CHOICES = st.integers(0, 99)
+
+
+class Users(RuleBasedStateMachine):
+    """A few desks at one queue, and all that their programs may do."""
+
+    make = staticmethod(fifo)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.names = itertools.count()
+        self.rows = itertools.count()
+        self.actor, self.description = self._run(self._made())
+        self.producers: list[Desk] = []
+        self.consumers: list[Desk] = []
+        self.puts: list[Sent] = []
+        self.takes: list[Sent] = []
+        self.held: dict[tuple[str, int], list[int]] = {}  # what was received, and not used
+        self.used: list[int] = []
+        self.is_closed = False
+        self.told: set[int] = set()  # takes whose answers were looked at
+        for _ in range(2):
+            self.producers.append(self._desk())
+            self.consumers.append(self._desk())
+
+    async def _made(self) -> tuple[QueueActor, Any]:
+        return self.make(3)
+
+    def _desk(self) -> Desk:
+        life = f"desk {next(self.names)}"
+        return Desk(self.actor, self.description, life, loop=self.loop)
+
+    def _run(self, what: Any) -> Any:
+        return self.loop.run_until_complete(what)
+
+    def _settle(self) -> None:
+        self._run(settled())
+
+    @staticmethod
+    def _one_of(things: list[Any], choice: int) -> Any:
+        return things[choice % len(things)]
+
+    @rule(choice=CHOICES, n=SIZES)
+    def put(self, choice: int, n: int) -> None:
+        producer: Desk = self._one_of(self.producers, choice)
+        self.puts.append(producer.put(*(next(self.rows) for _ in range(n))))
+
+    @rule(choice=CHOICES, n=SIZES, up_to=st.booleans(), uses=st.booleans())
+    def take(self, choice: int, n: int, up_to: bool, uses: bool) -> None:
+        consumer: Desk = self._one_of(self.consumers, choice)
+        mine = [number for life, number in self.held if life == consumer.life] if uses else []
+        for number in mine:
+            self.used += self.held.pop((consumer.life, number))
+        self.takes.append(consumer.take(n, up_to=up_to, used=mine))
+        if mine:  # else they would be used and not told so, as if the program had died there
+            self._arrive_all(consumer)
+
+    def _arrive_all(self, desk: Desk) -> None:
+        for sent in self.takes:
+            if sent.desk is desk and not sent.has_arrived:
+                sent.arrive()
+        self._settle()
+
+    @rule(choice=CHOICES)
+    def arrive(self, choice: int) -> None:
+        """Any call, in any order; or once more."""
+        calls = [call for call in self.puts + self.takes if not call.is_cancelled]
+        if calls:
+            self._one_of(calls, choice).arrive()
+            self._settle()
+
+    @rule(choice=CHOICES)
+    def cancel(self, choice: int) -> None:
+        """Wherever it is: not sent, waiting, granted; but not after the answer was received."""
+        calls = [c for c in self.puts + self.takes if c.answer is None and not c.is_cancelled]
+        if calls:
+            call = self._one_of(calls, choice)
+            call.cancel()
+            self._settle()
+            call.arrive()  # it is on its way in any case
+            self._settle()
+
+    @rule(choice=CHOICES)
+    def lose_the_answer(self, choice: int) -> None:
+        """A consumer gives up a call, whose rows are on their way to it."""
+        takes = [take for take in self.takes if id(take) in self.told and self._has(take)]
+        if takes:
+            take = self._one_of(takes, choice)
+            take.cancel()
+            del self.held[take.desk.life, take.number]
+            self._settle()
+
+    def _has(self, take: Sent) -> bool:
+        return (take.desk.life, take.number) in self.held
+
+    @rule(choice=CHOICES)
+    def commit(self, choice: int) -> None:
+        if self.held:
+            life, number = self._one_of(list(self.held), choice)
+            self.actor.commit(life, [number])
+            self.used += self.held.pop((life, number))
+            self._settle()
+
+    @rule(choice=CHOICES)
+    def die(self, choice: int) -> None:
+        """A consumer is killed; another one comes."""
+        dead: Desk = self._one_of(self.consumers, choice)
+        self.consumers.remove(dead)
+        self.consumers.append(self._desk())
+        self.actor.leave(dead.caller)
+        self.held = {key: rows for key, rows in self.held.items() if key[0] != dead.life}
+        self._settle()
+
+    @precondition(lambda self: not self.is_closed)
+    @rule()
+    def close(self) -> None:
+        self.is_closed = True
+        self.actor.close(False, None)
+        self._settle()
+
+    @invariant()
+    def answers_are_right(self) -> None:
+        for take in self.takes:
+            if take.answer is None or id(take) in self.told:
+                continue
+            self.told.add(id(take))
+            if take.answer.error is None:
+                if not take.is_cancelled and take.desk in self.consumers:
+                    self.held[take.desk.life, take.number] = take.got
+            elif isinstance(take.answer.error, OutOfRangeError):
+                others = [key for key in self.held if key[0] != take.desk.life]
+                assert not others, "the end was told while rows could come back"
+        assert len(self._everywhere()) == len(set(self._everywhere()))
+        assert self.actor.leases() == len(self.held)
+
+    def _everywhere(self) -> list[int]:
+        return self.used + [row for rows in self.held.values() for row in rows]
+
+    def teardown(self) -> None:
+        try:
+            self.all_comes_out()
+        finally:
+            self._run(self._end())
+            self.loop.close()
+
+    async def _end(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def all_comes_out(self) -> None:
+        """All that went in and was not used."""
+        for desk in self.consumers:
+            self.actor.leave(desk.caller)
+        for put in self.puts:
+            if not put.has_arrived:
+                put.arrive()
+        self._settle()
+        self.actor.close(True, None)
+        self._settle()
+        entered = [row for put in self.puts for row in put.rows[: self._rows_in(put.answer)]]
+        last = self._desk()
+        found: list[int] = []
+        while True:
+            taken = last.take(1, up_to=True, used=range(len(found))).arrive()
+            self._settle()
+            assert taken.answer is not None
+            if taken.answer.error is not None:
+                break
+            found += taken.got
+        assert sorted(found + self.used) == sorted(entered)
+
+    @staticmethod
+    def _rows_in(answer: Answer | None) -> int:
+        return 0 if answer is None else answer.rows
+
+
+Users.TestCase.settings = settings(
+    max_examples=200,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+TestUsers = pytest.mark.timeout(300)(Users.TestCase)
+
+
+class ForgetsWhatComesBack(QueueActor):
+    """Takes what a client had for used, when it leaves."""
+
+    def leave(self, caller: Caller) -> None:
+        self.commit(caller.life, self._book.numbers_of(caller.life))
+        super().leave(caller)
+
+
+class MakesCallsTwice(QueueActor):
+    """Knows no numbers."""
+
+    async def enqueue(self, caller: Any, number: int, known: int, *rest: Any) -> Answer:
+        turns = self._party(caller).turns_of("enqueue", known)
+        turns._results.pop(number, None)
+        turns._next = number
+        return await super().enqueue(caller, number, known, *rest)
+
+
+@pytest.mark.parametrize("kind", [ForgetsWhatComesBack, MakesCallsTwice])
+def test_mistakes_are_found(kind: type[QueueActor]) -> None:
+    def broken(capacity: int) -> tuple[QueueActor, Any]:
+        _, description = fifo(capacity)
+        return kind("desk", description), description
+
+    users: Any = type("Broken", (Users,), {"make": staticmethod(broken)})
+    with pytest.raises(AssertionError):
+        for seed in range(200):
+            _play(users(), random.Random(seed))
+
+
+def _play(users: Users, choices: random.Random) -> None:
+    """Do something 40 times, as hypothesis would, but without looking for less that fails."""
+    try:
+        for _ in range(40):
+            if choices.random() < 0.4:
+                users.arrive(choices.randrange(100))
+            else:
+                what = choices.choice([users.put, users.take, users.commit, users.die])
+                more = {users.put: [2], users.take: [1, False, True]}.get(what, [])
+                what(choices.randrange(100), *more)
+            users.answers_are_right()
+    finally:
+        users.teardown()
