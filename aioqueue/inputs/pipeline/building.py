@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any, Final, NamedTuple
@@ -67,11 +67,18 @@ class Builder:
         self._place = 0  # of the stage that is being built
         self._working: list[_Working | Builder] = []
 
-    def run(self, state: State | None = None) -> Node:
-        """Build it, go to a state, and start the workers; returns where its rows come from."""
+    def run(self, state: State | None = None, stages: Sequence[State] = ()) -> Node:
+        """Build it, go to a state, and start the workers; returns where its rows come from.
+
+        Args:
+            state: of the last node; ``None`` for the beginning.
+            stages: what `tallies` of an earlier run gave; none for one that begins.
+        """
         node = self.build()
         if state is not None:
             node.restore(state)
+        for working, tally in zip(self._all_working() if stages else (), stages, strict=True):
+            working.go_on(tally)
         for runner in self.runners():
             self._start(runner)
         return node
@@ -125,7 +132,6 @@ class Builder:
         queue = sync.FIFOQueue(ahead, name=f"pipeline-{stage.name}-{self._place}")
         into = queue.aio if self._is_async else queue
         runner = prepare_items(feeding, function, into=into, **options)
-        self._working.append(_Working(stage, runner, queue))
         is_one_to_one = stage.length(1) == 1
         node = QueueNode(
             queue,
@@ -135,6 +141,7 @@ class Builder:
             keeps_order=options["ordered"],
             at_once=at_once,
         )
+        self._working.append(_Working(stage, runner, queue, node))
         if self._rank.ranks == 1 or self._rank.uneven == "allow" or not isinstance(stage, Prepare):
             return node  # only functions of the user skip items
         return Filling(node, lambda: node.items_of_epoch, keep=max(1, self.largest_batch()))
@@ -144,6 +151,17 @@ class Builder:
         builder = Builder(pipeline, self._span, self._start, is_async=self._is_async)
         self._working.append(builder)
         return builder.build()
+
+    def tallies(self) -> list[State]:
+        """What has become of the items of each stage that has workers, as far as they were used."""
+        return [working.tally() for working in self._all_working()]
+
+    def _all_working(self) -> Iterator[_Working]:
+        for one in self._working:
+            if isinstance(one, Builder):
+                yield from one._all_working()
+            else:
+                yield one
 
     def statistics(self) -> tuple[StageStatistics, ...]:
         """What the stages that have workers have done so far, in order."""
@@ -160,6 +178,14 @@ class _Working(NamedTuple):
     stage: BaseStage
     runner: AsyncPrepareRunner | PrepareRunner
     queue: sync.FIFOQueue
+    node: QueueNode
+
+    def tally(self) -> State:
+        sign = self.runner._sign
+        return {**self.node.tally(), **({"quarantine": sign} if sign else {})}
+
+    def go_on(self, tally: State) -> None:
+        self.runner._go_on(*self.node.go_on(tally), sign=tally.get("quarantine", ""))
 
     def runners(self) -> list[Any]:
         return [self.runner]

@@ -122,7 +122,9 @@ class Epochs(Generic[T]):
     def quarantine(self) -> list[Quarantined]:
         """The items that were skipped so far, stage by stage, in the order of their giving up.
 
-        Those of a stage that writes them to a file are read from it.
+        Those of a stage that writes them to a file are read from it. In a run that was resumed
+        those of the run before, up to its state, are not among them, nor written a second time:
+        `statistics` counts them, and the file has them.
 
         Raises:
             OSError: the file cannot be read.

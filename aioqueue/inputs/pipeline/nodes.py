@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from aioqueue import OutOfRangeError, sync
-from aioqueue.inputs.pipeline.delivered import Done, Kept, Partial
+from aioqueue.inputs.pipeline.delivered import Arrived, Done, Kept, Partial, Tally
 from aioqueue.inputs.pipeline.feeding import Feeding
 from aioqueue.inputs.pipeline.flow import END, Flow, Id, Node, Row, RunOver, State, Taken, Wanted
 from aioqueue.inputs.pipeline.states import packed, unpacked
-from aioqueue.inputs.prepare.delivery import Delivered
-from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.inputs.prepare.delivery import Counts, Delivered
+from aioqueue.inputs.sources.item import EpochEnd, Item
 
 __all__ = ("QueueNode",)
 
@@ -67,6 +67,7 @@ class QueueNode(Node):
         self._before: Done | None = (
             None  # of the epoch before, until something of this one is given
         )
+        self._tally = Tally()
         self.items_of_epoch = 0
         """How many items the epoch had that has ended last, also those without examples."""
 
@@ -127,6 +128,29 @@ class QueueNode(Node):
             self._next = number
         self._kept = kept
         self._source.restore(state["upstream"], self._epoch, state["from"], kept)
+
+    def tally(self) -> State:
+        """What has become of the items so far, and which these are: in plain JSON types."""
+        epoch, low, above = self._arrived_so_far().joined(self._tally.before)
+        return {"counts": list(self._tally.counts), "of": [epoch, low, packed(sorted(above))]}
+
+    def go_on(self, tally: State) -> tuple[Counts, Callable[[Item], bool]]:
+        """Begin with the `tally` of an earlier run.
+
+        Returns:
+            The counts; and what tells of an item of this stage whether they have it already.
+        """
+        counts = Counts(*tally["counts"])
+        epoch, low, above = tally["of"]
+        before = Arrived(epoch, low, frozenset(unpacked(above)))
+        self._tally.go_on(counts, before)
+        number_of = self._source.number_of
+        return counts, lambda item: before.has(item.epoch, number_of(item.number))
+
+    def _arrived_so_far(self) -> Arrived:
+        if self._keeps_order:
+            return Arrived(self._epoch, self._next)
+        return self._done.arrived_in(self._epoch)
 
     def _ordered_state(self) -> State:
         number, sub = self._next, 0
@@ -197,8 +221,13 @@ class QueueNode(Node):
 
     def _accept(self, items: list[Delivered]) -> None:
         current, append, number_of = self._epoch, self._ready.append, self._source.number_of
+        before = self._tally.before
+        is_new = current > before.epoch or (
+            current == before.epoch and self._next >= before.low and not before.above
+        )
+        plain = plain_examples = 0
         for item in items:
-            epoch, place, index, examples = item
+            epoch, place, index, examples, trouble = item
             if epoch == current:
                 number = number_of(place)
                 partial = self._partial.pop(number, None) if self._partial else None
@@ -214,9 +243,15 @@ class QueueNode(Node):
                         count += 1
                 else:
                     self._arrived += 1
+                    if is_new and examples and trouble is None:
+                        plain += 1
+                        plain_examples += len(examples)
+                    elif is_new or not before.has(epoch, number):
+                        self._tally.add(item)
                     self._note(number, count, is_cut=partial is not None)
             elif epoch > current:
                 self._later.append(item)
+        self._tally.add_plain(plain, plain_examples)
 
     def _note(self, number: int, examples: int, *, is_cut: bool) -> None:
         """An item has arrived, of which so many examples are to be given out."""

@@ -30,6 +30,8 @@ class Standing(NamedTuple):
     """How many of those that come are left out."""
     node: State | None = None
     """The state of the last node; ``None`` for the beginning of the epoch."""
+    stages: Sequence[State] = ()
+    """What has become of the items of each stage that has workers; none where no run has begun."""
 
 
 def fingerprint_of(pipeline: Pipeline[Any]) -> dict[str, Any]:

@@ -87,7 +87,8 @@ class _Run(ABC):
         if self._node is None:
             return self._begin_at
         state = self._node.state()
-        return Standing(state["epoch"], state["given"], self._skip, state)
+        stages = [] if self._builder is None else self._builder.tallies()
+        return Standing(state["epoch"], state["given"], self._skip, state, stages)
 
     def _step(self, move: Callable[[Any], Any], argument: Any) -> Any:
         return holding(self._lock, self._move, move, argument)
@@ -165,7 +166,7 @@ class ThreadRun(_Run):
         self._taker = threading.get_ident()
         try:
             self._builder = Builder(pipeline, span, self._coord.start, is_async=False)
-            self._node = self._builder.run(standing.node)
+            self._node = self._builder.run(standing.node, standing.stages)
         except BaseException:
             self._coord.request_stop()
             self._coord.join()
@@ -374,7 +375,7 @@ class AsyncRun(_Run):
         try:
             async with self._coord as coord:
                 self._builder = Builder(self._pipeline, self._span, coord.start, is_async=True)
-                self._node = self._builder.run(self._begin_at.node)
+                self._node = self._builder.run(self._begin_at.node, self._begin_at.stages)
                 self._has_begun.set()
                 try:
                     await coord.wait_for_stop()
