@@ -130,7 +130,7 @@ class Feeding(Source[Any]):
                     yield entry
                 return
             if source.source.is_async:
-                async with aclosing(self._straight_async(source)) as entries:
+                async with aclosing(self._straight_async(node)) as entries:
                     async for entry in entries:
                         yield entry
                 return
@@ -168,19 +168,29 @@ class Feeding(Source[Any]):
             if self._wanted <= epoch:
                 yield Entry(self._end(epoch), epoch, 0)
 
-    async def _straight_async(self, source: EpochEntries) -> AsyncGenerator[Entry[Any], None]:
-        """The same for tasks, of what is gone through by ``async for``, and has no positions."""
+    async def _straight_async(self, node: SourceNode) -> AsyncGenerator[Entry[Any], None]:
+        """The same for tasks, of what is gone through by ``async for``."""
         while not self._is_over():
-            epoch = self._epoch
-            entries = source.of_task(epoch)
+            epoch, at = self._epoch, node.start
+            entries = node.source.of_task(epoch, at)
             try:
-                async for entry in entries:
+                number = at.number
+                async for entry, start in entries:
                     if self._wanted > epoch:
                         break
-                    self._number += 1
-                    self._yielded += 1
-                    yield entry
+                    number += 1
+                    if number <= self._number:  # which was passed before
+                        continue
+                    self._note()
+                    node.go_on_at(number, start)
+                    self._number = number
+                    self._marks.count(1)
+                    if self._kept.keeps(number - 1):
+                        self._go_on_at(number - 1)
+                        yield entry
+                        self._yielded += 1
                 else:
+                    node.skip_to(epoch + 1)
                     yield Entry(self._end(epoch), epoch, 0)
             except OutOfRangeError as error:
                 raise no_end(error)  # noqa: B904  # it says its cause

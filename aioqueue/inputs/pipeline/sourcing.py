@@ -74,6 +74,15 @@ class SourceNode(Node):
             return {"epoch": epoch, "given": given, "start": list(start)}
         return {"epoch": epoch, "given": given}
 
+    @property
+    def start(self) -> Start:
+        """Where to begin, in order to have what comes next."""
+        return self._start
+
+    def go_on_at(self, given: int, start: Start) -> None:
+        """So many items of the epoch were given by others; what follows begins there."""
+        self._given, self._start = given, start
+
     def restore(self, state: State, wanted: Wanted | None = None) -> None:
         self._epoch, self._given = state["epoch"], state["given"]
         self._start = Start(*state.get("start", ()))

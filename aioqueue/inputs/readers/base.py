@@ -213,12 +213,13 @@ class Reader(Source[T]):
             OSError: the size of a file cannot be found out.
         """
         self._check_repeatable()
+        found = self._paths.fingerprint()  # before anything: who has none may come once
         if self._listing is None:
             self._listing = listing_of(paths_of(self._paths), self._storage_options)
         return {
             "kind": self.name,
             "options": self._options,
-            "paths": self._paths.fingerprint(),
+            "paths": found,
             "files": self._listing,
         }
 

@@ -212,6 +212,27 @@ class Source(Stages[T]):
             for number, entry in enumerate(run, taken + 1):
                 yield Placed(entry, (number, entry.index))
 
+    async def placed_aepoch(self, epoch: int, after: Place = None) -> AsyncIterator[Placed[T]]:
+        """The same for ``async for``, of a source that is gone through by that alone.
+
+        Args:
+            epoch: which, from 0.
+            after: of this epoch; ``None`` for its beginning.
+
+        Raises:
+            InvalidArgumentError: there is no such place, or the source has none.
+        """
+        if after is not None:
+            raise misplaced("a place", f"none, which {self.name} has not")
+        run = self.epoch_aentries(epoch)
+        try:
+            async for entry in run:
+                yield Placed(entry, None)
+        finally:
+            close = getattr(run, "aclose", None)
+            if close is not None:
+                await close()
+
     def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
         """Single items of an epoch, by their places in its order: where that takes no reading.
 
