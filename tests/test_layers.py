@@ -30,6 +30,7 @@ LAYERS = (
     ("inputs",),
     ("torch", "prometheus"),
     ("compat",),
+    ("__main__",),
 )
 """From the bottom to the top: a module imports from its own layer and from those below."""
 

@@ -34,7 +34,9 @@ from aioqueue.inputs.readers.parquet import read_arrow, read_parquet
 from aioqueue.inputs.readers.tar import read_tar
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
 from aioqueue.inputs.sources.base import Entry, Placed, Source, rng
+from aioqueue.inputs.sources.item import Origin
 from aioqueue.inputs.sources.iterables import from_iterable
+from aioqueue.inputs.sources.journal import Journal, JournalEntry, read_journal
 from aioqueue.inputs.sources.keeping import Position, load_position, save_position
 from aioqueue.inputs.sources.mixing import mix
 from aioqueue.inputs.sources.pipeline import Pipeline
@@ -59,6 +61,9 @@ __all__ = (
     "Entry",
     "Epoch",
     "Epochs",
+    "Journal",
+    "JournalEntry",
+    "Origin",
     "Pipeline",
     "Placed",
     "Position",
@@ -86,6 +91,7 @@ __all__ = (
     "prepare",
     "read_arrow",
     "read_csv",
+    "read_journal",
     "read_lines",
     "read_parquet",
     "read_quarantine",

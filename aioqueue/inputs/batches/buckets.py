@@ -118,6 +118,8 @@ class Buckets:
         self._plain = _Group()  # the batch that would be made next without buckets
         self._sorted = self._skipped = self._batches = 0
         self._elements = self._padding = 0
+        self.latest: list[Any] = []
+        """What the examples of the batch are called that was given out last."""
         self._plain_elements = self._plain_padding = 0
 
     def add(self, example: Any, tag: Any = None) -> Iterable[tuple[Any, Any]]:
@@ -200,6 +202,7 @@ class Buckets:
         """Empty a bucket into a batch."""
         with self._lock:
             group, self._groups[bucket] = self._groups[bucket], _Group()
+        self.latest = group.tags
         longest = self.limit.padded(group.longest)
         batch = self._collate(group.examples, lengths=group.lengths, to=longest)
         with self._lock:

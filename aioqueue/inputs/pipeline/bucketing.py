@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from aioqueue.inputs.batches.buckets import Buckets
-from aioqueue.inputs.pipeline.flow import Id, Node, Row, State
+from aioqueue.inputs.pipeline.flow import Id, Node, Row, State, made_of
 from aioqueue.inputs.pipeline.transforms import Holding
+from aioqueue.inputs.sources.item import Traced
 
 __all__ = ("Bucketing",)
 
@@ -28,13 +29,17 @@ class Bucketing(Holding):
         self._drop_remainder = drop_remainder
         self._made = 0  # batches of this epoch
         self._alone: Id | None = None  # the row that is the batch which is ready, if one is
+        self._indices: dict[Id, int] = {}  # of the rows in the buckets, where they are traced
 
     def begin(self, epoch: int) -> None:
         self._made = 0
+        self._indices.clear()
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         batches = []
         for row, one in zip(rows, self._ids(rows), strict=True):
+            if type(row[2]) is Traced:
+                self._indices[one] = row[2]
             batches += [self._row(batch) for batch in self._buckets.add(row[0], one)]
             self._alone = one
         return batches
@@ -76,4 +81,7 @@ class Bucketing(Holding):
     def _row(self, batch: Any) -> Row:
         number = self._made
         self._made += 1
-        return batch, number, number, 0
+        if not self._indices:
+            return batch, number, number, 0
+        indices = [self._indices.pop(one) for one in self._buckets.latest]
+        return batch, number, made_of(number, indices), 0

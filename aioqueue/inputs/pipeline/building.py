@@ -26,13 +26,13 @@ from aioqueue.inputs.pipeline.stages import (
 from aioqueue.inputs.pipeline.transforms import Filling
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare_items
 from aioqueue.inputs.sources.base import Source
-from aioqueue.inputs.sources.epochs import EpochEntries, Rank
+from aioqueue.inputs.sources.epochs import EpochEntries, Rank, TracedEntries
 from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.sequences import Sequential
 from aioqueue.inputs.statistics import StageStatistics
 
-__all__ = ("Builder", "checked", "length_of", "source_of", "stages_of")
+__all__ = ("Builder", "checked", "length_of", "source_of", "sources_of", "stages_of")
 
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 """2**64 over the golden ratio: seeds that are this far apart have nothing in common."""
@@ -46,6 +46,7 @@ class Builder:
         span: the epochs to go through.
         start: starts a queue runner.
         is_async: whether it runs for tasks.
+        traces: where somebody keeps a journal: the sources so far, to which its own are added.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Builder:
         start: Callable[[Any], object],
         *,
         is_async: bool,
+        traces: list[Source[Any]] | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._span = span
@@ -63,7 +65,8 @@ class Builder:
         self._seen: Counter[str] = Counter()
         self._stages = _built_stages(pipeline)
         self._rank = _rank_of(self._stages)
-        self._entries = EpochEntries(source_of(pipeline), self._rank)
+        self._traces = traces
+        self._entries = self._entries_of(source_of(pipeline))
         self._place = 0  # of the stage that is being built
         self._working: list[_Working | Builder] = []
 
@@ -148,9 +151,17 @@ class Builder:
 
     def branch(self, pipeline: Pipeline[Any]) -> Node:
         """Build another pipeline beside this one."""
-        builder = Builder(pipeline, self._span, self._start, is_async=self._is_async)
+        builder = Builder(
+            pipeline, self._span, self._start, is_async=self._is_async, traces=self._traces
+        )
         self._working.append(builder)
         return builder.build()
+
+    def _entries_of(self, source: Source[Any]) -> EpochEntries:
+        if self._traces is None:
+            return EpochEntries(source, self._rank)
+        self._traces.append(source)
+        return TracedEntries(source, self._rank, len(self._traces) - 1)
 
     def tallies(self) -> list[State]:
         """What has become of the items of each stage that has workers, as far as they were used."""
@@ -203,6 +214,14 @@ def source_of(pipeline: Pipeline[Any]) -> Source[Any]:
     """Where the items of a pipeline come from."""
     source: Any = pipeline.source
     return source  # type: ignore[no-any-return]
+
+
+def sources_of(pipeline: Pipeline[Any]) -> list[Source[Any]]:
+    """All sources of a pipeline: its own, and then those of what is mixed in, in order."""
+    found = [source_of(pipeline)]
+    for stage in stages_of(pipeline):
+        found += [one for branch in stage.branches() for one in sources_of(branch)]
+    return found
 
 
 def stages_of(pipeline: Pipeline[Any]) -> list[BaseStage]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import cached_property
+from os import PathLike
 from typing import Any, Generic, TypeVar
 
 import anyio
@@ -18,6 +20,7 @@ from aioqueue.inputs.pipeline.resuming import (
 )
 from aioqueue.inputs.pipeline.runs import AsyncRun, ThreadRun
 from aioqueue.inputs.sources.item import EpochEnd, Quarantined
+from aioqueue.inputs.sources.journal import JournalWriter
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.positions import misplaced
 from aioqueue.inputs.statistics import StageStatistics
@@ -40,14 +43,20 @@ class Epochs(Generic[T]):
         pipeline: what is gone through.
         span: which epochs.
         resume: a position to begin at.
+        journal: a file that notes the items of each batch.
 
     Raises:
         InvalidArgumentError: the position does not fit.
     """
 
     def __init__(
-        self, pipeline: Pipeline[T], span: Span, resume: Mapping[str, Any] | None = None
+        self,
+        pipeline: Pipeline[T],
+        span: Span,
+        resume: Mapping[str, Any] | None = None,
+        journal: str | PathLike[str] | None = None,
     ) -> None:
+        self._journal = journal
         self._pipeline = pipeline
         self._span = span
         self._standing = Standing(span.start)
@@ -222,7 +231,8 @@ class Epochs(Generic[T]):
             raise StopIteration
         if self._run is None:
             _refuse_in_loop()
-            self._run = ThreadRun(self._pipeline, self._span.stop, self._standing)
+            writer = self._opened_journal()
+            self._run = ThreadRun(self._pipeline, self._span.stop, self._standing, writer)
         if not isinstance(self._run, ThreadRun):
             raise TypeError("these epochs were begun with `async for`; go on with `async for`")
         return self._epoch_of(self._run)
@@ -232,11 +242,19 @@ class Epochs(Generic[T]):
             await self.aclose()
             raise StopAsyncIteration
         if self._run is None:
-            self._run = AsyncRun(self._pipeline, self._span.stop, self._standing)
+            writer = self._opened_journal()
+            self._run = AsyncRun(self._pipeline, self._span.stop, self._standing, writer)
         if not isinstance(self._run, AsyncRun):
             raise TypeError("these epochs were begun with `for`; go on with `for`")
         await self._run.begin()
         return self._epoch_of(self._run)
+
+    def _opened_journal(self) -> JournalWriter | None:
+        if self._journal is None:
+            return None
+        run = self._standing.run or secrets.token_hex(8)
+        self._standing = self._standing._replace(run=run)
+        return JournalWriter(self._journal, run, self._standing.handed)
 
     def _epoch_of(self, run: ThreadRun | AsyncRun) -> Epoch[T]:
         run.check()

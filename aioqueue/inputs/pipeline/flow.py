@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from aioqueue import OutOfRangeError
 from aioqueue.coordination.outcomes import told
-from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.inputs.sources.item import EpochEnd, Origin, Traced, traced
 
 __all__ = (
     "END",
@@ -37,7 +37,9 @@ __all__ = (
     "Wanted",
     "drive",
     "drive_async",
+    "made_of",
     "no_end",
+    "origins_of",
     "told_apart",
 )
 
@@ -138,6 +140,11 @@ class Node(ABC):
             wanted: rows that need not be given.
         """
 
+    @property
+    def given(self) -> tuple[int, int]:
+        """The epoch, and how many rows of it were given."""
+        return self._epoch, self._given
+
     def weight(self) -> int:
         """How many rows its state names."""
         return 1
@@ -209,6 +216,11 @@ def told_apart(index: int, number: int, count: int | None = None) -> int:
         An index >= 0 and < 2**128. Where no simple one is left it is a hash (BLAKE2b), so that two
         of them are as likely to be the same as two random ones of that size: never.
     """
+    told = _told_apart(int(index), number, count)
+    return traced(told, index.origins) if type(index) is Traced else told
+
+
+def _told_apart(index: int, number: int, count: int | None) -> int:
     if count is None and not number:
         return index
     if count is not None and index * count + number < 2 ** (_INDEX_BITS - 1):
@@ -216,6 +228,18 @@ def told_apart(index: int, number: int, count: int | None = None) -> int:
     said = f"{index}.{number}.{count}".encode("ascii")
     hashed = int.from_bytes(blake2b(said, digest_size=_INDEX_BITS // 8).digest(), "little")
     return hashed | 1 << (_INDEX_BITS - 1)  # no simple index is as large
+
+
+def made_of(number: int, indices: Sequence[int]) -> int:
+    """The index of a row that is made of others: its number, which knows what they stand for."""
+    if not indices or type(indices[0]) is not Traced:
+        return number
+    return traced(number, (one for index in indices for one in origins_of(index)))
+
+
+def origins_of(index: int) -> tuple[Origin, ...]:
+    """What an index stands for, where that is traced."""
+    return index.origins if isinstance(index, Traced) else ()
 
 
 Step: TypeAlias = Callable[[Callable[[Any], Want], Any], Want]

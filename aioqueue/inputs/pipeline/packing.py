@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.batches.collating import components_of
-from aioqueue.inputs.pipeline.flow import Id, Node, Row, State
+from aioqueue.inputs.pipeline.flow import Id, Node, Row, State, made_of
 from aioqueue.inputs.pipeline.states import packed, unpacked
 from aioqueue.inputs.pipeline.transforms import Holding
 
@@ -34,6 +34,8 @@ class _Piece(NamedTuple):
 
     components: list[NDArray[Any]]
     origin: Id
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    """That of the row that it comes with."""
     place: int
     """Among the pieces of its sequence."""
 
@@ -80,7 +82,9 @@ class Packing(Holding):
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         for row, origin in zip(rows, self._ids(rows), strict=True):
             pieces = self._pieces(row[0])
-            self._waiting += [_Piece(one, origin, place) for place, one in enumerate(pieces)]
+            self._waiting += [
+                _Piece(one, origin, row[2], place) for place, one in enumerate(pieces)
+            ]
         return ()
 
     def more(self) -> Row | None:
@@ -129,7 +133,7 @@ class Packing(Holding):
     def _put_back(self, rows: list[Row]) -> None:
         origins = self._ids(rows)
         pieces = [
-            _Piece(list(self._pieces(row[0]))[place], origin, place)
+            _Piece(list(self._pieces(row[0]))[place], origin, row[2], place)
             for row, origin, place in zip(rows, origins, self._places, strict=True)
         ]
         back = iter(pieces)
@@ -186,7 +190,8 @@ class Packing(Holding):
         positions[:used] = np.concatenate([np.arange(size, dtype=np.int32) for size in sizes])
         number = self._made
         self._made += 1
-        return self._joined(columns, segments, positions), number, number, 0
+        index = made_of(number, [piece.index for piece in row.pieces])
+        return self._joined(columns, segments, positions), number, index, 0
 
     def _joined(self, columns: list[Any], segments: Any, positions: Any) -> Any:
         if isinstance(self._example, Mapping):

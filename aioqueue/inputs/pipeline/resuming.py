@@ -32,6 +32,10 @@ class Standing(NamedTuple):
     """The state of the last node; ``None`` for the beginning of the epoch."""
     stages: Sequence[State] = ()
     """What has become of the items of each stage that has workers; none where no run has begun."""
+    handed: int = 0
+    """How many batches were handed out, over all epochs, without those that were left out."""
+    run: str = ""
+    """What tells the run from others in its journal, if it keeps one."""
 
 
 def fingerprint_of(pipeline: Pipeline[Any]) -> dict[str, Any]:

@@ -26,9 +26,21 @@ import anyio
 import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, sync
 from aioqueue.inputs.pipeline.building import Builder
-from aioqueue.inputs.pipeline.flow import Node, Row, RunOver, Span, Taken, drive, drive_async
+from aioqueue.inputs.pipeline.flow import (
+    Flow,
+    Node,
+    Row,
+    RunOver,
+    Span,
+    Taken,
+    drive,
+    drive_async,
+    origins_of,
+)
 from aioqueue.inputs.pipeline.resuming import Standing
+from aioqueue.inputs.sources.base import Source
 from aioqueue.inputs.sources.item import EpochEnd, Quarantined
+from aioqueue.inputs.sources.journal import JournalWriter
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
@@ -59,7 +71,9 @@ class _Run(ABC):
     _why_over: str | None = None
     """Why nothing more can be taken."""
 
-    def __init__(self, standing: Standing) -> None:
+    def __init__(self, standing: Standing, journal: JournalWriter | None = None) -> None:
+        self._journal = journal
+        self._handed = standing.handed
         self._process = os.getpid()
         self._begin_at = standing
         self._skip = standing.skip
@@ -88,7 +102,10 @@ class _Run(ABC):
             return self._begin_at
         state = self._node.state()
         stages = [] if self._builder is None else self._builder.tallies()
-        return Standing(state["epoch"], state["given"], self._skip, state, stages)
+        run = self._begin_at.run
+        return Standing(
+            state["epoch"], state["given"], self._skip, state, stages, self._handed, run
+        )
 
     def _step(self, move: Callable[[Any], Any], argument: Any) -> Any:
         return holding(self._lock, self._move, move, argument)
@@ -105,11 +122,29 @@ class _Run(ABC):
         finally:
             self._is_moving = False
 
-    def _is_wanted(self, taken: Taken) -> bool:
-        if isinstance(taken, EpochEnd) or not self._skip:
-            return True
-        self._skip -= 1
-        return False
+    def _taking(self, node: Node) -> Flow[Taken]:
+        """The next row that is not left out, in a list; or the end of the epoch."""
+        while True:
+            taken = yield from node.take(1)
+            if isinstance(taken, EpochEnd):
+                return taken
+            if not self._skip:
+                self._hand_out(node, taken[0])
+                return taken
+            self._skip -= 1
+
+    def _take_at_hand(self, node: Node) -> list[Row]:
+        """The same, if it is at hand; else nothing."""
+        rows = [] if self._skip else node.take_ready(1)
+        if rows:
+            self._hand_out(node, rows[0])
+        return rows
+
+    def _hand_out(self, node: Node, row: Row) -> None:
+        if self._journal is not None:
+            epoch, given = node.given
+            self._journal.add(self._handed, epoch, given - 1, origins_of(row[2]))
+        self._handed += 1
 
     @property
     def is_over(self) -> bool:
@@ -155,17 +190,27 @@ class ThreadRun(_Run):
         pipeline: what is run.
         stop: the first epoch that is not gone through; ``None`` goes on for ever.
         standing: where to begin.
+        journal: what notes the items of each batch.
     """
 
-    def __init__(self, pipeline: Pipeline[Any], stop: int | None, standing: Standing) -> None:
-        super().__init__(standing)
+    def __init__(
+        self,
+        pipeline: Pipeline[Any],
+        stop: int | None,
+        standing: Standing,
+        journal: JournalWriter | None = None,
+    ) -> None:
+        super().__init__(standing, journal)
         span = Span(standing.epoch, stop)
         self._coord = sync.Coordinator()
         self._is_joined = False
         self._is_taking = False
         self._taker = threading.get_ident()
         try:
-            self._builder = Builder(pipeline, span, self._coord.start, is_async=False)
+            traces: list[Source[Any]] | None = None if journal is None else []
+            self._builder = Builder(
+                pipeline, span, self._coord.start, is_async=False, traces=traces
+            )
             self._node = self._builder.run(standing.node, standing.stages)
         except BaseException:
             self._coord.request_stop()
@@ -212,10 +257,8 @@ class ThreadRun(_Run):
             if self._node is None or self._why_over is not None:
                 return RunOver()
             node = self._node
-            while True:
-                taken: Taken = self._step(node.take_ready, 1) or drive(node.take(1), self._step)
-                if self._is_wanted(taken):
-                    return taken
+            at_hand: list[Row] = self._step(self._take_at_hand, node)
+            return at_hand or drive(self._taking(node), self._step)
         except Exception as error:
             return error
         except BaseException:
@@ -285,10 +328,17 @@ class AsyncRun(_Run):
         pipeline: what is run.
         stop: the first epoch that is not gone through; ``None`` goes on for ever.
         standing: where to begin.
+        journal: what notes the items of each batch.
     """
 
-    def __init__(self, pipeline: Pipeline[Any], stop: int | None, standing: Standing) -> None:
-        super().__init__(standing)
+    def __init__(
+        self,
+        pipeline: Pipeline[Any],
+        stop: int | None,
+        standing: Standing,
+        journal: JournalWriter | None = None,
+    ) -> None:
+        super().__init__(standing, journal)
         self._pipeline = pipeline
         self._span = Span(standing.epoch, stop)
         self._coord = aioqueue.Coordinator()
@@ -309,9 +359,9 @@ class AsyncRun(_Run):
 
     def take_ready(self) -> list[Row]:
         """The next row, in a list, if it is at hand; else nothing."""
-        if self._node is None or self.is_over or self._skip:
+        if self._node is None or self.is_over:
             return []
-        rows: list[Row] = self._step(self._node.take_ready, 1)
+        rows: list[Row] = self._step(self._take_at_hand, self._node)
         return rows
 
     async def take(self) -> Taken:
@@ -333,9 +383,7 @@ class AsyncRun(_Run):
             self._end(_FAILED)
             raise await self._reported()
         try:
-            while not self._is_wanted(taken := await drive_async(self._node.take(1), self._step)):
-                pass
-            return taken
+            return await drive_async(self._taking(self._node), self._step)
         except RunOver:
             self.check()  # else it has ended by itself; why, the coordinator knows
             self._end(_FAILED)
@@ -374,7 +422,10 @@ class AsyncRun(_Run):
         """The life of the task that has the coordinator."""
         try:
             async with self._coord as coord:
-                self._builder = Builder(self._pipeline, self._span, coord.start, is_async=True)
+                traces: list[Source[Any]] | None = None if self._journal is None else []
+                self._builder = Builder(
+                    self._pipeline, self._span, coord.start, is_async=True, traces=traces
+                )
                 self._node = self._builder.run(self._begin_at.node, self._begin_at.stages)
                 self._has_begun.set()
                 try:

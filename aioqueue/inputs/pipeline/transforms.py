@@ -13,9 +13,19 @@ from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.batches.collating import Collator, components_of
-from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, State, Taken, Wanted
+from aioqueue.inputs.pipeline.flow import (
+    Flow,
+    Id,
+    Node,
+    Row,
+    State,
+    Taken,
+    Wanted,
+    made_of,
+    origins_of,
+)
 from aioqueue.inputs.pipeline.states import Tape, packed, unpacked
-from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.inputs.sources.item import EpochEnd, traced
 from aioqueue.philox import PhiloxWords
 
 __all__ = (
@@ -417,7 +427,7 @@ class Batching(Holding):
         del self._rows[:size], self._epochs[:size]
         number = self._made
         self._made += 1
-        return batch, number, number, 0
+        return batch, number, made_of(number, [row[2] for row in rows]), 0
 
 
 class Unbatching(Holding):
@@ -435,7 +445,13 @@ class Unbatching(Holding):
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         (self._batch,) = rows
         batch, number, index, _ = self._batch
-        return [(value, number, index, sub) for sub, value in enumerate(rows_of(batch), 1)]
+        values = list(rows_of(batch))
+        origins = origins_of(index)
+        indices = [index] * len(values)
+        if origins and len(origins) == len(values):
+            indices = [traced(index, [one]) for one in origins]
+        made = enumerate(zip(values, indices, strict=True), 1)
+        return [(value, number, one, sub) for sub, (value, one) in made]
 
     def _held(self) -> list[Id]:
         return self._ids([self._batch]) if self._batch is not None and self._ready else []

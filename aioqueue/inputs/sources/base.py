@@ -259,6 +259,17 @@ class Source(Stages[T]):
         """
         return _OneEpoch(self, checked_count(number, "number"))
 
+    def locate(self, index: int) -> str:
+        """What the index of an entry leads to, in words: as far as the source knows.
+
+        Args:
+            index: of an `Entry`.
+
+        Raises:
+            InvalidArgumentError: there is no such item.
+        """
+        return f"item {index} of {self.name}"
+
     def __iter__(self) -> Iterator[T]:
         return self._values_after(self._beginning)
 
@@ -445,6 +456,9 @@ class Resumed(Source[T]):
     def after(self, position: Mapping[str, Any]) -> Source[T]:
         return self._source.after(position)
 
+    def locate(self, index: int) -> str:
+        return self._source.locate(index)
+
     def _with_seeds_of(self, fingerprint: Any) -> Self:
         return self  # it has those of its own position
 
@@ -476,6 +490,9 @@ class _OneEpoch(Source[T]):
 
     def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
         return self._source.picked(self._number + epoch, places)
+
+    def locate(self, index: int) -> str:
+        return self._source.locate(index)
 
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "epoch", "number": self._number, "source": self._source.fingerprint()}

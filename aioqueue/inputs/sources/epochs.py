@@ -14,10 +14,11 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count
 from aioqueue.inputs.sources.base import Entry, Placed, Source, closing_run
+from aioqueue.inputs.sources.item import Origin, Traced, traced
 from aioqueue.inputs.sources.positions import Place
 from aioqueue.inputs.sources.read_ahead import ReadAhead
 
-__all__ = ("EpochEntries", "Rank", "Start", "Uneven", "aclosed")
+__all__ = ("EpochEntries", "Rank", "Start", "TracedEntries", "Uneven", "aclosed")
 
 T = TypeVar("T")
 
@@ -157,6 +158,47 @@ class EpochEntries:
                 yield own
         finally:
             await aclosed(found)
+
+
+class TracedEntries(EpochEntries):
+    """The same where somebody keeps a journal: their indices know what they stand for.
+
+    Args:
+        source: of all ranks.
+        rank: which part of it.
+        number: of the source, among those of the pipeline.
+    """
+
+    def __init__(self, source: Source[Any], rank: Rank, number: int) -> None:
+        super().__init__(source, rank)
+        self._number = number
+
+    def placed(self, epoch: int, start: Start = _BEGINNING) -> Iterator[tuple[Entry[Any], Start]]:
+        with closing_run(super().placed(epoch, start)) as found:
+            for one, behind in found:
+                yield self._traced(one), behind
+
+    def entries(self, epoch: int, number: int = 0) -> Iterator[Entry[Any]]:
+        return map(self._traced, super().entries(epoch, number))
+
+    def picked(self, epoch: int, numbers: Sequence[int]) -> Iterator[Entry[Any]]:
+        return map(self._traced, super().picked(epoch, numbers))
+
+    async def of_task(
+        self, epoch: int, start: Start = _BEGINNING
+    ) -> AsyncIterator[tuple[Entry[Any], Start]]:
+        found = super().of_task(epoch, start)
+        try:
+            async for one, behind in found:
+                yield self._traced(one), behind
+        finally:
+            await aclosed(found)
+
+    def _traced(self, entry: Entry[Any]) -> Entry[Any]:
+        value, epoch, index = entry
+        if type(index) is Traced:  # with ranks `entries` asks `placed`
+            return entry
+        return Entry(value, epoch, traced(index, [Origin(self._number, epoch, index)]))
 
 
 def _without_places(entries: Iterator[Entry[Any]]) -> Iterator[Placed[Any]]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import reprlib
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ("EpochEnd", "Item", "Quarantined", "safe_repr")
+__all__ = ("EpochEnd", "Item", "Origin", "Quarantined", "Traced", "safe_repr", "traced")
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 120
@@ -20,6 +20,35 @@ class EpochEnd(NamedTuple):
     epoch: int
     count: int  # type: ignore[assignment]  # hides tuple.count
     """How many items the epoch had."""
+
+
+class Origin(NamedTuple):
+    """Which item it is, of all that a pipeline goes through."""
+
+    source: int
+    """Of which source: 0 is the one that the pipeline begins with; others were mixed in."""
+    epoch: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    """Its index there, as `Entry` has it: what it leads to, `Source.locate` tells."""
+
+
+class Traced(int):
+    """An index that knows which items it stands for: where somebody keeps a journal.
+
+    It goes wherever an index goes; to other processes it goes as an int.
+    """
+
+    origins: tuple[Origin, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, (int(self),)
+
+
+def traced(index: int, origins: Iterable[Origin]) -> Traced:
+    """An index that stands for these items."""
+    found = Traced(index)
+    found.origins = tuple(origins)
+    return found
 
 
 class Item(NamedTuple):

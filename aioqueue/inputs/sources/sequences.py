@@ -146,6 +146,13 @@ class Sequential(Source[T]):
     def placed_after(self, place: Place) -> Iterator[Placed[T]]:
         return map(Placed, self.entries_after(place), count(self._taken_at(place) + 1))
 
+    def locate(self, index: int) -> str:
+        if not 0 <= index < len(self._sequence):
+            raise InvalidArgumentError(
+                f"index: got {index}; expected one of {len(self._sequence)} items of {self.name}"
+            )
+        return f"{self.name}[{index}]"
+
     def fingerprint(self) -> dict[str, Any]:
         return {
             "kind": "sequence",
