@@ -70,7 +70,7 @@ class Builder:
         self._place = 0  # of the stage that is being built
         self._working: list[_Working | Builder] = []
 
-    def run(self, state: State | None = None, stages: Sequence[State] = ()) -> Node:
+    def run(self, state: State | None = None, stages: Sequence[Sequence[Any]] = ()) -> Node:
         """Build it, go to a state, and start the workers; returns where its rows come from.
 
         Args:
@@ -163,7 +163,7 @@ class Builder:
         self._traces.append(source)
         return TracedEntries(source, self._rank, len(self._traces) - 1)
 
-    def tallies(self) -> list[State]:
+    def tallies(self) -> list[list[Any]]:
         """What has become of the items of each stage that has workers, as far as they were used."""
         return [working.tally() for working in self._all_working()]
 
@@ -191,12 +191,12 @@ class _Working(NamedTuple):
     queue: sync.FIFOQueue
     node: QueueNode
 
-    def tally(self) -> State:
-        sign = self.runner._sign
-        return {**self.node.tally(), **({"quarantine": sign} if sign else {})}
+    def tally(self) -> list[Any]:
+        return [*self.node.tally(), self.runner._sign]
 
-    def go_on(self, tally: State) -> None:
-        self.runner._go_on(*self.node.go_on(tally), sign=tally.get("quarantine", ""))
+    def go_on(self, tally: Sequence[Any]) -> None:
+        *arrived, sign = tally
+        self.runner._go_on(*self.node.go_on(arrived), sign=sign)
 
     def runners(self) -> list[Any]:
         return [self.runner]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs.pipeline.delivered import Arrived, Done, Kept, Partial, Tally
@@ -129,19 +129,19 @@ class QueueNode(Node):
         self._kept = kept
         self._source.restore(state["upstream"], self._epoch, state["from"], kept)
 
-    def tally(self) -> State:
+    def tally(self) -> list[Any]:
         """What has become of the items so far, and which these are: in plain JSON types."""
         epoch, low, above = self._arrived_so_far().joined(self._tally.before)
-        return {"counts": list(self._tally.counts), "of": [epoch, low, packed(sorted(above))]}
+        return [list(self._tally.counts), epoch, low, packed(sorted(above))]
 
-    def go_on(self, tally: State) -> tuple[Counts, Callable[[Item], bool]]:
+    def go_on(self, tally: Sequence[Any]) -> tuple[Counts, Callable[[Item], bool]]:
         """Begin with the `tally` of an earlier run.
 
         Returns:
             The counts; and what tells of an item of this stage whether they have it already.
         """
-        counts = Counts(*tally["counts"])
-        epoch, low, above = tally["of"]
+        found, epoch, low, above = tally
+        counts = Counts(*found)
         before = Arrived(epoch, low, frozenset(unpacked(above)))
         self._tally.go_on(counts, before)
         number_of = self._source.number_of

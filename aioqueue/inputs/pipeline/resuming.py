@@ -30,7 +30,7 @@ class Standing(NamedTuple):
     """How many of those that come are left out."""
     node: State | None = None
     """The state of the last node; ``None`` for the beginning of the epoch."""
-    stages: Sequence[State] = ()
+    stages: Sequence[Sequence[Any]] = ()
     """What has become of the items of each stage that has workers; none where no run has begun."""
     handed: int = 0
     """How many batches were handed out, over all epochs, without those that were left out."""

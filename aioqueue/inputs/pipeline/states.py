@@ -191,13 +191,13 @@ class Tape:
             return self._restored
         held = self._held()
         if not self.node.is_ordered:
-            return {"last": list(self._last), "upstream": self.node.state(held)}
+            return {"last": _plain_id(self._last), "upstream": self.node.state(held)}
         mark = self._marks.before(_before(min(held))) if held else None
         if not held or mark is None:
-            return {"last": list(self._last), "upstream": self.node.state()}
+            return {"last": _plain_id(self._last), "upstream": self.node.state()}
         return {
-            "last": list(self._last),
-            "at": list(mark.at),
+            "last": _plain_id(self._last),
+            "at": _plain_id(mark.at),
             "held": _packed_ids(held),
             "upstream": mark.state,
         }
@@ -234,9 +234,15 @@ def _before(one: Id) -> Id:
     return (epoch, number, sub - 1)
 
 
+def _plain_id(one: Id) -> list[int]:
+    """For JSON, where the end of an epoch is written as -1."""
+    epoch, number, sub = one
+    return [epoch, -1 if number == END else number, sub]
+
+
 def _id_of(given: Sequence[int]) -> Id:
     epoch, number, sub = given
-    return (epoch, number, sub)
+    return (epoch, END if number == -1 else number, sub)
 
 
 def _packed_ids(ids: list[Id]) -> list[str]:

@@ -138,7 +138,7 @@ class TestCrashes:
         pipeline = numbers(40).prepare(fails, on_error="skip", skip_none=True, workers=1)
         pipeline = pipeline.shuffle(20).batch(1)
         _, state, _ = some(pipeline, 5)
-        known = Arrived(*state["after"]["stages"][0]["of"][:2])
+        known = Arrived(*state["after"]["stages"][0][1:3])
         _, _, epochs = some(pipeline, None, state)
         expected = [(e, n) for e in range(2) for n in range(40) if n % 7 == 3]
         assert [(one.epoch, one.index) for one in epochs.quarantine] == [
