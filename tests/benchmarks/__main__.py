@@ -16,6 +16,7 @@ from tests.benchmarks import (
     loaders,
     pipelines,
     report,
+    resuming,
     scaling,
     stalls,
 )
@@ -31,6 +32,7 @@ PARTS = {
     "compat": compat.measure,
     "stalls": stalls.measure,
     "loaders": loaders.measure,
+    "resuming": resuming.measure,
 }
 
 

@@ -63,6 +63,7 @@ class Feeding(Source[Any]):
         self._starts: list[int] = [0]  # where numbers do not go on as the count of entries does,
         self._offsets: list[int] = [0]  # and what is added to that from there on
         self._latest = (0, 0)  # the last of both
+        self._listed: tuple[int, list[int]] = (0, [])  # and numbers from a place on
 
     def skip_to(self, epoch: int) -> None:
         """Nobody wants the epochs before this one any more. May be called from any thread."""
@@ -107,7 +108,11 @@ class Feeding(Source[Any]):
     def number_of(self, place: int) -> int:
         """The number within its epoch of the entry that was given out at a place."""
         start, offset = self._latest
-        return place + offset if place >= start else self._earlier_number(place)
+        if place >= start:
+            return place + offset
+        first, numbers = self._listed
+        at = place - first
+        return numbers[at] if 0 <= at < len(numbers) else self._earlier_number(place)
 
     def entries(self) -> Iterator[Entry[Any]]:
         node = self._node
@@ -151,11 +156,12 @@ class Feeding(Source[Any]):
         """The entries of a source with nothing in between: without making rows of them."""
         while not self._is_over():
             epoch, kept = self._epoch, sorted(self._kept.numbers)
-            for number, entry in zip(kept, source.picked(epoch, kept), strict=True):
-                self._go_on_at(number)
-                yield entry
-                self._yielded += 1
             first = self._number = max(self._number, self._kept.upto)
+            if kept:
+                self._list(kept)
+                for entry in source.picked(epoch, kept):
+                    yield entry
+                    self._yielded += 1
             self._go_on_at(first)
             if not self._kept.has_end:
                 with closing_of(source.entries(epoch, first)) as entries:
@@ -253,6 +259,12 @@ class Feeding(Source[Any]):
         self._offsets.append(offset)
         self._starts.append(self._yielded)
         self._latest = (self._yielded, offset)
+
+    @guarded
+    def _list(self, numbers: list[int]) -> None:
+        """The next entries have these numbers."""
+        self._listed = (self._yielded, numbers)
+        self._latest = (self._yielded + len(numbers), 0)
 
     @guarded
     def _earlier_number(self, place: int) -> int:

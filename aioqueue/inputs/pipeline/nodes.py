@@ -252,12 +252,13 @@ class QueueNode(Node):
             elif epoch > current:
                 self._later.append(item)
         self._tally.add_plain(plain, plain_examples)
+        if self._keeps_order and self._arrived:
+            self._source.forget(current, self._ready[0][1] if self._ready else self._next)
 
     def _note(self, number: int, examples: int, *, is_cut: bool) -> None:
         """An item has arrived, of which so many examples are to be given out."""
         if self._keeps_order:
             self._next = number + 1
-            self._source.forget(self._epoch, self._ready[0][1] if self._ready else number + 1)
         else:
             self._done.arrived(number, examples, is_cut=is_cut)
 

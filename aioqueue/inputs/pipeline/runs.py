@@ -38,6 +38,7 @@ from aioqueue.inputs.pipeline.flow import (
     origins_of,
 )
 from aioqueue.inputs.pipeline.resuming import Standing
+from aioqueue.inputs.pipeline.states import settled
 from aioqueue.inputs.sources.base import Source
 from aioqueue.inputs.sources.item import EpochEnd, Quarantined
 from aioqueue.inputs.sources.journal import JournalWriter
@@ -88,7 +89,8 @@ class _Run(ABC):
             RuntimeError: a signal handler asks that has interrupted the making of a batch, or has
                 raised in it; or the pipeline has no positions.
         """
-        return holding(self._lock, self._standing)
+        standing = holding(self._lock, self._standing)
+        return standing._replace(node=settled(standing.node))
 
     def _standing(self) -> Standing:
         if self._is_moving:

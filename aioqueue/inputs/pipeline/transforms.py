@@ -156,7 +156,7 @@ class Holding(Transform):
 
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream)
-        self._tape = Tape(upstream, self._held)
+        self._tape = Tape(upstream, self._held, self._copied)
         self._restored: State = {}
 
     def take(self, n: int) -> Flow[Taken]:
@@ -167,6 +167,11 @@ class Holding(Transform):
     @abstractmethod
     def _held(self) -> list[Id]:
         """The rows that it holds."""
+
+    def _copied(self) -> Callable[[], list[Id]]:
+        """What names them later, and takes no time now: for nodes that hold many."""
+        held = self._held()
+        return lambda: held
 
     @abstractmethod
     def _put_back(self, rows: list[Row]) -> None:
@@ -333,7 +338,11 @@ class Shuffling(Holding):
         return [(value, number, *rest) for number, (value, _, *rest) in enumerate(rows, first)]
 
     def _held(self) -> list[Id]:
-        return self._ids([*self._buffer, *self._ready])
+        return self._copied()()
+
+    def _copied(self) -> Callable[[], list[Id]]:
+        epoch, rows = self._epoch, [*self._buffer, *self._ready]
+        return lambda: [(epoch, number, sub) for _, number, _, sub in rows]
 
     def _shape(self) -> State:
         return {"drawn": self._drawn, "sizes": [len(self._buffer), len(self._ready)]}

@@ -127,7 +127,8 @@ class EpochEntries:
 
     def picked(self, epoch: int, numbers: Sequence[int]) -> Iterator[Entry[Any]]:
         """Single entries of an addressed source, by their numbers on this rank, ascending."""
-        found = self.source.picked(epoch, [self._place_of(number) for number in numbers])
+        places = numbers if self.rank.ranks == 1 else [self._place_of(one) for one in numbers]
+        found = self.source.picked(epoch, places)
         assert found is not None
         return found
 
