@@ -53,6 +53,8 @@ def moved(state: dict[str, Any], by: int) -> dict[str, Any]:
 
     Each of them is as good as any other here, so nobody has to go through nearly all of an epoch.
     """
+    if not by:
+        return state
     node = state["after"]["node"]
     after = {**state["after"], "node": {**node, "tape": _moved(node["tape"], by)}, "stages": []}
     return position_of(state["source"], after)
