@@ -154,7 +154,9 @@ class Placing:
 
     def _say_begin(self) -> None:
         if self._stateful is None:
-            _log.warning(
+            is_shown = callable(self._replay)
+            _log.log(
+                logging.INFO if is_shown else logging.WARNING,
                 "%s has no state: it is read again from its beginning, %d items",
                 self._name,
                 self._again,

@@ -188,11 +188,12 @@ class TestReadingAgain:
         source = from_iterable(
             range(SIZE), seed=1, replay=lambda done, count: shown.append((done, count))
         )
-        with caplog.at_level(logging.INFO, "aioqueue"):
-            rest, _ = run(source.batch(10), 1, None, state)
+        rest, _ = run(source.batch(10), 1, None, state)
         assert rest[0][1] == list(range(150, 160))
         assert len(shown) == 100
         assert shown[-1] == (150, 150)
+        with caplog.at_level(logging.INFO, "aioqueue"):
+            run(from_iterable(range(SIZE), seed=1, replay=True).batch(10), 1, None, state)
         said = [record for record in caplog.records if record.levelno == logging.WARNING]
         assert "again from its beginning, 150 items" in said[0].getMessage()
         assert any("75 of 150" in record.getMessage() for record in caplog.records)
