@@ -23,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from aioqueue.inputs import load_position, save_position
+from aioqueue.inputs import Journal, load_position, read_journal, save_position
 from tests.inputs.pipeline.going import plain
 from tests.inputs.pipeline.resuming import How, ordered_shapes, run, unordered_shapes, write_files
 
@@ -61,7 +61,9 @@ def child(name: str, folder: Path, seed: int) -> None:
     log = folder / "log.jsonl"
     lines = log.read_text().splitlines(keepends=True) if log.exists() else []
     log.write_text("".join(lines[: kept["batches"] if kept else 0]))
-    epochs = shape_of(name, folder)(how).epochs(EPOCHS, resume=kept and kept["data"])
+    journal = folder / "run.journal"
+    pipeline = shape_of(name, folder)(how)
+    epochs = pipeline.epochs(EPOCHS, resume=kept and kept["data"], journal=journal)
     count = kept["batches"] if kept else 0
     every = chance.randint(1, 4)
     with log.open("a") as file, epochs:
@@ -134,6 +136,28 @@ def _judge(name: str, folder: Path, outcome: Outcome) -> None:
     same = shown(found) == shown(whole)
     if not same:
         outcome.faults.append(f"another result: {len(found)} batches, expected {len(whole)}")
+    _judge_journal(name, folder, outcome)
+    listed = folder / "skipped.jsonl"
+    lines = map(json.loads, listed.read_text().splitlines()) if listed.exists() else ()
+    counts = Counter((line["run"], line["epoch"], line["index"]) for line in lines)
+    if any(count > 1 for count in counts.values()):
+        outcome.faults.append(f"{counts.most_common(1)[0]} was listed more than once")
+
+
+def _judge_journal(name: str, folder: Path, outcome: Outcome) -> None:
+    """The journal has each batch; where the order is kept it is that of an undisturbed run."""
+    found, other = read_journal(folder / "run.journal"), folder / "other.journal"
+    with shape_of(name, folder)(How()).epochs(EPOCHS, journal=other) as epochs:
+        batches = sum(len(list(epoch)) for epoch in epochs)
+    shown: Any = _items if name.startswith("unordered:") else list
+    if found.damage is not None or found.is_torn or len(found) != batches:
+        outcome.faults.append(f"{found!r}, expected {batches} batches")
+    elif shown(found) != shown(read_journal(other)):
+        outcome.faults.append("another journal")
+
+
+def _items(journal: Journal) -> Counter[Any]:
+    return Counter(item for entry in journal for item in entry.items)
 
 
 def _examples(batches: list[Any]) -> Counter[str]:

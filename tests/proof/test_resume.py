@@ -8,7 +8,14 @@ from tests.proof.resume import prove
 
 
 @pytest.mark.parametrize(
-    "name", ["shuffle after", "lines, shuffled", "three in a row", "unordered:generators, shuffled"]
+    "name",
+    [
+        "shuffle after",
+        "skips, listed",
+        "lines, shuffled",
+        "three in a row",
+        "unordered:generators, shuffled",
+    ],
 )
 def test_killed_runs_end_as_undisturbed_ones(name: str) -> None:
     outcome = prove(name, kills=3)
