@@ -31,6 +31,7 @@ LAYERS = (
     ("inputs",),
     ("torch", "prometheus", "ray"),
     ("compat",),
+    ("__main__",),
 )
 """From the bottom to the top: a module imports from its own layer and from those below."""
 

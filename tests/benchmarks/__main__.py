@@ -17,6 +17,7 @@ from tests.benchmarks import (
     loaders,
     pipelines,
     report,
+    resuming,
     scaling,
     stalls,
 )
@@ -33,6 +34,7 @@ PARTS = {
     "stalls": stalls.measure,
     "loaders": loaders.measure,
     "clusters": clusters.measure,
+    "resuming": resuming.measure,
 }
 
 

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from aioqueue.inputs.pipeline import streaming
-from aioqueue.inputs.pipeline.building import checked, length_of
+from aioqueue.inputs.pipeline.building import checked, length_of, sources_of
 from aioqueue.inputs.pipeline.drawing import svg, text
 from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.resuming import Standing, checked_standing
 from aioqueue.inputs.pipeline.stages import STAGES, BaseStage
+from aioqueue.inputs.sources.base import Source
 from aioqueue.inputs.sources.pipeline import Pipeline, register
 
 __all__ = ("Epoch", "Epochs")
@@ -31,8 +32,10 @@ class _Engine:
     def checked(self, pipeline: Pipeline[Any]) -> Pipeline[Any]:
         return checked(pipeline)
 
-    def epochs(self, pipeline: Pipeline[T], start: int, stop: int | None, resume: Any) -> Epochs[T]:
-        return Epochs(pipeline, Span(start, stop), resume)
+    def epochs(
+        self, pipeline: Pipeline[T], start: int, stop: int | None, resume: Any, journal: Any
+    ) -> Epochs[T]:
+        return Epochs(pipeline, Span(start, stop), resume, journal)
 
     def single(self, pipeline: Pipeline[T]) -> Epoch[T]:
         return Epoch(pipeline, Standing(0))
@@ -54,6 +57,9 @@ class _Engine:
 
     def length(self, pipeline: Pipeline[Any]) -> int | None:
         return length_of(pipeline)
+
+    def sources(self, pipeline: Pipeline[Any]) -> list[Source[Any]]:
+        return sources_of(pipeline)
 
     def text(self, pipeline: Pipeline[Any]) -> str:
         return text(pipeline)

@@ -18,15 +18,17 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
 
+from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count
 from aioqueue.inputs.options import PrepareOptions
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from aioqueue.inputs.sources.item import Quarantined
+    from aioqueue.inputs.sources.item import Origin, Quarantined
     from aioqueue.inputs.sources.streams import ResumablePipe
     from aioqueue.inputs.statistics import StageStatistics
 
@@ -99,7 +101,9 @@ class Engine(Protocol):
     def checked(self, pipeline: Pipeline[Any]) -> Pipeline[Any]:
         """Check that the stages of a pipeline fit together."""
 
-    def epochs(self, pipeline: Pipeline[T], start: int, stop: int | None, resume: Any) -> Epochs[T]:
+    def epochs(
+        self, pipeline: Pipeline[T], start: int, stop: int | None, resume: Any, journal: Any
+    ) -> Epochs[T]:
         """Go through epochs of a pipeline."""
 
     def resumed(self, pipeline: Pipeline[T], state: Any) -> Epoch[T]:
@@ -131,6 +135,9 @@ class Engine(Protocol):
 
     def length(self, pipeline: Pipeline[Any]) -> int | None:
         """How much one epoch gives, where that is known."""
+
+    def sources(self, pipeline: Pipeline[Any]) -> Sequence[Any]:
+        """All sources of a pipeline, those of what is mixed in as well."""
 
     def text(self, pipeline: Pipeline[Any]) -> str:
         """A drawing in letters."""
@@ -533,6 +540,7 @@ class Pipeline(Stages[T_co]):
         *,
         start: int = 0,
         resume: Mapping[str, Any] | None = None,
+        journal: str | PathLike[str] | None = None,
     ) -> Epochs[T_co]:
         """Go through several epochs, which are prepared as one run.
 
@@ -547,6 +555,10 @@ class Pipeline(Stages[T_co]):
                 its epoch. Where the order is kept they are exactly those
                 that the earlier run would have made. Functions, workers, limits, and the size of
                 batches that are made last may be others than they were.
+            journal: a file that notes which items each batch is made of, before it is handed out:
+                see `read_journal`. With ``resume`` it is gone on with: what was noted of batches
+                behind the position, which come again, is cut off. The file of another run is
+                renamed, and not written over.
 
         Returns:
             An iterable, with ``for`` and ``async for``, of epochs, each of which is an iterable of
@@ -558,7 +570,29 @@ class Pipeline(Stages[T_co]):
         """
         start = checked_count(start, "start")
         stop = None if count is None else start + checked_count(count, "count")
-        return self._engine.epochs(self, start, stop, resume)
+        return self._engine.epochs(self, start, stop, resume, journal)
+
+    def locate(self, item: Origin) -> str:
+        """What an item is that a journal names, in words, as far as its source knows.
+
+        Of a sequence that is its name and index; of a file its path and which of its records it is,
+        with the offset in bytes where they are of one length; of a mixture of sources that of the
+        source which it is from.
+
+        Args:
+            item: one of the ``items`` of a `JournalEntry`.
+
+        Raises:
+            InvalidArgumentError: this pipeline has no such item.
+        """
+        sources = self._engine.sources(self)
+        if not 0 <= item.source < len(sources):
+            raise InvalidArgumentError(
+                f"item: got one of source {item.source}; expected less than {len(sources)}, as many"
+                " sources as this pipeline has"
+            )
+        told: str = sources[item.source].locate(item.index)
+        return told
 
     def _with(self, stage: Stage) -> Pipeline[Any]:
         return self._engine.checked(Pipeline(self.source, (*self.stages, stage)))
