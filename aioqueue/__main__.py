@@ -1,29 +1,39 @@
-"""The command: ``python -m aioqueue COMMAND ...``."""
+"""The command line: ``python -m aioqueue``."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from aioqueue.inputs.sources import journal
 
 __all__ = ("main",)
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "journal": journal.command,
-}
-"""Each is given the arguments behind its name, and returns the exit status."""
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code: 0, or 1 if it could not be done.
 
-def main(arguments: Sequence[str]) -> int:
-    """Do what the first argument says."""
-    parser = argparse.ArgumentParser(prog="python -m aioqueue", description=__doc__)
-    parser.add_argument("command", choices=COMMANDS)
-    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    Args:
+        arguments: those of the command line; ``None`` for those of this process.
+    """
+    parser = _parser()
     given = parser.parse_args(arguments)
-    return COMMANDS[given.command](given.arguments)
+    if given.command is None:
+        parser.print_help()
+        return 0
+    code: int = given.do(given)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m aioqueue", description="Tools for programs that use aioqueue."
+    )
+    commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
+    journal.add_command(commands)
+    return parser
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -14,6 +14,7 @@ is killed loses nothing, a machine that loses its power the last records.
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import os
@@ -33,7 +34,7 @@ from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.checks import checked_count
 from aioqueue.inputs.sources.item import Origin
 
-__all__ = ("Journal", "JournalEntry", "JournalWriter", "command", "read_journal")
+__all__ = ("Journal", "JournalEntry", "JournalWriter", "add_command", "read_journal")
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -345,23 +346,36 @@ def _told(entry: JournalEntry) -> str:
     return "\n".join(lines)
 
 
-def command(arguments: Sequence[str]) -> int:
-    """``python -m aioqueue journal FILE [BATCH ...]``: print entries, or what the file has."""
-    import argparse
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``journal FILE [BATCH ...]`` to the commands of a program."""
+    parser = commands.add_parser(
+        "journal",
+        help="which items were in a batch?",
+        description="Prints what a journal says of batches, or which ones it has.",
+    )
+    parser.add_argument("file", metavar="FILE")
+    parser.add_argument(
+        "batch",
+        nargs="*",
+        type=lambda text: checked_count(int(text), "batch"),
+        metavar="BATCH",
+        help="the number of a batch, from 0",
+    )
+    parser.set_defaults(do=lambda given: _show(given.file, given.batch, parser.prog))
 
-    parser = argparse.ArgumentParser(prog="python -m aioqueue journal", description=command.__doc__)
-    parser.add_argument("file")
-    parser.add_argument("batch", nargs="*", type=lambda text: checked_count(int(text), "batch"))
-    given = parser.parse_args(arguments)
+
+def _show(path: str, batches: Sequence[int], program: str) -> int:
+    """Print entries, or what the file has; returns the exit status."""
     try:
-        journal = read_journal(given.file)
-        found = [_told(journal[batch]) for batch in given.batch]
+        journal = read_journal(path)
+        found = [_told(journal[batch]) for batch in batches]
     except (OSError, DataLossError, IndexError) as error:
-        parser.exit(1, f"{parser.prog}: {error}\n")
-    sys.stdout.write("\n".join(found) if given.batch else _summary(journal))
-    sys.stdout.write("\n")
+        sys.stderr.write(f"{program}: {error}\n")
+        return 1
+    sys.stdout.write("\n".join(found or [_summary(journal)]) + "\n")
     if journal.damage is not None:
-        parser.exit(1, f"{parser.prog}: {journal.damage}\n")
+        sys.stderr.write(f"{program}: {journal.damage}\n")
+        return 1
     return 0
 
 

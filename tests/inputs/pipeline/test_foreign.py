@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs import from_iterable, read_lines
+from aioqueue.inputs import from_iterable, merge_positions, read_lines
 from aioqueue.inputs.sources.foreign import decoded, encoded
 from tests.inputs.pipeline.going import plain
 from tests.inputs.pipeline.resuming import Batches, noisy, run, through_json
@@ -302,3 +304,50 @@ class TestStates:
         kept = encoded(state)
         state["list"].append(2)
         assert kept == {"list": [1]}
+
+
+class TestAnotherNumberOfRanks:
+    @pytest.mark.parametrize("kind", ["stateful", "stateful iterators", "read again"])
+    def test_each_item_comes_once(self, kind: str) -> None:
+        def source() -> Any:
+            made = {"stateful": Dataset, "stateful iterators": Iterating}
+            if kind in made:
+                return from_iterable(made[kind](), seed=1)
+            return from_iterable(list(range(SIZE)), seed=1, replay=True)
+
+        def on_ranks(ranks: int, most: int | None, position: Any) -> tuple[Batches, list[Any]]:
+            runs = [
+                run(
+                    source()
+                    .prepare(noisy, workers=2)
+                    .shuffle(9)
+                    .batch(4)
+                    .shard(rank, ranks, uneven="allow"),
+                    EPOCHS,
+                    most,
+                    position,
+                )
+                for rank in range(ranks)
+            ]
+            return [one for found, _ in runs for one in found], [state for _, state in runs]
+
+        taken, position = [], None
+        for ranks, most in ((3, 6), (2, 9), (4, 7), (1, None)):
+            found, states = on_ranks(ranks, most, position)
+            taken += found
+            position = through_json(merge_positions(states))
+        counts = Counter((epoch, item) for epoch, batch in taken for item in batch[0])
+        assert counts == Counter((epoch, n) for epoch in range(EPOCHS) for n in range(SIZE))
+
+    def test_none_of_what_comes_by_async_for(self) -> None:
+        pipeline = from_iterable(Arriving(), seed=1).batch(4).shard(0, 1)
+
+        async def state() -> Any:
+            async with pipeline.epochs(1) as epochs:
+                async for epoch in epochs:
+                    async for _ in epoch:
+                        return epochs.state_dict()
+            return None
+
+        with pytest.raises(InvalidArgumentError, match="gone through by `async for` alone"):
+            merge_positions([asyncio.run(state())])

@@ -376,3 +376,10 @@ class TestTheCommand:
         assert "batches 0 to 7" in missing.stderr
         path.write_bytes(b"no")
         assert self.told(path).returncode == 1
+
+    def test_no_command(self) -> None:
+        command = [sys.executable, "-m", "aioqueue"]
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert "journal" in found.stdout
+        wrong = subprocess.run([*command, "other"], capture_output=True, text=True, check=False)
+        assert wrong.returncode == 2
