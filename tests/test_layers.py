@@ -28,10 +28,11 @@ LAYERS = (
     ("processes",),
     ("batching",),
     ("sync", ""),  # "" is the package itself
-    ("testing", "__main__"),
+    ("testing",),
     ("inputs",),
     ("torch", "prometheus", "ray"),
     ("compat",),
+    ("__main__",),
 )
 """From the bottom to the top: a module imports from its own layer and from those below."""
 

@@ -36,7 +36,9 @@ from aioqueue.inputs.readers.parquet import read_arrow, read_parquet
 from aioqueue.inputs.readers.tar import read_tar
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
 from aioqueue.inputs.sources.base import Entry, Placed, Source, rng
+from aioqueue.inputs.sources.item import Origin
 from aioqueue.inputs.sources.iterables import from_iterable
+from aioqueue.inputs.sources.journal import Journal, JournalEntry, read_journal
 from aioqueue.inputs.sources.keeping import Position, load_position, save_position
 from aioqueue.inputs.sources.mixing import mix
 from aioqueue.inputs.sources.pipeline import Pipeline
@@ -61,7 +63,10 @@ __all__ = (
     "Entry",
     "Epoch",
     "Epochs",
+    "Journal",
+    "JournalEntry",
     "Notice",
+    "Origin",
     "Pipeline",
     "Placed",
     "Position",
@@ -93,6 +98,7 @@ __all__ = (
     "prepare",
     "read_arrow",
     "read_csv",
+    "read_journal",
     "read_lines",
     "read_parquet",
     "read_quarantine",

@@ -58,7 +58,9 @@ class StageStatistics(PrepareStatistics, _Stage):
     """Counts of a stage of a pipeline that has workers, over all epochs of a run.
 
     They are those of a `prepare`, and what is told of the stage. Items are counted when they are
-    prepared, which may be an epoch ahead of what is used.
+    prepared, which may be an epoch ahead of what is used. In a run that was resumed they go on from
+    those of the run before, which are in its state, as far as its items were used: over all runs
+    each item is counted once. Only ``workers_died`` and ``in_flight`` are those of this process.
 
     Attributes:
         stage: its name and details, as drawings of the pipeline have them.

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import NoReturn
 
 from aioqueue.errors import AioQueueError
 from aioqueue.telemetry.asked import PREPARE, socket_of
 
-__all__ = ("CannotAskError", "ask", "state_of")
+__all__ = ("CannotAskError", "add_command", "ask", "state_of")
+
+_LONGEST = 86_400.0  # seconds
+
+_EXPLAIN = """\
+Asks a running process who waits for whom, since when, and for what in the end: queues, workers and
+the items that they are at, with the lines of code where they are. The process goes on meanwhile.
+
+It must have been prepared: by aioqueue.explain_on_signal(), or by AIOQUEUE_EXPLAIN=1 in the
+environment in which it was started.
+"""
 
 _STATES = {
     "T": "is stopped (SIGSTOP): `kill -CONT {pid}` lets it go on",
@@ -112,3 +124,48 @@ def _command_of(pid: int) -> str:
         return ""
     text = b" ".join(words).decode("utf-8", "replace").strip()
     return f" ({text[:60]}{'...' if len(text) > 60 else ''})" if text else ""
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``explain PID`` to the commands of a program."""
+    parser = commands.add_parser(
+        "explain",
+        help="why does it hang? asks a running process",
+        description=_EXPLAIN,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("pid", type=_pid, metavar="PID", help="of the process")
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="how long to wait for its answer (default: 10)",
+    )
+    parser.set_defaults(do=lambda given: _show(given.pid, given.timeout, parser.prog))
+
+
+def _show(pid: int, timeout: float, program: str) -> int:
+    """Print the answer; returns the exit status."""
+    try:
+        sys.stdout.write(ask(pid, timeout) + "\n")
+    except CannotAskError as error:
+        sys.stderr.write(f"{program}: {error}\n")
+        return 1
+    return 0
+
+
+def _pid(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"got {text!r}; expected the number of a process")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= _LONGEST:
+        raise argparse.ArgumentTypeError(f"got {text!r}; expected a number of seconds > 0")
+    return seconds

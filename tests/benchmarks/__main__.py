@@ -17,6 +17,7 @@ from tests.benchmarks import (
     loaders,
     pipelines,
     report,
+    resuming,
     scaling,
     stalls,
     watching,
@@ -35,6 +36,7 @@ PARTS = {
     "loaders": loaders.measure,
     "clusters": clusters.measure,
     "watching": watching.measure,
+    "resuming": resuming.measure,
 }
 
 

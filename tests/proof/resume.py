@@ -3,7 +3,8 @@
 ``python -m tests.proof.resume --kills 100`` kills a process that goes through a pipeline, by
 SIGKILL, again and again, with other workers at each start (how many, threads or processes, how much
 is in flight), and looks at the batches in the end: where the order is kept they must be those of
-one run, byte for byte; else each example must be there once. A third of the kills are in the middle
+one run, byte for byte; else each example must be there once. So must be the items in the journal of
+the run, and nobody who was skipped may be listed twice. A third of the kills are in the middle
 of `save_position`, a tenth where one epoch ends and the next begins, the others anywhere.
 ``--shape`` chooses one shape of `tests.inputs.pipeline.resuming`, or, as ``stream:...``, one of the
 streams made by hand in `tests.inputs.pipeline.streaming`, which are compared with those that cannot
@@ -30,8 +31,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.inputs.pipeline.resuming import NOT_ELASTIC, write_files
-from tests.proof.resume_run import EPOCH_ENDS, RANKS, SAVING, Fate, Request, shapes, whole_of
+from aioqueue.inputs import Journal, read_journal
+from tests.inputs.pipeline.resuming import NOT_ELASTIC, How, write_files
+from tests.proof.resume_run import (
+    EPOCH_ENDS,
+    EPOCHS,
+    JOURNAL,
+    RANKS,
+    SAVING,
+    Fate,
+    Request,
+    shapes,
+    whole_of,
+)
 
 __all__ = ("Outcome", "Runs", "judge", "main", "names", "prove", "runs")
 
@@ -148,6 +160,29 @@ def judge(name: str, folder: Path, outcome: Outcome) -> None:
     shown: Any = _examples if name.startswith(("unordered", RANKS)) else list
     if shown(found) != shown(whole):
         outcome.faults.append(f"another result: {len(found)} batches, expected {len(whole)}")
+    if "stream:" not in name and not name.startswith(RANKS):
+        _judge_journal(name, folder, outcome)
+    listed = folder / "skipped.jsonl"
+    lines = map(json.loads, listed.read_text().splitlines()) if listed.exists() else ()
+    counts = Counter((line["run"], line["epoch"], line["index"]) for line in lines)
+    if any(count > 1 for count in counts.values()):
+        outcome.faults.append(f"{counts.most_common(1)[0]} was listed more than once")
+
+
+def _judge_journal(name: str, folder: Path, outcome: Outcome) -> None:
+    """The journal has each batch; where the order is kept it is that of an undisturbed run."""
+    found, other = read_journal(folder / JOURNAL), folder / "other.journal"
+    with shapes(folder)[name](How()).epochs(EPOCHS, journal=other) as epochs:
+        batches = sum(len(list(epoch)) for epoch in epochs)
+    shown: Any = _items if name.startswith("unordered:") else list
+    if found.damage is not None or found.is_torn or len(found) != batches:
+        outcome.faults.append(f"{found!r}, expected {batches} batches")
+    elif shown(found) != shown(read_journal(other)):
+        outcome.faults.append("another journal")
+
+
+def _items(journal: Journal) -> Counter[Any]:
+    return Counter(item for entry in journal for item in entry.items)
 
 
 def _examples(batches: list[Any]) -> Counter[str]:

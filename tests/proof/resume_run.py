@@ -38,6 +38,7 @@ from tests.inputs.pipeline.streaming import ordered_streams, undisturbed, unorde
 __all__ = (
     "EPOCHS",
     "EPOCH_ENDS",
+    "JOURNAL",
     "RANKS",
     "SAVING",
     "Fate",
@@ -50,6 +51,9 @@ __all__ = (
 )
 
 EPOCHS = 2
+
+JOURNAL = "run.journal"
+"""The file that notes the items of each batch of a pipeline, where one rank goes through it."""
 
 RANKS = "ranks:"
 """How the names of shapes begin that several ranks go through."""
@@ -122,7 +126,7 @@ def begun(
             stream = shape(how, coord, resume=resume)
             yield ((0, made) for made in stream), stream.state_dict
         return
-    with shape(how).epochs(EPOCHS, resume=resume) as epochs:
+    with shape(how).epochs(EPOCHS, resume=resume, journal=folder / JOURNAL) as epochs:
         yield batches(), epochs.state_dict
 
 

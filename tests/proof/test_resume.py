@@ -27,6 +27,7 @@ def starter() -> Iterator[Runs]:
     "name",
     [
         "shuffle after",
+        "skips, listed",
         "lines, shuffled",
         "three in a row",
         "unordered:generators, shuffled",
@@ -34,6 +35,7 @@ def starter() -> Iterator[Runs]:
         "unordered stream:shuffled generators",
         "ranks:generators, shuffled",
         "ranks:lines, shuffled",
+        "ranks:skips, listed",
     ],
 )
 def test_killed_runs_end_as_undisturbed_ones(starter: Runs, name: str) -> None:

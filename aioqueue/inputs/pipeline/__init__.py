@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from aioqueue.inputs.pipeline import streaming
-from aioqueue.inputs.pipeline.building import checked, length_of
+from aioqueue.inputs.pipeline.building import checked, length_of, sources_of
 from aioqueue.inputs.pipeline.drawing import svg, text
 from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.resuming import Standing, checked_standing
 from aioqueue.inputs.pipeline.stages import STAGES, BaseStage
 from aioqueue.inputs.pipeline.watching import watch_of
+from aioqueue.inputs.sources.base import Source
 from aioqueue.inputs.sources.pipeline import Pipeline, register
 from aioqueue.telemetry import Watch
 
@@ -40,8 +41,9 @@ class _Engine:
         stop: int | None,
         resume: Any,
         watchdog: float | None,
+        journal: Any,
     ) -> Epochs[T]:
-        return Epochs(pipeline, Span(start, stop), resume, watchdog)
+        return Epochs(pipeline, Span(start, stop), resume, watchdog, journal)
 
     def single(self, pipeline: Pipeline[T]) -> Epoch[T]:
         return Epoch(pipeline, Standing(0), watch_of(pipeline))
@@ -66,6 +68,9 @@ class _Engine:
 
     def length(self, pipeline: Pipeline[Any]) -> int | None:
         return length_of(pipeline)
+
+    def sources(self, pipeline: Pipeline[Any]) -> list[Source[Any]]:
+        return sources_of(pipeline)
 
     def text(self, pipeline: Pipeline[Any]) -> str:
         return text(pipeline)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -14,7 +14,7 @@ from aioqueue.functions import function_name
 from aioqueue.inputs.pipeline.feeding import Feeding
 from aioqueue.inputs.pipeline.filling import Filling
 from aioqueue.inputs.pipeline.flow import Node, Span, State
-from aioqueue.inputs.pipeline.ledgers import Books, Handing, Ledger
+from aioqueue.inputs.pipeline.ledgers import Books, Handing, Ledger, NameBooks, Names
 from aioqueue.inputs.pipeline.nodes import QueueNode
 from aioqueue.inputs.pipeline.sourcing import SourceNode
 from aioqueue.inputs.pipeline.stages import (
@@ -45,6 +45,7 @@ __all__ = (
     "length_of",
     "once_only",
     "source_of",
+    "sources_of",
     "stages_of",
 )
 
@@ -64,6 +65,7 @@ class Builder:
         watch: what monitors see of it.
         is_async: whether it runs for tasks.
         rest: what another number of ranks has left; ``None`` if none were there.
+        is_named: whether somebody keeps a journal of the items.
         books: of the run that it is a part of; ``None`` for those of its own.
         branch: names a pipeline that is built beside another, among all of them.
     """
@@ -80,7 +82,8 @@ class Builder:
         *,
         is_async: bool,
         rest: State | None = None,
-        books: Books | None = None,
+        is_named: bool = False,
+        books: Books | NameBooks | None = None,
         branch: str = "",
     ) -> None:
         self._pipeline = pipeline
@@ -91,8 +94,12 @@ class Builder:
         self._seen: Counter[str] = Counter()
         self._stages = _built_stages(pipeline)
         self._rank = _rank_of(self._stages)
-        self._books = books or (Books(rest) if _is_traced(pipeline) else None)
-        self._ledger: Ledger | None = None
+        if books is None and _is_elastic(pipeline):
+            books = Books(rest)
+        elif books is None and is_named:
+            books = NameBooks()
+        self._books = books
+        self._ledger: Ledger | Names | None = None
         if self._books is None:
             self._entries = EpochEntries(source_of(pipeline), self._rank)
         else:
@@ -102,13 +109,20 @@ class Builder:
         self._branch = branch
         self._reads: str | None = None  # name of the queue that rows come from at that place
 
-    def run(self, state: State | None = None) -> Node:
-        """Build it, go to a state, and start the workers; returns where its rows come from."""
+    def run(self, state: State | None = None, stages: Sequence[Sequence[Any]] = ()) -> Node:
+        """Build it, go to a state, and start the workers; returns where its rows come from.
+
+        Args:
+            state: of the last node; ``None`` for the beginning.
+            stages: what `tallies` of an earlier run gave; none for one that begins.
+        """
         node = self.build()
-        if self._books is not None:
+        if isinstance(self._books, Books):
             node = Handing(node, self._books)
         if state is not None:
             node.restore(state)
+        for working, tally in zip(self._all_working() if stages else (), stages, strict=True):
+            working.go_on(tally)
         for runner in self.runners():
             self.start(runner)
         return node
@@ -123,7 +137,7 @@ class Builder:
         for place, stage in enumerate(self._stages):
             self._place = place
             node = stage.node(node, self)
-            if isinstance(node, Making) and self._books is not None:
+            if isinstance(node, Making) and isinstance(self._books, Books):
                 node.first = self._books.begun
         return node
 
@@ -168,7 +182,6 @@ class Builder:
         called = function_name(stage.function) if isinstance(stage, Prepare) else stage.name
         runner.is_part(self._watch, name, called, self._reads)
         self._reads = name
-        self._working.append(Working(stage, runner, queue))
         is_one_to_one = stage.length(1) == 1
         node = self._queue_node(
             queue,
@@ -179,6 +192,7 @@ class Builder:
             at_once=at_once,
             is_traced=self._books is not None,
         )
+        self._working.append(Working(stage, runner, queue, node))
         if self._rank.ranks == 1 or self._rank.uneven == "allow" or not isinstance(stage, Prepare):
             return node  # only functions of the user skip items
         return Filling(node, lambda: node.items_of_epoch, keep=max(1, self.largest_batch()))
@@ -209,6 +223,17 @@ class Builder:
         """Name of the queue that whoever goes through the pipeline waits at, if there is one."""
         return self._reads
 
+    def tallies(self) -> list[list[Any]]:
+        """What has become of the items of each stage that has workers, as far as they were used."""
+        return [working.tally() for working in self._all_working()]
+
+    def _all_working(self) -> Iterator[Working]:
+        for one in self._working:
+            if isinstance(one, Builder):
+                yield from one._all_working()
+            else:
+                yield one
+
     def statistics(self) -> tuple[StageStatistics, ...]:
         """What the stages that have workers have done so far, in order."""
         return tuple(one for working in self._working for one in working.statistics())
@@ -224,6 +249,14 @@ class Working(NamedTuple):
     stage: BaseStage
     runner: AnyRunner
     queue: sync.FIFOQueue
+    node: QueueNode
+
+    def tally(self) -> list[Any]:
+        return [*self.node.tally(), self.runner._sign]
+
+    def go_on(self, tally: Sequence[Any]) -> None:
+        *arrived, sign = tally
+        self.runner._go_on(*self.node.go_on(arrived), sign=sign)
 
     def runners(self) -> list[Any]:
         return [self.runner]
@@ -252,6 +285,14 @@ def once_only(pipeline: Pipeline[Any]) -> Source[Any] | None:
     return next(filter(None, map(once_only, branches)), None)
 
 
+def sources_of(pipeline: Pipeline[Any]) -> list[Source[Any]]:
+    """All sources of a pipeline: its own, and then those of what is mixed in, in order."""
+    found = [source_of(pipeline)]
+    for stage in stages_of(pipeline):
+        found += [one for branch in stage.branches() for one in sources_of(branch)]
+    return found
+
+
 def stages_of(pipeline: Pipeline[Any]) -> list[BaseStage]:
     """The stages of a pipeline."""
     stages: Any = pipeline.stages
@@ -273,14 +314,15 @@ def _rank_of(stages: Sequence[BaseStage]) -> Rank:
     return next((stage.rank for stage in stages if isinstance(stage, Shard)), Rank())
 
 
-def _is_traced(pipeline: Pipeline[Any]) -> bool:
+def _is_elastic(pipeline: Pipeline[Any]) -> bool:
     """Whether it is written down which items were delivered: of a rank, if there can be others."""
-    stages = stages_of(pipeline)
+    stages, source = stages_of(pipeline), source_of(pipeline)
     return (
-        source_of(pipeline).is_repeatable
+        source.is_repeatable
+        and not source.is_async
         and any(isinstance(stage, Shard) for stage in stages)
         and all(stage.is_elastic() for stage in stages)
-        and all(_is_traced(branch) for stage in stages for branch in stage.branches())
+        and all(_is_elastic(branch) for stage in stages for branch in stage.branches())
     )
 
 

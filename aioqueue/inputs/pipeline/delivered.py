@@ -1,4 +1,4 @@
-"""Which items of an epoch were delivered, where they are not delivered in order."""
+"""Which items of an epoch were delivered, and what has become of those that have arrived."""
 
 from __future__ import annotations
 
@@ -6,8 +6,70 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from aioqueue.inputs.pipeline.flow import END, Row, Wanted
+from aioqueue.inputs.prepare.delivery import Counts, Delivered
 
-__all__ = ("Done", "Kept", "Partial")
+__all__ = ("Arrived", "Done", "Kept", "Partial", "Tally")
+
+
+class Arrived(NamedTuple):
+    """Items that have arrived: all of earlier epochs, and of one those below a number, and some."""
+
+    epoch: int = 0
+    low: int = 0
+    above: frozenset[int] = frozenset()
+
+    def has(self, epoch: int, number: int) -> bool:
+        """Whether an item is one of them."""
+        if epoch != self.epoch:
+            return epoch < self.epoch
+        return number < self.low or number in self.above
+
+    def joined(self, other: Arrived) -> Arrived:
+        """Both together."""
+        if self.epoch != other.epoch:
+            return max(self, other, key=lambda one: one.epoch)
+        low = max(self.low, other.low)
+        above = {number for number in self.above | other.above if number >= low}
+        while low in above:
+            above.remove(low)
+            low += 1
+        return Arrived(self.epoch, low, frozenset(above))
+
+
+class Tally:
+    """Counts what has become of the items that have arrived, each once over all runs."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * len(Counts._fields)
+        self.before = Arrived()
+        """What earlier runs have counted."""
+
+    @property
+    def counts(self) -> Counts:
+        """The counts so far."""
+        return Counts(*self._counts)
+
+    def go_on(self, counts: Counts, before: Arrived) -> None:
+        """Begin with the counts of earlier runs."""
+        self._counts[:] = counts
+        self.before = before
+
+    def add_plain(self, items: int, examples: int) -> None:
+        """Items have arrived, of which there are examples and nothing else to be told."""
+        self._counts[0] += items
+        self._counts[1] += examples
+
+    def add(self, item: Delivered) -> None:
+        """An item has arrived."""
+        _, _, _, examples, trouble = item
+        retried, is_skipped = trouble or (0, False)
+        self._counts[4] += retried
+        if is_skipped:
+            self._counts[3] += 1
+        elif examples:
+            self.add_plain(1, len(examples))
+        else:
+            self._counts[2] += 1
 
 
 class Kept(NamedTuple):
@@ -91,6 +153,12 @@ class Done:
         upto = max(self._above, default=self._low - 1) + 1
         missing = {one for one in range(self._low, upto) if one not in self._above}
         return Kept(frozenset(missing | {one for one in again if one < upto}), upto)
+
+    def arrived_in(self, epoch: int) -> Arrived:
+        """All that have come, of the epoch that this is."""
+        return Arrived(epoch, self._low).joined(
+            Arrived(epoch, self._low, frozenset(self._above | self._left.keys()))
+        )
 
     def _finish(self, number: int) -> None:
         above = self._above

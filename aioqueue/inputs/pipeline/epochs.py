@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
+from os import PathLike
 from typing import Any, Generic, TypeVar
 
 from aioqueue import Explanation, explain
@@ -19,6 +21,7 @@ from aioqueue.inputs.pipeline.runs import AsyncRun, ThreadRun
 from aioqueue.inputs.pipeline.turns import Turns
 from aioqueue.inputs.pipeline.watching import watch_of
 from aioqueue.inputs.sources.item import EpochEnd, Quarantined
+from aioqueue.inputs.sources.journal import JournalWriter
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.positions import misplaced
 from aioqueue.inputs.statistics import StageStatistics
@@ -43,6 +46,7 @@ class Epochs(Generic[T]):
         span: which epochs.
         resume: a position to begin at.
         watchdog: seconds without movement after which to warn; ``None`` for never.
+        journal: a file that notes the items of each batch.
 
     Raises:
         InvalidArgumentError: the position does not fit, or an argument is wrong.
@@ -54,7 +58,9 @@ class Epochs(Generic[T]):
         span: Span,
         resume: Mapping[str, Any] | None = None,
         watchdog: float | None = None,
+        journal: str | PathLike[str] | None = None,
     ) -> None:
+        self._journal = journal
         self._pipeline = pipeline
         self._span = span
         # Nothing is prepared ahead of what cannot begin again, lest that fail in the epoch before.
@@ -137,7 +143,9 @@ class Epochs(Generic[T]):
     def quarantine(self) -> list[Quarantined]:
         """The items that were skipped so far, stage by stage, in the order of their giving up.
 
-        Those of a stage that writes them to a file are read from it.
+        Those of a stage that writes them to a file are read from it. In a run that was resumed
+        those of the run before, up to its state, are not among them, nor written a second time:
+        `statistics` counts them, and the file has them.
 
         Raises:
             OSError: the file cannot be read.
@@ -254,8 +262,14 @@ class Epochs(Generic[T]):
             raise self._once.used_up()
         if self._run is None:
             _refuse_in_loop()
+            standing, journal = self._begun()
             self._run = ThreadRun(
-                self._pipeline, self._stop, self._standing, self._watch, watchdog=self._watchdog
+                self._pipeline,
+                self._stop,
+                standing,
+                self._watch,
+                watchdog=self._watchdog,
+                journal=journal,
             )
         if not isinstance(self._run, ThreadRun):
             raise TypeError("these epochs were begun with `async for`; go on with `async for`")
@@ -269,13 +283,27 @@ class Epochs(Generic[T]):
             await self.aclose()
             raise self._once.used_up()
         if self._run is None:
+            standing, journal = self._begun()
             self._run = AsyncRun(
-                self._pipeline, self._stop, self._standing, self._watch, watchdog=self._watchdog
+                self._pipeline,
+                self._stop,
+                standing,
+                self._watch,
+                watchdog=self._watchdog,
+                journal=journal,
             )
         if not isinstance(self._run, AsyncRun):
             raise TypeError("these epochs were begun with `for`; go on with `for`")
         await self._run.begin()
         return self._epoch_of(self._run)
+
+    def _begun(self) -> tuple[Standing, JournalWriter | None]:
+        """Where the run begins, and what notes its batches."""
+        if self._journal is None:
+            return self._standing, None
+        run = self._standing.run or secrets.token_hex(8)
+        self._standing = self._standing._replace(run=run)
+        return self._standing, JournalWriter(self._journal, run, self._standing.handed)
 
     def _epoch_of(self, run: ThreadRun | AsyncRun) -> Epoch[T]:
         run.check()

@@ -19,7 +19,7 @@ from aioqueue.inputs.pipeline.flow import (
     no_end,
     told_apart,
 )
-from aioqueue.inputs.pipeline.origins import Origin
+from aioqueue.inputs.pipeline.origins import RowOrigin
 from aioqueue.inputs.pipeline.sourcing import SourceNode, closing_of
 from aioqueue.inputs.pipeline.states import Marks
 from aioqueue.inputs.sources.base import Entry, Source
@@ -61,10 +61,11 @@ class Feeding(Source[Any]):
         self._yielded = 0  # entries in all, as whoever takes them counts
         self._lock = threading.RLock()  # guards all below
         self._marks: Marks[tuple[int, int]] = Marks(node)
-        self._origins: dict[tuple[int, int], Origin] = {}  # of the items that workers have
+        self._origins: dict[tuple[int, int], RowOrigin] = {}  # of the items that workers have
         self._starts: list[int] = [0]  # where numbers do not go on as the count of entries does,
         self._offsets: list[int] = [0]  # and what is added to that from there on
         self._latest = (0, 0)  # the last of both
+        self._listed: tuple[int, list[int]] = (0, [])  # and numbers from a place on
 
     def skip_to(self, epoch: int) -> None:
         """Nobody wants the epochs before this one any more. May be called from any thread."""
@@ -107,11 +108,11 @@ class Feeding(Source[Any]):
         self._marks.forget((epoch, number))
 
     @guarded
-    def origin_of(self, epoch: int, number: int) -> Origin:
+    def origin_of(self, epoch: int, number: int, index: int) -> RowOrigin:
         """What an item was made of that has arrived, where somebody wants to know."""
         found = self._origins.pop((epoch, number), None)
         if found is None and isinstance(self._node, SourceNode) and self._node.ledger is not None:
-            return self._node.ledger.take(epoch, (number,))[0]
+            return self._node.ledger.take(epoch, (number,), (index,))[0]
         return found
 
     @guarded
@@ -123,7 +124,11 @@ class Feeding(Source[Any]):
     def number_of(self, place: int) -> int:
         """The number within its epoch of the entry that was given out at a place."""
         start, offset = self._latest
-        return place + offset if place >= start else self._earlier_number(place)
+        if place >= start:
+            return place + offset
+        first, numbers = self._listed
+        at = place - first
+        return numbers[at] if 0 <= at < len(numbers) else self._earlier_number(place)
 
     def entries(self) -> Iterator[Entry[Any]]:
         node = self._node
@@ -146,7 +151,7 @@ class Feeding(Source[Any]):
                     yield entry
                 return
             if source.source.is_async:
-                async with aclosing(self._straight_async(source)) as entries:
+                async with aclosing(self._straight_async(node)) as entries:
                     async for entry in entries:
                         yield entry
                 return
@@ -167,11 +172,12 @@ class Feeding(Source[Any]):
         """The entries of a source with nothing in between: without making rows of them."""
         while not self._is_over():
             epoch, kept = self._epoch, sorted(self._kept.numbers)
-            for number, entry in zip(kept, source.picked(epoch, kept), strict=True):
-                self._go_on_at(number)
-                yield entry
-                self._yielded += 1
             first = self._number = max(self._number, self._kept.upto)
+            if kept:
+                self._list(kept)
+                for entry in source.picked(epoch, kept):
+                    yield entry
+                    self._yielded += 1
             self._go_on_at(first)
             if not self._kept.has_end:
                 with closing_of(source.entries(epoch, first)) as entries:
@@ -184,19 +190,29 @@ class Feeding(Source[Any]):
             if self._wanted <= epoch:
                 yield Entry(self._end(epoch), epoch, 0)
 
-    async def _straight_async(self, source: EpochEntries) -> AsyncGenerator[Entry[Any], None]:
-        """The same for tasks, of what is gone through by ``async for``, and has no positions."""
+    async def _straight_async(self, node: SourceNode) -> AsyncGenerator[Entry[Any], None]:
+        """The same for tasks, of what is gone through by ``async for``."""
         while not self._is_over():
-            epoch = self._epoch
-            entries = source.of_task(epoch)
+            epoch, at = self._epoch, node.start
+            entries = node.source.of_task(epoch, at)
             try:
-                async for entry in entries:
+                number = at.number
+                async for entry, start in entries:
                     if self._wanted > epoch:
                         break
-                    self._number += 1
-                    self._yielded += 1
-                    yield entry
+                    number += 1
+                    if number <= self._number:  # which was passed before
+                        continue
+                    self._note()
+                    node.go_on_at(number, start)
+                    self._number = number
+                    self._marks.count(1)
+                    if self._kept.keeps(number - 1):
+                        self._go_on_at(number - 1)
+                        yield entry
+                        self._yielded += 1
                 else:
+                    node.skip_to(epoch + 1)
                     yield Entry(self._end(epoch), epoch, 0)
             except OutOfRangeError as error:
                 raise no_end(error)  # noqa: B904  # it says its cause
@@ -240,7 +256,7 @@ class Feeding(Source[Any]):
         return entries
 
     @guarded
-    def _remember(self, origin: Origin) -> None:
+    def _remember(self, origin: RowOrigin) -> None:
         self._origins[self._epoch, self._number] = origin
 
     @guarded
@@ -265,6 +281,12 @@ class Feeding(Source[Any]):
         self._offsets.append(offset)
         self._starts.append(self._yielded)
         self._latest = (self._yielded, offset)
+
+    @guarded
+    def _list(self, numbers: list[int]) -> None:
+        """The next entries have these numbers."""
+        self._listed = (self._yielded, numbers)
+        self._latest = (self._yielded + len(numbers), 0)
 
     @guarded
     def _earlier_number(self, place: int) -> int:

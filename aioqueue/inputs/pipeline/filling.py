@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from aioqueue.inputs.pipeline.flow import Id, Node, Row, State
+from aioqueue.inputs.pipeline.origins import named
 from aioqueue.inputs.pipeline.transforms import Holding
 
 __all__ = ("Filling",)
@@ -89,7 +90,7 @@ class Filling(Holding):
         first = _EXTRA + self._extra
         self._extra += len(rows)
         return [  # their items were counted when they came first
-            (value, number, index, sub, None if origin is None else ())
+            (value, number, index, sub, named(origin))
             for number, (value, _, index, sub, origin) in enumerate(rows, first)
         ]
 

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from aioqueue import OutOfRangeError
 from aioqueue.coordination.outcomes import told
-from aioqueue.inputs.pipeline.origins import Origin
+from aioqueue.inputs.pipeline.origins import RowOrigin
 from aioqueue.inputs.sources.item import EpochEnd
 
 __all__ = (
@@ -45,7 +45,7 @@ __all__ = (
 T = TypeVar("T")
 
 
-Row: TypeAlias = tuple[Any, int, int, int, Origin]
+Row: TypeAlias = tuple[Any, int, int, int, RowOrigin]
 """An example, and where it comes from: ``(value, number, index, sub, origin)``.
 
 ``number`` and ``sub`` name it among the rows of its node in this epoch, and grow from row to row.
@@ -139,6 +139,11 @@ class Node(ABC):
             state: of a node of the same kind.
             wanted: rows that need not be given.
         """
+
+    @property
+    def given(self) -> tuple[int, int]:
+        """The epoch, and how many rows of it were given."""
+        return self._epoch, self._given
 
     def weight(self) -> int:
         """How many rows its state names."""

@@ -9,20 +9,30 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any, Final, NamedTuple
 
 from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, State, Taken, Wanted
-from aioqueue.inputs.pipeline.origins import Cut, Ticket, finish
-from aioqueue.inputs.pipeline.states import packed, unpacked
+from aioqueue.inputs.pipeline.origins import Cut, Label, Ticket, finish
+from aioqueue.inputs.pipeline.states import Later, packed, unpacked
 from aioqueue.inputs.sources.base import Source
 from aioqueue.inputs.sources.epochs import EpochEntries, Rank, Start
-from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.inputs.sources.item import EpochEnd, Origin
 from aioqueue.inputs.sources.rests import Rest
 from aioqueue.locks import guarded
 
-__all__ = ("MOST_APART", "Books", "Handing", "Ledger", "cut_of", "cut_state", "rest_of")
+__all__ = (
+    "MOST_APART",
+    "Books",
+    "Handing",
+    "Ledger",
+    "NameBooks",
+    "Names",
+    "cut_of",
+    "cut_state",
+    "rest_of",
+)
 
 MOST_APART: Final = 16
 """Epochs that one rank may be ahead of another."""
@@ -36,23 +46,26 @@ _EARLIER: Final = "it was gone on with from a position of an earlier version"
 
 
 class _Shared(NamedTuple):
-    """What the ledgers of a run have in common."""
+    """What the epochs of a ledger have in common."""
 
     lock: threading.RLock
     lose: Callable[[str], None]
+    source: int
+    """Its number."""
 
 
 class _Epoch:
     """What was taken of one epoch of a source.
 
     Args:
-        shared: with the other ledgers of the run; its lock guards all of it.
+        shared: with the other epochs of the ledger; its lock guards all of it.
+        epoch: which.
         gone: parts of items that come no more.
     """
 
-    def __init__(self, shared: _Shared, gone: Callable[[int], Cut]) -> None:
-        self.lock = shared.lock
-        self.lose = shared.lose
+    def __init__(self, shared: _Shared, epoch: int, gone: Callable[[int], Cut]) -> None:
+        self.lock, self.lose, self.source = shared
+        self.epoch = epoch
         self._gone = gone
         self._left: set[int] = set()  # taken, and not done
         self._upto = 0  # the first that was not taken
@@ -67,12 +80,12 @@ class _Epoch:
         """How many of them came, or there are."""
         return self._upto if self.count is None else self.count
 
-    def take(self, number: int) -> Ticket:
+    def take(self, number: int, index: int) -> Ticket:
         """An item was taken: its ticket."""
         if number >= self._upto:
             self._left.update(range(self._upto, number + 1))
             self._upto = number + 1
-        return Ticket(self, number, None, self._gone(number), self._done.get(number, {}))
+        return Ticket(self, number, index, None, self._gone(number), self._done.get(number, {}))
 
     def finished(self, number: int) -> None:
         """An item is done."""
@@ -90,9 +103,10 @@ class _Epoch:
         starts = self._starts
         if not starts or start.number >= starts[-1].number + _EVERY:
             starts.append(start)
-            if len(starts) > _MOST_STARTS:
+            if not len(starts) % _EVERY:
                 first = min(self._left, default=self._upto)
                 del starts[: max(0, _count_before(starts, first) - 1)]
+            if len(starts) > _MOST_STARTS:
                 del starts[1::2]
 
     def copied(self) -> _Epoch:
@@ -130,7 +144,7 @@ class Ledger:
     """Which items of one source a rank has taken, and which of them are done. Thread-safe.
 
     Args:
-        shared: with the other ledgers of the run.
+        shared: by its epochs.
         entries: the items of the rank.
         cuts: parts of items that come no more, by epoch and place in the common order.
     """
@@ -146,10 +160,9 @@ class Ledger:
         self._ended: dict[int, int] = {}  # how many items earlier epochs had
 
     @guarded
-    def take(self, epoch: int, numbers: Iterable[int]) -> list[Ticket]:
+    def take(self, epoch: int, numbers: Sequence[int], indices: Sequence[int]) -> list[Ticket]:
         """Items were taken: their tickets."""
-        of_epoch = self._epoch(epoch)
-        return [of_epoch.take(number) for number in numbers]
+        return list(map(self._epoch(epoch).take, numbers, indices))
 
     @guarded
     def remember(self, epoch: int, start: Start) -> None:
@@ -180,7 +193,7 @@ class Ledger:
     def _epoch(self, epoch: int) -> _Epoch:
         found = self._epochs.get(epoch)
         if found is None:
-            found = self._epochs[epoch] = _Epoch(self._shared, self._gone_of(epoch))
+            found = self._epochs[epoch] = _Epoch(self._shared, epoch, self._gone_of(epoch))
             found.count = self._entries.length(epoch)
         return found
 
@@ -194,6 +207,39 @@ class Ledger:
             return {} if place is None else cuts.get(place, {})
 
         return gone
+
+
+class Names:
+    """The items of one source, by name: for a journal, where nobody asks which were delivered.
+
+    Args:
+        source: its number.
+    """
+
+    def __init__(self, source: int) -> None:
+        self._source = source
+
+    def take(self, epoch: int, numbers: Sequence[int], indices: Sequence[int]) -> list[Label]:
+        """Items were taken: their labels."""
+        return [Label(Origin(self._source, epoch, index)) for index in indices]
+
+    def remember(self, epoch: int, start: Start) -> None:
+        """A run through an epoch can begin here, as is known from elsewhere."""
+
+    def ended(self, epoch: int, count: int) -> None:
+        """An epoch has so many items, which nobody asks."""
+
+
+class NameBooks:
+    """The names of the items of all sources of a run; see `Books`."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def open(self, source: Source[Any], rank: Rank) -> tuple[EpochEntries, Names]:
+        """The items of the next source, and their names."""
+        self._count += 1
+        return EpochEntries(source, rank), Names(self._count - 1)
 
 
 class Books:
@@ -219,7 +265,7 @@ class Books:
         found = {epoch: one["sources"][at] for epoch, one in self._epochs.items()}
         entries = EpochEntries(source, rank, {at: rest_of(one) for at, one in found.items()})
         cuts = {epoch: cut_of(one.get("cut", {})) for epoch, one in found.items()}
-        shared = _Shared(self._lock, self._lose)
+        shared = _Shared(self._lock, self._lose, at)
         self._ledgers.append(Ledger(shared, entries, cuts))
         return entries, self._ledgers[-1]
 
@@ -248,11 +294,7 @@ class Books:
         total, lost, copies = self._copied(epoch)
         if lost is not None:
             return {"total": total, "lost": lost}
-        left = [
-            {**one.state(), **({"ended": {str(at): ended[at] for at in ended}} if ended else {})}
-            for one, ended in copies
-        ]
-        return {"total": total, "left": left}
+        return {"total": total, "left": Later(lambda: [_left_in(*one) for one in copies])}
 
     @guarded
     def _copied(self, epoch: int) -> tuple[int, str | None, list[tuple[_Epoch, dict[int, int]]]]:
@@ -302,6 +344,11 @@ class Handing(Node):
         self._books.go_to(epoch)
         self._epoch = epoch
 
+    @property
+    def given(self) -> tuple[int, int]:
+        epoch, given = self._upstream.given
+        return epoch, self._books.begun(epoch) + given
+
     def state(self, held: Sequence[Id] = ()) -> State:
         upstream = self._upstream.state(held)
         epoch = upstream["epoch"]
@@ -323,6 +370,11 @@ class Handing(Node):
 
     def close(self) -> None:
         self._upstream.close()
+
+
+def _left_in(epoch: _Epoch, ended: dict[int, int]) -> State:
+    """What is left of an epoch, and how many items those before it had."""
+    return {**epoch.state(), **({"ended": {str(at): ended[at] for at in ended}} if ended else {})}
 
 
 def _count_before(starts: Sequence[Start], number: int) -> int:

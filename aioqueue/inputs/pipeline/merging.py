@@ -17,6 +17,7 @@ from aioqueue.inputs.pipeline.ledgers import MOST_APART, cut_of, cut_state, rest
 from aioqueue.inputs.pipeline.origins import Cut
 from aioqueue.inputs.pipeline.resuming import (
     Standing,
+    fields_of,
     is_merged,
     of_any_rank,
     shard_in,
@@ -35,6 +36,11 @@ from aioqueue.inputs.sources.rests import WHOLE, Rest
 
 __all__ = ("merge_positions",)
 
+_NO_LEDGER: Final = (
+    "its source is gone through by `async for` alone, or it was saved by a version that had no"
+    " merge_positions"
+)
+
 _NOTHING: Final[State] = {"missing": "", "upto": 0}
 """What the ledger of an epoch says of which nothing was taken."""
 
@@ -45,7 +51,8 @@ def merge_positions(positions: Iterable[Mapping[str, Any]], *, lockstep: bool = 
     Each rank of the new number is given the same one: ``epochs(n, resume=position)`` with
     ``shard(rank, ranks)`` of its own. What the earlier ranks have not delivered of their epoch is
     dealt out to the new ones, each example to one of them; later epochs are as they would have
-    been. Positions of the new ranks can be merged again.
+    been. Positions of the new ranks can be merged again. Counts of items begin anew, since each
+    rank has those of its own items; batches in journals go on in number, in new files.
 
     Args:
         positions: what ``state_dict()`` gave on every rank, in any order.
@@ -80,8 +87,10 @@ def merge_positions(positions: Iterable[Mapping[str, Any]], *, lockstep: bool = 
     epochs = {str(epoch): one for epoch, one in merged.items() if one is not None}
     batches = epochs.get(str(first), {"batches": 0})["batches"]
     rest = {"total": max(one.total for one in ranks), "epochs": epochs}
-    standing = Standing(first, batches, ranks[0].standing.skip, None, rest)
-    return Position(position_of(of_any_rank(ranks[0].fingerprint), standing._asdict()))
+    # Each rank counts its own items, and other items are its own now; so are journals.
+    handed = max(one.standing.handed for one in ranks)
+    standing = Standing(first, batches, ranks[0].standing.skip, rest=rest, handed=handed)
+    return Position(position_of(of_any_rank(ranks[0].fingerprint), fields_of(standing)))
 
 
 class _Rank(NamedTuple):
@@ -175,7 +184,7 @@ def _rank_of(position: Any, name: str) -> tuple[_Rank, int]:
         )
     node = standing.node
     if node is not None and "left" not in node:
-        why = node.get("lost", "it was saved by a version that had no merge_positions")
+        why = node.get("lost", _NO_LEDGER)
         raise InvalidArgumentError(
             f"{name}: got one without what is left of the items ({why}); expected one that another"
             " number of ranks can go on from"

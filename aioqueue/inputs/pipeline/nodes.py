@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from aioqueue import OutOfRangeError, sync
-from aioqueue.inputs.pipeline.delivered import Done, Kept, Partial
+from aioqueue.inputs.pipeline.delivered import Arrived, Done, Kept, Partial, Tally
 from aioqueue.inputs.pipeline.feeding import Feeding
 from aioqueue.inputs.pipeline.flow import END, Flow, Id, Node, Row, RunOver, State, Taken, Wanted
-from aioqueue.inputs.pipeline.origins import GONE, UNKNOWN, Origin, finish, split
+from aioqueue.inputs.pipeline.origins import GONE, UNKNOWN, RowOrigin, finish, split
 from aioqueue.inputs.pipeline.states import packed, unpacked
-from aioqueue.inputs.prepare.delivery import Delivered
-from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.inputs.prepare.delivery import Counts, Delivered
+from aioqueue.inputs.sources.item import EpochEnd, Item
 
 __all__ = ("QueueNode",)
 
@@ -71,6 +71,7 @@ class QueueNode(Node):
         self._done = Done()
         self._partial: dict[int, Partial] = {}  # items of which examples were delivered before
         self._before: Done | None = None  # of the epoch before, until any of this one is given
+        self._tally = Tally()
         self.items_of_epoch = 0
         """How many items the epoch had that has ended last, also those without examples."""
 
@@ -133,6 +134,29 @@ class QueueNode(Node):
             self._next = number
         self._kept = kept
         self._source.restore(state["upstream"], self._epoch, state["from"], kept)
+
+    def tally(self) -> list[Any]:
+        """What has become of the items so far, and which these are: in plain JSON types."""
+        epoch, low, above = self._arrived_so_far().joined(self._tally.before)
+        return [list(self._tally.counts), epoch, low, packed(sorted(above))]
+
+    def go_on(self, tally: Sequence[Any]) -> tuple[Counts, Callable[[Item], bool]]:
+        """Begin with the `tally` of an earlier run.
+
+        Returns:
+            The counts; and what tells of an item of this stage whether they have it already.
+        """
+        found, epoch, low, above = tally
+        counts = Counts(*found)
+        before = Arrived(epoch, low, frozenset(unpacked(above)))
+        self._tally.go_on(counts, before)
+        number_of = self._source.number_of
+        return counts, lambda item: before.has(item.epoch, number_of(item.number))
+
+    def _arrived_so_far(self) -> Arrived:
+        if self._keeps_order:
+            return Arrived(self._epoch, self._next)
+        return self._done.arrived_in(self._epoch)
 
     def _ordered_state(self) -> State:
         number, sub = self._next, 0
@@ -203,35 +227,61 @@ class QueueNode(Node):
 
     def _accept(self, items: list[Delivered]) -> None:
         current, append, number_of = self._epoch, self._ready.append, self._source.number_of
+        before, keeps_order = self._tally.before, self._keeps_order
+        is_new = current > before.epoch or (
+            current == before.epoch and self._next >= before.low and not before.above
+        )
+        is_whole = not (self._is_traced or self._partial)
+        arrived = plain = plain_examples = 0
         for item in items:
-            epoch, place, index, examples = item
-            if epoch > current:
-                self._later.append(item)
-            elif epoch == current:
-                if len(examples) == 1 and isinstance(examples[0], EpochEnd):
-                    self._count = examples[0].count
-                    self._expected = self._count - self._kept.left_out(self._count)
-                    continue
-                number = number_of(place)
-                partial = self._partial.pop(number, None) if self._partial else None
-                origins = self._origins(number, len(examples)) if self._is_traced else UNKNOWN
-                count = 0
-                # Those of an item that share it count from 1; see `Row`.
-                first = len(examples) != 1
-                for sub, (value, origin) in enumerate(zip(examples, origins, strict=False), first):
-                    if (partial is None or partial.keeps(sub)) and origin is not GONE:
-                        append((value, number, index, sub, origin))
-                        count += 1
-                self._arrived += 1
-                self._next = number + 1
-                if not self._keeps_order:
-                    self._done.arrived(number, count, is_cut=partial is not None)
-        if self._keeps_order:
+            epoch, place, index, examples, trouble = item
+            if epoch != current:
+                if epoch > current:
+                    self._later.append(item)
+                continue
+            size = len(examples)
+            if size == 1 and isinstance(examples[0], EpochEnd):
+                self._count = examples[0].count
+                self._expected = self._count - self._kept.left_out(self._count)
+                continue
+            number, count, is_cut = number_of(place), 1, False
+            if size == 1 and is_whole:  # as almost always
+                append((examples[0], number, index, 0, None))
+            else:
+                count, is_cut = self._add(number, index, examples)
+            if is_new and size and trouble is None:
+                plain += 1
+                plain_examples += size
+            elif is_new or not before.has(epoch, number):
+                self._tally.add(item)
+            arrived += 1
+            self._next = number + 1
+            if not keeps_order:
+                self._done.arrived(number, count, is_cut=is_cut)
+        self._arrived += arrived
+        self._tally.add_plain(plain, plain_examples)
+        if keeps_order:
             self._source.forget(current, self._ready[0][1] if self._ready else self._next)
 
-    def _origins(self, number: int, examples: int) -> Iterable[Origin]:
+    def _add(self, number: int, index: int, examples: Sequence[Any]) -> tuple[int, bool]:
+        """Add the examples of an item that are wanted; returns how many, and whether some may have
+        been given out before."""
+        partial = self._partial.pop(number, None)
+        origins: Iterable[RowOrigin] = UNKNOWN
+        if self._is_traced:
+            origins = self._origins(number, index, len(examples))
+        first = len(examples) != 1  # those of an item that share it count from 1; see `Row`
+        rows = [
+            (value, number, index, sub, origin)
+            for sub, (value, origin) in enumerate(zip(examples, origins, strict=False), first)
+            if (partial is None or partial.keeps(sub)) and origin is not GONE
+        ]
+        self._ready.extend(rows)
+        return len(rows), partial is not None
+
+    def _origins(self, number: int, index: int, examples: int) -> Iterable[RowOrigin]:
         """The origins of the examples of an item that has arrived."""
-        origin = self._source.origin_of(self._epoch, number)
+        origin = self._source.origin_of(self._epoch, number, index)
         if examples == 1:
             return (origin,)
         if not examples:

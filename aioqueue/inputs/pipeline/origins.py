@@ -1,9 +1,13 @@
-"""What travels with a row of a rank, so that it is known which items of the source were delivered.
+"""What travels with a row, where somebody wants to know which items of the sources it was made of.
 
-A row that is one item has the `Ticket` of that item; an example that is one of several has one of
-its own, below that of the item; a batch has the tickets of all its rows. When a row was handed to
-the user, or was left out for good, its tickets are finished, and an item is done when all that was
-made of it is. So whatever the stages are, an item counts as delivered when its examples were.
+A journal names the items of each batch, and a rank writes down which of its items were delivered.
+The nodes carry the same for both: a row that is one item has the `Label` of that item if it is only
+to be named, or else its `Ticket`; a batch has those of all its rows.
+
+An example that is one of several has a ticket of its own, below that of the item. When a row was
+handed to the user, or was left out for good, its tickets are finished, and an item is done when all
+that was made of it is. So whatever the stages are, an item counts as delivered when its examples
+were. What is delivered a second time, or counted with others, has labels instead.
 """
 
 from __future__ import annotations
@@ -13,9 +17,24 @@ from collections.abc import Iterable
 from itertools import repeat
 from typing import Any, Final, Protocol, TypeAlias
 
+from aioqueue.inputs.sources.item import Origin
 from aioqueue.locks import holding
 
-__all__ = ("GONE", "UNKNOWN", "Cut", "Keeper", "Origin", "Ticket", "finish", "joined", "split")
+__all__ = (
+    "GONE",
+    "UNKNOWN",
+    "Cut",
+    "Keeper",
+    "Label",
+    "RowOrigin",
+    "Ticket",
+    "finish",
+    "items_of",
+    "joined",
+    "named",
+    "split",
+    "unbatched",
+)
 
 Cut: TypeAlias = dict[int, Any]
 """The parts of an item that were delivered: ``None`` by the place of a part, from 0, if all of it
@@ -27,6 +46,10 @@ class Keeper(Protocol):
 
     lock: threading.RLock
     """Held while tickets change."""
+    source: int
+    """Of which source the items are."""
+    epoch: int
+    """Of which epoch."""
 
     def finished(self, number: int) -> None:
         """An item is done."""
@@ -38,45 +61,61 @@ class Keeper(Protocol):
         """It cannot be told any more what was delivered."""
 
 
+class Label:
+    """An item of a source that is named, and of which nobody asks whether it is done."""
+
+    __slots__ = ("item",)
+
+    def __init__(self, item: Origin) -> None:
+        self.item = item
+
+
 class Ticket:
     """An item of a source, or one of several examples made of it, until it is done.
 
     Args:
         keeper: of the item.
         name: the number of the item; of an example its place among those of its item.
+        index: of the item in its source.
         above: what it is a part of; ``None`` for an item.
         gone: parts that come no more: an earlier number of ranks has delivered them.
         done: parts that come again, but were delivered.
     """
 
-    __slots__ = ("_above", "_left", "_name", "_parts", "done", "gone", "keeper")
+    __slots__ = ("_above", "_index", "_left", "_name", "_parts", "done", "gone", "keeper")
 
     def __init__(
-        self, keeper: Keeper, name: int, above: Ticket | None, gone: Cut, done: Cut
+        self, keeper: Keeper, name: int, index: int, above: Ticket | None, gone: Cut, done: Cut
     ) -> None:
         self.keeper = keeper
         self._name = name
+        self._index = index
         self._above = above
         self.gone = gone
         self.done = done
         self._left: set[int] | None = None  # the parts that are not done, once there are parts
 
-    def split(self, count: int) -> list[Origin]:
+    @property
+    def item(self) -> Origin:
+        """The item that it is, or is a part of."""
+        return Origin(self.keeper.source, self.keeper.epoch, self._index)
+
+    def split(self, count: int) -> list[RowOrigin]:
         """The origins of so many parts; `GONE` for those that come no more."""
         self._left = {
             part for part in range(count) if part not in self.gone or self.gone[part] is not None
         }
         self._parts: dict[int, Ticket] = {}
-        origins: list[Origin] = []
+        origins: list[RowOrigin] = []
         for part in range(count):
             if part not in self._left:
                 origins.append(GONE)
             elif part in self.done and self.done[part] is None:
                 self._left.discard(part)
-                origins.append(())
+                origins.append(Label(self.item))
             else:
                 below = self.gone.get(part) or {}, self.done.get(part) or {}
-                self._parts[part] = Ticket(self.keeper, part, self, *below)
+                self._parts[part] = Ticket(self.keeper, part, self._index, self, *below)
                 origins.append(self._parts[part])
         if self._above is None:
             self.keeper.was_split(self._name, self)
@@ -115,47 +154,79 @@ class _Gone:
 
 GONE: Final = _Gone()
 
-Origin: TypeAlias = Ticket | tuple[Ticket, ...] | _Gone | None
+RowOrigin: TypeAlias = Ticket | Label | tuple[Ticket | Label, ...] | _Gone | None
 """What a row was made of. ``None`` where nobody wants to know."""
 
 UNKNOWN: Final = repeat(None)
 """The origins of any number of examples, where nobody wants to know."""
 
 
-def split(origin: Origin, count: int) -> Iterable[Origin]:
+def split(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
     """The origins of several examples that were made of one row."""
     if isinstance(origin, Ticket):
         return holding(origin.keeper.lock, origin.split, count)
     if isinstance(origin, tuple):
-        if origin:
-            origin[0].keeper.lose(
-                "several examples are made of a batch, so that items cannot be told apart"
-            )
-        return [()] * count
+        _lose(origin)
+        return [named(origin)] * count
     return [origin] * count
 
 
-def joined(origins: Iterable[Origin]) -> Origin:
+def unbatched(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
+    """The origins of the rows of a batch, of which each has one if there are as many."""
+    if isinstance(origin, tuple) and len(origin) == count:
+        _lose(origin)
+        return [Label(one.item) for one in origin]
+    return split(origin, count)
+
+
+def named(origin: RowOrigin) -> RowOrigin:
+    """The origin of what is made of a row again, or besides: it only says which items it has."""
+    if isinstance(origin, Ticket):
+        return Label(origin.item)
+    if isinstance(origin, tuple):
+        return tuple(Label(one.item) for one in origin)
+    return origin
+
+
+def joined(origins: Iterable[RowOrigin]) -> RowOrigin:
     """The origin of what is made of several rows: batches and the like."""
-    tickets: list[Ticket] = []
+    found: list[Ticket | Label] = []
     for origin in origins:
-        if isinstance(origin, Ticket):
-            tickets.append(origin)
+        if isinstance(origin, Ticket | Label):
+            found.append(origin)
         elif isinstance(origin, tuple):
-            tickets += origin
+            found += origin
         else:
             return None
-    return tuple(tickets)
+    return tuple(found)
 
 
-def finish(origin: Origin) -> None:
+def finish(origin: RowOrigin) -> None:
     """A row of this origin was handed out, or left out for good."""
     if isinstance(origin, Ticket):
         holding(origin.keeper.lock, origin.finish)
-    elif isinstance(origin, tuple) and origin:
-        holding(origin[0].keeper.lock, _finish_all, origin)
+    elif isinstance(origin, tuple):
+        tickets = [one for one in origin if isinstance(one, Ticket)]
+        if tickets:
+            holding(tickets[0].keeper.lock, _finish_all, tickets)
 
 
-def _finish_all(tickets: tuple[Ticket, ...]) -> None:
+def items_of(origin: RowOrigin) -> list[Origin]:
+    """The items that a row was made of, in the order in which they are in it."""
+    if isinstance(origin, Ticket | Label):
+        return [origin.item]
+    return [one.item for one in origin] if isinstance(origin, tuple) else []
+
+
+def _lose(origin: Iterable[Ticket | Label]) -> None:
+    """Several examples are made of rows that were made of several items."""
+    ticket = next((one for one in origin if isinstance(one, Ticket)), None)
+    if ticket is not None:
+        ticket.keeper.lose(
+            "several examples are made of a batch, so that items cannot be told apart"
+        )
+
+
+def _finish_all(tickets: Iterable[Ticket]) -> None:
     for ticket in tickets:
         ticket.finish()

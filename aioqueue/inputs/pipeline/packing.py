@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.batches.collating import components_of
 from aioqueue.inputs.pipeline.flow import Id, Node, Row, State
-from aioqueue.inputs.pipeline.origins import GONE, Origin, finish, joined, split
+from aioqueue.inputs.pipeline.origins import GONE, RowOrigin, finish, joined, split
 from aioqueue.inputs.pipeline.states import packed, unpacked
 from aioqueue.inputs.pipeline.transforms import Making
 
@@ -39,7 +39,7 @@ class _Piece(NamedTuple):
     """Among the pieces of its sequence."""
     count: int  # type: ignore[assignment]  # hides tuple.count
     """How many these are."""
-    origin: Origin
+    origin: RowOrigin
 
     @property
     def size(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.pipeline.building import source_of, stages_of
@@ -20,6 +20,7 @@ from aioqueue.inputs.sources.positions import (
 __all__ = (
     "Standing",
     "checked_standing",
+    "fields_of",
     "fingerprint_of",
     "is_merged",
     "of_any_rank",
@@ -43,6 +44,16 @@ class Standing(NamedTuple):
     rest: State | None = None
     """What another number of ranks has left, as `merge_positions` tells: ``total``, how many
     batches were handed out by then, and ``epochs``, by number. ``None`` if none were there."""
+    stages: Sequence[Sequence[Any]] = ()
+    """What has become of the items of each stage that has workers; none where no run has begun."""
+    handed: int = 0
+    """How many batches were handed out, over all epochs, without those that were left out."""
+    run: str = ""
+    """What tells the run from others in its journal, if it keeps one."""
+
+
+_LATER: Final = {"rest", "stages", "handed", "run"}
+"""What positions have only if it says something; those of earlier versions have none of it."""
 
 
 def fingerprint_of(pipeline: Pipeline[Any]) -> dict[str, Any]:
@@ -71,7 +82,13 @@ def fingerprint_of(pipeline: Pipeline[Any]) -> dict[str, Any]:
 
 def position_of_pipeline(fingerprint: Mapping[str, Any], standing: Standing) -> dict[str, Any]:
     """What can be kept, and gone on from."""
-    return position_of(fingerprint, standing._asdict())
+    return position_of(fingerprint, fields_of(standing))
+
+
+def fields_of(standing: Standing) -> dict[str, Any]:
+    """What a position has of where a run stands, without what says nothing."""
+    said = standing._asdict()
+    return {name: said[name] for name in said if said[name] or name not in _LATER}
 
 
 def checked_standing(pipeline: Pipeline[Any], position: Any) -> tuple[Pipeline[Any], Standing]:
@@ -98,9 +115,8 @@ def standing_of(after: Any) -> Standing:
     Raises:
         InvalidArgumentError: it is not that of a pipeline.
     """
-    # Earlier versions knew no other ranks.
     fields = {*after} if isinstance(after, Mapping) else set()
-    if not {*Standing._fields} - {"rest"} <= fields <= {*Standing._fields}:
+    if not {*Standing._fields} - _LATER <= fields <= {*Standing._fields}:
         raise misplaced(f"after {type(after).__name__}", "what state_dict() of a pipeline has made")
     return Standing(**after)
 

@@ -28,9 +28,12 @@ from aioqueue import CancelledError, DeadlineExceededError, Explanation, Preempt
 from aioqueue.coordination.loops import soon
 from aioqueue.inputs.pipeline.building import Builder
 from aioqueue.inputs.pipeline.flow import Node, Row, RunOver, Span, Taken, drive, drive_async
+from aioqueue.inputs.pipeline.origins import items_of
 from aioqueue.inputs.pipeline.resuming import Standing, rest_from
+from aioqueue.inputs.pipeline.states import settled
 from aioqueue.inputs.pipeline.stepping import Stepping
 from aioqueue.inputs.sources.item import Quarantined
+from aioqueue.inputs.sources.journal import JournalWriter
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.inputs.waking import ALARM
@@ -68,11 +71,15 @@ class _Run(ABC):
     _is_program_ending = staticmethod(sys.is_finalizing)
     """Asked when even the names of this module may be gone."""
 
-    def __init__(self, standing: Standing, watch: Watch) -> None:
+    def __init__(
+        self, standing: Standing, watch: Watch, journal: JournalWriter | None = None
+    ) -> None:
         self._watch = watch
+        self._journal = journal
+        self._handed = standing.handed
         self._process = os.getpid()
         self._begin_at = standing
-        self._steps = Stepping(standing.skip)
+        self._steps = Stepping(standing.skip, self._hand_out)
         self._step = self._steps.step
 
     @property
@@ -93,14 +100,30 @@ class _Run(ABC):
             RuntimeError: a signal handler asks that has interrupted the making of a batch, or has
                 raised in it; or the pipeline has no positions.
         """
-        return self._steps.between(self._standing)
+        standing = self._steps.between(self._standing)
+        return standing._replace(node=settled(standing.node))
 
     def _standing(self) -> Standing:
         if self._node is None:
             return self._begin_at
         state = self._node.state()
-        rest = rest_from(self._begin_at.rest, state["epoch"])
-        return Standing(state["epoch"], state["given"], self._steps.skip, state, rest)
+        return Standing(
+            state["epoch"],
+            state["given"],
+            self._steps.skip,
+            state,
+            rest=rest_from(self._begin_at.rest, state["epoch"]),
+            stages=[] if self._builder is None else self._builder.tallies(),
+            handed=self._handed,
+            run=self._begin_at.run,
+        )
+
+    def _hand_out(self, node: Node, row: Row) -> None:
+        """A row is handed to the user."""
+        if self._journal is not None:
+            epoch, given = node.given
+            self._journal.add(self._handed, epoch, given - 1, items_of(row[4]))
+        self._handed += 1
 
     @property
     def is_over(self) -> bool:
@@ -168,6 +191,7 @@ class ThreadRun(_Run):
         standing: where to begin.
         watch: what monitors see of it.
         watchdog: seconds without movement after which to warn; ``None`` for never.
+        journal: what notes the items of each batch.
     """
 
     _coord: sync.Coordinator
@@ -180,8 +204,9 @@ class ThreadRun(_Run):
         watch: Watch,
         *,
         watchdog: float | None = None,
+        journal: JournalWriter | None = None,
     ) -> None:
-        super().__init__(standing, watch)
+        super().__init__(standing, watch, journal)
         span = Span(standing.epoch, stop)
         self._coord = sync.Coordinator(watchdog=watchdog)
         self._is_joined = False
@@ -190,9 +215,15 @@ class ThreadRun(_Run):
         self._taker = threading.get_ident()
         try:
             self._builder = Builder(
-                pipeline, span, self._coord.start, watch, is_async=False, rest=standing.rest
+                pipeline,
+                span,
+                self._coord.start,
+                watch,
+                is_async=False,
+                rest=standing.rest,
+                is_named=journal is not None,
             )
-            self._node = self._builder.run(standing.node)
+            self._node = self._builder.run(standing.node, standing.stages)
             self._note()
         except BaseException:
             self._coord.request_stop()
@@ -250,10 +281,7 @@ class ThreadRun(_Run):
             if self._node is None or self._why_over is not None:
                 return RunOver()
             node = self._node
-            while True:
-                taken: Taken = self._step(node.take_ready, 1) or self._waited_for(node)
-                if self._steps.is_wanted(taken):
-                    return taken
+            return self._steps.at_hand(node) or self._waited_for(node)
         except Exception as error:
             return error
         except BaseException:
@@ -266,7 +294,7 @@ class ThreadRun(_Run):
 
     def _waited_for(self, node: Node) -> Taken:
         with self._waiting:
-            return drive(node.take(1), self._step)
+            return drive(self._steps.taking(node), self._step)
 
     def _failure(self, error: Exception) -> BaseException:
         """What to raise instead of what a node has raised."""
@@ -329,6 +357,7 @@ class AsyncRun(_Run):
         standing: where to begin.
         watch: what monitors see of it.
         watchdog: seconds without movement after which to warn; ``None`` for never.
+        journal: what notes the items of each batch.
     """
 
     _coord: aioqueue.Coordinator
@@ -341,8 +370,9 @@ class AsyncRun(_Run):
         watch: Watch,
         *,
         watchdog: float | None = None,
+        journal: JournalWriter | None = None,
     ) -> None:
-        super().__init__(standing, watch)
+        super().__init__(standing, watch, journal)
         self._pipeline = pipeline
         self._span = Span(standing.epoch, stop)
         self._coord = aioqueue.Coordinator(watchdog=watchdog)
@@ -371,10 +401,9 @@ class AsyncRun(_Run):
 
     def take_ready(self) -> list[Row]:
         """The next row, in a list, if it is at hand; else nothing."""
-        if self._node is None or self.is_over or self._steps.skip:
+        if self._node is None or self.is_over:
             return []
-        rows: list[Row] = self._step(self._node.take_ready, 1)
-        return rows
+        return self._steps.at_hand(self._node)
 
     async def take(self) -> Taken:
         """The next row, in a list; or the end of the epoch.
@@ -396,9 +425,7 @@ class AsyncRun(_Run):
             self._end(_FAILED)
             raise await self._reported()
         try:
-            while (taken := await self._waited_for(self._node)) is not None:
-                if self._steps.is_wanted(taken):
-                    return taken
+            taken = await self._waited_for(self._node)
         except RunOver:
             self.check()  # else it has ended by itself; why, the coordinator knows
             self._end(_FAILED)
@@ -407,6 +434,8 @@ class AsyncRun(_Run):
             self._end(_FAILED)
             self._coord.request_stop(error)
         else:
+            if taken is not None:
+                return taken
             self._end(_PREEMPTED)
             self.check()
         raise await self._reported()
@@ -416,7 +445,7 @@ class AsyncRun(_Run):
         with anyio.CancelScope() as self._waiting:
             if self._alarm is not None:
                 self._waiting.cancel()
-            return await drive_async(node.take(1), self._step)
+            return await drive_async(self._steps.taking(node), self._step)
         return None
 
     def _cancel_waiting(self) -> None:
@@ -452,15 +481,17 @@ class AsyncRun(_Run):
         """The life of the task that has the coordinator."""
         try:
             async with self._coord as coord:
+                standing = self._begin_at
                 self._builder = Builder(
                     self._pipeline,
                     self._span,
                     coord.start,
                     self._watch,
                     is_async=True,
-                    rest=self._begin_at.rest,
+                    rest=standing.rest,
+                    is_named=self._journal is not None,
                 )
-                self._node = self._builder.run(self._begin_at.node)
+                self._node = self._builder.run(standing.node, standing.stages)
                 self._note()
                 self._has_begun.set()
                 try:

@@ -20,8 +20,8 @@ from aioqueue.inputs.pipeline.flow import (
     Wanted,
     no_end,
 )
-from aioqueue.inputs.pipeline.ledgers import Ledger
-from aioqueue.inputs.pipeline.origins import UNKNOWN, Origin
+from aioqueue.inputs.pipeline.ledgers import Ledger, Names
+from aioqueue.inputs.pipeline.origins import UNKNOWN, RowOrigin
 from aioqueue.inputs.sources.base import Entry
 from aioqueue.inputs.sources.epochs import EpochEntries, Start
 from aioqueue.inputs.sources.item import EpochEnd
@@ -35,10 +35,12 @@ class SourceNode(Node):
     Args:
         source: what has them.
         span: the epochs.
-        ledger: where it is written down which were taken, if anybody wants to know.
+        ledger: what says which items these are, if anybody wants to know.
     """
 
-    def __init__(self, source: EpochEntries, span: Span, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self, source: EpochEntries, span: Span, ledger: Ledger | Names | None = None
+    ) -> None:
         super().__init__(span)
         self.source = source
         self.ledger = ledger
@@ -84,6 +86,15 @@ class SourceNode(Node):
             return {"epoch": epoch, "given": given, "start": list(start)}
         return {"epoch": epoch, "given": given}
 
+    @property
+    def start(self) -> Start:
+        """Where to begin, in order to have what comes next."""
+        return self._start
+
+    def go_on_at(self, given: int, start: Start) -> None:
+        """So many items of the epoch were given by others; what follows begins there."""
+        self._given, self._start = given, start
+
     def restore(self, state: State, wanted: Wanted | None = None) -> None:
         self._epoch, self._given = state["epoch"], state["given"]
         self._start = Start(*state.get("start", ()))
@@ -106,12 +117,16 @@ class SourceNode(Node):
         entry = await anext(self._entries_async, None)
         return [] if entry is None else [entry]
 
-    def _origins(self, entries: list[_Numbered]) -> Sequence[Origin]:
+    def _origins(self, entries: list[_Numbered]) -> Sequence[RowOrigin]:
         assert self.ledger is not None
         start = entries[0][2]
         if start is not None:
             self.ledger.remember(self._epoch, start)
-        return self.ledger.take(self._epoch, [number for number, _, _ in entries])
+        numbers, indices = [], []
+        for number, (_, _, index), _ in entries:
+            numbers.append(number)
+            indices.append(index)
+        return self.ledger.take(self._epoch, numbers, indices)
 
     def _check(self) -> None:
         """Nobody begins again with what was let go of."""

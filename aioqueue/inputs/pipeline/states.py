@@ -8,47 +8,88 @@ Most nodes cannot be asked for single rows. So from time to time a *mark* is mad
 node before, and the row that it stood at. Who needs a row again goes back to the last mark before
 it, and leaves out what was delivered since. Where items can be had one by one, or need not be
 prepared, a `Wanted` tells the nodes before to save themselves the trouble.
+
+While a state is taken nobody can take rows. So what takes long is put off: nodes copy what they
+hold, and a `Later` in the state names it when they go on already.
 """
 
 from __future__ import annotations
 
 import zlib
-from base64 import b85decode, b85encode
+from base64 import b64decode, b64encode
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, NamedTuple, TypeVar
+from itertools import repeat
+from operator import itemgetter
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from aioqueue.inputs.pipeline.flow import END, Flow, Id, Node, Row, State, Taken, Wanted
 from aioqueue.inputs.sources.item import EpochEnd
 
-__all__ = ("Marks", "Tape", "packed", "unpacked")
+__all__ = ("Later", "Marks", "Tape", "packed", "settled", "unpacked")
 
 _EVERY: Final = 64
 """Rows from one mark to the next, at least."""
+
+_AT_ONCE: Final = 256
+"""Rows that are taken again together: more would have Python look for garbage among them."""
+
+_EPOCH: Final = itemgetter(0)  # of an `Id`
+_NUMBER: Final = itemgetter(1)  # of an `Id` and of a `Row`
+_SUB: Final = itemgetter(3)  # of a `Row`
 
 KeyT = TypeVar("KeyT", bound=tuple[int, ...])
 
 
 def packed(numbers: Sequence[int]) -> str:
-    """Ints of 64 bits as text: their differences, compressed."""
+    """Ints of 64 bits as text: their differences, compressed.
+
+    All lowest bytes come first, then all second ones, and so on: the upper ones are much alike.
+    """
     if not numbers:
         return ""
     differences = np.diff(np.array(numbers, np.int64), prepend=np.int64(0))
-    is_narrow = bool((np.abs(differences) < 2**31).all())
-    data = differences.astype("<i4" if is_narrow else "<i8").tobytes()
-    return ("4" if is_narrow else "8") + b85encode(zlib.compress(data, 6)).decode()
+    width = 4 if bool((np.abs(differences) < 2**31).all()) else 8
+    planes = differences.astype(f"<i{width}").view(np.uint8).reshape(-1, width).T
+    return f"{width}{b64encode(zlib.compress(planes.tobytes(), 1)).decode('ascii')}"
 
 
 def unpacked(text: str) -> list[int]:
     """What `packed` was given."""
     if not text:
         return []
-    data = zlib.decompress(b85decode(text[1:]))
-    differences = np.frombuffer(data, f"<i{text[0]}").astype(np.int64)
-    numbers: list[int] = np.cumsum(differences).tolist()
+    width = int(text[0])
+    planes = np.frombuffer(zlib.decompress(b64decode(text[1:])), np.uint8).reshape(width, -1)
+    differences = np.ascontiguousarray(planes.T).view(f"<i{width}").ravel()
+    numbers: list[int] = np.cumsum(differences, dtype=np.int64).tolist()
     return numbers
+
+
+class Later:
+    """A part of a state that is made of copies, when the nodes that it is of go on already.
+
+    Args:
+        make: makes it; called once.
+    """
+
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+
+def settled(state: Any) -> Any:
+    """A state whose parts have all been made: plain JSON types."""
+    if isinstance(state, Later):
+        return settled(state.make())
+    if isinstance(state, dict):
+        return {key: settled(value) for key, value in state.items()}
+    if isinstance(state, list) and state and isinstance(state[0], dict):
+        return [settled(one) for one in state]
+    return state
 
 
 class _Mark(NamedTuple, Generic[KeyT]):
@@ -82,8 +123,13 @@ class Marks(Generic[KeyT]):
 
     def make(self, at: KeyT) -> None:
         """Make a mark."""
-        self._kept.append(_Mark(at, self._node.state()))
+        # At once: what is put off keeps the rows alive that it is to name.
+        self._kept.append(_Mark(at, settled(self._node.state())))
         self._since = 0
+
+    def copied(self) -> list[_Mark[KeyT]]:
+        """All that there are, the last one first."""
+        return list(reversed(self._kept))
 
     def restore(self, at: KeyT, state: State) -> None:
         """Begin with a mark of an earlier run."""
@@ -115,11 +161,18 @@ class Tape:
     Args:
         node: where the rows come from.
         held: the rows that are held, in the order in which they are wanted back.
+        copied: the same, without waiting for it: what names them later.
     """
 
-    def __init__(self, node: Node, held: Callable[[], list[Id]]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        held: Callable[[], list[Id]],
+        copied: Callable[[], Callable[[], list[Id]]],
+    ) -> None:
         self.node = node
         self._held = held
+        self._copied = copied
         self._marks: Marks[Id] = Marks(node)
         self._last: Id = (node.span.start - 1, END, 0)  # what was taken last
         self._restored: State | None = None
@@ -156,25 +209,30 @@ class Tape:
 
     def again(self) -> Flow[list[Row]]:
         """The rows that were held, after a restart; and all up to where it was are passed."""
-        missing = {one for one in (*self._ids, self._last) if one[1] != END} - self._found.keys()
+        found, wanted = self._found, set(self._ids)
+        if self._last[1] != END:
+            wanted.add(self._last)
         while self._at < self._last:
-            taken = yield from self.node.take(max(1, len(missing)))
+            left = len(wanted) - len(found)
+            taken = yield from self.node.take(max(1, min(left, _AT_ONCE)))
             if isinstance(taken, EpochEnd):
                 self._at = (taken.epoch, END, 0)
                 continue
             epoch = self._at[0] + (self._at[1] == END)
-            for row in taken:
-                self._at = one = (epoch, row[1], row[3])
-                if one in missing:
-                    missing.discard(one)
-                    self._found[one] = row
+            named = list(zip(repeat(epoch), map(_NUMBER, taken), map(_SUB, taken)))
+            self._at = named[-1]
+            if wanted.issuperset(named):
+                found.update(zip(named, taken, strict=True))
+            else:
+                found.update(pair for pair in zip(named, taken, strict=True) if pair[0] in wanted)
+        missing = wanted - found.keys()
         if missing or self._at != self._last:
             raise RuntimeError(
                 f"the pipeline does not give the examples again that it gave before it was"
                 f" resumed: got {self._at} (epoch, number, place within the item) where"
                 f" {self._last} was expected; a function or file was changed"
             )
-        rows = [self._found[one] for one in self._ids]
+        rows = list(map(found.__getitem__, self._ids))
         self._restored, self._found = None, {}
         return rows
 
@@ -185,7 +243,7 @@ class Tape:
         self._restored, self._found = None, {}
         self._last = (epoch - 1, END, 0)
 
-    def state(self, given: Sequence[Id] = ()) -> State:
+    def state(self, given: Sequence[Id] = ()) -> State | Later:
         """What is needed in order to have again what is held, and all that comes.
 
         Args:
@@ -194,22 +252,25 @@ class Tape:
         """
         if self._restored is not None:
             return self._restored
-        held = [*given, *self._held()]
         if not self.node.is_ordered:
-            return self.state_with(held)
-        mark = self._marks.before(_before(min(held))) if held else None
-        if not held or mark is None:
-            return {"last": list(self._last), "upstream": self.node.state()}
-        return {
-            "last": list(self._last),
-            "at": list(mark.at),
-            "held": _packed_ids(held),
-            "upstream": mark.state,
-        }
+            return self.state_with([*given, *self._held()])
+        last = _plain_id(self._last)
+        held, marks, current = self._copied(), self._marks.copied(), self.node.state()
+
+        def made() -> State:
+            ids = held()
+            first = _before(min(ids)) if ids else None
+            mark = next((one for one in marks if first is not None and one.at <= first), None)
+            if mark is None:
+                return {"last": last, "upstream": current}
+            at, held_ids = _plain_id(mark.at), _packed_ids(ids)
+            return {"last": last, "at": at, "held": held_ids, "upstream": mark.state}
+
+        return Later(made)
 
     def state_with(self, held: Sequence[Id]) -> State:
         """The same of a node that is not ordered: it will give these rows again, in any order."""
-        return {"last": list(self._last), "upstream": self.node.state(held)}
+        return {"last": _plain_id(self._last), "upstream": self.node.state(held)}
 
     def restore(self, state: State) -> None:
         """Go to a state; `again` is next where something was held."""
@@ -226,10 +287,10 @@ class Tape:
     def _wanted(self) -> Wanted | None:
         """Of which rows the nodes before may save themselves the trouble."""
         epoch, last, _ = self._last
-        if any(one[0] != epoch for one in self._ids):
+        if set(map(_EPOCH, self._ids)) != {epoch}:
             return None
-        numbers = {number for _, number, _ in self._ids if number < last}
-        return Wanted(epoch, sorted(numbers), last)
+        numbers = sorted(set(map(_NUMBER, self._ids)))
+        return Wanted(epoch, numbers[: bisect_left(numbers, last)], last)
 
     def _prune(self) -> None:
         held = self._held()
@@ -243,9 +304,15 @@ def _before(one: Id) -> Id:
     return (epoch, number, sub - 1)
 
 
+def _plain_id(one: Id) -> list[int]:
+    """For JSON, where the end of an epoch is written as -1."""
+    epoch, number, sub = one
+    return [epoch, -1 if number == END else number, sub]
+
+
 def _id_of(given: Sequence[int]) -> Id:
     epoch, number, sub = given
-    return (epoch, number, sub)
+    return (epoch, END if number == -1 else number, sub)
 
 
 def _packed_ids(ids: list[Id]) -> list[str]:

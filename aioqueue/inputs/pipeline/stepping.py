@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from aioqueue.inputs.pipeline.flow import Taken
+from aioqueue.inputs.pipeline.flow import Flow, Node, Row, Taken
 from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.locks import holding
 
@@ -20,11 +20,15 @@ class Stepping:
 
     Args:
         skip: how many of the rows that come are left out.
+        hand_out: told of each row that is not, with its node, in the step in which it comes.
     """
 
-    def __init__(self, skip: int = 0) -> None:
+    def __init__(
+        self, skip: int = 0, hand_out: Callable[[Node, Row], object] = lambda node, row: None
+    ) -> None:
         self.skip = skip
         """How many are still to be left out."""
+        self._hand_out = hand_out
         self._lock = threading.RLock()
         self._is_moving = False
         self._why_torn = ""  # why nobody knows where the nodes are
@@ -37,12 +41,30 @@ class Stepping:
         """
         return holding(self._lock, self._move, move, argument)
 
-    def is_wanted(self, taken: Taken) -> bool:
-        """Whether what was taken is handed out, or left out and counted."""
-        if isinstance(taken, EpochEnd) or not self.skip:
-            return True
-        self.skip -= 1
-        return False
+    def at_hand(self, node: Node) -> list[Row]:
+        """The next row of a node, in a list, if it is at hand; else nothing."""
+        rows: list[Row] = self.step(self._take_ready, node)
+        return rows
+
+    def taking(self, node: Node) -> Flow[Taken]:
+        """The next row of a node that is not left out, in a list; or the end of the epoch.
+
+        Drive it by `step`.
+        """
+        while True:
+            taken = yield from node.take(1)
+            if isinstance(taken, EpochEnd):
+                return taken
+            if not self.skip:
+                self._hand_out(node, taken[0])
+                return taken
+            self.skip -= 1
+
+    def _take_ready(self, node: Node) -> list[Row]:
+        rows = [] if self.skip else node.take_ready(1)
+        if rows:
+            self._hand_out(node, rows[0])
+        return rows
 
     def between(self, ask: Callable[[], T]) -> T:
         """Ask nodes for something between two steps, in any thread.

@@ -30,6 +30,7 @@ from aioqueue.inputs.pipeline.resuming import (
     position_of_pipeline,
 )
 from aioqueue.inputs.pipeline.stages import BaseStage, Building, Prepare
+from aioqueue.inputs.pipeline.states import settled
 from aioqueue.inputs.pipeline.stepping import Stepping
 from aioqueue.inputs.pipeline.transforms import Shuffling
 from aioqueue.inputs.pipeline.turns import Turns
@@ -116,13 +117,14 @@ class _RunNode(QueueNode):
     """The examples of a run that is one epoch to the nodes, whatever epochs the source has."""
 
     def _accept(self, items: list[Delivered]) -> None:
-        super()._accept([(0, place, index, examples) for _, place, index, examples in items])
+        super()._accept([(0, item[1], item[2], item[3], item[4]) for item in items])
 
     @property
     def length(self) -> int | None:
         """How many items the run has, once its end has been seen from before it."""
         is_seen = self._epoch or self._expected is not None
-        return self.items_of_epoch if is_seen and self.items_of_epoch < END else None
+        count = self.items_of_epoch if self._epoch else self._count
+        return count if is_seen and count < END else None
 
 
 class _RunBuilder(Builder):
@@ -274,11 +276,8 @@ class Streaming:
             raise
 
     def _taken(self) -> Taken:
-        node, step = self._node, self._steps.step
-        while True:
-            taken: Taken = step(node.take_ready, 1) or drive(node.take(1), step)
-            if self._steps.is_wanted(taken):
-                return taken
+        node, steps = self._node, self._steps
+        return steps.at_hand(node) or drive(steps.taking(node), steps.step)
 
     async def take_async(self) -> Any:
         """The same for a task.
@@ -291,10 +290,8 @@ class Streaming:
         """
         async with self._turns.aio:
             self._check(is_async=True)
-            while True:
-                taken = await drive_async(self._node.take(1), self._steps.step)
-                if self._steps.is_wanted(taken):
-                    return self.give(taken)
+            taken = await drive_async(self._steps.taking(self._node), self._steps.step)
+            return self.give(taken)
 
     def _check(self, *, is_async: bool) -> None:
         if self._is_async is None:
@@ -332,6 +329,7 @@ class Streaming:
     def state_dict(self) -> dict[str, Any]:
         """The position behind the last batch that was taken."""
         standing = self._steps.between(self._standing)
+        standing = standing._replace(node=settled(standing.node))
         return position_of_pipeline(fingerprint_of(self._pipeline), standing)
 
     def _standing(self) -> Standing:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.batches.collating import Collator, components_of
 from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, State, Taken, Wanted
-from aioqueue.inputs.pipeline.origins import GONE, Origin, finish, joined, split
+from aioqueue.inputs.pipeline.origins import GONE, RowOrigin, finish, joined, unbatched
 from aioqueue.inputs.pipeline.states import Tape, packed, unpacked
 from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.philox import PhiloxWords
@@ -147,7 +147,7 @@ class Holding(Transform):
 
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream)
-        self._tape = Tape(upstream, self._held)
+        self._tape = Tape(upstream, self._held, self._copied)
         self._restored: State = {}
 
     def take(self, n: int) -> Flow[Taken]:
@@ -158,6 +158,11 @@ class Holding(Transform):
     @abstractmethod
     def _held(self) -> list[Id]:
         """The rows that it holds."""
+
+    def _copied(self) -> Callable[[], list[Id]]:
+        """What names them later, and takes no time now: for nodes that hold many."""
+        held = self._held()
+        return lambda: held
 
     @abstractmethod
     def _put_back(self, rows: list[Row]) -> None:
@@ -221,7 +226,7 @@ class Making(Holding):
     def begin(self, epoch: int) -> None:
         self._made = self.first(epoch)
 
-    def _row(self, value: Any, origin: Origin) -> Row:
+    def _row(self, value: Any, origin: RowOrigin) -> Row:
         number = self._made
         self._made += 1
         return value, number, number, 0, origin
@@ -358,7 +363,11 @@ class Shuffling(Holding):
         return [(value, number, *rest) for number, (value, _, *rest) in enumerate(rows, first)]
 
     def _held(self) -> list[Id]:
-        return self._ids([*self._buffer, *self._ready])
+        return self._copied()()
+
+    def _copied(self) -> Callable[[], list[Id]]:
+        epoch, rows = self._epoch, [*self._buffer, *self._ready]
+        return lambda: [(epoch, number, sub) for _, number, _, sub, _ in rows]
 
     def _shape(self) -> State:
         return {"drawn": self._drawn, "sizes": [len(self._buffer), len(self._ready)]}
@@ -465,7 +474,7 @@ class Unbatching(Holding):
         (self._batch,) = rows
         batch, number, index, _, origin = self._batch
         values = list(rows_of(batch))
-        origins = split(origin, len(values))
+        origins = unbatched(origin, len(values))
         return [
             (value, number, index, sub, one)
             for sub, (value, one) in enumerate(zip(values, origins, strict=True), 1)

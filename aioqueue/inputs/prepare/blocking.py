@@ -387,7 +387,8 @@ class ThreadInbox:
         pending.failures += 1
         delay = self._job.progress.failed(pending.item, error, pending.failures)
         if delay is None:
-            self._delivery.deliver(Prepared(pending.item, is_skipped=True))
+            retried = pending.failures - 1
+            self._delivery.deliver(Prepared(pending.item, failures=retried, is_skipped=True))
             return
         with self._lock:
             self._inbox.put_off(pending, delay)

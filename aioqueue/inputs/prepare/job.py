@@ -24,6 +24,7 @@ from aioqueue.coordination.outcomes import (
     told,
 )
 from aioqueue.inputs.prepare.call import Call
+from aioqueue.inputs.prepare.delivery import Trouble
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.feed import Feed, worst_of
 from aioqueue.inputs.prepare.gauge import Gauge
@@ -84,7 +85,7 @@ class Prepared:
     ) -> None:
         self.item = item
         self.examples = examples
-        self.failures = failures
+        self.failures = failures  # after which it was tried again
         self.is_skipped = is_skipped
         self.release = release  # called when the examples are in the queue
         self.size = 0
@@ -95,7 +96,9 @@ class Prepared:
         """Deliver the item as a whole, with whatever examples it has."""
         item, examples = self.item, self.examples
         self.count = 0 if isinstance(item.value, EpochEnd) else len(examples)
-        self.examples = ((item.epoch, item.number, item.index, examples),)
+        has_failed = self.failures or self.is_skipped
+        trouble = Trouble(self.failures, self.is_skipped) if has_failed else None
+        self.examples = ((item.epoch, item.number, item.index, examples, trouble),)
 
 
 class Crew:
@@ -556,10 +559,13 @@ class Job:
             lock.acquire()
             self.window.release(prepared.size)
             examples = prepared.entered if prepared.count is None else prepared.count
-            if prepared.is_skipped or isinstance(prepared.item.value, EpochEnd):
-                self.progress.entered(examples)
+            progress = self.progress
+            if progress.is_known is not None and progress.is_known(prepared.item):
+                pass  # the run before has counted it
+            elif prepared.is_skipped or isinstance(prepared.item.value, EpochEnd):
+                progress.entered(examples)
             else:
-                self.progress.ended(examples)
+                progress.ended(examples)
             if self.is_room_awaited or self.source_ended:
                 self._room_came()
             lock.release()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from aioqueue.coordination.outcomes import add_note
 from aioqueue.inputs.prepare.call import failure_of
+from aioqueue.inputs.prepare.delivery import Counts
 from aioqueue.inputs.prepare.policy import FailurePolicy
 from aioqueue.inputs.prepare.quarantine import Quarantine
 from aioqueue.inputs.prepare.window import Window
@@ -47,6 +49,14 @@ class Progress:
         self._workers_died = 0
         self._timed_out = 0
         self._left_behind = 0
+        self.is_known: Callable[[Item], bool] | None = None
+        """Tells which items an earlier run has counted, and listed if they were skipped."""
+
+    @guarded
+    def go_on(self, counts: Counts, is_known: Callable[[Item], bool]) -> None:
+        """Begin with the counts of an earlier run, some items of which come again."""
+        self._prepared, self._examples, self._left_out, self._skipped, self._retried = counts
+        self.is_known = is_known
 
     @guarded
     def statistics(self) -> PrepareStatistics:
@@ -113,7 +123,8 @@ class Progress:
         if delay is None:
             self.give_up(item, error, failures)
             return None
-        self._note_retry()
+        if not self._knows(item):
+            self._note_retry()
         _log.debug("%s failed, trying again in %g s", item.describe(), delay, exc_info=error)
         return delay
 
@@ -133,6 +144,8 @@ class Progress:
             if failures > 1:
                 add_note(error, f"it has failed {failures} times")
             raise error
+        if self._knows(item):
+            return
         self.quarantine.add(Quarantined.of(item, error, failures, self._seed))
         reason = self._note_skip()
         if reason:
@@ -164,6 +177,9 @@ class Progress:
             progress.in_flight,
             progress.workers_died,
         )
+
+    def _knows(self, item: Item) -> bool:
+        return self.is_known is not None and self.is_known(item)
 
     @guarded
     def _note_retry(self) -> None:

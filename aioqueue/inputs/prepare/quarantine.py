@@ -14,7 +14,14 @@ from typing import BinaryIO, Final, Protocol
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.checks import counted
-from aioqueue.inputs.sources.quarantined import Line, Quarantined, as_json, record_of
+from aioqueue.inputs.sources.quarantined import (
+    SIGN,
+    Line,
+    Quarantined,
+    as_json,
+    record_of,
+    signed_in,
+)
 
 __all__ = ("Quarantine", "QuarantineFile", "QuarantineList")
 
@@ -28,6 +35,13 @@ class Quarantine(Protocol):
     def records(self) -> list[Quarantined]:
         """All that one run has put in."""
 
+    @property
+    def sign(self) -> str:
+        """What tells its records from those of others, also to later processes; may be empty."""
+
+    def go_on(self, sign: str) -> None:
+        """An earlier process has begun, whose records had this sign: put none in twice."""
+
 
 class QuarantineList:
     """Records in memory."""
@@ -40,6 +54,13 @@ class QuarantineList:
 
     def records(self) -> list[Quarantined]:
         return list(self._records)
+
+    @property
+    def sign(self) -> str:
+        return ""
+
+    def go_on(self, sign: str) -> None:
+        """What an earlier process had in its memory is gone."""
 
 
 class _Seal:
@@ -75,6 +96,11 @@ class QuarantineFile:
     A record is written when its item is skipped, at once and in one piece, and the file is closed
     again, so that what is there survives whatever happens next, and others may write to it, too.
 
+    A process that goes on with a run which was killed prepares items again, and skips some again.
+    So all processes of a run sign its lines alike, and what stands there signed is not written a
+    second time; such records, as many as were skipped after the last position was saved, are kept
+    in memory.
+
     Args:
         path: the file. Records are added to what is in it.
 
@@ -87,6 +113,9 @@ class QuarantineFile:
         self._lock = threading.Lock()  # lines are written one at a time, and counted
         self._seal = _Seal()
         self._count = 0
+        self._sign = secrets.token_hex(8)
+        self._there: set[tuple[int, int]] = set()  # epochs and indices of the run's lines before us
+        self._again: list[Quarantined] = []  # of those, what was skipped again
         try:
             with self.path.open("a+b") as file:
                 self._start = file.tell()
@@ -103,7 +132,13 @@ class QuarantineFile:
         Raises:
             OSError: the file cannot be written to, or not all of the record.
         """
-        text = json.dumps(as_json(record)).encode("ascii")
+        key = (record.epoch, record.index)
+        if key in self._there:
+            with self._lock:
+                self._there.discard(key)
+                self._again.append(record)
+            return
+        text = json.dumps({**as_json(record), SIGN: self._sign}).encode("ascii")
         # Without a buffer: what is appended in one call is not mixed with what others append.
         with self._lock, self.path.open("ab", buffering=0) as file:
             line = b"\n" * self._is_torn + self._seal.sealed(self._count, text)
@@ -114,15 +149,29 @@ class QuarantineFile:
             self._is_torn = False
             self._count += 1
 
+    @property
+    def sign(self) -> str:
+        return self._sign
+
+    def go_on(self, sign: str) -> None:
+        """See `Quarantine.go_on`.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        if sign:
+            self._sign = sign
+            self._there = signed_in(self.path, sign)
+
     def records(self) -> list[Quarantined]:
-        """All that this run has written; an item that is no more than described is its repr.
+        """All that this process has skipped; an item that is no more than described is its repr.
 
         Raises:
             OSError: the file cannot be read.
             DataLossError: it does not have them any more.
         """
         with self._lock:
-            count = self._count
+            count, again = self._count, list(self._again)
         path = str(self.path)
         with self.path.open("rb") as file:
             file.seek(self._start)
@@ -136,7 +185,7 @@ class QuarantineFile:
                 offset=offset,
                 fault="lost records",
             )
-        return found
+        return [*again, *found]
 
     def _own(self, file: BinaryIO, path: str, count: int) -> list[Quarantined]:
         """So many of this run's records, if the rest of the file has them."""

@@ -14,6 +14,7 @@ from aioqueue.checks import checked_count, checked_flag, checked_seconds
 from aioqueue.functions import EnqueueOp, function_name, is_async
 from aioqueue.inputs.options import Autotune, Items, OnError, PrepareFunction, PrepareOptions, Where
 from aioqueue.inputs.prepare.call import Call
+from aioqueue.inputs.prepare.delivery import Counts
 from aioqueue.inputs.prepare.explained import explained_stage
 from aioqueue.inputs.prepare.feed import Feed
 from aioqueue.inputs.prepare.job import Job
@@ -25,6 +26,7 @@ from aioqueue.inputs.prepare.stage import JobStage
 from aioqueue.inputs.prepare.where import Place, checked_place
 from aioqueue.inputs.prepare.window import Window
 from aioqueue.inputs.sources.base import Source, resolved_seed
+from aioqueue.inputs.sources.item import Item
 from aioqueue.inputs.sources.quarantined import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.telemetry import Tuner, Watch
@@ -155,6 +157,25 @@ class _Preparing:
         if run is not None:
             op = self.enqueue_ops[0]  # type: ignore[attr-defined]
             self._job.resize(count, partial(run.grow, op))
+
+    def _go_on(self, counts: Counts, is_known: Callable[[Item], bool], sign: str) -> None:
+        """Begin where an earlier run has left off, which is said by a pipeline.
+
+        Args:
+            counts: those of the run before, to go on with.
+            is_known: tells of an item that comes again whether they have it already.
+            sign: that of its lines in a quarantine file; empty for none.
+
+        Raises:
+            OSError: that file cannot be read.
+        """
+        self._job.progress.go_on(counts, is_known)
+        self._job.progress.quarantine.go_on(sign)
+
+    @property
+    def _sign(self) -> str:
+        """What tells the lines of this run in a quarantine file, also to later processes."""
+        return self._job.progress.quarantine.sign
 
     def statistics(self) -> PrepareStatistics:
         """What has become of the items so far."""

@@ -168,7 +168,7 @@ class TaskExecutor:
             failures += 1
             delay = job.progress.failed(item, error, failures)
             if delay is None:
-                return Prepared(item, is_skipped=True)
+                return Prepared(item, failures=failures - 1, is_skipped=True)
             await anyio.sleep(delay)
 
     async def _examples(self, item: Item, hand: Hand, failures: int) -> Any:
@@ -453,7 +453,8 @@ class _TaskInbox:
         pending.failures += 1
         delay = self._job.progress.failed(pending.item, error, pending.failures)
         if delay is None:
-            await self._delivery.deliver(Prepared(pending.item, is_skipped=True), owner)
+            skipped = Prepared(pending.item, failures=pending.failures - 1, is_skipped=True)
+            await self._delivery.deliver(skipped, owner)
             return
         self._inbox.put_off(pending, delay)
         self._wake()

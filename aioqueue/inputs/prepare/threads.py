@@ -136,7 +136,7 @@ class ThreadExecutor:
             failures += 1
             delay = self._job.progress.failed(item, error, failures)
             if delay is None:
-                return Prepared(item, is_skipped=True)
+                return Prepared(item, failures=failures - 1, is_skipped=True)
             self._threads.pause(delay)
 
     def _work_by_key(self, worker: WorkerGauge) -> None:

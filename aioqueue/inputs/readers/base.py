@@ -31,6 +31,7 @@ from aioqueue.inputs.readers.files import (
 )
 from aioqueue.inputs.sources.base import Entry, Placed, Source
 from aioqueue.inputs.sources.positions import Place, misplaced
+from aioqueue.inputs.sources.sequences import Sequential
 
 __all__ = (
     "Mark",
@@ -114,6 +115,7 @@ class Reader(Source[T]):
         storage_options: for fsspec.
         options: of the format: those that decide which records there are, in plain JSON types. A
             position of a reader with others is refused.
+        offset_of: tells where in a file a record begins, by its number, if that can be known.
 
     Raises:
         InvalidArgumentError: ``paths`` cannot be iterated, or the compression is unknown.
@@ -131,6 +133,7 @@ class Reader(Source[T]):
         compression: str | None,
         storage_options: StorageOptions,
         options: Mapping[str, Any] | None = None,
+        offset_of: Callable[[int], int] | None = None,
     ) -> None:
         checked_compression(compression, "")
         given: Any = [paths] if is_path(paths) else paths
@@ -151,6 +154,7 @@ class Reader(Source[T]):
         self._storage_options = storage_options
         self._keyed = False
         self._options = dict(options or {})
+        self._offset_of = offset_of
         self._listing: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
@@ -205,6 +209,17 @@ class Reader(Source[T]):
         for run in self._runs(place):
             yield from run.placed()
 
+    def locate(self, index: int) -> str:
+        """The path of an entry's file, and which of the records there it is, from 0."""
+        at, number = divmod(index, 1 << _RECORD_BITS)
+        path = f"path {at}"
+        if isinstance(self._paths, Source):
+            paths: Any = self._paths
+            is_plain = isinstance(paths, Sequential) and at < len(paths.sequence)
+            path = path_name(paths.sequence[at]) if is_plain else paths.locate(at)
+        offset = "" if self._offset_of is None else f", at byte {self._offset_of(number)}"
+        return f"{path}, record {number}{offset}"
+
     def fingerprint(self) -> dict[str, Any]:
         """What a position must have in common with this reader.
 
@@ -213,12 +228,13 @@ class Reader(Source[T]):
             OSError: the size of a file cannot be found out.
         """
         self._check_repeatable()
+        found = self._paths.fingerprint()  # before anything: who has none may come once
         if self._listing is None:
             self._listing = listing_of(paths_of(self._paths), self._storage_options)
         return {
             "kind": self.name,
             "options": self._options,
-            "paths": self._paths.fingerprint(),
+            "paths": found,
             "files": self._listing,
         }
 
@@ -342,6 +358,7 @@ def read_records(
         compression=compression,
         storage_options=storage_options,
         options=layout._asdict(),
+        offset_of=layout.offset_of,
     )
 
 
@@ -385,6 +402,10 @@ class _Layout(NamedTuple):
     header: int
     footer: int
     hop: int
+
+    def offset_of(self, number: int) -> int:
+        """Where a record begins."""
+        return self.header + number * self.hop
 
     def runs(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
         """The records of an open file, from the one whose number is the mark."""

@@ -140,6 +140,10 @@ class Files(Sequential[Any]):
         )
         self._names: str | None = None
 
+    def locate(self, index: int) -> str:
+        super().locate(index)
+        return path_name(self.sequence[index])
+
     def fingerprint(self) -> dict[str, Any]:
         if self._names is None:
             self._names = digest_of(_relative(paths_of(self)))

@@ -215,6 +215,27 @@ class Source(Stages[T]):
             for number, entry in enumerate(run, taken + 1):
                 yield Placed(entry, (number, entry.index))
 
+    async def placed_aepoch(self, epoch: int, after: Place = None) -> AsyncIterator[Placed[T]]:
+        """The same for ``async for``, of a source that is gone through by that alone.
+
+        Args:
+            epoch: which, from 0.
+            after: of this epoch; ``None`` for its beginning.
+
+        Raises:
+            InvalidArgumentError: there is no such place, or the source has none.
+        """
+        if after is not None:
+            raise misplaced("a place", f"none, which {self.name} has not")
+        run = self.epoch_aentries(epoch)
+        try:
+            async for entry in run:
+                yield Placed(entry, None)
+        finally:
+            close = getattr(run, "aclose", None)
+            if close is not None:
+                await close()
+
     def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
         """Single items of an epoch, by their places in its order: where that takes no reading.
 
@@ -240,6 +261,17 @@ class Source(Stages[T]):
             InvalidArgumentError: it is no int >= 0.
         """
         return _OneEpoch(self, checked_count(number, "number"))
+
+    def locate(self, index: int) -> str:
+        """What the index of an entry leads to, in words: as far as the source knows.
+
+        Args:
+            index: of an `Entry`.
+
+        Raises:
+            InvalidArgumentError: there is no such item.
+        """
+        return f"item {index} of {self.name}"
 
     def __iter__(self) -> Iterator[T]:
         return self._values_after(self._beginning)
@@ -433,6 +465,9 @@ class Resumed(Source[T]):
     def after(self, position: Mapping[str, Any]) -> Source[T]:
         return self._source.after(position)
 
+    def locate(self, index: int) -> str:
+        return self._source.locate(index)
+
     def _with_seeds_of(self, fingerprint: Any) -> Self:
         return self  # it has those of its own position
 
@@ -465,6 +500,9 @@ class _OneEpoch(Source[T]):
 
     def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
         return self._source.picked(self._number + epoch, places)
+
+    def locate(self, index: int) -> str:
+        return self._source.locate(index)
 
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "epoch", "number": self._number, "source": self._source.fingerprint()}

@@ -116,7 +116,10 @@ class EpochEntries:
             found = self._placed(epoch, place)
         with closing_run(found):
             if self.rank.ranks > 1:
-                yield from self._share(found, start)
+                dealing = _Dealing(self.rank, start)
+                for item in found:
+                    yield from dealing.deal(item)
+                yield from dealing.rest()
                 return
             for taken, (one, behind) in enumerate(found, number + 1):
                 yield one, Start(taken, behind)
@@ -140,7 +143,9 @@ class EpochEntries:
         if rest is not None and numbers:
             items: int = getattr(self.source, "items_per_epoch")()  # noqa: B009
             rest = rest.within(items)
-        places: list[Any] = [self._place_of(number, rest) for number in numbers]
+        places: Sequence[Any] = numbers
+        if rest is not None or self.rank.ranks > 1:
+            places = [self._place_of(number, rest) for number in numbers]
         found = self.source.picked(epoch, places)
         assert found is not None
         return found
@@ -173,38 +178,20 @@ class EpochEntries:
             rank %= min(ranks, self._items(rest) - first)
         return first + rank if rest is None else rest.place_of(first + rank)
 
-    def _share(
-        self, found: Iterator[Placed[Any]], start: Start
-    ) -> Iterator[tuple[Entry[Any], Start]]:
-        rank, ranks, uneven = self.rank
-        number, behind = start  # behind the last round
-        round_: list[Entry[Any]] = []
-        for entry, place in found:
-            round_.append(entry)
-            if len(round_) == (ranks if uneven == "drop" else rank + 1):
-                at = Start(number, behind)
-                yield round_[rank], Start(number + 1, place) if len(round_) == ranks else at
-            if len(round_) == ranks:
-                number, behind = number + 1, place
-                round_.clear()
-        if uneven == "pad" and 0 < len(round_) <= rank:
-            yield round_[rank % len(round_)], Start(number, behind)
-
-    def of_task(self, epoch: int) -> AsyncIterator[Entry[Any]]:
-        """The entries of an epoch of a source that is gone through by ``async for``."""
-        entries = self.source.epoch_aentries(epoch)
-        return entries if self.rank.ranks == 1 else self._share_async(entries)
-
-    async def _share_async(self, entries: AsyncIterator[Entry[Any]]) -> AsyncIterator[Entry[Any]]:
-        dealing = _Dealing(self.rank)
+    async def of_task(
+        self, epoch: int, start: Start = _BEGINNING
+    ) -> AsyncIterator[tuple[Entry[Any], Start]]:
+        """The same as `placed`, of a source that is gone through by ``async for``."""
+        found = self.source.placed_aepoch(epoch, start.place)
+        dealing = _Dealing(self.rank, start)
         try:
-            async for entry in entries:
-                for own in dealing.deal(entry):
+            async for one in found:
+                for own in dealing.deal(one):
                     yield own
             for own in dealing.rest():
                 yield own
         finally:
-            await aclosed(entries)
+            await aclosed(found)
 
 
 def _without_places(entries: Iterator[Entry[Any]]) -> Iterator[Placed[Any]]:
@@ -221,23 +208,35 @@ async def aclosed(entries: AsyncIterator[Any]) -> None:
 
 
 class _Dealing:
-    """Deals entries to ranks in rounds, and keeps what is one rank's."""
+    """Deals entries to ranks in rounds, and keeps what is one rank's.
 
-    def __init__(self, rank: Rank) -> None:
+    Args:
+        rank: which.
+        start: where the first round begins.
+    """
+
+    def __init__(self, rank: Rank, start: Start) -> None:
         self._rank = rank
+        self._start = start  # of this round
         self._round: list[Entry[Any]] = []
 
-    def deal(self, entry: Entry[Any]) -> list[Entry[Any]]:
-        """The next entry of all ranks; returns what this one is sure to have by it."""
+    def deal(self, one: Placed[Any]) -> tuple[tuple[Entry[Any], Start], ...]:
+        """The next entry of all ranks; returns what this one is sure to have by it, with a start
+        at or before what follows.
+        """
         rank, ranks, uneven = self._rank
-        if len(self._round) == ranks:
-            self._round.clear()
-        self._round.append(entry)
-        is_sure = len(self._round) == (ranks if uneven == "drop" else rank + 1)
-        return [self._round[rank]] if is_sure else []
+        round_, at = self._round, self._start
+        round_.append(one.entry)
+        is_sure = len(round_) == (ranks if uneven == "drop" else rank + 1)
+        own = round_[rank] if is_sure else None
+        if len(round_) == ranks:
+            self._start = Start(at.number + 1, one.place)
+            round_.clear()
+        return () if own is None else ((own, self._start),)
 
-    def rest(self) -> list[Entry[Any]]:
+    def rest(self) -> tuple[tuple[Entry[Any], Start], ...]:
         """All have been dealt; returns what makes this rank equal to the others."""
         rank, _, uneven = self._rank
         dealt = len(self._round)
-        return [self._round[rank % dealt]] if uneven == "pad" and 0 < dealt <= rank else []
+        is_short = uneven == "pad" and 0 < dealt <= rank
+        return ((self._round[rank % dealt], self._start),) if is_short else ()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ("EpochEnd", "Item", "Quarantined", "safe_repr", "value_told")
+__all__ = ("EpochEnd", "Item", "Origin", "Quarantined", "safe_repr", "value_told")
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 120
@@ -20,6 +20,16 @@ class EpochEnd(NamedTuple):
     epoch: int
     count: int  # type: ignore[assignment]  # hides tuple.count
     """How many items the epoch had."""
+
+
+class Origin(NamedTuple):
+    """Which item it is, of all that a pipeline goes through."""
+
+    source: int
+    """Of which source: 0 is the one that the pipeline begins with; others were mixed in."""
+    epoch: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    """Its index there, as `Entry` has it: what it leads to, `Source.locate` tells."""
 
 
 class Item(NamedTuple):

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import aclosing
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_flag
 from aioqueue.functions import function_name
-from aioqueue.inputs.sources.base import Entry, Source, closing_run
+from aioqueue.inputs.sources.base import Entry, Placed, Source, closing_run
+from aioqueue.inputs.sources.foreign import Placing, Replay, is_stateful
+from aioqueue.inputs.sources.positions import Place
 
 __all__ = ("OfIterable", "from_iterable")
 
 T = TypeVar("T")
 
 Made = Iterable[T] | AsyncIterable[T]
+
+_PLAIN: Final = (list, tuple, set, frozenset, dict, range, Iterator, AsyncIterator)
+"""What has no state that its iterators could have."""
 
 
 class OfIterable(Source[T]):
@@ -29,6 +41,7 @@ class OfIterable(Source[T]):
         *,
         seed: int | None,
         blocking: bool,
+        replay: Replay = False,
     ) -> None:
         super().__init__(name, seed)
         self._given: Any = given
@@ -39,7 +52,10 @@ class OfIterable(Source[T]):
         self.is_async = is_async or inspect.isasyncgenfunction(given)
         self.blocking = self.is_async or blocking
         self.is_once = _is_iterator(given)
-        self.is_repeatable = False  # whether it gives the same again, nobody knows
+        self._replay = replay
+        self._refusal: InvalidArgumentError | None = None  # why there are no positions
+        if not self._can_go_on(given) and isinstance(given, _PLAIN):
+            self._refuse()
 
     def __repr__(self) -> str:
         what = function_name(self._given) if self._is_function else type(self._given).__name__
@@ -66,6 +82,96 @@ class OfIterable(Source[T]):
             for index, value in enumerate(run):
                 yield Entry(value, epoch, index)
 
+    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[Placed[T]]:
+        """The items of one epoch behind a place, each with the place behind it.
+
+        A place is how many items there were at a state of the iterable, that state, and how many
+        came since; there is none if it cannot be gone on with.
+
+        Args:
+            epoch: which, from 0.
+            after: of this epoch; ``None`` for its beginning.
+
+        Raises:
+            InvalidArgumentError: as for `epoch_entries`; or there is no such place.
+        """
+        if self.is_async:
+            raise self._async_only()
+        made = self._made_for(epoch, Iterable)
+        placing = self._placing(made, after)
+        with closing_run(iter(made)) as run:
+            placing.begin(run)
+            for index, value in enumerate(run, placing.taken):
+                place = placing.next()
+                if not placing.is_behind:
+                    yield Placed(Entry(value, epoch, index), place)
+        placing.end()
+
+    def placed_after(self, place: Place) -> Iterator[Placed[T]]:
+        return self.placed_epoch(0, place)
+
+    async def placed_aepoch(self, epoch: int, after: Place = None) -> AsyncIterator[Placed[T]]:
+        """The same, of what is gone through by ``async for``.
+
+        Args:
+            epoch: which, from 0.
+            after: of this epoch; ``None`` for its beginning.
+
+        Raises:
+            InvalidArgumentError: as for `placed_epoch`.
+
+        Cancellation:
+            A cancelled step is what that of the iterable is: a generator ends by it.
+        """
+        made = self._made_for(epoch, AsyncIterable)
+        placing = self._placing(made, after)
+        run = aiter(made)
+        try:
+            placing.begin(run)
+            index = placing.taken
+            async for value in run:
+                place = placing.next()
+                if not placing.is_behind:
+                    yield Placed(Entry(value, epoch, index), place)
+                index += 1
+        finally:
+            if inspect.isasyncgen(run):
+                await run.aclose()
+        placing.end()
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What a position must have in common with it.
+
+        Raises:
+            InvalidArgumentError: it has no positions: the message says what to do.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        return {"kind": "iterable", "name": self.name, "seed": self.seed}
+
+    def _taken_at(self, place: Place) -> int:
+        if place is None:
+            return 0
+        taken, _, since = place
+        return int(taken + since)
+
+    def _can_go_on(self, made: Any) -> bool:
+        return bool(self._replay) or is_stateful(made)
+
+    def _refuse(self, error: Exception | None = None) -> None:
+        what = f"source: got {self!r}, of which there is no position"
+        if error is not None:
+            what = f"{what} ({type(error).__name__}: {error})"
+        self.is_repeatable = False
+        self._refusal = InvalidArgumentError(
+            f"{what}; expected one that is Stateful, with state_dict() and load_state_dict(), of"
+            " plain types, arrays and tensors; or items(...), or a reader of files; or"
+            " from_iterable(..., replay=True), which reads it again from its beginning"
+        )
+
+    def _placing(self, made: Any, after: Place) -> Placing:
+        return Placing(made, after, self.name, self._replay, self._refuse)
+
     def aentries(self) -> AsyncIterator[Entry[T]]:
         return self.epoch_aentries(0) if self.is_async else super().aentries()
 
@@ -81,15 +187,9 @@ class OfIterable(Source[T]):
         Cancellation:
             A cancelled step is what that of the iterable is: a generator ends by it.
         """
-        run = aiter(self._made_for(epoch, AsyncIterable))
-        index = 0
-        try:
-            async for value in run:
-                yield Entry(value, epoch, index)
-                index += 1
-        finally:
-            if inspect.isasyncgen(run):
-                await run.aclose()
+        async with aclosing(self.placed_aepoch(epoch)) as run:  # type: ignore[type-var]
+            async for entry, _ in run:
+                yield entry
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self._values() if self.is_async else super().__aiter__()
@@ -140,6 +240,7 @@ def from_iterable(
     seed: int | None = None,
     blocking: bool = True,
     name: str = "iterable",
+    replay: Replay = False,
 ) -> OfIterable[T]: ...
 @overload
 def from_iterable(
@@ -148,6 +249,7 @@ def from_iterable(
     seed: int | None = None,
     blocking: bool = True,
     name: str = "iterable",
+    replay: Replay = False,
 ) -> OfIterable[T]: ...
 def from_iterable(
     iterable: Any,
@@ -155,6 +257,7 @@ def from_iterable(
     seed: int | None = None,
     blocking: bool = True,
     name: str = "iterable",
+    replay: Replay = False,
 ) -> OfIterable[Any]:
     """The items of anything that can be iterated, from its beginning in every epoch.
 
@@ -172,6 +275,16 @@ def from_iterable(
         blocking: whether one may have to wait for an item: then coroutines read ahead on a thread,
             and the iterable is gone through there.
         name: what messages and worker names call the source.
+        replay: for positions of what has no state of its own: whether a run that is resumed may
+            read the epoch again from its beginning, and leave out what was passed, which has to
+            come in the same order. The log says so. A function is called with the number of items
+            that were read again, and how many there are, a hundred times at most: for a progress
+            bar.
+            What is `Stateful`, as PyTorch calls it, needs none: the iterable, or else its iterator,
+            has ``state_dict()`` and ``load_state_dict(state)``, and is asked where it is, every 64
+            items or less often, so that this takes no more than a fiftieth of the time. When it is
+            resumed it is told, before the first item is asked for; the items since, which are 64,
+            or those of fifty times as long as it took to say, are read again, and not prepared.
 
     Returns:
         A source of one epoch; pipelines of it may have several. Its length is not known.
@@ -191,7 +304,9 @@ def from_iterable(
             f"iterable: got the coroutine function {function_name(iterable)}; expected an async"
             " generator function, or a plain function"
         )
-    return OfIterable(iterable, name, seed=seed, blocking=blocking)
+    if not isinstance(replay, bool) and not callable(replay):
+        raise InvalidArgumentError(f"replay: got {replay!r}; expected a bool or a function")
+    return OfIterable(iterable, name, seed=seed, blocking=blocking, replay=replay)
 
 
 def _is_iterator(given: Any) -> bool:

@@ -64,7 +64,8 @@ def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:
     if not isinstance(state, Mapping):
         raise InvalidArgumentError(f"state: got {state!r}; expected a dict, as state_dict() gives")
     try:
-        text = json.dumps({"format": _FORMAT, "checksum": digest_of(state), "state": state})
+        content = {"format": _FORMAT, "checksum": digest_of(state), "state": state}
+        text = json.dumps(content, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(f"state: {error}; expected plain JSON types") from error
     target = Path(path)

@@ -133,6 +133,10 @@ class Mixture(Source[T]):
                 mixed = Entry(entry.value, entry.epoch, entry.index * len(runs) + chosen)
                 yield Placed(mixed, (draws.taken, tuple(places), draws.ended))
 
+    def locate(self, index: int) -> str:
+        index, chosen = divmod(index, len(self._sources))
+        return self._sources[chosen].locate(index)
+
     def fingerprint(self) -> dict[str, Any]:
         return {
             "kind": "mixture",

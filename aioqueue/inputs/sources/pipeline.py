@@ -18,8 +18,10 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
 
+from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count
 from aioqueue.inputs.options import PrepareOptions
 from aioqueue.telemetry import Monitor, Watch
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from aioqueue import Explanation
-    from aioqueue.inputs.sources.item import Quarantined
+    from aioqueue.inputs.sources.item import Origin, Quarantined
     from aioqueue.inputs.sources.streams import ResumablePipe
     from aioqueue.inputs.statistics import StageStatistics
 
@@ -110,6 +112,7 @@ class Engine(Protocol):
         stop: int | None,
         resume: Any,
         watchdog: float | None,
+        journal: Any,
     ) -> Epochs[T]:
         """Go through epochs of a pipeline."""
 
@@ -145,6 +148,9 @@ class Engine(Protocol):
 
     def length(self, pipeline: Pipeline[Any]) -> int | None:
         """How much one epoch gives, where that is known."""
+
+    def sources(self, pipeline: Pipeline[Any]) -> Sequence[Any]:
+        """All sources of a pipeline, those of what is mixed in as well."""
 
     def text(self, pipeline: Pipeline[Any]) -> str:
         """A drawing in letters."""
@@ -548,6 +554,7 @@ class Pipeline(Stages[T_co]):
         start: int = 0,
         resume: Mapping[str, Any] | None = None,
         watchdog: float | None = None,
+        journal: str | PathLike[str] | None = None,
     ) -> Epochs[T_co]:
         """Go through several epochs, which are prepared as one run.
 
@@ -564,6 +571,10 @@ class Pipeline(Stages[T_co]):
                 batches that are made last may be others than they were.
             watchdog: seconds after which the log has a warning that says why, when nothing has
                 moved and someone has waited for so long: see `aioqueue.Coordinator`.
+            journal: a file that notes which items each batch is made of, before it is handed out:
+                see `read_journal`. With ``resume`` it is gone on with: what was noted of batches
+                behind the position, which come again, is cut off. The file of another run is
+                renamed, and not written over.
 
         Returns:
             An iterable, with ``for`` and ``async for``, of epochs, each of which is an iterable of
@@ -575,7 +586,7 @@ class Pipeline(Stages[T_co]):
         """
         start = checked_count(start, "start")
         stop = None if count is None else start + checked_count(count, "count")
-        return self._engine.epochs(self, start, stop, resume, watchdog)
+        return self._engine.epochs(self, start, stop, resume, watchdog, journal)
 
     def monitor(self, *, log: bool = False) -> Monitor:
         """Watch all that goes through this pipeline from now on, and tell what limits it.
@@ -593,6 +604,28 @@ class Pipeline(Stages[T_co]):
 
     def _watched(self) -> Watch:
         return self._engine.watch(self)
+
+    def locate(self, item: Origin) -> str:
+        """What an item is that a journal names, in words, as far as its source knows.
+
+        Of a sequence that is its name and index; of a file its path and which of its records it is,
+        with the offset in bytes where they are of one length; of a mixture of sources that of the
+        source which it is from.
+
+        Args:
+            item: one of the ``items`` of a `JournalEntry`.
+
+        Raises:
+            InvalidArgumentError: this pipeline has no such item.
+        """
+        sources = self._engine.sources(self)
+        if not 0 <= item.source < len(sources):
+            raise InvalidArgumentError(
+                f"item: got one of source {item.source}; expected less than {len(sources)}, as many"
+                " sources as this pipeline has"
+            )
+        told: str = sources[item.source].locate(item.index)
+        return told
 
     def _with(self, stage: Stage) -> Pipeline[Any]:
         return self._engine.checked(Pipeline(self.source, (*self.stages, stage)))

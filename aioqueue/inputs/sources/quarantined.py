@@ -6,7 +6,8 @@ the file can be trusted; one that cannot be pickled either is only described, un
 
 Several runs may write to one file, and anybody else: a run knows its own lines by their ``seal``,
 which nobody can make who has not its key, and the key is nowhere but in its memory. So it needs to
-remember nothing about the lines that it has written, and opens none that it has not.
+remember nothing about the lines that it has written, and opens none that it has not. The ``run``
+of a line is the same in all processes of one run, which go on where another was killed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import base64
 import json
 import pickle
 from collections.abc import Iterator
+from contextlib import suppress
 from os import PathLike
+from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from aioqueue import DataLossError, InvalidArgumentError
@@ -23,6 +26,7 @@ from aioqueue.inputs.sources.base import Entry, Source
 from aioqueue.inputs.sources.item import Quarantined, safe_repr
 
 __all__ = (
+    "SIGN",
     "Line",
     "Quarantined",
     "QuarantinedItems",
@@ -30,8 +34,12 @@ __all__ = (
     "lines_of",
     "read_quarantine",
     "record_of",
+    "signed_in",
 )
 
+
+SIGN: Final = "run"
+"""The field of a line that tells which run has written it."""
 
 _MOST_BITS: Final = 10_000
 """Ints as long as that are not written in decimals, which Python refuses from 4,300 digits on."""
@@ -156,8 +164,27 @@ def lines_of(file: BinaryIO, path: str) -> Iterator[Line]:
         yield line._replace(fields=fields)
 
 
+def signed_in(path: Path, sign: str) -> set[tuple[int, int]]:
+    """The epochs and indices of the items of one run's lines, also where others are damaged.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    found = set()
+    mark = json.dumps(sign).encode("ascii")
+    with path.open("rb") as file:
+        for text in file:
+            if mark in text:  # else it is not looked into
+                with suppress(ValueError, KeyError, TypeError):
+                    fields = json.loads(text)
+                    if fields[SIGN] == sign:
+                        found.add((fields["epoch"], fields["index"]))
+    return found
+
+
 def record_of(line: Line, *, trusted: bool, replay: bool = False) -> Quarantined:
     fields = line.fields
+    fields.pop(SIGN, None)
     described = fields.pop("repr", None)
     pickled = fields.pop("pickle", None)
     if pickled is not None:

@@ -12,7 +12,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count, checked_flag, is_int
 from aioqueue.inputs.sources.base import Entry, Placed, Shard, Source
 from aioqueue.inputs.sources.positions import Place, misplaced
-from aioqueue.inputs.sources.shuffling import indices
+from aioqueue.inputs.sources.shuffling import indices, indices_at
 
 __all__ = ("Indexed", "Sequential", "arrays", "items", "numbers")
 
@@ -135,16 +135,20 @@ class Sequential(Source[T]):
         return map(Placed, self.epoch_entries(epoch, done), count(done + 1))
 
     def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]]:
+        sequence = self._sequence
         seed = self.seed if self._shuffle else None
-        first = places[0] if places else 0
-        found = indices(len(self._sequence), seed, epoch, self._shard, first)
-        for place in places:
-            index = next(islice(found, place - first, None))
-            yield Entry(self._sequence[index], epoch, index)
-            first = place + 1
+        for index in indices_at(len(sequence), seed, epoch, self._shard, places):
+            yield Entry(sequence[index], epoch, index)
 
     def placed_after(self, place: Place) -> Iterator[Placed[T]]:
         return map(Placed, self.entries_after(place), count(self._taken_at(place) + 1))
+
+    def locate(self, index: int) -> str:
+        if not 0 <= index < len(self._sequence):
+            raise InvalidArgumentError(
+                f"index: got {index}; expected one of {len(self._sequence)} items of {self.name}"
+            )
+        return f"{self.name}[{index}]"
 
     def fingerprint(self) -> dict[str, Any]:
         return {

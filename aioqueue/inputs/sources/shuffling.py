@@ -18,7 +18,8 @@ is left to see, and a trillion items take no memory.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from math import isqrt
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from aioqueue.philox import philox_blocks, resolve_seed
 
-__all__ = ("LONGEST_TABLE", "feistel", "indices")
+__all__ = ("LONGEST_TABLE", "feistel", "indices", "indices_at")
 
 LONGEST_TABLE: Final = 2**22
 """The most items that are shuffled by means of a table (of 32 MiB then)."""
@@ -61,6 +62,37 @@ def indices(
     return _computed(n, seed, epoch, first, count)
 
 
+def indices_at(
+    n: int, seed: int | None, epoch: int, shard: tuple[int, int], places: Sequence[int]
+) -> Iterator[int]:
+    """The indices at some places of what `indices` gives, without computing those between them.
+
+    Args:
+        n: as for `indices`.
+        seed: the same.
+        epoch: the same.
+        shard: the same.
+        places: from 0, ascending.
+    """
+    first, count = shard
+    if seed is None:
+        return (first + place * count for place in places)
+    if n <= LONGEST_TABLE:
+        return _picked_of(indices(n, seed, epoch, shard, places[0] if places else 0), places)
+    keys = _keys(seed, epoch)
+    common = first + np.array(places, np.int64) * count
+    moved: list[int] = feistel(common.astype(np.uint64), n, keys).tolist()
+    return iter(moved)
+
+
+def _picked_of(found: Iterator[int], places: Sequence[int]) -> Iterator[int]:
+    """Of the indices that begin at the first of these places those at all of them."""
+    at = places[0] if places else 0
+    for place in places:
+        yield next(islice(found, place - at, None))
+        at = place + 1
+
+
 def _from_table(n: int, seed: int, epoch: int, first: int, count: int) -> Iterator[int]:
     key, upper = resolve_seed(seed)
     block = epoch * -(-(n - 1) // 4)  # where TensorFlow 1's generator stood after earlier epochs
@@ -77,11 +109,16 @@ def _from_table(n: int, seed: int, epoch: int, first: int, count: int) -> Iterat
 
 
 def _computed(n: int, seed: int, epoch: int, first: int, count: int) -> Iterator[int]:
-    words = philox_blocks(*resolve_seed(seed), epoch * _KEY_BLOCKS, _KEY_BLOCKS).astype(np.uint64)
-    keys = words[0::2] | words[1::2] << np.uint64(32)
+    keys = _keys(seed, epoch)
     for start in range(first, n, count * _CHUNK):
         places = np.arange(start, min(start + count * _CHUNK, n), count, dtype=np.uint64)
         yield from feistel(places, n, keys).tolist()
+
+
+def _keys(seed: int, epoch: int) -> NDArray[np.uint64]:
+    """What chooses the permutation of an epoch."""
+    words = philox_blocks(*resolve_seed(seed), epoch * _KEY_BLOCKS, _KEY_BLOCKS).astype(np.uint64)
+    return words[0::2] | words[1::2] << np.uint64(32)
 
 
 def feistel(places: NDArray[np.uint64], n: int, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -131,6 +131,11 @@ def ordered_shapes(folder: Path) -> dict[str, Shape]:
             how.prepare(how.prepare(how.prepare(shuffled(), several).shuffle(5), again), again)
         ),
         "skips": lambda how: on(how.prepare(shuffled(), not_sevens, on_error="skip")),
+        "skips, listed": lambda how: on(
+            how.prepare(
+                shuffled(), not_sevens, on_error="skip", quarantine=folder / "skipped.jsonl"
+            ).shuffle(6)
+        ),
         "skips, shuffled": lambda how: on(
             how.prepare(shuffled(), not_sevens, on_error="skip").shuffle(6)
         ),

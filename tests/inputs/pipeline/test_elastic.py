@@ -67,6 +67,12 @@ def merged(states: list[Any], chance: random.Random | None = None, **options: An
     return Position(through_json(merge_positions(states, **options)))
 
 
+def places(state: Any) -> Any:
+    """A position without its counts, which go on while workers of later stages are ahead."""
+    after = {key: value for key, value in state["after"].items() if key != "stages"}
+    return {**state, "after": after, "checksum": None}
+
+
 ORDERED = [name for name in ordered_shapes(Path()) if name not in NOT_ELASTIC]
 
 
@@ -327,9 +333,11 @@ class TestGoingOn:
         with pipeline.epochs(EPOCHS, resume=position) as epochs:
             before = epochs.state_dict()
             epoch = next(epochs)
-            assert run(pipeline, EPOCHS, 3, before) == run(pipeline, EPOCHS, 3, position)
+            found = [run(pipeline, EPOCHS, 3, one) for one in (before, position)]
+            assert found[0][0] == found[1][0]
+            assert places(found[0][1]) == places(found[1][1])
             next(epoch)
-            assert epochs.state_dict() == epochs.state_dict()
+            assert places(epochs.state_dict()) == places(epochs.state_dict())
 
     def test_batches_are_left_out(self) -> None:
         _, states = on_ranks(self.make, 3, 2)

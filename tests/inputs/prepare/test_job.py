@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from aioqueue import OutOfRangeError, QueueClosedError
+from aioqueue.inputs.prepare.delivery import Counts, Trouble
 from aioqueue.inputs.prepare.job import NothingMore, Prepared
 from aioqueue.inputs.sources.item import EpochEnd, Item
 from tests.inputs.prepare.alone import Made
@@ -356,7 +357,7 @@ class TestDeliveryByItem:
         made.window.enter()
         prepared = Prepared(Item(3, "path", 1, 7), ("a", "b"))
         assert made.job.made(prepared)
-        assert prepared.examples == ((1, 3, 7, ("a", "b")),)
+        assert prepared.examples == ((1, 3, 7, ("a", "b"), None),)
         prepared.entered = 1
         made.job.left(prepared)
         progress = made.progress.statistics()
@@ -366,11 +367,30 @@ class TestDeliveryByItem:
         made = Made(by_item=True)
         prepared = Prepared(made.taken(), ())
         assert made.job.made(prepared)
-        assert prepared.examples == ((0, 0, 0, ()),)
+        assert prepared.examples == ((0, 0, 0, (), None),)
         prepared.entered = 1
         made.job.left(prepared)
         progress = made.progress.statistics()
         assert (progress.examples, progress.prepared, progress.left_out) == (0, 0, 1)
+
+    @pytest.mark.parametrize(("retried", "is_skipped"), [(2, False), (1, True), (0, True)])
+    def test_what_went_wrong_is_told(self, retried: int, is_skipped: bool) -> None:
+        made = Made(by_item=True)
+        prepared = Prepared(made.taken(), (), failures=retried, is_skipped=is_skipped)
+        assert made.job.made(prepared)
+        assert prepared.examples[0][-1] == Trouble(retried, is_skipped)
+
+    def test_what_an_earlier_run_has_counted(self) -> None:
+        made = Made(by_item=True)
+        made.progress.go_on(Counts(5, 9, 1, 2, 3), lambda item: item.number == 0)
+        for number in range(2):
+            prepared = Prepared(made.taken(number), ("a",))
+            assert made.job.made(prepared)
+            prepared.entered = 1
+            made.job.left(prepared)
+        found = made.progress.statistics()
+        assert (found.prepared, found.examples, found.left_out) == (6, 10, 1)
+        assert (found.skipped, found.retried, found.in_flight) == (2, 3, 0)
 
     def test_the_end_of_an_epoch_is_no_example(self) -> None:
         made = Made(by_item=True)
@@ -378,7 +398,7 @@ class TestDeliveryByItem:
         end = EpochEnd(0, 9)
         prepared = Prepared(Item(9, end, 0, 9), (end,))
         assert made.job.made(prepared)
-        assert prepared.examples == ((0, 9, 9, (end,)),)
+        assert prepared.examples == ((0, 9, 9, (end,), None),)
         prepared.entered = 1
         made.job.left(prepared)
         progress = made.progress.statistics()

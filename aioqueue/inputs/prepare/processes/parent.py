@@ -398,4 +398,5 @@ class ProcessExecutor:
             exitcode=exitcode,
         )
         self._job.progress.give_up(culprit.item, error, culprit.failures + culprit.deaths)
-        self._delivery.deliver(Prepared(culprit.item, is_skipped=True))
+        skipped = Prepared(culprit.item, failures=culprit.failures, is_skipped=True)
+        self._delivery.deliver(skipped)

@@ -1,0 +1,188 @@
+"""Row 30: what it costs to say where a pipeline is, and to go on there."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from aioqueue.inputs import Pipeline, numbers
+from aioqueue.inputs.pipeline.resuming import Standing
+from aioqueue.inputs.pipeline.runs import ThreadRun
+from aioqueue.inputs.pipeline.states import packed, unpacked
+from aioqueue.inputs.sources.positions import position_of
+from aioqueue.telemetry import Watch
+from tests.benchmarks.harness import Comparison, Mode, Row, compare
+
+__all__ = ("measure",)
+
+ITEMS = 10_000_000
+BUFFER = 10_000
+BATCH = 128
+LOCK_SECONDS = 1e-4
+
+NUMBER = "30"
+
+
+def itself(item: int) -> int:
+    return item
+
+
+class Working:
+    """Some 0.5 ms of work that releases the GIL, as decoding a picture does."""
+
+    def __init__(self) -> None:
+        self.data = np.random.default_rng(0).random(60_000)
+
+    def __call__(self, item: int) -> np.ndarray[Any, Any]:
+        return np.sort(self.data)[:64] + item
+
+
+def state_at(pipeline: Pipeline[Any], items: int) -> dict[str, Any]:
+    """The state of a pipeline of examples behind so many of an epoch."""
+    with pipeline.batch(items).epochs(1) as epochs:
+        next(next(epochs))
+        return epochs.state_dict()
+
+
+def moved(state: dict[str, Any], by: int) -> dict[str, Any]:
+    """The state in which so many more items would have come, and as many been drawn.
+
+    Each of them is as good as any other here, so nobody has to go through nearly all of an epoch.
+    """
+    if not by:
+        return state
+    node = state["after"]["node"]
+    after = {**state["after"], "node": {**node, "tape": _moved(node["tape"], by)}, "stages": []}
+    return position_of(state["source"], after)
+
+
+def _moved(value: Any, by: int) -> Any:
+    if not isinstance(value, dict):
+        return value
+    moved = {key: _moved(one, by) for key, one in value.items()}
+    for key in {"given", "drawn", "from"} & moved.keys():
+        moved[key] += by
+    for key in {"last", "at"} & moved.keys():
+        _, number, sub = moved[key]
+        moved[key] = [0, number + by, sub]
+    if "next" in moved:
+        moved["next"] = [moved["next"][0] + by, moved["next"][1]]
+    if "held" in moved:
+        numbers, *rest = moved["held"]
+        moved["held"] = [packed([number + by for number in unpacked(numbers)]), *rest]
+    return moved
+
+
+def seconds_to_first(pipeline: Pipeline[Any], state: Any = None) -> float:
+    """Seconds from nothing to the first batch."""
+    began = perf_counter()
+    with pipeline.batch(BATCH).epochs(1, resume=state) as epochs:
+        next(next(epochs))
+        return perf_counter() - began
+
+
+def first_batches(mode: Mode) -> Iterator[Comparison]:
+    buffer = BUFFER if not mode.quick else BUFFER // 50
+    source = numbers(ITEMS, shuffle=True, seed=1)
+    shapes: dict[str, Pipeline[Any]] = {
+        f"shuffle({buffer:,})": source.shuffle(buffer),
+        f"prepare, shuffle({buffer:,})": source.prepare(itself, workers=2).shuffle(buffer),
+    }
+    for name, pipeline in shapes.items():
+        begun = state_at(pipeline, ITEMS // 100)
+        for share in (0.01, 0.99):
+            state = moved(begun, round((share - 0.01) * ITEMS))
+            yield compare(
+                Row(
+                    NUMBER,
+                    f"{name}, first batch when resumed at {share:.0%} of {ITEMS:,} items",
+                    "a fresh start",
+                    1.2,
+                    at_least=False,
+                ),
+                partial(seconds_to_first, pipeline),
+                partial(seconds_to_first, pipeline, state),
+                mode,
+                names=("a fresh start", "resumed"),
+                show=lambda seconds: f"{seconds * 1e3:.1f} ms",
+            )
+
+
+def locked(mode: Mode) -> Iterator[Comparison]:
+    """How long nobody can take a batch because somebody asks for the state."""
+    for size in (1_000, BUFFER):
+        pipeline = numbers(ITEMS, shuffle=True, seed=1).shuffle(size).batch(BATCH)
+        run = ThreadRun(pipeline, 1, Standing(0), Watch())
+        rounds, whole = [], []
+        try:
+            for _ in range(mode.rounds):
+                times, totals = [], []
+                for _ in range(mode.scaled(5_000) // 50):
+                    run.take()
+                    began = perf_counter()
+                    with run._steps._lock:
+                        run._standing()
+                    times.append(perf_counter() - began)
+                    began = perf_counter()
+                    run.standing()
+                    totals.append(perf_counter() - began)
+                rounds.append(statistics.median(times))
+                whole.append(statistics.median(totals))
+        finally:
+            run.close()
+        yield Comparison(
+            Row(
+                NUMBER, f"shuffle({size:,}): a state holds the lock", "0.1 ms", 1.0, at_least=False
+            ),
+            [seconds / LOCK_SECONDS for seconds in rounds],
+            {
+                "with the lock": f"{statistics.median(rounds) * 1e6:.0f} µs",
+                "in all": f"{statistics.median(whole) * 1e6:.0f} µs",
+            },
+        )
+
+
+def seconds_per_batch(make: Callable[[], Pipeline[Any]], batches: int, *, asks: bool) -> float:
+    """Of a run through a pipeline, with or without asking for the state behind each."""
+    with make().epochs(1) as epochs:
+        epoch = next(epochs)
+        next(epoch)
+        began = perf_counter()
+        for _ in range(batches):
+            next(epoch)
+            if asks:
+                epochs.state_dict()
+        return (perf_counter() - began) / batches
+
+
+def throughput(mode: Mode) -> Iterator[Comparison]:
+    source = numbers(ITEMS, shuffle=True, seed=1)
+    work = Working()
+    batches = 100 if not mode.quick else 5
+    shapes: dict[str, Callable[[], Pipeline[Any]]] = {
+        "0.5 ms per item, batch(32)": lambda: source.prepare(work, workers=2).batch(32),
+        "0.5 ms per item, shuffle(1,000), batch(32)": lambda: (
+            source.prepare(work, workers=2).shuffle(1_000).batch(32)
+        ),
+    }
+    for name, make in shapes.items():
+        yield compare(
+            Row(NUMBER, f"{name}: batches with the state behind each", "without", 0.98),
+            partial(seconds_per_batch, make, batches, asks=True),
+            partial(seconds_per_batch, make, batches, asks=False),
+            mode,
+            names=("with", "without"),
+            show=lambda seconds: f"{seconds * 1e3:.2f} ms per batch",
+        )
+
+
+def measure(mode: Mode) -> Iterator[Comparison]:
+    """Row 30."""
+    yield from locked(mode)
+    yield from throughput(mode)
+    yield from first_batches(mode)

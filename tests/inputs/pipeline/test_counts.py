@@ -1,0 +1,246 @@
+"""What was counted and listed before a crash goes on behind it, and nobody is listed twice."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aioqueue.inputs import Retry, merge_positions, numbers
+from aioqueue.inputs.pipeline.delivered import Arrived
+from tests.inputs.pipeline.resuming import How, noisy, several, shuffled, through_json
+
+EPOCHS = 2
+COUNTS = ("prepared", "examples", "left_out", "skipped", "retried")
+
+
+def fails(item: int, rng: np.random.Generator) -> tuple[int, float] | None:
+    """Some fail, some are left out."""
+    if item % 7 == 3:
+        raise ValueError("seven")
+    return None if item % 5 == 1 else noisy(item, rng)
+
+
+def fails_later(pair: tuple[int, float], rng: np.random.Generator) -> tuple[int, float]:
+    if pair[0] % 6 == 2:
+        raise ValueError("six")
+    return pair
+
+
+Shape = Callable[[How, Path], Any]
+
+
+def skipping(how: How, file: Path, source: Any = None, **options: Any) -> Any:
+    options = {"on_error": "skip", "skip_none": True, "quarantine": file, **options}
+    return how.prepare(shuffled() if source is None else source, fails, **options)
+
+
+SHAPES: dict[str, Shape] = {
+    "batches": lambda how, file: skipping(how, file).batch(4),
+    "shuffle after": lambda how, file: skipping(how, file).shuffle(9).batch(4),
+    "shuffle before": lambda how, file: skipping(how, file, shuffled().shuffle(9)).batch(4),
+    "larger than an epoch": lambda how, file: skipping(how, file).shuffle(100).batch(4),
+    "retries": lambda how, file: skipping(how, file, on_error=Retry(2, then="skip")).batch(4),
+    "two in a row": lambda how, file: how.prepare(
+        skipping(how, file).shuffle(5), fails_later, on_error="skip", quarantine=file
+    ).batch(4),
+    "of generators": lambda how, file: (
+        how.prepare(how.prepare(shuffled(), several), fails_later, on_error="skip", quarantine=file)
+        .shuffle(6)
+        .batch(4)
+    ),
+    "mixed in": lambda how, file: (
+        how.prepare(shuffled(), noisy)
+        .mix(skipping(how, file, numbers(40, seed=2)).shuffle(4))
+        .batch(4)
+        .prefetch(2)
+    ),
+    "taken": lambda how, file: skipping(how, file).shuffle(7).take(30).batch(4),
+    "across epochs": lambda how, file: skipping(how, file).batch(7, across_epochs=True),
+    "a padded rank": lambda how, file: skipping(
+        how, file, shuffled().shard(2, 3), skip_none=False
+    ).batch(4),
+    "unordered": lambda how, file: skipping(how, file, ordered=False).batch(4),
+    "unordered, shuffled": lambda how, file: skipping(how, file, ordered=False).shuffle(8).batch(4),
+}
+
+
+def some(pipeline: Any, most: int | None, state: Any = None) -> tuple[int, Any, Any]:
+    """Take so many batches; returns how many came, the state, and what was counted."""
+    taken = 0
+    with pipeline.epochs(EPOCHS, resume=state) as epochs:
+        for epoch in epochs:
+            for _ in epoch:
+                taken += 1
+                if taken == most:
+                    return taken, through_json(epochs.state_dict()), epochs
+        return taken, through_json(epochs.state_dict()), epochs
+
+
+def counted(epochs: Any) -> list[tuple[int, ...]]:
+    return [tuple(getattr(stage, one) for one in COUNTS) for stage in epochs.statistics()]
+
+
+def listed(file: Path) -> Counter[Any]:
+    """Who is in the file, and how often."""
+    lines = map(json.loads, file.read_text().splitlines()) if file.exists() else ()
+    return Counter((line["run"], line["epoch"], line["index"]) for line in lines)
+
+
+def named(found: Counter[Any]) -> Counter[Any]:
+    return Counter((epoch, index) for _, epoch, index in found.elements())
+
+
+class TestRanks:
+    def test_a_rank_goes_on(self) -> None:
+        pipeline = numbers(60, shuffle=True, seed=1).prepare(float).batch(4).shard(1, 2)
+        with pipeline.epochs(1) as epochs:
+            batches = iter(next(epochs))
+            for _ in range(3):
+                next(batches)
+            state = through_json(epochs.state_dict())
+        with pipeline.epochs(1, resume=state) as epochs:
+            assert len(list(next(epochs))) == 5
+            (counts,) = epochs.statistics()
+        assert (counts.prepared, counts.examples) == (30, 30)
+
+    def test_another_number_of_ranks_begins_anew(self) -> None:
+        """Items are dealt out anew: no rank could say which were counted by whom."""
+
+        def make(rank: int, ranks: int) -> Any:
+            one = numbers(60, shuffle=True, seed=1).prepare(float).batch(4)
+            return one.shard(rank, ranks, uneven="allow")
+
+        states = []
+        for rank in range(3):
+            with make(rank, 3).epochs(1) as epochs:
+                batches = iter(next(epochs))
+                next(batches)
+                next(batches)
+                states.append(through_json(epochs.state_dict()))
+        position = merge_positions(states)
+        found = []
+        for rank in range(2):
+            with make(rank, 2).epochs(1, resume=position) as epochs:
+                assert sum(len(batch) for epoch in epochs for batch in epoch) == 18
+                found += epochs.statistics()
+        assert [one.examples for one in found] == [18, 18]
+
+
+class TestCrashes:
+    @pytest.mark.parametrize("name", SHAPES)
+    def test_at_each_point(self, name: str, tmp_path: Path) -> None:
+        shape = SHAPES[name]
+        count, state, epochs = some(shape(How(), tmp_path / "whole"), None)
+        total, whole = counted(epochs), named(listed(tmp_path / "whole"))
+        assert sum(whole.values()) == sum(one[3] for one in total) > 0
+        for at in range(1, count - 2):
+            file = tmp_path / f"{at}"
+            _, state, _ = some(shape(How(2), file), at)
+            some(shape(How(3), file), 3, state)  # and what it lists is lost to the next state
+            _, state, _ = some(shape(How(1, limit=4), file), 2, state)
+            _, _, epochs = some(shape(How(4), file), None, state)
+            assert max(listed(file).values()) == 1
+            if name != "taken":  # of which more is prepared than is used, as luck will have it
+                assert named(listed(file)) == whole
+                assert counted(epochs) == total
+
+    def test_who_was_listed_is_still_told(self, tmp_path: Path) -> None:
+        """What a process has skipped, it lists, also where the line was there before."""
+        shape, file = SHAPES["batches"], tmp_path / "file"
+        _, state, _ = some(shape(How(1), file), 2)
+        _, _, epochs = some(shape(How(1), file), None, state)
+        before = epochs.quarantine
+        again = some(shape(How(1), file), None, state)[2].quarantine
+        assert {(one.epoch, one.index) for one in again} == {
+            (one.epoch, one.index) for one in before
+        }
+        assert listed(file).most_common(1)[0][1] == 1
+
+    def test_another_run_lists_its_own(self, tmp_path: Path) -> None:
+        shape, file = SHAPES["batches"], tmp_path / "file"
+        for _ in range(2):
+            some(shape(How(), file), None)
+        assert set(named(listed(file)).values()) == {2}
+        assert set(listed(file).values()) == {1}
+
+    def test_in_memory(self) -> None:
+        """There is nobody in the list who was skipped, and counted, before the state."""
+        pipeline = numbers(40).prepare(fails, on_error="skip", skip_none=True, workers=1)
+        pipeline = pipeline.shuffle(20).batch(1)
+        _, state, _ = some(pipeline, 5)
+        known = Arrived(*state["after"]["stages"][0][1:3])
+        _, _, epochs = some(pipeline, None, state)
+        expected = [(e, n) for e in range(2) for n in range(40) if n % 7 == 3]
+        assert [(one.epoch, one.index) for one in epochs.quarantine] == [
+            one for one in expected if not known.has(*one)
+        ]
+        assert len(epochs.quarantine) < len(expected) == epochs.statistics()[0].skipped
+
+    def test_a_torn_line_is_no_line(self, tmp_path: Path) -> None:
+        shape, file = SHAPES["batches"], tmp_path / "file"
+        _, state, _ = some(shape(How(1), file), 2)
+        before = listed(file)
+        some(shape(How(1), file), None, state)
+        lines = file.read_bytes().splitlines(keepends=True)
+        file.write_bytes(b"".join(lines[:-1]) + lines[-1][:40])  # as after a loss of power
+        some(shape(How(1), file), None, state)
+        found = [line for line in file.read_text().splitlines() if line.endswith("}")]
+        assert len(found) == len(lines)
+        assert sum(before.values()) < len(lines)
+
+
+class TestBudget:
+    def test_failures_before_the_crash_count(self) -> None:
+        def pipeline(most: float) -> Any:
+            options: Any = {"on_error": "skip", "skip_none": True, "max_failures": most}
+            return numbers(70, seed=1).prepare(fails, workers=1, limit=1, ahead=1, **options)
+
+        # Ten items of each epoch fail.
+        _, state, _ = some(pipeline(20), 60)
+        _, _, epochs = some(pipeline(20), None, state)
+        assert epochs.statistics()[0].skipped == 20
+        with pytest.raises(ExceptionGroup) as failed:
+            some(pipeline(19), None, state)
+        assert "max_failures allows 19" in str(failed.value.exceptions[0].__notes__)
+
+    def test_of_a_share_those_before_count(self) -> None:
+        def pipeline() -> Any:
+            # All fail, but late: so a run that began to count anew would stop.
+            options: Any = {"on_error": "skip", "max_failures": 0.3}
+            return numbers(100).prepare(late, workers=1, limit=1, ahead=1, **options)
+
+        def late(item: int) -> int:
+            if item >= 80:
+                raise ValueError("late")
+            return item
+
+        with pipeline().epochs(1) as epochs:
+            epoch = next(epochs)
+            for _ in range(79):
+                next(epoch)
+            state = through_json(epochs.state_dict())
+        with pipeline().epochs(1, resume=state) as epochs:
+            assert [len(list(epoch)) for epoch in epochs] == [1]
+            assert epochs.statistics()[0].skipped == 20
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        (Arrived(0, 3), Arrived(1, 1), Arrived(1, 1)),
+        (
+            Arrived(1, 3, frozenset({5})),
+            Arrived(1, 4, frozenset({6})),
+            Arrived(1, 4, frozenset({5, 6})),
+        ),
+        (Arrived(1, 3, frozenset({4, 5})), Arrived(1, 2, frozenset({3})), Arrived(1, 6)),
+    ],
+)
+def test_what_has_arrived_is_joined(one: Arrived, other: Arrived, both: Arrived) -> None:
+    assert one.joined(other) == other.joined(one) == both

@@ -1,0 +1,189 @@
+"""States of pipelines of every shape: how large they are, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue.inputs import load_position, numbers, save_position
+from aioqueue.inputs.pipeline.states import unpacked
+from tests.inputs.pipeline.resuming import (
+    How,
+    Shape,
+    ordered_shapes,
+    run,
+    through_json,
+    unordered_shapes,
+    write_files,
+)
+
+EPOCHS = 2
+NAMES = [
+    *[("ordered", name) for name in ordered_shapes(Path())],
+    *[("unordered", name) for name in unordered_shapes(Path())],
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_files(tmp_path_factory.mktemp("states"))
+
+
+def shape_of(folder: Path, kind: str, name: str) -> Shape:
+    return (ordered_shapes if kind == "ordered" else unordered_shapes)(folder)[name]
+
+
+def within(value: Any) -> Iterator[Any]:
+    """A value, and all that is in it."""
+    yield value
+    for one in value.values() if isinstance(value, dict) else value:
+        if isinstance(one, dict | list):
+            yield from within(one)
+
+
+def held_in(state: Any) -> int:
+    """How many examples a state names that are held."""
+    dicts = [one for one in within(state) if isinstance(one, dict)]
+    return sum(len(unpacked(one["held"][0])) for one in dicts if "held" in one)
+
+
+def buffers_in(state: Any) -> int:
+    """How many examples its shuffle buffers have room for."""
+    dicts = [one for one in within(state["source"]) if isinstance(one, dict)]
+    return sum(one.get("buffer", 0) for one in dicts)
+
+
+def sources_in(state: Any) -> int:
+    """How many sources there are, those that were mixed in or are mixed as well."""
+    dicts = [one for one in within(state["source"]) if isinstance(one, dict)]
+    return sum("kind" in one and one["kind"] not in ("pipeline", "mixture") for one in dicts)
+
+
+@pytest.mark.parametrize(("kind", "name"), NAMES)
+def test_they_are_small(kind: str, name: str, folder: Path) -> None:
+    """A KiB for each source, and 4.2 bytes for each element of a shuffle buffer; a rank has to say
+    what is left, too."""
+    shape = shape_of(folder, kind, name)
+    count = len(run(shape(How()), EPOCHS)[0])
+    for k in range(1, count + 1, max(1, count // 7)):
+        _, state = run(shape(How()), EPOCHS, k)
+        size = len(json.dumps(state, separators=(",", ":")))
+        elements = max(buffers_in(state), held_in(state))  # buckets and rows hold some, too
+        # A reader has two of them: itself, and its paths.
+        of_each = 1024 if state["after"]["node"].get("left") is None else 1024 + 256
+        assert size <= of_each * sources_in(state) + 4.2 * elements
+
+
+@pytest.mark.parametrize("size", [100, 1_000, 10_000])
+def test_a_large_buffer(size: int) -> None:
+    pipeline = numbers(10**7, shuffle=True, seed=1).shuffle(size).batch(100)
+    _, state = run(pipeline, 1, 20)
+    assert len(json.dumps(state, separators=(",", ":"))) <= 1024 + 4.2 * size
+
+
+def paths_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to each value in a state."""
+    if path:
+        yield path
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from paths_of(value[key], (*path, key))
+
+
+def others(value: Any) -> Iterator[Any]:
+    """What might stand there instead."""
+    yield [value, "other"]
+    yield None if value is not None else 0
+    if isinstance(value, bool):
+        yield not value
+        yield int(value)
+    elif isinstance(value, int):
+        yield value + 1
+        yield -value - 1
+        yield str(value)
+    elif isinstance(value, str) and value:
+        yield value[:-1]
+        yield value[1:]
+        yield chr(ord(value[0]) ^ 1) + value[1:]
+    elif isinstance(value, list | dict) and value:
+        yield type(value)()
+
+
+def changed(state: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The state with each value changed, and each one left out."""
+    for path in paths_of(state):
+        *way, last = path
+        where = state
+        for key in way:
+            where = where[key]
+        for other in others(where[last]):
+            copy = at = through_json(state)
+            for key in way:
+                at = at[key]
+            at[last] = other
+            yield path, copy
+        copy = at = through_json(state)
+        for key in way:
+            at = at[key]
+        del at[last]
+        yield path, copy
+
+
+class TestRefusing:
+    @pytest.mark.parametrize(("kind", "name"), NAMES)
+    def test_each_field_changed_and_cut(self, kind: str, name: str, folder: Path) -> None:
+        pipeline = shape_of(folder, kind, name)(How())
+        _, state = run(pipeline, EPOCHS, 3)
+        found = 0
+        for path, other in changed(state):
+            found += 1
+            with pytest.raises(InvalidArgumentError, match=r"^position: got"):
+                pipeline.epochs(EPOCHS, resume=other)
+            assert path
+        assert found > 60
+        pipeline.epochs(EPOCHS, resume=state)
+
+    def test_a_field_of_the_pipeline_is_named(self, folder: Path) -> None:
+        pipeline = shape_of(folder, "ordered", "mix")(How())
+        _, state = run(pipeline, EPOCHS, 3)
+        for path, other in changed(state):
+            if path[0] == "source" and len(path) > 1 and isinstance(path[-1], str):
+                with pytest.raises(InvalidArgumentError) as refused:
+                    pipeline.epochs(EPOCHS, resume=other)
+                assert path[-1] in str(refused.value)
+
+    def test_each_bit_of_its_text(self) -> None:
+        pipeline = numbers(61, shuffle=True, seed=7).shuffle(9).batch(4)
+        _, state = run(pipeline, EPOCHS, 3)
+        text = json.dumps(state).encode("ascii")
+        for bit in range(8 * len(text)):
+            flipped = bytearray(text)
+            flipped[bit // 8] ^= 1 << bit % 8
+            try:
+                other = json.loads(flipped)
+            except ValueError:
+                continue
+            if other != state:
+                with pytest.raises(InvalidArgumentError, match=r"^position: got"):
+                    pipeline.epochs(EPOCHS, resume=other)
+
+    def test_each_byte_and_each_length_of_its_file(self, tmp_path: Path) -> None:
+        _, state = run(numbers(61, shuffle=True, seed=7).shuffle(9).batch(4), EPOCHS, 3)
+        path = tmp_path / "position.json"
+        save_position(path, state)
+        data = path.read_bytes()
+        for length in range(len(data)):
+            path.write_bytes(data[:length])
+            with pytest.raises(DataLossError):
+                load_position(path)
+        for place in range(len(data)):
+            flipped = bytearray(data)
+            flipped[place] ^= 1 << place % 8
+            path.write_bytes(flipped)
+            with pytest.raises(DataLossError):
+                load_position(path)
