@@ -134,7 +134,7 @@ def whole_of(name: str, folder: Path) -> list[Any]:
     """All batches with their epochs, where nothing is disturbed."""
     shape = shapes(folder)[name.removeprefix(RANKS)]
     if "stream:" in name:
-        found: list[Any] = [(0, made) for made in undisturbed(shape)]
+        found: list[Any] = [(0, plain(made)) for made in undisturbed(shape)]
     else:
         found, _ = going_through(shape(How()), EPOCHS)
     return json.loads(json.dumps(found))  # type: ignore[no-any-return]

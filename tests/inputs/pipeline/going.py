@@ -34,10 +34,14 @@ async def first(world: World, epochs: Any, count: int) -> list[list[Any]]:
 
 def plain(value: Any) -> Any:
     """Arrays as lists, so that they can be compared."""
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:
+        return list(map(plain, value.tolist()))
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, tuple):
         return tuple(map(plain, value))
+    if isinstance(value, list):
+        return list(map(plain, value))
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
     return value
