@@ -192,9 +192,11 @@ def _items(journal: Journal) -> Counter[Any]:
 
 def _restored(batches: list[Any]) -> Any:
     """Batches that come from JSON: what has several components was a tuple."""
-    return [
-        (epoch, tuple(batch) if isinstance(batch[0], list) else batch) for epoch, batch in batches
-    ]
+    return [(epoch, tuple(one) if _has_components(one) else one) for epoch, one in batches]
+
+
+def _has_components(batch: Any) -> bool:
+    return isinstance(batch, list) and bool(batch) and isinstance(batch[0], list)
 
 
 def main(arguments: list[str]) -> int:
