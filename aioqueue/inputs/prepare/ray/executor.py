@@ -312,6 +312,8 @@ class RayExecutor:
             else:
                 going.append(pending)
         if going:
+            if connected() is None:
+                raise _cut_off()  # Ray would start a cluster for it
             reply = worker.handle.prepare.remote(sent).future()
             worker.chunks.append(_Chunk(going, reply))
 

@@ -54,12 +54,11 @@ def digest(pixels: np.ndarray[Any, Any], number: int, _: int) -> bytes:
 
 
 def run(count: int, actors: int, nodes: int) -> tuple[list[bytes], int]:
-    """Kill so many of both, at random moments; return the digests, and how many more workers were
-    lost than were killed by themselves."""
+    """Kill so many of both, at random moments; return the digests, and how many workers died."""
     choices = random.Random(5)
     moments = choices.sample(range(20, count // 2), actors + nodes)
     doomed_nodes, doomed = set(moments[:nodes]), set(moments[nodes:])
-    due, killed, really = 0, set(), 0
+    due, killed = 0, set()
     found = []
     with clusters.several_nodes() as cluster:
         queue = sync.FIFOQueue(16)
@@ -78,16 +77,16 @@ def run(count: int, actors: int, nodes: int) -> tuple[list[bytes], int]:
                 if due and example[2] not in killed:  # its actor is alive, as far as we know
                     due -= 1
                     killed.add(example[2])
-                    really += clusters.kill(example[2])
+                    clusters.kill(example[2])
         assert not due
-        return found, runner.statistics().workers_died - really
+        return found, runner.statistics().workers_died
 
 
 def test_deaths_lose_nothing() -> None:
     count = 400
     found, died = run(count, actors=3, nodes=1)
     assert found == list(digests(count))
-    assert died >= 0  # what else may have died did so with its node
+    assert died  # some of those that were killed may have been lost with their node already
 
 
 CUT_OFF = """
@@ -139,7 +138,7 @@ if __name__ == "__main__":
     seconds = time.monotonic() - began
     is_same = found == list(digests(4000))
     print(
-        f"4,000 images, 20 actors and 5 nodes killed, {died} lost beside these,"
+        f"4,000 images, 20 actors and 5 nodes killed, {died} workers lost,"
         f" {seconds:.0f} s: {'the same as on threads' if is_same else 'DIFFERENT'}"
     )
     raise SystemExit(not is_same)
