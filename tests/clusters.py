@@ -87,12 +87,13 @@ def several_nodes(count: int = 2) -> Iterator[Nodes]:
         _forget_sockets()
 
 
-def kill(pid: int) -> None:
-    """End a process of the cluster at once, if it is still there."""
+def kill(pid: int) -> bool:
+    """End a process of the cluster at once; whether it was still there."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
-        pass
+        return False
+    return True
 
 
 def _forget_sockets() -> None:

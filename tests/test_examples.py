@@ -137,4 +137,4 @@ def test_a_node_is_lost_and_nothing_else() -> None:
     assert done.returncode == 0, done.stderr
     assert "a node is killed, another joins" in done.stdout
     assert "13 batches, the same as those of threads" in done.stdout
-    assert "was lost with its node" in done.stderr
+    assert "that it had: prepared again" in done.stderr

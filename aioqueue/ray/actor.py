@@ -298,17 +298,17 @@ class QueueActor:
                 self._book.withdraw(wait.attempt)
             raise
         finally:
-            with self._lock:
+            with self._lock:  # after which it is also known what it was ended by
                 del self._waits[call]
             if timer is not None:
                 timer.cancel()
         if wait.error is not None:
             raise wait.error
 
-    def _end_wait(self, wait: _Wait, error: BaseException | None = None) -> None:
+    def _end_wait(self, wait: _Wait, error: Callable[[], Exception] | None = None) -> None:
         if wait.attempt.state is PENDING:
-            wait.error = error
             self._book.withdraw(wait.attempt)
+            wait.error = error and error()  # which tells what is left, also by this one
             wait.sleeper.wake()
 
     def _look_for_own_ends(self) -> None:
@@ -323,7 +323,7 @@ class QueueActor:
                 is_alone = lives == {life} or not self._machine.size
                 if is_alone and not self._book.can_come_from_others(life):
                     take: Any = wait.attempt
-                    self._end_wait(wait, self._own_end(take.n))
+                    self._end_wait(wait, partial(self._own_end, take.n))
 
     def _own_end(self, n: int) -> OutOfRangeError:
         return OutOfRangeError(

@@ -268,7 +268,9 @@ async def test_nobody_waits_for_what_it_has_itself(asked: int) -> None:
     actor.close(False, None)
     more = holder.take(asked).arrive()
     await settled()
-    assert isinstance(more.answer and more.answer.error, OutOfRangeError)
+    assert more.answer is not None
+    assert isinstance(more.answer.error, OutOfRangeError)
+    assert more.answer.error.remaining == (2 if asked == 3 else 0)
 
 
 @looped

@@ -11,7 +11,7 @@ import pytest
 from tests import clusters
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[Any]:
     with clusters.one_node() as ray:
         yield ray

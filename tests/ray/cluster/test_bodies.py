@@ -2,8 +2,9 @@
 
 Left out is what a queue on a cluster does not have: operations that do not wait (``_nowait``),
 which would be a call there all the same; ``out=``, ``copy=False``; attributes of a queue in memory
-(``dtypes``, ``len``); arrays that can be written to; the two faces of one queue in one program. And
-what would only be slow here: all kinds where one does, and hundreds of elements one by one.
+(``state``, ``dtypes``, ``len``); arrays that can be written to; the two faces of one queue in one
+program. And what would only be slow here: all kinds where one does, and hundreds of elements one by
+one.
 """
 
 from __future__ import annotations
@@ -96,11 +97,8 @@ CHOSEN = {
     "test_a_mixture_of_enqueues",
     "test_a_smaller_one_does_not_overtake",
     "test_enqueues_are_tried_before_dequeues",
-    "test_earlier_enqueues_still_complete",
-    "test_wait_closed",
     "test_consumers_that_wait_are_told",
     "test_rows_of_a_failed_batch_serve_the_next",
-    "test_cancel_pending_enqueues",
     "test_pending_enqueues_can_be_cancelled_later",
     "test_many_that_wait_are_all_told",
 }

@@ -70,6 +70,9 @@ _LONG: Final = 0.2
 _SAYS: Final = 0.5
 """Seconds that an actor which is going to be ended has to say where it is."""
 
+_CONNECTION_SECONDS: Final = 5.0
+"""How long nothing has to come until it is looked whether there still is a connection."""
+
 _PATIENCE: Final = 60.0
 """Seconds after which it is said that the cluster has no place for an actor."""
 
@@ -96,6 +99,7 @@ class _Worker:
         self.place = "which has not begun"
         self.was_of_use = False
         self.chunks: deque[_Chunk] = deque()  # sent and not answered, in the order of sending
+        self.suspects: deque[Pending] = deque()  # to be sent when there are no others
 
     @property
     def items(self) -> int:
@@ -310,6 +314,7 @@ class RayExecutor:
             _Late: they have passed.
             NothingMore: nobody wants it any more.
             _Lost: the actor, or what it has answered, is lost.
+            WorkerDiedError: the connection to the cluster has ended.
             Exception: it has failed to answer.
         """
         reply.add_done_callback(lambda _: self._wake())
@@ -320,9 +325,13 @@ class RayExecutor:
                 left = None if deadline is None else deadline - monotonic()
                 if left is not None and left <= 0:
                     raise _Late
-                self._came.wait(left)
+                patience = _CONNECTION_SECONDS if left is None else min(left, _CONNECTION_SECONDS)
+                # After `ray.shutdown` Ray answers nothing, and tells nobody.
+                if not self._came.wait(patience) and connected() is None:
+                    break
+            is_wanted = not (job.is_halted or self._is_all_done())
         if not reply.done():
-            raise job.nothing_more()
+            raise _cut_off() if is_wanted else job.nothing_more()
         error = reply.exception()
         if error is not None and is_loss(error):
             raise _Lost from error
@@ -334,15 +343,18 @@ class RayExecutor:
     def _feed_worker(self, worker: _Worker) -> None:
         """Send items, until the actor has some ahead or there are none; wait for the first."""
         size, ahead = self._chunk()
-        while worker.items <= ahead:
+        while not worker.suspects and worker.items <= ahead:
             pendings = self._inbox.take(size, wait=not worker.chunks)
             if not pendings:
                 return
-            # What an actor may have died of is sent alone: then it is known.
-            alone = [pending for pending in pendings if pending.deaths]
+            worker.suspects += [pending for pending in pendings if pending.deaths]
             others = [pending for pending in pendings if not pending.deaths]
-            for chunk in ([others] if others else []) + [[pending] for pending in alone]:
-                self._send(worker, chunk)
+            if others:
+                self._send(worker, others)
+        # What an actor may have died of is sent when it has nothing else, nor has an answer on its
+        # way, which could be lost with it: then it is known what it has died of.
+        if worker.suspects and not worker.chunks:
+            self._send(worker, [worker.suspects.popleft()])
 
     def _chunk(self) -> tuple[int, int]:
         """How many items to send at a time, and how many an actor may have left by then."""
@@ -367,6 +379,8 @@ class RayExecutor:
             else:
                 going.append(pending)
         if going:
+            if connected() is None:
+                raise _cut_off()  # Ray would start a cluster for it
             reply = worker.handle.prepare.remote(sent).future()
             worker.chunks.append(_Chunk(going, reply))
 
@@ -423,6 +437,7 @@ class RayExecutor:
         error = loss.__cause__
         self._job.progress.worker_died()
         to_do = [pending for chunk in worker.chunks for pending in chunk.pendings]
+        to_do += worker.suspects
         why = why_lost(error)
         items = counted(len(to_do), "item")
         log.warning("a Ray actor (%s) %s; %s that it had: prepared again", worker.place, why, items)
@@ -436,6 +451,7 @@ class RayExecutor:
                 given_up = suspects[0]
                 to_do.remove(given_up)
         worker.chunks.clear()
+        worker.suspects.clear()
         self._inbox.put_back(to_do)
         if given_up is not None:
             self._give_up(given_up, why)
@@ -448,6 +464,12 @@ class RayExecutor:
         )
         self._job.progress.give_up(culprit.item, error, culprit.failures + culprit.deaths)
         self._delivery.deliver(Prepared(culprit.item, is_skipped=True))
+
+
+def _cut_off() -> WorkerDiedError:
+    return WorkerDiedError(
+        "the connection to the Ray cluster has ended: ray.shutdown() was called while it prepared"
+    )
 
 
 def _pickled(call: Call, ray: Any) -> bytes:
