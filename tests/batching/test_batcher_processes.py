@@ -302,9 +302,10 @@ class TestEnds:
 
     def test_at_the_end_of_the_program(self, model: Model) -> None:
         """Its processes are killed then, and none is started any more."""
+        before = set(worker._owners)
         with sync.Batcher(model.function, 1, where="process") as batcher:
             assert batcher(1) == 2
-            (owner,) = [one for one in worker._owners if isinstance(one, processes.ProcessCaller)]
+            (owner,) = set(worker._owners) - before
             owner.start_no_more()
             owner.kill_at_exit()
             with pytest.raises(aioqueue.QueueClosedError):

@@ -133,8 +133,8 @@ BUGS = (
     Bug(
         "commit of a withdrawn attempt",  # a cancelled task keeps what it was granted
         "queues/aio.py",
-        "            apply_deferred(machine.withdraw, attempt, perf_counter() - began)\n",
-        "            apply_deferred(machine.commit, attempt, perf_counter() - began)\n",
+        "            apply_deferred(machine.withdraw, attempt, ended - began)\n",
+        "            apply_deferred(machine.commit, attempt, ended - began)\n",
     ),
     Bug(
         "leaked place",  # the place of a cancelled enqueue is never given back
