@@ -1,6 +1,8 @@
 """What has been used is freed: the object store holds no more after many batches than after few.
 
-The long form: ``python -m tests.ray.cluster.test_memory 100000``.
+Run it by hand, for so many batches; it needs grpcio, by which Ray tells of its object store::
+
+    python -m tests.ray.cluster.memory 100000
 """
 
 from __future__ import annotations
@@ -9,17 +11,8 @@ import sys
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests import clusters
-
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.timeout(120),
-    # Of Ray's own.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
 
 ROW = 25_000  # float64s, so that a batch of four is 800 KB: in a store of 200 MB
 
@@ -37,26 +30,6 @@ def pass_through(queue: Any, count: int) -> None:
         queue.enqueue_many(np.full((4, ROW), number))
         assert queue.dequeue_many(3)[0, 0] == number
         assert queue.dequeue_up_to(1)[0, 0] == number
-
-
-def until_freed(most: int) -> None:
-    """Wait until no more objects than that are left."""
-    while store().num_local_objects > most:
-        pass
-
-
-def test_the_store_stays_as_it_is(make: Any) -> None:
-    """Twice as much goes through as fits."""
-    pytest.importorskip("grpc", reason="Ray tells of its object store by grpcio: not installed")
-    queue = make("FIFOQueue", 16, "float64", [(ROW,)]).sync
-    pass_through(queue, 5)
-    queue.commit()
-    until_freed(1)
-    spilled = store().spilled_bytes_total
-    pass_through(queue, 500)
-    queue.commit()
-    until_freed(1)
-    assert store().spilled_bytes_total == spilled
 
 
 if __name__ == "__main__":
