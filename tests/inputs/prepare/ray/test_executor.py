@@ -313,7 +313,7 @@ def test_a_stuck_actor_is_named_with_its_item_and_its_line() -> None:
         while "time.sleep(3600)" not in str(explanation := coord.explain()):
             pass
         assert "Ray actor (pid" in str(explanation)
-        assert "item 0" in str(explanation)
+        assert "item 7 (epoch 0, index 0)" in str(explanation)
     finally:
         coord.request_stop()
         coord.join()
