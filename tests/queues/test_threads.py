@@ -510,13 +510,15 @@ class TestSignals:
     @pytest.mark.parametrize("run", LOOPS, ids=["asyncio", "uvloop", "trio"])
     def test_close_from_a_handler_wakes_an_idle_loop(self, run: Runner) -> None:
         queue = aioqueue.FIFOQueue(9)
-        signal.signal(signal.SIGUSR1, lambda *_: queue.close())
+        handled = threading.Event()
+        signal.signal(signal.SIGUSR1, lambda *_: (queue.close(), handled.set()))
         main_thread = threading.main_thread().ident
         assert main_thread is not None
 
         def closed_by_signal() -> bool:
+            """Send one, and give its handler the time to end before the next one strikes it."""
             signal.pthread_kill(main_thread, signal.SIGUSR1)
-            return queue.is_closed()
+            return handled.wait(0.05)
 
         def interrupt() -> None:
             wait_until_waiting(queue, dequeues=1)
