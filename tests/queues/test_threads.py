@@ -511,7 +511,12 @@ class TestSignals:
     def test_close_from_a_handler_wakes_an_idle_loop(self, run: Runner) -> None:
         queue = aioqueue.FIFOQueue(9)
         handled = threading.Event()
-        signal.signal(signal.SIGUSR1, lambda *_: (queue.close(), handled.set()))
+
+        def handle(*_: object) -> None:
+            queue.close()
+            handled.set()
+
+        signal.signal(signal.SIGUSR1, handle)
         main_thread = threading.main_thread().ident
         assert main_thread is not None
 
