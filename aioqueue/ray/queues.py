@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any, ClassVar, NoReturn
 
 import aioqueue
 from aioqueue import InvalidArgumentError, Statistics
@@ -390,104 +391,59 @@ _ARGUMENTS = """
 """
 
 
-class FIFOQueue(RayQueue):
+class _Unseeded(RayQueue):
+    """What is made with the arguments of a `FIFOQueue`."""
+
+    _local: ClassVar[Callable[..., Any]]
+    """The class of its kind in one program."""
+
+    def __init__(
+        self,
+        name: str,
+        capacity: int | None,
+        dtypes: Any = None,
+        shapes: Any = None,
+        names: Any = None,
+        *,
+        max_bytes: int | None = None,
+        owned: bool = False,
+        autocommit: bool = True,
+        consumer: str | None = None,
+        after: int | None = None,
+    ) -> None:
+        local = self._local(
+            capacity, dtypes, shapes, names, max_bytes=max_bytes, name=_checked_name(name)
+        )
+        description = Description(
+            type(local)._kind, capacity, 0, dtypes, shapes, names, None, max_bytes
+        )
+        self._open(
+            name,
+            description,
+            local,
+            owned=owned,
+            autocommit=autocommit,
+            consumer=consumer,
+            after=after,
+        )
+
+
+class FIFOQueue(_Unseeded):
     """First in, first out: `aioqueue.FIFOQueue` on a Ray cluster."""
 
-    def __init__(
-        self,
-        name: str,
-        capacity: int | None,
-        dtypes: Any = None,
-        shapes: Any = None,
-        names: Any = None,
-        *,
-        max_bytes: int | None = None,
-        owned: bool = False,
-        autocommit: bool = True,
-        consumer: str | None = None,
-        after: int | None = None,
-    ) -> None:
-        local: Any = aioqueue.FIFOQueue(
-            capacity, dtypes, shapes, names, max_bytes=max_bytes, name=_checked_name(name)
-        )
-        description = Description("FIFOQueue", capacity, 0, dtypes, shapes, names, None, max_bytes)
-        self._open(
-            name,
-            description,
-            local,
-            owned=owned,
-            autocommit=autocommit,
-            consumer=consumer,
-            after=after,
-        )
+    _local = aioqueue.FIFOQueue
 
 
-class PaddingFIFOQueue(RayQueue):
+class PaddingFIFOQueue(_Unseeded):
     """First in, first out, padded to the largest: `aioqueue.PaddingFIFOQueue` on a Ray cluster."""
 
-    def __init__(
-        self,
-        name: str,
-        capacity: int | None,
-        dtypes: Any,
-        shapes: Any,
-        names: Any = None,
-        *,
-        max_bytes: int | None = None,
-        owned: bool = False,
-        autocommit: bool = True,
-        consumer: str | None = None,
-        after: int | None = None,
-    ) -> None:
-        local: Any = aioqueue.PaddingFIFOQueue(
-            capacity, dtypes, shapes, names, max_bytes=max_bytes, name=_checked_name(name)
-        )
-        description = Description(
-            "PaddingFIFOQueue", capacity, 0, dtypes, shapes, names, None, max_bytes
-        )
-        self._open(
-            name,
-            description,
-            local,
-            owned=owned,
-            autocommit=autocommit,
-            consumer=consumer,
-            after=after,
-        )
+    _local = aioqueue.PaddingFIFOQueue
 
 
-class PriorityQueue(RayQueue):
+class PriorityQueue(_Unseeded):
     """The smallest priority first: `aioqueue.PriorityQueue` on a Ray cluster."""
 
-    def __init__(
-        self,
-        name: str,
-        capacity: int | None,
-        dtypes: Any = None,
-        shapes: Any = None,
-        names: Any = None,
-        *,
-        max_bytes: int | None = None,
-        owned: bool = False,
-        autocommit: bool = True,
-        consumer: str | None = None,
-        after: int | None = None,
-    ) -> None:
-        local: Any = aioqueue.PriorityQueue(
-            capacity, dtypes, shapes, names, max_bytes=max_bytes, name=_checked_name(name)
-        )
-        description = Description(
-            "PriorityQueue", capacity, 0, dtypes, shapes, names, None, max_bytes
-        )
-        self._open(
-            name,
-            description,
-            local,
-            owned=owned,
-            autocommit=autocommit,
-            consumer=consumer,
-            after=after,
-        )
+    _local = aioqueue.PriorityQueue
 
 
 class RandomShuffleQueue(RayQueue):

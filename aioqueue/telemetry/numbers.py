@@ -160,7 +160,8 @@ class StageNumbers:
 
     Attributes:
         name: of the function, different from that of all other stages.
-        where: ``"thread"``, ``"task"``, ``"process"``, ``"interpreter"`` or ``"ray"``.
+        where: what a worker is: ``"thread"``, ``"task"``, ``"process"``, ``"interpreter"`` or, on a
+            Ray cluster, ``"actor"``.
         source: name of the queue that its source reads from; `None` if it reads something else.
         into: name of the queue that it fills.
         workers: as they are now.

@@ -10,7 +10,7 @@ import functools
 import os
 import socket
 import threading
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any, Final, NamedTuple
 
 from aioqueue.coordination.outcomes import told
@@ -43,6 +43,8 @@ class Report(NamedTuple):
     outcomes: list[Outcome]
     seconds: float
     """How long their preparation has taken."""
+    cpu: float
+    """Processor seconds of that."""
 
 
 class Doing(NamedTuple):
@@ -79,9 +81,10 @@ class ItemActor:
     def prepare(self, chunk: list[Sent]) -> Report:
         """Prepare items, one after the other."""
         self._thread = threading.current_thread()
-        began = perf_counter()
+        began, cpu = perf_counter(), thread_time()
         try:
-            return Report([self._outcome(*sent) for sent in chunk], perf_counter() - began)
+            outcomes = [self._outcome(*sent) for sent in chunk]
+            return Report(outcomes, perf_counter() - began, thread_time() - cpu)
         finally:
             self._thread = None
 

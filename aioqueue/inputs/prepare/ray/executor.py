@@ -50,6 +50,7 @@ from aioqueue.inputs.prepare.ray.cluster import (
     was_refused,
     why_lost,
 )
+from aioqueue.inputs.sources.item import Item
 from aioqueue.locks import guarded
 from aioqueue.processes.deaths import MOST_IN_VAIN
 from aioqueue.processes.failures import failure_of_message
@@ -92,10 +93,13 @@ class _Worker:
 
     Args:
         handle: Ray's.
+        gauge: of the worker that it is.
     """
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, handle: Any, gauge: WorkerGauge) -> None:
         self.handle = handle
+        self.gauge = gauge
+        gauge.tell_item = self._item
         self.place = "which has not begun"
         self.was_of_use = False
         self.chunks: deque[_Chunk] = deque()  # sent and not answered, in the order of sending
@@ -105,6 +109,13 @@ class _Worker:
     def items(self) -> int:
         """How many items it has to prepare."""
         return sum(len(chunk.pendings) for chunk in self.chunks)
+
+    def _item(self) -> Item | None:
+        """The first of what it is at, if there is any; for any thread."""
+        try:
+            return self.chunks[0].pendings[0].item
+        except IndexError:
+            return None
 
     def doing(self, seconds: float) -> Doing | None:
         """What it does now, for any thread; ``None`` if it does nothing, or does not say so in so
@@ -213,12 +224,13 @@ class RayExecutor:
         """The work of the thread of one worker, until there is none."""
         in_vain = 0  # actors in a row
         while True:
-            worker = gauge.hand.process = _Worker(self._new_actor())
+            worker = gauge.hand.process = _Worker(self._new_actor(), gauge)
             try:
                 why = self._work_with(worker)
             finally:
-                gauge.hand.process = None
+                gauge.hand.process = gauge.tell_item = None
                 worker.end()
+            gauge.deaths += 1
             in_vain = 0 if worker.was_of_use else in_vain + 1
             if in_vain == MOST_IN_VAIN:
                 raise self._once(
@@ -245,6 +257,7 @@ class RayExecutor:
         """
         try:
             worker.place = self._until_it_is_there(worker)
+            worker.gauge.name = f"Ray actor ({worker.place})"
             while True:
                 self._feed_worker(worker)
                 self._accept(worker)
@@ -344,7 +357,7 @@ class RayExecutor:
         """Send items, until the actor has some ahead or there are none; wait for the first."""
         size, ahead = self._chunk()
         while not worker.suspects and worker.items <= ahead:
-            pendings = self._inbox.take(size, wait=not worker.chunks)
+            pendings = self._take(worker, size)
             if not pendings:
                 return
             worker.suspects += [pending for pending in pendings if pending.deaths]
@@ -355,6 +368,15 @@ class RayExecutor:
         # way, which could be lost with it: then it is known what it has died of.
         if worker.suspects and not worker.chunks:
             self._send(worker, [worker.suspects.popleft()])
+
+    def _take(self, worker: _Worker, size: int) -> list[Pending]:
+        if worker.chunks:
+            return self._inbox.take(size, wait=False)
+        worker.gauge.asks()
+        try:
+            return self._inbox.take(size)
+        finally:
+            worker.gauge.has_items()
 
     def _chunk(self) -> tuple[int, int]:
         """How many items to send at a time, and how many an actor may have left by then."""
@@ -399,7 +421,9 @@ class RayExecutor:
             return
         worker.chunks.popleft()
         worker.was_of_use = True
-        self._pace.note(report.seconds, len(report.outcomes))
+        calls = len(report.outcomes)
+        self._pace.note(report.seconds, calls)
+        worker.gauge.reported(report.seconds, report.cpu, report.seconds, calls)
         for pending, outcome in zip(chunk.pendings, report.outcomes, strict=True):
             self._ended(worker, pending, outcome)
 

@@ -319,6 +319,28 @@ def test_a_stuck_actor_is_named_with_its_item_and_its_line() -> None:
         coord.join()
 
 
+def test_a_monitor_sees_what_actors_do() -> None:
+    queue = sync.FIFOQueue(64)
+    with sync.Coordinator() as coord, coord.monitor() as monitor:
+        coord.start(prepare(numbers(200, epochs=1), spins, into=queue, where="ray", workers=2))
+        assert sorted(iter_all(queue)) == list(range(200))
+        (stage,) = monitor.snapshot().stages
+    assert stage.where == "actor"
+    assert stage.delivered == stage.service.count == 200
+    assert stage.service.seconds >= 200 * SPIN
+    assert stage.cpu > 0
+
+
+SPIN = 0.001
+
+
+def spins(number: int) -> int:
+    began = time.perf_counter()
+    while time.perf_counter() - began < SPIN:
+        pass
+    return number
+
+
 def endless(number: int) -> None:
     time.sleep(3600)
 
@@ -336,8 +358,6 @@ def test_a_stop_waits_for_nobody() -> None:
 
 
 def test_actors_end_with_the_job(cluster: Any) -> None:
-    from ray.util.state import list_actors  # noqa: F401  # that it is there
-
     before = cluster.available_resources().get("CPU", 0)
     prepared(abs, "ray", 10)
     deadline = time.monotonic() + 30
