@@ -1,6 +1,7 @@
 """Row 25: `aioqueue.torch.DataLoader` beside PyTorch's, decoding a folder of JPEG files.
 
-``python -m tests.benchmarks.loaders PEER COUNT FOLDER`` runs one and prints its figures as JSON.
+``python -m tests.benchmarks.loaders PEER LIBRARY COUNT FOLDER`` runs one and prints its figures as
+JSON.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ def make_files(folder: Path) -> None:
 
 
 class Pictures:
-    """A map-style dataset: Pillow, which releases the GIL."""
+    """A map-style dataset: what both libraries do with a picture releases the GIL."""
 
-    def __init__(self, folder: Path, count: int) -> None:
+    def __init__(self, library: str, folder: Path, count: int) -> None:
+        self.decode = DECODERS[library]
         self.paths = sorted(folder.iterdir())
         self.count = count
 
@@ -55,12 +57,29 @@ class Pictures:
         return self.count
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        import torch
-        from PIL import Image
+        return self.decode(self.paths[index % len(self.paths)]), index
 
-        with Image.open(self.paths[index % len(self.paths)]) as image:
-            pixels = np.asarray(image.convert("RGB").resize((224, 224)))
-        return torch.from_numpy(pixels.copy()).permute(2, 0, 1), index
+
+def by_pillow(path: Path) -> Any:
+    """As torchvision's transforms have it: a tensor, channels first."""
+    import torch
+    from PIL import Image
+
+    with Image.open(path) as image:
+        pixels = np.asarray(image.convert("RGB").resize((224, 224)))
+    return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
+
+
+def by_opencv(path: Path) -> Any:
+    import cv2
+
+    cv2.setNumThreads(1)  # the workers are what is compared
+    image = cv2.imdecode(np.fromfile(path, "uint8"), cv2.IMREAD_COLOR)
+    return cv2.resize(image, (224, 224))
+
+
+DECODERS = {"Pillow": by_pillow, "OpenCV": by_opencv}
+NEEDS = {"Pillow": "PIL", "OpenCV": "cv2"}
 
 
 def loader_of(peer: str) -> Any:
@@ -98,9 +117,11 @@ def children_of(process: int) -> list[int]:
     return found
 
 
-def run(peer: str, count: int, folder: Path) -> dict[str, float]:
+def run(peer: str, library: str, count: int, folder: Path) -> dict[str, float]:
     """An epoch; the first batch, which waits for the workers to start, is not in the rate."""
-    loader = loader_of(peer)(Pictures(folder, count), BATCH, shuffle=True, num_workers=WORKERS)
+    loader = loader_of(peer)(
+        Pictures(library, folder, count), BATCH, shuffle=True, num_workers=WORKERS
+    )
     most = {"resident": 0, "proportional": 0}
     began = perf_counter()
     first = looked = 0.0
@@ -115,8 +136,9 @@ def run(peer: str, count: int, folder: Path) -> dict[str, float]:
     return {"rate": (batches - 1) * BATCH / seconds, "first": first, **most}
 
 
-def run_apart(peer: str, count: int, folder: Path) -> dict[str, float]:
-    command = [sys.executable, "-m", "tests.benchmarks.loaders", peer, str(count), str(folder)]
+def run_apart(peer: str, library: str, count: int, folder: Path) -> dict[str, float]:
+    arguments = [peer, library, str(count), str(folder)]
+    command = [sys.executable, "-m", "tests.benchmarks.loaders", *arguments]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     figures: dict[str, float] = json.loads(output.splitlines()[-1])
     return figures
@@ -127,16 +149,19 @@ def measure(mode: Mode) -> Iterator[Comparison]:
     if not (installed("torch") and installed("PIL") and sys.platform == "linux"):
         return
     count = 20 * BATCH if mode.quick else COUNT
+    libraries = [library for library in DECODERS if installed(NEEDS[library])]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_files(folder)
-        runs: dict[str, list[dict[str, float]]] = {peer: [] for peer in PEERS}
-        for _ in range(mode.rounds):
-            for peer in PEERS:
-                runs[peer].append(run_apart(peer, count, folder))
-    yield comparison(runs, "rate", "decoding JPEG, 2 workers", 1.2)
-    yield comparison(runs, "resident", "its memory, resident, with children", 0.5)
-    yield comparison(runs, "proportional", "its memory, what is shared counted once", 1.0)
+        for library in libraries:
+            runs: dict[str, list[dict[str, float]]] = {peer: [] for peer in PEERS}
+            for _ in range(mode.rounds):
+                for peer in PEERS:
+                    runs[peer].append(run_apart(peer, library, count, folder))
+            yield comparison(runs, "rate", f"decoding JPEG by {library}, 2 workers", 1.2)
+            yield comparison(runs, "resident", f"{library}: memory, resident, with children", 0.5)
+            what = f"{library}: memory, what is shared counted once"
+            yield comparison(runs, "proportional", what, 1.0)
 
 
 def comparison(
@@ -156,4 +181,5 @@ def comparison(
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))))
+    _, peer, library, count, folder = sys.argv
+    print(json.dumps(run(peer, library, int(count), Path(folder))))
