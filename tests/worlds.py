@@ -72,7 +72,7 @@ STRUCTURED = np.dtype([("id", "int64"), ("weight", "float32")])
 """Scalars of which NumPy gives views."""
 _LARGE_KINDS = ("large", "large-shuffle")
 
-PATIENCE = 5.0
+PATIENCE = 20.0
 """Seconds after which a state that was waited for is taken never to come."""
 
 
@@ -378,7 +378,7 @@ class _ThreadOperation(Operation):
         return not self.thread.is_alive()
 
     async def result(self) -> Any:
-        self.thread.join(6 * PATIENCE)
+        self.thread.join(2 * PATIENCE)
         assert self.done, "the operation never ended"
         if self._raised is not None:
             raise self._raised

@@ -22,6 +22,8 @@ from tests.inputs.pipelines import StreamEndedError, coordinated, failures_of, j
 from tests.worlds import TaskWorld, ThreadWorld, World
 
 Pair = namedtuple("Pair", ["image", "label"])
+NUMERIC = "?bBhHiIqQefdFD"
+"""Codes of the numeric dtypes."""
 
 
 async def counting(n: int) -> AsyncIterator[int]:
@@ -260,9 +262,11 @@ class TestExamples:
         assert message in str(raised.value.exceptions[0])
 
     @pytest.mark.parametrize("pad", [False, True])
-    def test_values_fit_or_not_as_in_a_queue(self, pad: bool) -> None:
+    @pytest.mark.parametrize("code", NUMERIC)
+    def test_values_fit_or_not_as_in_a_queue(self, code: str, pad: bool) -> None:
         """Whatever the first example says: later ones go by the rule of a queue with its dtype."""
-        ones = [np.dtype(code).type(1) for code in "?bBhHiIqQefdFD"]
+        ones = [np.dtype(each).type(1) for each in NUMERIC]
+        first = np.dtype(code).type(1)
         values: list[Any] = [
             *(True, 1, -1, 5, 300, -300, 2**31, 2**63, 2**64, 2**70, 10**39, 10**400),
             *(0.5, 70_000.0, 1e39, float("inf"), -float("inf"), 1e300j, 1 + 1j, complex("inf")),
@@ -276,23 +280,22 @@ class TestExamples:
             None,
             np.datetime64("2024-01-01"),
         ]
-        for first in ones:
-            for value in values:
-                for scalar, given in ((True, value), (False, [value]), (False, [first, value])):
-                    start = first if scalar else np.asarray([first] * len(given))
-                    queue = sync.FIFOQueue(1, start.dtype, np.shape(start))
-                    with np.errstate(all="ignore"):
-                        try:
-                            queue.enqueue(given)
-                            expected = queue.dequeue()
-                        except InvalidArgumentError:
-                            expected = None
-                        try:
-                            made = Collator(pad=pad)([start, given])[1]
-                        except InvalidArgumentError:
-                            made = None
-                    assert (made is None) == (expected is None), (start, given)
-                    assert made is None or np.array_equal(made, expected), (start, given)
+        for value in values:
+            for scalar, given in ((True, value), (False, [value]), (False, [first, value])):
+                start = first if scalar else np.asarray([first] * len(given))
+                queue = sync.FIFOQueue(1, start.dtype, np.shape(start))
+                with np.errstate(all="ignore"):
+                    try:
+                        queue.enqueue(given)
+                        expected = queue.dequeue()
+                    except InvalidArgumentError:
+                        expected = None
+                    try:
+                        made = Collator(pad=pad)([start, given])[1]
+                    except InvalidArgumentError:
+                        made = None
+                assert (made is None) == (expected is None), (start, given)
+                assert made is None or np.array_equal(made, expected), (start, given)
 
     async def test_typed_examples_are_refused_where_they_are_made(self, world: World) -> None:
         with pytest.raises(ExceptionGroup) as raised:

@@ -34,7 +34,7 @@ _WORKERS = 2
 _FAMILY = {"thread": 1, "process": 3 + _WORKERS}
 """How many processes there are: with workers also a fork server and the resource tracker."""
 
-_PATIENCE = 30.0
+_PATIENCE = 60.0
 
 
 def double(number: int) -> int:
