@@ -7,13 +7,14 @@ JSON.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -31,7 +32,8 @@ FILES = 64
 LOOK_EVERY = 10
 """Batches from one look at the memory to the next."""
 
-PEERS = ("aioqueue", "torch")
+PEERS = ("aioqueue", "torch", "limit")
+"""The limit: as many bare processes, which decode and do nothing else."""
 
 
 def make_files(folder: Path) -> None:
@@ -119,6 +121,8 @@ def children_of(process: int) -> list[int]:
 
 def run(peer: str, library: str, count: int, folder: Path) -> dict[str, float]:
     """An epoch; the first batch, which waits for the workers to start, is not in the rate."""
+    if peer == "limit":
+        return {"rate": rate_of_bare_processes(Pictures(library, folder, count))}
     loader = loader_of(peer)(
         Pictures(library, folder, count), BATCH, shuffle=True, num_workers=WORKERS
     )
@@ -134,6 +138,22 @@ def run(peer: str, library: str, count: int, folder: Path) -> dict[str, float]:
             looked += perf_counter() - look
     seconds = perf_counter() - began - first - looked
     return {"rate": (batches - 1) * BATCH / seconds, "first": first, **most}
+
+
+def rate_of_bare_processes(pictures: Pictures) -> float:
+    def decode(first: int) -> None:
+        for index in range(first, len(pictures), WORKERS):
+            _ = pictures[index]
+
+    _ = pictures[0]  # imports its library
+    start = multiprocessing.get_context("fork").Process
+    workers = [start(target=decode, args=(first,)) for first in range(WORKERS)]
+    began = perf_counter()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return len(pictures) / (perf_counter() - began)
 
 
 def run_apart(peer: str, library: str, count: int, folder: Path) -> dict[str, float]:
@@ -158,25 +178,33 @@ def measure(mode: Mode) -> Iterator[Comparison]:
             for _ in range(mode.rounds):
                 for peer in PEERS:
                     runs[peer].append(run_apart(peer, library, count, folder))
-            yield comparison(runs, "rate", f"decoding JPEG by {library}, 2 workers", 1.2)
+            what = f"decoding JPEG by {library}, 2 workers"
+            yield comparison(runs, "rate", what, 1.2)
+            yield comparison(runs, "rate", what, 0.97, over="limit")
+            yield comparison(runs, "first", f"{library}: time to the first batch", 1.0)
             yield comparison(runs, "resident", f"{library}: memory, resident, with children", 0.5)
             what = f"{library}: memory, what is shared counted once"
             yield comparison(runs, "proportional", what, 1.0)
 
 
+NAMES = {"torch": "PyTorch's DataLoader", "limit": "two bare processes"}
+SHOWN: dict[str, Callable[[float], str]] = {
+    "rate": lambda rate: f"{rate:,.0f} images/s",
+    "first": lambda seconds: f"{1e3 * seconds:,.0f} ms",
+    "resident": lambda size: f"{size / 2**20:.0f} MiB",
+    "proportional": lambda size: f"{size / 2**20:.0f} MiB",
+}
+
+
 def comparison(
-    runs: dict[str, list[dict[str, float]]], key: str, title: str, aim: float
+    runs: dict[str, list[dict[str, float]]], key: str, title: str, aim: float, over: str = "torch"
 ) -> Comparison:
-    ours, theirs = ([figures[key] for figures in runs[peer]] for peer in PEERS)
-    is_rate = key == "rate"
-
-    def show(value: float) -> str:
-        return f"{value:,.0f} images/s" if is_rate else f"{value / 2**20:.0f} MiB"
-
+    sides = ("aioqueue", over)
+    ours, theirs = ([figures[key] for figures in runs[peer]] for peer in sides)
     return Comparison(
-        Row("25", f"DataLoader: {title}", "PyTorch's DataLoader", aim, at_least=is_rate),
+        Row("25", f"DataLoader: {title}", NAMES[over], aim, at_least=key == "rate"),
         [a / b for a, b in zip(ours, theirs, strict=True)],
-        {peer: show(statistics.median([f[key] for f in runs[peer]])) for peer in PEERS},
+        {peer: SHOWN[key](statistics.median([f[key] for f in runs[peer]])) for peer in sides},
     )
 
 
