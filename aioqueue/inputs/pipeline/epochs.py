@@ -66,6 +66,7 @@ class Epochs(Generic[T]):
         # Nothing is prepared ahead of what cannot begin again, lest that fail in the epoch before.
         self._once = once_only(pipeline)
         self._standing = Standing(span.start)
+        self._fingerprint: dict[str, Any] | None = None
         self._run: ThreadRun | AsyncRun | None = None
         self._epoch: Epoch[T] | None = None
         self._next = span.start
@@ -170,7 +171,9 @@ class Epochs(Generic[T]):
             OSError: the size of a file cannot be found out.
         """
         standing = self._standing if self._run is None else self._run.standing()
-        return position_of_pipeline(fingerprint_of(self._pipeline), standing)
+        if self._fingerprint is None:  # it stays as it is, and takes a look at every file
+            self._fingerprint = fingerprint_of(self._pipeline)
+        return position_of_pipeline(self._fingerprint, standing)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on behind a position, instead of at the beginning.
@@ -190,6 +193,7 @@ class Epochs(Generic[T]):
                 " pipeline.epochs(count, resume=state)"
             )
         self._pipeline, standing = checked_standing(self._pipeline, state)
+        self._fingerprint = None
         stop = self._span.stop
         if stop is not None and standing.epoch > stop:
             raise misplaced(f"epoch {standing.epoch}", f"{stop} at most, where these epochs end")

@@ -17,44 +17,42 @@ from __future__ import annotations
 
 import zlib
 from base64 import b64decode, b64encode
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import repeat
-from operator import itemgetter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from aioqueue.inputs.pipeline.flow import END, Flow, Id, Node, Row, State, Taken, Wanted
-from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.inputs.pipeline.flow import Node, State
 
-__all__ = ("Later", "Marks", "Tape", "packed", "settled", "unpacked")
+__all__ = ("Later", "Marks", "packed", "settled", "unpacked")
 
 _EVERY: Final = 64
 """Rows from one mark to the next, at least."""
 
-_AT_ONCE: Final = 256
-"""Rows that are taken again together: more would have Python look for garbage among them."""
-
-_EPOCH: Final = itemgetter(0)  # of an `Id`
-_NUMBER: Final = itemgetter(1)  # of an `Id` and of a `Row`
-_SUB: Final = itemgetter(3)  # of a `Row`
-
 KeyT = TypeVar("KeyT", bound=tuple[int, ...])
 
 
-def packed(numbers: Sequence[int]) -> str:
-    """Ints of 64 bits as text: their differences, compressed.
+def packed(numbers: Sequence[int] | NDArray[np.int64]) -> str:
+    """Ints of 64 bits as text: their differences.
 
-    All lowest bytes come first, then all second ones, and so on: the upper ones are much alike.
+    Those that ascend, as what is missing does, are much alike, and compressed: all lowest bytes
+    come first, then all second ones, and so on. The order of a shuffle is random, which takes long
+    to compress and gains little; it is left as it is where two bytes for each are enough.
     """
-    if not numbers:
+    found = np.asarray(numbers, np.int64)
+    if not found.size:
         return ""
-    differences = np.diff(np.array(numbers, np.int64), prepend=np.int64(0))
-    width = 4 if bool((np.abs(differences) < 2**31).all()) else 8
+    differences = found[1:] - found[:-1]
+    least, most = (differences.min(), differences.max()) if found.size > 1 else (0, 0)
+    if least < 0 and least >= -(2**15) and most < 2**15:
+        width = 1 if least >= -(2**7) and most < 2**7 else 2
+        return f"{width}:{found[0]}:{_text(differences.astype(f'<i{width}').tobytes())}"
+    differences = np.concatenate((found[:1], differences))
+    width = 4 if min(least, found[0]) >= -(2**31) and max(most, found[0]) < 2**31 else 8
     planes = differences.astype(f"<i{width}").view(np.uint8).reshape(-1, width).T
-    return f"{width}{b64encode(zlib.compress(planes.tobytes(), 1)).decode('ascii')}"
+    return f"{width}{_text(zlib.compress(planes.tobytes(), 1))}"
 
 
 def unpacked(text: str) -> list[int]:
@@ -62,10 +60,20 @@ def unpacked(text: str) -> list[int]:
     if not text:
         return []
     width = int(text[0])
+    numbers: list[int]
+    if text[1] == ":":
+        _, first, plain = text.split(":")
+        differences = np.frombuffer(b64decode(plain), f"<i{width}").astype(np.int64)
+        numbers = np.cumsum(np.append(int(first), differences)).tolist()
+        return numbers
     planes = np.frombuffer(zlib.decompress(b64decode(text[1:])), np.uint8).reshape(width, -1)
     differences = np.ascontiguousarray(planes.T).view(f"<i{width}").ravel()
-    numbers: list[int] = np.cumsum(differences, dtype=np.int64).tolist()
+    numbers = np.cumsum(differences, dtype=np.int64).tolist()
     return numbers
+
+
+def _text(data: bytes) -> str:
+    return b64encode(data).decode("ascii")
 
 
 class Later:
@@ -153,181 +161,3 @@ class Marks(Generic[KeyT]):
     def clear(self) -> None:
         """Forget all."""
         self._kept.clear()
-
-
-class Tape:
-    """What a node takes in that holds some of it, so that it can be given that again.
-
-    Args:
-        node: where the rows come from.
-        held: the rows that are held, in the order in which they are wanted back.
-        copied: the same, without waiting for it: what names them later.
-    """
-
-    def __init__(
-        self,
-        node: Node,
-        held: Callable[[], list[Id]],
-        copied: Callable[[], Callable[[], list[Id]]],
-    ) -> None:
-        self.node = node
-        self._held = held
-        self._copied = copied
-        self._marks: Marks[Id] = Marks(node)
-        self._last: Id = (node.span.start - 1, END, 0)  # what was taken last
-        self._restored: State | None = None
-        self._ids: list[Id] = []
-        self._found: dict[Id, Row] = {}
-        self._at = self._last  # where `again` is
-        self._prune_at = 8
-
-    def take(self, n: int) -> Flow[Taken]:
-        """The next rows, as `Node.take`."""
-        if self.node.is_ordered:
-            self._marks.note(self._last)
-            if len(self._marks) > self._prune_at:
-                self._prune()
-        taken = yield from self.node.take(n)
-        if isinstance(taken, EpochEnd):
-            self._last = (taken.epoch, END, 0)
-        else:
-            _, number, _, sub, _ = taken[-1]
-            self._last = (self.epoch, number, sub)
-            self._marks.count(len(taken))
-        return taken
-
-    @property
-    def epoch(self) -> int:
-        """The one that the next row is of."""
-        epoch, number, _ = self._last
-        return epoch + 1 if number == END else epoch
-
-    @property
-    def is_to_be_wound(self) -> bool:
-        """Whether rows that were held have to be taken `again` first."""
-        return self._restored is not None
-
-    def again(self) -> Flow[list[Row]]:
-        """The rows that were held, after a restart; and all up to where it was are passed."""
-        found, wanted = self._found, set(self._ids)
-        if self._last[1] != END:
-            wanted.add(self._last)
-        while self._at < self._last:
-            left = len(wanted) - len(found)
-            taken = yield from self.node.take(max(1, min(left, _AT_ONCE)))
-            if isinstance(taken, EpochEnd):
-                self._at = (taken.epoch, END, 0)
-                continue
-            epoch = self._at[0] + (self._at[1] == END)
-            named = list(zip(repeat(epoch), map(_NUMBER, taken), map(_SUB, taken)))
-            self._at = named[-1]
-            if wanted.issuperset(named):
-                found.update(zip(named, taken, strict=True))
-            else:
-                found.update(pair for pair in zip(named, taken, strict=True) if pair[0] in wanted)
-        missing = wanted - found.keys()
-        if missing or self._at != self._last:
-            raise RuntimeError(
-                f"the pipeline does not give the examples again that it gave before it was"
-                f" resumed: got {self._at} (epoch, number, place within the item) where"
-                f" {self._last} was expected; a function or file was changed"
-            )
-        rows = list(map(found.__getitem__, self._ids))
-        self._restored, self._found = None, {}
-        return rows
-
-    def skip_to(self, epoch: int) -> None:
-        """Forget the epochs before this one."""
-        self.node.skip_to(epoch)
-        self._marks.clear()
-        self._restored, self._found = None, {}
-        self._last = (epoch - 1, END, 0)
-
-    def state(self, given: Sequence[Id] = ()) -> State | Later:
-        """What is needed in order to have again what is held, and all that comes.
-
-        Args:
-            given: rows that were passed on as they are, and are to come again: of a node that is
-                not ordered.
-        """
-        if self._restored is not None:
-            return self._restored
-        if not self.node.is_ordered:
-            return self.state_with([*given, *self._held()])
-        last = _plain_id(self._last)
-        held, marks, current = self._copied(), self._marks.copied(), self.node.state()
-
-        def made() -> State:
-            ids = held()
-            first = _before(min(ids)) if ids else None
-            mark = next((one for one in marks if first is not None and one.at <= first), None)
-            if mark is None:
-                return {"last": last, "upstream": current}
-            at, held_ids = _plain_id(mark.at), _packed_ids(ids)
-            return {"last": last, "at": at, "held": held_ids, "upstream": mark.state}
-
-        return Later(made)
-
-    def state_with(self, held: Sequence[Id]) -> State:
-        """The same of a node that is not ordered: it will give these rows again, in any order."""
-        return {"last": _plain_id(self._last), "upstream": self.node.state(held)}
-
-    def restore(self, state: State) -> None:
-        """Go to a state; `again` is next where something was held."""
-        self._last = _id_of(state["last"])
-        if "held" not in state:
-            self.node.restore(state["upstream"])
-            return
-        self._restored = state
-        self._at = _id_of(state["at"])
-        self._ids = _unpacked_ids(state["held"])
-        self._marks.restore(self._at, state["upstream"])
-        self.node.restore(state["upstream"], self._wanted())
-
-    def _wanted(self) -> Wanted | None:
-        """Of which rows the nodes before may save themselves the trouble."""
-        epoch, last, _ = self._last
-        if set(map(_EPOCH, self._ids)) != {epoch}:
-            return None
-        numbers = sorted(set(map(_NUMBER, self._ids)))
-        return Wanted(epoch, numbers[: bisect_left(numbers, last)], last)
-
-    def _prune(self) -> None:
-        held = self._held()
-        self._marks.forget(_before(min(held)) if held else self._last)
-        self._prune_at = 2 * len(self._marks) + 8
-
-
-def _before(one: Id) -> Id:
-    """The last place before a row."""
-    epoch, number, sub = one
-    return (epoch, number, sub - 1)
-
-
-def _plain_id(one: Id) -> list[int]:
-    """For JSON, where the end of an epoch is written as -1."""
-    epoch, number, sub = one
-    return [epoch, -1 if number == END else number, sub]
-
-
-def _id_of(given: Sequence[int]) -> Id:
-    epoch, number, sub = given
-    return (epoch, END if number == -1 else number, sub)
-
-
-def _packed_ids(ids: list[Id]) -> list[str]:
-    epochs, numbers, subs = zip(*ids, strict=True)
-    first = epochs[0]
-    return [
-        packed(numbers),
-        packed(subs) if any(subs) else "",
-        packed([first] if len({*epochs}) == 1 else epochs),
-    ]
-
-
-def _unpacked_ids(columns: Sequence[str]) -> list[Id]:
-    numbers, subs, epochs = map(unpacked, columns)
-    count = len(numbers)
-    if len(epochs) == 1:
-        epochs *= count
-    return list(zip(epochs, numbers, subs or [0] * count, strict=True))

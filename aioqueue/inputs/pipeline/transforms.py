@@ -15,7 +15,8 @@ from aioqueue import InvalidArgumentError
 from aioqueue.inputs.batches.collating import Collator, components_of
 from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, State, Taken, Wanted
 from aioqueue.inputs.pipeline.origins import GONE, RowOrigin, finish, joined, unbatched
-from aioqueue.inputs.pipeline.states import Tape, packed, unpacked
+from aioqueue.inputs.pipeline.states import packed, unpacked
+from aioqueue.inputs.pipeline.tapes import Names, Tape
 from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.philox import PhiloxWords
 
@@ -159,10 +160,10 @@ class Holding(Transform):
     def _held(self) -> list[Id]:
         """The rows that it holds."""
 
-    def _copied(self) -> Callable[[], list[Id]]:
+    def _copied(self) -> Callable[[], Names]:
         """What names them later, and takes no time now: for nodes that hold many."""
         held = self._held()
-        return lambda: held
+        return lambda: Names.of(held)
 
     @abstractmethod
     def _put_back(self, rows: list[Row]) -> None:
@@ -363,11 +364,11 @@ class Shuffling(Holding):
         return [(value, number, *rest) for number, (value, _, *rest) in enumerate(rows, first)]
 
     def _held(self) -> list[Id]:
-        return self._copied()()
+        return self._ids([*self._buffer, *self._ready])
 
-    def _copied(self) -> Callable[[], list[Id]]:
+    def _copied(self) -> Callable[[], Names]:
         epoch, rows = self._epoch, [*self._buffer, *self._ready]
-        return lambda: [(epoch, number, sub) for _, number, _, sub, _ in rows]
+        return lambda: Names.of_rows(epoch, rows)
 
     def _shape(self) -> State:
         return {"drawn": self._drawn, "sizes": [len(self._buffer), len(self._ready)]}

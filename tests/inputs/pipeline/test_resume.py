@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import random
 import threading
+import zlib
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
@@ -342,9 +345,25 @@ def test_the_state_is_small() -> None:
     assert len(json.dumps(state)) <= 1024 + 4.2 * size
 
 
-@pytest.mark.parametrize("found", [[], [0], [5, 3, 2**62, -1], list(range(1000))])
+@given(
+    st.lists(st.integers(-(2**62), 2**62), max_size=9)
+    | st.lists(st.integers(-100, 100), max_size=99)
+    | st.lists(st.integers(10**12, 10**12 + 2**15), max_size=9)
+    | st.lists(st.integers(0, 2**32), max_size=9).map(sorted)
+)
+@example([*range(1000)])
+@example([2**62, 2**62 - 1, 2**62])
+@example([0, 2**15, 0])
+@example([0, 2**15 - 1, 2**15 - 1 - 2**15])
 def test_numbers_are_packed(found: list[int]) -> None:
     assert unpacked(packed(found)) == found
+
+
+def test_numbers_that_an_earlier_version_has_packed() -> None:
+    """It compressed all of them."""
+    planes = np.array([5, -2, 4], "<i4").view(np.uint8).reshape(-1, 4).T
+    text = b64encode(zlib.compress(planes.tobytes(), 1)).decode("ascii")
+    assert unpacked(f"4{text}") == [5, 3, 7]
 
 
 class Resuming(RuleBasedStateMachine):

@@ -1,0 +1,273 @@
+"""What a node takes in that holds some of it, so that it can be given that again."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aioqueue.inputs.pipeline.flow import END, Flow, Id, Node, Row, State, Taken, Wanted
+from aioqueue.inputs.pipeline.states import Later, Marks, packed, unpacked
+from aioqueue.inputs.sources.item import EpochEnd
+
+__all__ = ("Names", "Tape")
+
+_AT_ONCE: Final = 256
+"""Rows that are taken again together: more would have Python look for garbage among them."""
+
+_NUMBER: Final = itemgetter(1)  # of a `Row`
+_SUB: Final = itemgetter(3)
+
+
+class Names(NamedTuple):
+    """What names rows of a node, in columns: there may be as many as a shuffle holds."""
+
+    epochs: Sequence[int]
+    """One of each, or one for all."""
+    numbers: NDArray[np.int64]
+    subs: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, ids: Sequence[Id]) -> Names:
+        """Those of the rows that have these."""
+        epochs, numbers, subs = np.array(ids, np.int64).reshape(-1, 3).T
+        is_one = bool(len(ids)) and bool((epochs == epochs[0]).all())
+        return cls((epochs[:1] if is_one else epochs).tolist(), numbers, subs)
+
+    @classmethod
+    def of_rows(cls, epoch: int, rows: Sequence[Row]) -> Names:
+        """Those of rows of one epoch."""
+        count = len(rows)
+        numbers, subs = (np.fromiter(map(get, rows), np.int64, count) for get in (_NUMBER, _SUB))
+        return cls([epoch], numbers, subs)
+
+    def first(self) -> Id | None:
+        """The first of them all; ``None`` if there is none."""
+        if not len(self.numbers):
+            return None
+        if len(self.epochs) > 1:
+            return min(zip(self.epochs, self.numbers.tolist(), self.subs.tolist(), strict=True))
+        number = self.numbers.min()
+        return self.epochs[0], int(number), int(self.subs[self.numbers == number].min())
+
+    def packed(self) -> list[str]:
+        """All of it for JSON."""
+        subs = packed(self.subs) if self.subs.any() else ""
+        return [packed(self.numbers), subs, packed(self.epochs)]
+
+
+class _Sought:
+    """Rows that are looked for among all that a node gives, which comes in ascending order.
+
+    There may be as many as a shuffle holds. So they are columns of numbers, and what comes is
+    compared by whole lists with what is sought next.
+
+    Args:
+        held: `Names.packed`, in the order in which the rows are wanted back; some may be
+            there more than once.
+        last: the row at which the node stood. It is sought as well, lest the node leave it out:
+            who has it has come to where the node was.
+    """
+
+    def __init__(self, held: Sequence[str], last: Id) -> None:
+        numbers, subs, epochs = map(unpacked, held)
+        count = len(numbers)
+        columns = [epochs * (count if len(epochs) == 1 else 1), numbers, subs or [0] * count]
+        if last[1] != END:
+            for column, value in zip(columns, last, strict=True):
+                column.append(value)
+        ids: NDArray[np.int64] = np.array(columns)
+        order = np.lexsort(ids[::-1])
+        ids = ids[:, order]
+        is_first = np.append(True, (ids[:, 1:] != ids[:, :-1]).any(axis=0))
+        places = np.empty(len(order), np.int64)
+        places[order] = is_first.cumsum() - 1
+        self._places: list[int] = places[:count].tolist()
+        self._epochs, self._numbers, self._subs = ids[:, is_first].tolist()
+        self._found: list[Row] = []
+        self._last = last
+
+    @property
+    def missing(self) -> int:
+        """How many have not come."""
+        return len(self._numbers) - len(self._found)
+
+    def wanted(self) -> Wanted | None:
+        """Of which rows the nodes before may save themselves the trouble."""
+        epoch, last, _ = self._last
+        if not self._epochs[0] == self._epochs[-1] == epoch:
+            return None
+        numbers = list(dict.fromkeys(self._numbers))
+        return Wanted(epoch, numbers[: bisect_left(numbers, last)], last)
+
+    def look_among(self, epoch: int, rows: list[Row]) -> None:
+        """Find those that are sought among the next rows of the node."""
+        first = len(self._found)
+        stop = first + len(rows)
+        if (
+            self._epochs[first:stop] == [epoch] * len(rows)
+            and self._numbers[first:stop] == list(map(_NUMBER, rows))
+            and self._subs[first:stop] == list(map(_SUB, rows))
+        ):
+            self._found += rows
+            return
+        for row in rows:
+            if self.missing and self._next() == (epoch, row[1], row[3]):
+                self._found.append(row)
+
+    def rows(self) -> list[Row]:
+        """All that were held."""
+        return list(map(self._found.__getitem__, self._places))
+
+    def _next(self) -> Id:
+        at = len(self._found)
+        return self._epochs[at], self._numbers[at], self._subs[at]
+
+
+class Tape:
+    """What a node takes in that holds some of it, so that it can be given that again.
+
+    Args:
+        node: where the rows come from.
+        held: the rows that are held, in the order in which they are wanted back.
+        copied: the same, without waiting for it: what names them later.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        held: Callable[[], list[Id]],
+        copied: Callable[[], Callable[[], Names]],
+    ) -> None:
+        self.node = node
+        self._held = held
+        self._copied = copied
+        self._marks: Marks[Id] = Marks(node)
+        self._last: Id = (node.span.start - 1, END, 0)  # what was taken last
+        self._restored: State | None = None
+        self._sought: _Sought | None = None  # what was held, and is to be taken again
+        self._at = self._last  # where `again` is
+        self._prune_at = 8
+
+    def take(self, n: int) -> Flow[Taken]:
+        """The next rows, as `Node.take`."""
+        if self.node.is_ordered:
+            self._marks.note(self._last)
+            if len(self._marks) > self._prune_at:
+                self._prune()
+        taken = yield from self.node.take(n)
+        if isinstance(taken, EpochEnd):
+            self._last = (taken.epoch, END, 0)
+        else:
+            _, number, _, sub, _ = taken[-1]
+            self._last = (self.epoch, number, sub)
+            self._marks.count(len(taken))
+        return taken
+
+    @property
+    def epoch(self) -> int:
+        """The one that the next row is of."""
+        epoch, number, _ = self._last
+        return epoch + 1 if number == END else epoch
+
+    @property
+    def is_to_be_wound(self) -> bool:
+        """Whether rows that were held have to be taken `again` first."""
+        return self._restored is not None
+
+    def again(self) -> Flow[list[Row]]:
+        """The rows that were held, after a restart; and all up to where it was are passed."""
+        sought = self._sought
+        assert sought is not None
+        while self._at < self._last:
+            taken = yield from self.node.take(max(1, min(sought.missing, _AT_ONCE)))
+            if isinstance(taken, EpochEnd):
+                self._at = (taken.epoch, END, 0)
+                continue
+            epoch = self._at[0] + (self._at[1] == END)
+            _, number, _, sub, _ = taken[-1]
+            self._at = (epoch, number, sub)
+            sought.look_among(epoch, taken)
+        if sought.missing or self._at != self._last:
+            raise RuntimeError(
+                f"the pipeline does not give the examples again that it gave before it was"
+                f" resumed: got {self._at} (epoch, number, place within the item) where"
+                f" {self._last} was expected; a function or file was changed"
+            )
+        self._restored = self._sought = None
+        return sought.rows()
+
+    def skip_to(self, epoch: int) -> None:
+        """Forget the epochs before this one."""
+        self.node.skip_to(epoch)
+        self._marks.clear()
+        self._restored = self._sought = None
+        self._last = (epoch - 1, END, 0)
+
+    def state(self, given: Sequence[Id] = ()) -> State | Later:
+        """What is needed in order to have again what is held, and all that comes.
+
+        Args:
+            given: rows that were passed on as they are, and are to come again: of a node that is
+                not ordered.
+        """
+        if self._restored is not None:
+            return self._restored
+        if not self.node.is_ordered:
+            return self.state_with([*given, *self._held()])
+        last = _plain_id(self._last)
+        held, marks, current = self._copied(), self._marks.copied(), self.node.state()
+
+        def made() -> State:
+            names = held()
+            first = names.first()
+            before = None if first is None else _before(first)
+            mark = next((one for one in marks if before is not None and one.at <= before), None)
+            if mark is None:
+                return {"last": last, "upstream": current}
+            at = _plain_id(mark.at)
+            return {"last": last, "at": at, "held": names.packed(), "upstream": mark.state}
+
+        return Later(made)
+
+    def state_with(self, held: Sequence[Id]) -> State:
+        """The same of a node that is not ordered: it will give these rows again, in any order."""
+        return {"last": _plain_id(self._last), "upstream": self.node.state(held)}
+
+    def restore(self, state: State) -> None:
+        """Go to a state; `again` is next where something was held."""
+        self._last = _id_of(state["last"])
+        if "held" not in state:
+            self.node.restore(state["upstream"])
+            return
+        self._restored = state
+        self._at = _id_of(state["at"])
+        self._sought = sought = _Sought(state["held"], self._last)
+        self._marks.restore(self._at, state["upstream"])
+        self.node.restore(state["upstream"], sought.wanted())
+
+    def _prune(self) -> None:
+        held = self._held()
+        self._marks.forget(_before(min(held)) if held else self._last)
+        self._prune_at = 2 * len(self._marks) + 8
+
+
+def _before(one: Id) -> Id:
+    """The last place before a row."""
+    epoch, number, sub = one
+    return (epoch, number, sub - 1)
+
+
+def _plain_id(one: Id) -> list[int]:
+    """For JSON, where the end of an epoch is written as -1."""
+    epoch, number, sub = one
+    return [epoch, -1 if number == END else number, sub]
+
+
+def _id_of(given: Sequence[int]) -> Id:
+    epoch, number, sub = given
+    return (epoch, END if number == -1 else number, sub)
