@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -56,8 +57,9 @@ def moved(state: dict[str, Any], by: int) -> dict[str, Any]:
     """
     if not by:
         return state
-    node = state["after"]["node"]
-    after = {**state["after"], "node": {**node, "tape": _moved(node["tape"], by)}, "stages": []}
+    place = json.loads(state["after"])
+    node = place["node"]
+    after = {**place, "node": {**node, "tape": _moved(node["tape"], by)}, "stages": []}
     return position_of(state["source"], after)
 
 

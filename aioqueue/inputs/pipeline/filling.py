@@ -131,7 +131,8 @@ class Filling(Holding):
             "again": [list(one) for one in latest],
         }
         tape = self._tape.state_with([*of_items, *latest])
-        return {"shape": shape, "has_ended": has_ended, "tape": tape}
+        state: State = {"shape": shape, "tape": tape}
+        return {**state, "has_ended": True} if has_ended else state
 
     def _counts(self) -> _Counts:
         again = self._again.difference(latest := self._ids(self._latest))

@@ -31,6 +31,9 @@ __all__ = ("Later", "Marks", "packed", "settled", "unpacked")
 _EVERY: Final = 64
 """Rows from one mark to the next, at least."""
 
+_FEW: Final = 16
+"""Numbers that are no shorter if they are compressed."""
+
 KeyT = TypeVar("KeyT", bound=tuple[int, ...])
 
 
@@ -39,14 +42,15 @@ def packed(numbers: Sequence[int] | NDArray[np.int64]) -> str:
 
     Those that ascend, as what is missing does, are much alike, and compressed: all lowest bytes
     come first, then all second ones, and so on. The order of a shuffle is random, which takes long
-    to compress and gains little; it is left as it is where two bytes for each are enough.
+    to compress and gains little; it is left as it is where two bytes for each are enough, and so
+    are a few.
     """
     found = np.asarray(numbers, np.int64)
     if not found.size:
         return ""
     differences = found[1:] - found[:-1]
     least, most = (differences.min(), differences.max()) if found.size > 1 else (0, 0)
-    if least < 0 and least >= -(2**15) and most < 2**15:
+    if (least < 0 or found.size <= _FEW) and least >= -(2**15) and most < 2**15:
         width = 1 if least >= -(2**7) and most < 2**7 else 2
         return f"{width}:{found[0]}:{_text(differences.astype(f'<i{width}').tobytes())}"
     differences = np.concatenate((found[:1], differences))

@@ -200,11 +200,12 @@ class Holding(Transform):
         shape = self._restored if self._tape.is_to_be_wound else self._shape()
         # Where there is no order, the node before goes back and gives again what was held.
         has_ended = self._has_ended and (self.is_ordered or not (held or self._held()))
-        return {"shape": shape, "has_ended": has_ended, "tape": self._tape.state(held)}
+        state: State = {"shape": shape, "tape": self._tape.state(held)}
+        return {**state, "has_ended": True} if has_ended else state
 
     def _restore_own(self, state: State, wanted: Wanted | None) -> None:
         self._has_begun = True
-        self._has_ended = state["has_ended"]
+        self._has_ended = state.get("has_ended", False)
         self._restored = state["shape"]
         self.begin(self._epoch)
         self._tape.restore(state["tape"])

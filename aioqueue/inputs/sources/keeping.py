@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, overload
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.checks import checked_count
-from aioqueue.inputs.sources.positions import digest_of, misplaced, position_of
+from aioqueue.inputs.sources.positions import digest_of, misplaced, place_in, position_of
 
 __all__ = ("Position", "load_position", "save_position")
 
@@ -40,7 +40,7 @@ class Position(dict[str, Any]):
             InvalidArgumentError: it is no such int; or the position is not that of a pipeline.
         """
         count = checked_count(batches, "batches")
-        after = self.get("after")
+        after = place_in(self)
         if not isinstance(after, Mapping) or "skip" not in after:
             raise misplaced("one of a source", "one that state_dict() of a pipeline has made")
         return Position(position_of(self["source"], {**after, "skip": after["skip"] + count}))

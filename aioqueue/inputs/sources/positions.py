@@ -4,6 +4,9 @@ A *place* is what a source needs to go on behind an item: ints, strings and sequ
 small and cheap, so it can travel with every item. A *position* is a place and what it belongs to:
 the fingerprint of the source, a version and a checksum. It is what is kept in a file, and what is
 refused where it does not fit.
+
+The place is JSON within JSON, as one text. So all positions in one source have the same entries, as
+whatever saves and loads each entry of a dict by itself asks for.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ __all__ = (
     "digest_of",
     "fingerprint_in",
     "misplaced",
+    "place_in",
     "position_of",
 )
 
@@ -30,7 +34,9 @@ Place: TypeAlias = Any
 """Ints, strings, ``None``, and lists or tuples of them; ``None`` is the beginning."""
 
 _FORMAT: Final = "aioqueue.position"
-_VERSION: Final = 1
+_VERSION: Final = 2
+_PLACE_AS_IT_IS: Final = 1
+"""The version whose places are no text."""
 _MISSING: Final = "nothing"
 
 
@@ -48,7 +54,7 @@ def position_of(fingerprint: Mapping[str, Any], place: Place) -> dict[str, Any]:
         "format": _FORMAT,
         "version": _VERSION,
         "source": _plain(fingerprint),
-        "after": _plain(place),
+        "after": json.dumps(place, separators=(",", ":"), default=_plain_int),
     }
     return {**position, "checksum": digest_of(position)}
 
@@ -66,7 +72,7 @@ def fingerprint_in(position: Any) -> Mapping[str, Any]:
         raise misplaced(
             f"version {version}, which a newer aioqueue has written", f"version {_VERSION} at most"
         )
-    if version != _VERSION:
+    if not is_int(version) or version < _PLACE_AS_IT_IS:
         raise misplaced(f"version {version!r}", f"version {_VERSION}")
     fingerprint = position.get("source")
     if not isinstance(fingerprint, Mapping):
@@ -92,7 +98,22 @@ def checked_place(position: Any, fingerprint: Mapping[str, Any]) -> Place:
             f"checksum {position.get('checksum', _MISSING)!r}",
             f"{digest!r}, which its content has: it was changed or damaged",
         )
-    return content["after"]
+    return place_in(position)
+
+
+def place_in(position: Mapping[str, Any]) -> Place:
+    """The place that a position is, of whatever source.
+
+    Raises:
+        InvalidArgumentError: it has none.
+    """
+    place = position.get("after")
+    if position.get("version") == _PLACE_AS_IT_IS:
+        return place
+    try:
+        return json.loads(place)  # type: ignore[arg-type]  # it may be anything
+    except (TypeError, ValueError) as error:
+        raise misplaced(f"after {_bounded(place)}", "JSON text") from error
 
 
 def digest_of(content: Any) -> str:
@@ -140,6 +161,17 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     return int(value) if is_int(value) else value
+
+
+def _plain_int(value: Any) -> int:
+    """An int for JSON, which knows none of NumPy's.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if is_int(value):
+        return int(value)
+    raise TypeError(f"{value!r} is no plain JSON type")
 
 
 def _bounded(value: Any) -> str:

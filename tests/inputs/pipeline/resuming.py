@@ -266,6 +266,11 @@ def through_json(state: Any) -> Any:
     return json.loads(text)
 
 
+def place_of(state: Any) -> Any:
+    """Where a state is, which it says as a text."""
+    return json.loads(state["after"])
+
+
 Batches = list[tuple[int, Any]]
 
 

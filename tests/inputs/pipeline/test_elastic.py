@@ -23,6 +23,7 @@ from tests.inputs.pipeline.resuming import (
     noisy,
     not_sevens,
     ordered_shapes,
+    place_of,
     run,
     shuffled,
     slowly,
@@ -69,7 +70,7 @@ def merged(states: list[Any], chance: random.Random | None = None, **options: An
 
 def places(state: Any) -> Any:
     """A position without its counts, which go on while workers of later stages are ahead."""
-    after = {key: value for key, value in state["after"].items() if key != "stages"}
+    after = {key: value for key, value in place_of(state).items() if key != "stages"}
     return {**state, "after": after, "checksum": None}
 
 
@@ -152,7 +153,7 @@ class TestOrderExact:
     def test_of_one_rank_the_others_need_no_merge(self) -> None:
         """The places that are left say the same, whichever rank tells them."""
         _, states = on_ranks(lambda: shuffled().batch(4), 3, 3)
-        (source,) = merged(states)["after"]["rest"]["epochs"]["0"]["sources"]
+        (source,) = place_of(merged(states))["rest"]["epochs"]["0"]["sources"]
         assert (source["missing"], source["upto"]) == ("", 36)
 
     def test_generators_of_batches_go_on(self) -> None:
@@ -253,7 +254,7 @@ class TestAtTheBordersOfEpochs:
     def test_before_the_end_of_an_epoch_was_seen(self, uneven: Uneven) -> None:
         """All has been handed out, but nobody has asked for more."""
         _, states = on_ranks(self.make, 3, 7, uneven=uneven)
-        assert all(state["after"]["epoch"] == 0 for state in states)
+        assert all(place_of(state)["epoch"] == 0 for state in states)
         for others in range(1, 9):
             rest, _ = on_ranks(self.make, others, None, merged(states), uneven=uneven, epochs=1)
             assert examples(rest) == Counter()
@@ -268,7 +269,7 @@ class TestAtTheBordersOfEpochs:
         apart = 0
         for most in range(1, 20):
             head, states = on_ranks(make, 3, most, epochs=3)
-            apart += len({state["after"]["epoch"] for state in states}) > 1
+            apart += len({place_of(state)["epoch"] for state in states}) > 1
             middle, later = on_ranks(make, 2, 3, merged(states), epochs=3)
             lockstep = all(len(one) == 3 for one in middle)
             rest, _ = on_ranks(make, 5, None, merged(later, lockstep=lockstep), epochs=3)
@@ -361,7 +362,7 @@ class TestGoingOn:
     def test_the_number_of_the_step_goes_on(self) -> None:
         _, states = on_ranks(self.make, 2, 3)
         _, later = on_ranks(self.make, 3, 2, merged(states))
-        assert merged(later)["after"]["batches"] == 5
+        assert place_of(merged(later))["batches"] == 5
 
     @pytest.fixture
     def whole(self) -> Counter[Any]:
@@ -408,7 +409,7 @@ class TestWhatItCosts:
             return read_lines(items([str(path)], seed=1)).prepare(str.strip, workers=2).batch(10)
 
         _, states = on_ranks(make, 3, 250, epochs=1)
-        (source,) = merged(states)["after"]["rest"]["epochs"]["0"]["sources"]
+        (source,) = place_of(merged(states))["rest"]["epochs"]["0"]["sources"]
         assert 7500 - 64 * 3 * 2 <= source["begin"][0] <= 7500
         rest, _ = on_ranks(make, 2, None, merged(states), epochs=1)
         assert sorted(int(line) for line in chain(*(b for one in rest for _, b in one))) == [

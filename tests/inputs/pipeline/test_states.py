@@ -12,10 +12,12 @@ import pytest
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import load_position, numbers, save_position
 from aioqueue.inputs.pipeline.states import unpacked
+from aioqueue.inputs.sources.positions import digest_of
 from tests.inputs.pipeline.resuming import (
     How,
     Shape,
     ordered_shapes,
+    place_of,
     run,
     through_json,
     unordered_shapes,
@@ -48,7 +50,7 @@ def within(value: Any) -> Iterator[Any]:
 
 def held_in(state: Any) -> int:
     """How many examples a state names that are held."""
-    dicts = [one for one in within(state) if isinstance(one, dict)]
+    dicts = [one for one in within(place_of(state)) if isinstance(one, dict)]
     return sum(len(unpacked(one["held"][0])) for one in dicts if "held" in one)
 
 
@@ -75,7 +77,7 @@ def test_they_are_small(kind: str, name: str, folder: Path) -> None:
         size = len(json.dumps(state, separators=(",", ":")))
         elements = max(buffers_in(state), held_in(state))  # buckets and rows hold some, too
         # A reader has two of them: itself, and its paths.
-        of_each = 1024 if state["after"]["node"].get("left") is None else 1024 + 256
+        of_each = 1024 if place_of(state)["node"].get("left") is None else 1024 + 256
         assert size <= of_each * sources_in(state) + 4.2 * elements
 
 
@@ -156,6 +158,18 @@ class TestRefusing:
                 with pytest.raises(InvalidArgumentError) as refused:
                     pipeline.epochs(EPOCHS, resume=other)
                 assert path[-1] in str(refused.value)
+
+    @pytest.mark.parametrize(("kind", "name"), [("ordered", "shuffle after"), ("ordered", "mix")])
+    def test_those_of_the_first_version_are_not(self, kind: str, name: str, folder: Path) -> None:
+        """In them the place was no text."""
+        pipeline = shape_of(folder, kind, name)(How())
+        head, state = run(pipeline, EPOCHS, 3)
+        first = {**state, "version": 1, "after": place_of(state)}
+        first["checksum"] = digest_of({key: first[key] for key in first if key != "checksum"})
+        assert head + run(pipeline, EPOCHS, None, first)[0] == run(pipeline, EPOCHS)[0]
+        first["after"]["batches"] += 1
+        with pytest.raises(InvalidArgumentError, match="checksum"):
+            pipeline.epochs(EPOCHS, resume=first)
 
     def test_each_bit_of_its_text(self) -> None:
         pipeline = numbers(61, shuffle=True, seed=7).shuffle(9).batch(4)
