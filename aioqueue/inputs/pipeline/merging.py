@@ -67,8 +67,8 @@ def merge_positions(positions: Iterable[Mapping[str, Any]], *, lockstep: bool = 
     Raises:
         InvalidArgumentError: there is none, or not one of each rank; they are not positions of one
             run, or not of one step; or the stages cannot be gone on with by another number of
-            ranks, which are `take` and batches that go across epochs. The message names the field,
-            and both values.
+            ranks, which are `take`, ``mix(..., stop="first")`` and batches that go across epochs.
+            The message names the field, and both values.
     """
     checked_flag(lockstep, "lockstep")
     ranks = _ranks_of(positions)
@@ -206,6 +206,8 @@ def _check_stages(fingerprint: Mapping[str, Any], name: str) -> None:
             why = "which counts what one rank is given"
         elif stage.get("across_epochs"):
             why = "across epochs, so that no epoch can be gone on with by itself"
+        elif stage.get("stop") == "first":
+            why = "which stops with the first that ends, as each rank has drawn (stop='first')"
         if why is not None:
             raise InvalidArgumentError(
                 f"{name}: got one of a pipeline with `{stage['stage']}`, {why}; expected stages"

@@ -479,6 +479,9 @@ class Mix(BaseStage):
     def branches(self) -> list[Pipeline[Any]]:
         return [as_pipeline(other) for other in self.others]
 
+    def is_elastic(self) -> bool:
+        return self.stop == "all"  # where the first ends depends on what each rank has drawn
+
     def length(self, rows: int | None) -> int | None:
         lengths = [rows, *map(_length_of, self.others)]
         known = [length for length in lengths if length is not None]

@@ -10,7 +10,7 @@ import pytest
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import Position, merge_positions, numbers, read_lines
 from aioqueue.inputs.sources.positions import position_of
-from tests.inputs.pipeline.resuming import noisy, run, shuffled, through_json
+from tests.inputs.pipeline.resuming import noisy, place_of, run, shuffled, through_json
 
 RANKS = 3
 
@@ -127,6 +127,10 @@ class TestStages:
         [
             ("`take`", lambda: shuffled().batch(2).take(5)),
             ("`batch`, across epochs", lambda: shuffled().batch(2, across_epochs=True)),
+            (
+                "`mix`, .*stop='first'",
+                lambda: shuffled().mix(numbers(9, seed=1), stop="first").batch(2),
+            ),
             ("`take`", lambda: shuffled().mix(numbers(9, seed=1).take(3)).batch(2)),
         ],
     )
@@ -174,7 +178,7 @@ class TestPositions:
     def test_that_are_damaged(self) -> None:
         states = states_of()
         changed = through_json(states[1])
-        changed["after"]["batches"] += 1
+        changed["after"] += " "
         refused([states[0], changed, states[2]], r"^positions\[1\]: got checksum")
 
     def test_of_sources(self) -> None:
@@ -188,7 +192,7 @@ class TestPositions:
         states = states_of(most=2)
         earlier = []
         for state in states:
-            after = {key: one for key, one in state["after"].items() if key != "rest"}
+            after = {key: one for key, one in place_of(state).items() if key != "rest"}
             after["node"] = after["node"]["upstream"]
             earlier.append(position_of(state["source"], after))
         refused(earlier, r"^positions\[0\]: .*no merge_positions")
@@ -219,7 +223,7 @@ class TestLoading:
 
     def test_every_change_of_a_merged_position_is_noticed(self) -> None:
         merged = through_json(merge_positions(states_of()))
-        merged["after"]["rest"]["epochs"]["0"]["sources"][0]["upto"] = 60
+        merged["after"] = merged["after"].replace('"upto":', '"upto":6')
         with pytest.raises(InvalidArgumentError, match="checksum"):
             made().shard(0, 2).epochs(2, resume=merged)
 
