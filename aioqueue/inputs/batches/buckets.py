@@ -186,6 +186,27 @@ class Buckets:
                 plain_padding=self._plain_padding + self._plain.padding(),
             )
 
+    def counts(self) -> list[int]:
+        """All that is counted, to `go_on` with."""
+        with self._lock:
+            plain = self._plain
+            return [
+                *(self._sorted, self._skipped, self._batches),
+                *(self._elements, self._padding, self._plain_elements, self._plain_padding),
+                *(len(plain.lengths), plain.longest, plain.total),
+            ]
+
+    def go_on(self, counts: Sequence[int]) -> None:
+        """Count on from there, whatever was counted before."""
+        with self._lock:
+            self._sorted, self._skipped, self._batches, *lengths = counts
+            self._elements, self._padding, self._plain_elements, self._plain_padding, *rest = (
+                lengths
+            )
+            self._plain = _Group()
+            rows, self._plain.longest, self._plain.total = rest
+            self._plain.lengths = [0] * rows  # of which only the number matters
+
     def _checked_length(self, example: Any) -> int:
         length = self._length(example)
         if not is_int(length) or length < 0:

@@ -67,13 +67,17 @@ class Bucketing(Making):
         return self._ids([*self._buckets.tags(), *alone])
 
     def _shape(self) -> State:
-        return {"made": self._made - len(self._ready)}
+        return {"made": self._made - len(self._ready), "counts": self._buckets.counts()}
 
     def _reshape(self, state: State) -> None:
         self._made = state["made"]
+        if "counts" in state:  # not in those of earlier versions
+            self._buckets.go_on(state["counts"])
 
     def _put_back(self, rows: list[Row]) -> None:
+        counts = self._buckets.counts()
         self._ready = deque(self.accept(rows))
+        self._buckets.go_on(counts)  # they were counted before
 
     def _need(self, n: int) -> int:
         return max(1, n // 2)  # one row may make two batches

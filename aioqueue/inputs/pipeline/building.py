@@ -121,11 +121,15 @@ class Builder:
             node = Handing(node, self._books)
         if state is not None:
             node.restore(state)
-        for working, tally in zip(self._all_working() if stages else (), stages, strict=True):
-            working.go_on(tally)
+        self.go_on(stages)
         for runner in self.runners():
             self.start(runner)
         return node
+
+    def go_on(self, stages: Sequence[Sequence[Any]]) -> None:
+        """Begin with what has become of items in an earlier run; with nothing, if it kept none."""
+        for working, tally in zip(self._all_working() if stages else (), stages, strict=True):
+            working.go_on(tally)
 
     def runners(self) -> list[Any]:
         """All that prepare, those of branches as well."""

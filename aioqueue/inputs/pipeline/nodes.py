@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -14,6 +15,7 @@ from aioqueue.inputs.pipeline.origins import GONE, UNKNOWN, RowOrigin, finish, s
 from aioqueue.inputs.pipeline.states import packed, unpacked
 from aioqueue.inputs.prepare.delivery import Counts, Delivered
 from aioqueue.inputs.sources.item import EpochEnd, Item
+from aioqueue.locks import guarded
 
 __all__ = ("QueueNode",)
 
@@ -72,6 +74,9 @@ class QueueNode(Node):
         self._partial: dict[int, Partial] = {}  # items of which examples were delivered before
         self._before: Done | None = None  # of the epoch before, until any of this one is given
         self._tally = Tally()
+        # Where a stage with workers follows, theirs are who moves this node, and whoever takes a
+        # snapshot asks for the tally meanwhile: counts and what they are of must be of one moment.
+        self._lock = threading.RLock()
         self.items_of_epoch = 0
         """How many items the epoch had that has ended last, also those without examples."""
 
@@ -88,9 +93,13 @@ class QueueNode(Node):
     def take_ready(self, n: int) -> list[Row]:
         rows = super().take_ready(n)
         if rows and not self._keeps_order:
-            self._before = None
-            self._done.give(rows)
+            self._give(rows)
         return rows
+
+    @guarded
+    def _give(self, rows: list[Row]) -> None:
+        self._before = None
+        self._done.give(rows)
 
     def _skip_to(self, epoch: int) -> None:
         self._source.skip_to(epoch)
@@ -135,8 +144,10 @@ class QueueNode(Node):
         self._kept = kept
         self._source.restore(state["upstream"], self._epoch, state["from"], kept)
 
+    @guarded
     def tally(self) -> list[Any]:
-        """What has become of the items so far, and which these are: in plain JSON types."""
+        """What has become of the items so far, and which these are: in plain JSON types. For any
+        thread."""
         epoch, low, above = self._arrived_so_far().joined(self._tally.before)
         return [list(self._tally.counts), epoch, low, packed(sorted(above))]
 
@@ -225,6 +236,7 @@ class QueueNode(Node):
         left = self._items - self._kept.left_out(self._items) - self._arrived
         return _Items(self._queue, max(1, min(n, left)), None)
 
+    @guarded
     def _accept(self, items: list[Delivered]) -> None:
         current, append, number_of = self._epoch, self._ready.append, self._source.number_of
         before, keeps_order = self._tally.before, self._keeps_order
@@ -288,6 +300,7 @@ class QueueNode(Node):
             finish(origin)
         return split(origin, examples)
 
+    @guarded
     def _go_to(self, epoch: int) -> None:
         self._before = self._done if epoch == self._epoch + 1 else None
         self._epoch, self._given = epoch, 0

@@ -21,7 +21,7 @@ from aioqueue.inputs.batches.pump import AnyCoordinator
 from aioqueue.inputs.pipeline.bucketing import Bucketing
 from aioqueue.inputs.pipeline.building import AnyRunner, Builder, Working, source_of
 from aioqueue.inputs.pipeline.feeding import Feeding
-from aioqueue.inputs.pipeline.flow import END, Node, Span, Taken, drive, drive_async
+from aioqueue.inputs.pipeline.flow import END, Node, Span, State, Taken, drive, drive_async
 from aioqueue.inputs.pipeline.nodes import QueueNode
 from aioqueue.inputs.pipeline.resuming import (
     Standing,
@@ -34,10 +34,10 @@ from aioqueue.inputs.pipeline.states import settled
 from aioqueue.inputs.pipeline.stepping import Stepping
 from aioqueue.inputs.pipeline.transforms import Shuffling
 from aioqueue.inputs.pipeline.turns import Turns
-from aioqueue.inputs.prepare.delivery import Delivered
+from aioqueue.inputs.prepare.delivery import Counts, Delivered
 from aioqueue.inputs.prepare.runner import prepare_items
 from aioqueue.inputs.sources.base import Entry, Source, closing_run
-from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.inputs.sources.item import EpochEnd, Item
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.positions import misplaced
 from aioqueue.inputs.sources.streams import AnyQueue, Preparing
@@ -118,6 +118,10 @@ class _RunNode(QueueNode):
 
     def _accept(self, items: list[Delivered]) -> None:
         super()._accept([(0, item[1], item[2], item[3], item[4]) for item in items])
+
+    def go_on(self, tally: Sequence[Any]) -> tuple[Counts, Callable[[Item], bool]]:
+        counts, is_known = super().go_on(tally)
+        return counts, lambda item: is_known(item._replace(epoch=0))
 
     @property
     def length(self) -> int | None:
@@ -215,7 +219,6 @@ class Streaming:
         self._turns = Turns()
         self._was_interrupted = False
         self._is_async: bool | None = None  # by which face it is gone through
-        self._batches = self._given = 0  # what was handed out, and the examples in that
         pipeline: Pipeline[Any] = Pipeline(whole_run(source), tuple(stages))
         if resume is None:
             self._begin(pipeline, Standing(0))
@@ -247,7 +250,12 @@ class Streaming:
         else:
             if before:
                 node.restore(before["run"])
+        builder.go_on(standing.stages)
+        if not has_ended:
             builder.start(working.runner)
+        # What was handed out, and the examples in that.
+        self._batches, self._given = standing.handed, before.get("examples", 0)
+        self._builder = builder
         self._pipeline, self._node, self._first = pipeline, node, builder.first
         self._length, self._has_ended = before.get("length"), has_ended
         self._steps.skip = standing.skip
@@ -334,11 +342,16 @@ class Streaming:
 
     def _standing(self) -> Standing:
         skip, length = self._steps.skip, self._first.length
-        node = {"length": self._length if length is None else length}
+        node: State = {
+            "length": self._length if length is None else length,
+            "examples": self._given,
+        }
+        told = Standing(1, 0, skip, node, stages=self._builder.tallies(), handed=self._batches)
         if self._has_ended:
-            return Standing(1, 0, skip, node)
+            return told
         state = self._node.state()
-        return Standing(state["epoch"], state["given"], skip, {**node, "run": state})
+        node["run"] = state
+        return told._replace(epoch=state["epoch"], batches=state["given"])
 
     def statistics(self) -> BatchStatistics | BucketStatistics:
         """What it has done so far."""

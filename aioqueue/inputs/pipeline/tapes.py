@@ -89,6 +89,7 @@ class _Sought:
         self._places: list[int] = places[:count].tolist()
         self._epochs, self._numbers, self._subs = ids[:, is_first].tolist()
         self._found: list[Row] = []
+        self._next: Id | None = self._next_one()
         self._last = last
 
     @property
@@ -114,16 +115,21 @@ class _Sought:
             and self._subs[first:stop] == list(map(_SUB, rows))
         ):
             self._found += rows
+            self._next = self._next_one()
             return
         for row in rows:
-            if self.missing and self._next() == (epoch, row[1], row[3]):
+            if self._next == (epoch, row[1], row[3]):
                 self._found.append(row)
+                self._next = self._next_one()
 
     def rows(self) -> list[Row]:
         """All that were held."""
         return list(map(self._found.__getitem__, self._places))
 
-    def _next(self) -> Id:
+    def _next_one(self) -> Id | None:
+        """What is sought next; ``None`` if all have come."""
+        if not self.missing:
+            return None
         at = len(self._found)
         return self._epochs[at], self._numbers[at], self._subs[at]
 

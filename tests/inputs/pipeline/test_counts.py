@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from aioqueue.inputs import Retry, merge_positions, numbers
+from aioqueue import sync
+from aioqueue.inputs import (
+    Retry,
+    batch,
+    bucket_by_sequence_length,
+    merge_positions,
+    mix,
+    numbers,
+    shuffle_batch,
+)
 from aioqueue.inputs.pipeline.delivered import Arrived
-from tests.inputs.pipeline.resuming import How, noisy, several, shuffled, through_json
+from aioqueue.inputs.pipeline.feeding import Feeding
+from aioqueue.inputs.pipeline.flow import Span
+from aioqueue.inputs.pipeline.nodes import QueueNode
+from aioqueue.inputs.pipeline.sourcing import SourceNode
+from aioqueue.inputs.prepare.delivery import Delivered
+from aioqueue.inputs.sources.epochs import EpochEntries, Rank
+from tests.inputs.pipeline.resuming import How, noisy, place_of, several, shuffled, through_json
+from tests.inputs.pipeline.streaming import twice
 
 EPOCHS = 2
 COUNTS = ("prepared", "examples", "left_out", "skipped", "retried")
@@ -174,7 +191,7 @@ class TestCrashes:
         pipeline = numbers(40).prepare(fails, on_error="skip", skip_none=True, workers=1)
         pipeline = pipeline.shuffle(20).batch(1)
         _, state, _ = some(pipeline, 5)
-        known = Arrived(*state["after"]["stages"][0][1:3])
+        known = Arrived(*place_of(state)["stages"][0][1:3])
         _, _, epochs = some(pipeline, None, state)
         expected = [(e, n) for e in range(2) for n in range(40) if n % 7 == 3]
         assert [(one.epoch, one.index) for one in epochs.quarantine] == [
@@ -244,3 +261,135 @@ class TestBudget:
 )
 def test_what_has_arrived_is_joined(one: Arrived, other: Arrived, both: Arrived) -> None:
     assert one.joined(other) == other.joined(one) == both
+
+
+Making = Callable[..., Any]
+
+
+def ahead_of(make: Making, source: Any, *arguments: Any, **options: Any) -> Making:
+    """A stream made by hand, whose function skips and leaves out."""
+
+    def made(how: How, file: Path, coord: Any, state: Any) -> Any:
+        return make(
+            source(),
+            *arguments,
+            coord=coord,
+            function=fails,
+            workers=how.workers,
+            on_error="skip",
+            skip_none=True,
+            quarantine=file,
+            resume=state,
+            **options,
+        )
+
+    return made
+
+
+STREAMS: dict[str, Making] = {
+    "batch": ahead_of(batch, twice, 4, ordered=True),
+    "unordered batch": ahead_of(batch, twice, 4),
+    "shuffle_batch": ahead_of(shuffle_batch, twice, 4, min_after_dequeue=9, seed=1, ordered=True),
+    "mixture": ahead_of(
+        batch, lambda: mix([twice(), numbers(20, 1, seed=1)], seed=5), 4, ordered=True
+    ),
+    "buckets": ahead_of(
+        bucket_by_sequence_length,
+        twice,
+        [5, 15],
+        4,
+        ordered=True,
+        length=lambda example: example[0],
+    ),
+    "buckets that leave out": ahead_of(
+        bucket_by_sequence_length,
+        twice,
+        [5, 15],
+        None,
+        ordered=True,
+        tokens_per_batch=25,
+        too_long="skip",
+        length=lambda example: example[0],
+    ),
+}
+
+
+def handed(
+    shape: Making, how: How, file: Path, most: int | None = None, state: Any = None
+) -> tuple[int, Any, Any, Any]:
+    """Take so many batches; returns how many came, the state, and what was counted by whom."""
+    taken = 0
+    with sync.Coordinator() as coord:
+        stream = shape(how, file, coord, state)
+        while most is None or taken < most:
+            if next(stream, None) is None:
+                break
+            taken += 1
+        state = through_json(stream.state_dict())
+    return taken, state, stream.runner.statistics(), stream.statistics()
+
+
+class TestStreams:
+    @pytest.mark.parametrize("name", STREAMS)
+    def test_at_each_point(self, name: str, tmp_path: Path) -> None:
+        """Streams of several epochs, made by hand: their counts, too, are those of one run."""
+        shape = STREAMS[name]
+        count, _, prepared, batches = handed(shape, How(), tmp_path / "whole")
+        whole = named(listed(tmp_path / "whole"))
+        assert sum(whole.values()) == prepared.skipped > 0
+        for at in range(0, count - 2, 3):
+            file = tmp_path / f"{at}"
+            _, state, *_ = handed(shape, How(2), file, at)
+            handed(shape, How(3), file, 3, state)  # and what it lists is lost to the next state
+            _, state, *_ = handed(shape, How(1), file, 2, state)
+            *_, found, others = handed(shape, How(4), file, None, state)
+            assert [getattr(found, one) for one in COUNTS] == [
+                getattr(prepared, one) for one in COUNTS
+            ]
+            assert named(listed(file)) == whole
+            assert max(listed(file).values()) == 1
+            assert others == batches
+
+    def test_the_budget_of_failures(self, tmp_path: Path) -> None:
+        def stream(most: int) -> Making:
+            return ahead_of(batch, twice, 4, ordered=True, max_failures=most)
+
+        total = handed(stream(99), How(1), tmp_path / "whole")[2].skipped
+        _, state, *_ = handed(stream(total - 1), How(1), tmp_path / "file", 4)
+        with pytest.raises(ExceptionGroup, match="coordinated workers"):
+            handed(stream(total - 1), How(1), tmp_path / "file", None, state)
+        assert handed(stream(total), How(1), tmp_path / "file", None, state)[2].skipped == total
+
+    def test_batches_that_were_handed_out(self, tmp_path: Path) -> None:
+        _, state, *_ = handed(STREAMS["batch"], How(), tmp_path / "file", 3)
+        *_, batches = handed(STREAMS["batch"], How(), tmp_path / "file", 2, state)
+        assert (batches.batches, batches.examples) == (5, 20)
+
+
+class TestWhileWorkersTake:
+    def test_counts_are_those_of_what_has_arrived(self) -> None:
+        """Workers of a later stage move the node, and who takes a snapshot is another thread."""
+        entries = EpochEntries(numbers(8), Rank())
+        feeding = Feeding(SourceNode(entries, Span(0, 1)), 0, blocking=False)
+        node = QueueNode(
+            sync.FIFOQueue(8),
+            feeding,
+            items=lambda _: 8,
+            is_one_to_one=False,
+            keeps_order=True,
+        )
+        told: list[Any] = []
+        asks = threading.Thread(target=lambda: told.append(node.tally()))
+
+        class Arriving(list[Delivered]):
+            def __iter__(self) -> Iterator[Delivered]:
+                for number, item in enumerate(super().__iter__()):
+                    if number == 5:
+                        asks.start()
+                        asks.join(0.2)  # in vain, unless it is answered in the middle
+                    yield item
+
+        node._accept(Arriving((0, number, number, (number,), None) for number in range(8)))
+        asks.join()
+        ((counts, epoch, low, above),) = told
+        assert (counts[0], epoch, low, above) == (8, 0, 8, "")
