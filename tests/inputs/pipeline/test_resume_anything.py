@@ -1,0 +1,229 @@
+"""Pipelines that nobody has thought of, left anywhere and gone on with in any way.
+
+Chains of stages are drawn, and where the run is left, and how it goes on: by which workers, how
+many, in threads or in tasks of asyncio or trio. What all runs have given together is, value by
+value, what one undisturbed run gives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import anyio
+import numpy as np
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioqueue.inputs import Pipeline, numbers
+from tests.inputs.pipeline.going import plain
+from tests.inputs.pipeline.resuming import Batches, How, run, shuffled, slowly, through_json
+
+EPOCHS = 2
+
+
+def sum_of(value: Any) -> int:
+    """A number that any value has, whatever it is made of."""
+    return zlib.crc32(repr(plain(value)).encode())
+
+
+def noised(value: Any, rng: np.random.Generator) -> tuple[int, float]:
+    return sum_of(value), float(rng.random())
+
+
+async def noised_in_a_task(value: Any, rng: np.random.Generator) -> tuple[int, float]:
+    await anyio.lowlevel.checkpoint()
+    return noised(value, rng)
+
+
+def sequence(value: Any, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    return np.full(int(rng.integers(0, 12)), sum_of(value) % 1000)
+
+
+def copies(value: Any, rng: np.random.Generator) -> Iterator[tuple[int, float]]:
+    for _ in range(sum_of(value) % 3):
+        yield noised(value, rng)
+
+
+def mostly(value: Any, rng: np.random.Generator) -> tuple[int, float] | None:
+    """Some fail, some are left out."""
+    kind = sum_of(value) % 5
+    if not kind:
+        raise ValueError("none of these")
+    return None if kind == 1 else noised(value, rng)
+
+
+def is_wanted(value: Any) -> bool:
+    return bool(sum_of(value) % 4)
+
+
+class Said(NamedTuple):
+    """A stage, a number, and what is mixed in."""
+
+    stage: str
+    number: int = 1
+    others: tuple[Said, ...] = ()
+
+
+Add = Callable[[Any, How, int], Any]
+
+STAGES: dict[str, Add] = {
+    "prepare": lambda one, how, n: how.prepare(one, noised),
+    "tasks": lambda one, how, n: how.prepare(one, noised_in_a_task),
+    "generators": lambda one, how, n: how.prepare(one, copies),
+    "skips": lambda one, how, n: how.prepare(one, mostly, on_error="skip", skip_none=True),
+    "flat": lambda one, how, n: one.flat(copies, workers=how.workers),
+    "filter": lambda one, how, n: one.filter(is_wanted),
+    "shuffle": lambda one, how, n: one.shuffle(3 * n),
+    "large shuffle": lambda one, how, n: one.shuffle(100),
+    "batch": lambda one, how, n: one.batch(n, collate=list),
+    "whole batches": lambda one, how, n: one.batch(n, collate=list, drop_remainder=True),
+    "across epochs": lambda one, how, n: one.batch(n, collate=list, across_epochs=True),
+    "unbatch": lambda one, how, n: one.batch(n, collate=list).unbatch(),
+    "take": lambda one, how, n: one.take(4 * n),
+    "prefetch": lambda one, how, n: one.prefetch(n),
+    "bucket": lambda one, how, n: how.prepare(one, sequence).bucket([4, 8], n),
+    "tokens": lambda one, how, n: how.prepare(one, sequence).bucket([4, 8], tokens_per_batch=20),
+    "pack": lambda one, how, n: how.prepare(one, sequence).pack(12, open_rows=n),
+    "pieces": lambda one, how, n: how.prepare(one, sequence).pack(5, open_rows=n, too_long="split"),
+}
+
+
+def said(depth: int = 0) -> st.SearchStrategy[list[Said]]:
+    """Some stages, one after another."""
+    plain_ones = st.builds(Said, st.sampled_from(sorted(STAGES)), st.integers(1, 6))
+    if depth:
+        return st.lists(plain_ones, max_size=2)
+    mixed = st.builds(
+        Said, st.sampled_from(["mix", "mix, first"]), st.integers(1, 6), said(1).map(tuple)
+    )
+    return st.lists(plain_ones | plain_ones | plain_ones | mixed, max_size=5)
+
+
+def made(chain: list[Said] | tuple[Said, ...], how: How, source: Any = None) -> Any:
+    """The pipeline that was said."""
+    pipeline: Any = Pipeline(numbers(30, shuffle=True, seed=3) if source is None else source)
+    for one in chain:
+        if one.stage.startswith("mix"):
+            other = made(one.others, how, numbers(9, seed=one.number))
+            stop: Any = "first" if "first" in one.stage else "all"
+            pipeline = pipeline.mix(other, weights=[one.number, 2], stop=stop)
+        else:
+            pipeline = STAGES[one.stage](pipeline, how, one.number)
+    return pipeline
+
+
+class Leg(NamedTuple):
+    """A run: how many values it takes, and how."""
+
+    most: int | None
+    world: str
+    how: How
+
+
+hows = st.builds(How, st.integers(1, 4), st.just("auto"), st.sampled_from([None, 4, 9]))
+legs = st.builds(Leg, st.integers(0, 9), st.sampled_from(["threads", "asyncio", "trio"]), hows)
+
+
+async def in_tasks(pipeline: Any, most: int | None, state: Any) -> tuple[Batches, Any]:
+    taken: Batches = []
+    async with pipeline.epochs(EPOCHS, resume=state) as epochs:
+        if most != 0:
+            async for epoch in epochs:
+                async for value in epoch:
+                    taken.append((epoch.number, plain(value)))
+                    if len(taken) == most:
+                        return taken, through_json(epochs.state_dict())
+        return taken, through_json(epochs.state_dict())
+
+
+def gone(chain: list[Said], leg: Leg, state: Any) -> tuple[Batches, Any]:
+    """What a run gives, and where it was left."""
+    pipeline = made(chain, leg.how)
+    if leg.world == "asyncio":
+        return asyncio.run(in_tasks(pipeline, leg.most, state))
+    if leg.world == "trio":
+        return trio.run(in_tasks, pipeline, leg.most, state)
+    if leg.most == 0:
+        with pipeline.epochs(EPOCHS, resume=state) as epochs:
+            return [], through_json(epochs.state_dict())
+    return run(pipeline, EPOCHS, leg.most, state)
+
+
+@settings(max_examples=60, deadline=None)
+@given(said(), st.lists(legs, min_size=1, max_size=3), legs)
+def test_the_rest_is_what_would_have_come(chain: list[Said], before: list[Leg], last: Leg) -> None:
+    whole, _ = run(made(chain, How(1)), EPOCHS)
+    found: Batches = []
+    state = None
+    for leg in before:
+        more, state = gone(chain, leg, state)
+        found += more
+    more, end = gone(chain, last._replace(most=None), state)
+    assert found + more == whole
+    assert gone(chain, last._replace(most=None), end)[0] == []
+
+
+class TestCancelled:
+    """A call for a batch that is cancelled at each of its awaits, one after another."""
+
+    PIPELINE = shuffled().prepare(slowly, workers=2).shuffle(9).batch(4).prefetch(1)
+
+    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+    def test_at_each_await(self, backend: Any) -> None:
+        whole, _ = run(self.PIPELINE, 1)
+        for first in (0, 3):
+            for checkpoints in range(24):
+                handed, state = anyio.run(self._cancelled_at, first, checkpoints, backend=backend)
+                rest, _ = run(self.PIPELINE, 1, None, state)
+                assert handed + [batch for _, batch in rest] == [batch for _, batch in whole]
+
+    async def _cancelled_at(self, first: int, checkpoints: int) -> tuple[list[Any], Any]:
+        """Batches that came, with one call among them that was cancelled after so many turns of
+        the event loop, if it was not done by then; and the state behind that call."""
+        handed: list[Any] = []
+        async with self.PIPELINE.epochs(1) as epochs:
+            epoch = await anext(epochs)
+
+            async def take() -> None:
+                handed.append(plain(await anext(epoch)))
+
+            for _ in range(first):
+                await take()
+            async with anyio.create_task_group() as group:
+                group.start_soon(take)
+                for _ in range(checkpoints):
+                    await anyio.lowlevel.checkpoint()
+                group.cancel_scope.cancel()
+            return handed, through_json(epochs.state_dict())
+
+
+class TestTwoRunsOfOnePipeline:
+    def test_each_has_its_own_position(self) -> None:
+        pipeline = shuffled().prepare(slowly, workers=2).shuffle(9).batch(4)
+        whole = [batch for _, batch in run(pipeline, 1)[0]]
+        with pipeline.epochs(1) as one, pipeline.epochs(1) as other:
+            mine, theirs = next(one), next(other)
+            heads: tuple[list[Any], list[Any]] = [], []
+            for _ in range(3):
+                heads[0].append(plain(next(mine)))
+                heads[1].append(plain(next(theirs)))
+                heads[1].append(plain(next(theirs)))
+            states = through_json(one.state_dict()), through_json(other.state_dict())
+        for head, state in zip(heads, states, strict=True):
+            assert head + [batch for _, batch in run(pipeline, 1, None, state)[0]] == whole
+
+    def test_one_goes_on_while_the_other_is_still_there(self) -> None:
+        pipeline = shuffled().prepare(slowly, workers=2).shuffle(9).batch(4)
+        whole = [batch for _, batch in run(pipeline, 1)[0]]
+        with pipeline.epochs(1) as one:
+            epoch = next(one)
+            head = [plain(next(epoch)) for _ in range(4)]
+            with pipeline.epochs(1, resume=one.state_dict()) as other:
+                rest = [plain(batch) for batch in next(other)]
+            assert head + rest == whole
+            assert head + [plain(batch) for batch in epoch] == whole
