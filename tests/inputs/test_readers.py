@@ -362,6 +362,8 @@ class TestReadingAhead:
         for number in range(2, 100):
             assert await anext(run) == number
             assert endless.given <= number + 2 * 4 + 1
+        del run
+        await task_world.until(lambda: not reading_threads())
 
     async def test_a_loop_left_early_closes_everything(
         self, task_world: TaskWorld, write: Write

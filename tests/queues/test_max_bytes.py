@@ -282,7 +282,7 @@ class TestWhatIsSeen:
 
 
 class TestWrongValues:
-    @pytest.mark.parametrize("max_bytes", [0, -1, 1.5, "1", True, np.timedelta64(5)], ids=repr)
+    @pytest.mark.parametrize("max_bytes", [0, -1, 1.5, "1", True, np.timedelta64(5, "s")], ids=repr)
     @pytest.mark.parametrize("kind", ["FIFOQueue", "PriorityQueue"])
     def test_are_refused(self, kind: str, max_bytes: Any) -> None:
         with pytest.raises(InvalidArgumentError, match=r"^max_bytes: got .* an int >= 1, or None"):

@@ -38,7 +38,7 @@ VALUES: dict[str, tuple[Any, tuple[int, ...], Callable[[int], Any]]] = {
     "sub-array": (("f4", (2,)), (), lambda i: np.full(2, i, "f4")),
     "sub-array-row": (("f4", (2,)), (3,), lambda i: np.full((3, 2), i, "f4")),
     "zero-size": ("f4", (0,), lambda i: np.empty(0, "f4")),
-    "date": ("M8[s]", (), lambda i: np.datetime64(i, "s") if i % 3 else np.datetime64("NaT")),
+    "date": ("M8[s]", (), lambda i: np.datetime64(i, "s") if i % 3 else np.datetime64("NaT", "s")),
     "duration": ("m8[ms]", (2,), lambda i: np.array([i, 1], "m8[ms]")),
     "fixed-text": ("U4", (), lambda i: f"t{i}"),
     "fixed-bytes": ("S4", (2,), lambda i: [b"a", f"b{i}".encode()]),

@@ -1,5 +1,4 @@
 """A crawler's frontier: a priority queue that several stages of a graph share."""
-import collections
 
 import numpy as np
 import tensorflow as tf
@@ -70,7 +69,7 @@ def counted(words):
     one_hot = tf.one_hot(index, tf.size(unique))
     with tf.Session() as sess:
         u, c, p, j, h = sess.run([unique, count, parts, joined, one_hot])
-    return (collections.OrderedDict(zip([w.decode() for w in u], c.tolist())),
+    return (dict(zip([w.decode() for w in u], c.tolist())),
             [one.tolist() for one in p], j.tolist(), h.sum(0).tolist())
 
 
