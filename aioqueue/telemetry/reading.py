@@ -138,16 +138,22 @@ def _suspects(window: Window) -> list[_Suspect]:
         if shares.stage.source not in ours or shares.source > _IDLE:
             suspects.append(_with_source(shares, is_fed=shares.stage.source in ours))
         else:
-            suspects.append(_Suspect(shares.busy, "stage", shares))
+            suspects.append(_Suspect(_at_work(shares), "stage", shares))
     return suspects
+
+
+def _at_work(shares: StageShares) -> float:
+    """Share of the time in which a stage can do no more. All tasks of a loop have one thread: what
+    they compute there, they compute one after the other, however many they are."""
+    return min(1.0, max(shares.busy, shares.cores)) if shares.stage.where == "task" else shares.busy
 
 
 def _with_source(shares: StageShares, *, is_fed: bool) -> _Suspect:
     """A stage and its own source, between which there is no room: workers that wait for an item
     are at work, as it were, together with it. Which one limits is a question of both."""
-    share = max(shares.busy, shares.source)
+    share = max(_at_work(shares), shares.source)
     if not is_fed:
-        together = shares.busy + min(shares.starved, shares.source * _IN_LINE)
+        together = _at_work(shares) + min(shares.starved, shares.source * _IN_LINE)
         share = max(share, _TOGETHER * together)
     source, service = shares.source, shares.busy * shares.workers  # seconds per second
     workers = round(shares.workers)
@@ -203,7 +209,7 @@ def _stage(window: Window, shares: StageShares) -> Verdict:
     if on is not None and on > _COMPUTES and max(shares.cores, busiest) > 0.9 * cores:
         what = f"{who} computes on all {cores:g} cores: it takes more cores, or less to compute"
         return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "more cores")
-    if where == "task" and window.cores > 0.9 and window.cores < 1.35:
+    if where == "task" and (shares.cores > 0.9 or 0.9 < window.cores < 1.35):
         what = f"{who} keeps the event loop busy: a plain function with where='process'"
         return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "processes", count)
     if on is not None and on < _COMPUTES and window.cores > 0.9 * cores:

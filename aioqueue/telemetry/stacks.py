@@ -61,6 +61,9 @@ class Frame(NamedTuple):
 Stack: TypeAlias = tuple[Frame, ...]
 """Calls, innermost first; empty if that cannot be told."""
 
+_RUN_OTHERS: Final = ("_asend", "_athrow", "FutureIter", "_wrapper", "Clocked")
+"""How the names of types end that run a coroutine or an async generator, and do not say which."""
+
 
 def current_frames() -> Mapping[int, FrameType]:
     """Where all threads are, by their idents; of none where this Python cannot tell."""
@@ -168,7 +171,7 @@ def _awaits(awaited: Any) -> Iterator[FrameType]:
 def _behind(awaitable: Any) -> Any:
     """What runs behind an awaitable that does not say so: a step of an async generator, or the
     iterator of a task."""
-    if not type(awaitable).__name__.endswith(("_asend", "_athrow", "FutureIter", "_wrapper")):
+    if not type(awaitable).__name__.endswith(_RUN_OTHERS):
         return None
     for other in gc.get_referents(awaitable):
         if inspect.isasyncgen(other) or inspect.iscoroutine(other):

@@ -44,6 +44,8 @@ class StageShape:
         ordered: whether the order is kept.
         limit: items in flight.
         room: of the queue that it fills.
+        starts: seconds until a worker that was added is there.
+        places: calls that may wait at the same time, of what they wait for; 0 for any number.
     """
 
     name: str
@@ -55,6 +57,8 @@ class StageShape:
     ordered: bool
     limit: int
     room: int
+    starts: float = 0.0
+    places: int = 0
 
 
 @dataclass(frozen=True)
@@ -181,7 +185,7 @@ class Store:
 
 
 class Mutex:
-    """One at a time: the turn at a source, the interpreter lock."""
+    """A few at a time: the turn at a source, the interpreter lock, cores."""
 
     def __init__(self, world: World, places: int = 1) -> None:
         self.world = world
@@ -189,17 +193,25 @@ class Mutex:
         self._waiting: deque[Process] = deque()
 
     def take(self, process: Process) -> None:
-        if self._free:
+        if self._free > 0:
             self._free -= 1
             self.world.resume(process, None)
         else:
             self._waiting.append(process)
 
     def give(self) -> None:
-        if self._waiting:
+        self._free += 1
+        self._let_in()
+
+    def add(self, places: int) -> None:
+        """So many more; or fewer, as soon as they are given back."""
+        self._free += places
+        self._let_in()
+
+    def _let_in(self) -> None:
+        while self._waiting and self._free > 0:
+            self._free -= 1
             self.world.resume(self._waiting.popleft(), None)
-        else:
-            self._free += 1
 
 
 class Run:
@@ -214,6 +226,7 @@ class Run:
         self.shape = shape
         self.world = world = World()
         self.gil = Mutex(world)
+        self.cores = Mutex(world, int(shape.cores))
         self.computed = 0.0
         self.stages: list[Stage] = []
         upstream: Store | None = None
@@ -274,6 +287,7 @@ class Stage:
         self.source_name = None if upstream is None else f"queue-{_before(run, shape).name}"
         self.turn = Mutex(world)
         self.window = Mutex(world, shape.limit)
+        self.served = Mutex(world, shape.places or 10**6)
         self.busy, self.starved, self.full = Waits(world), Waits(world), Waits(world)
         self.source = Waits(world)
         self.calls = 0
@@ -282,8 +296,31 @@ class Stage:
         self.ready: set[int] = set()
         self.next = 0
         self.is_flushing = False
-        for number in range(shape.workers):
-            world.start(self._work(number))
+        self.count = self.live = 0
+        self.started = itertools.count()
+        self.alive, self.changed = 0.0, 0.0
+        self.done: dict[int, int] = {}  # items of each worker that is there
+        self._have(shape.workers, 0.0)
+
+    def resize(self, count: int) -> None:
+        """Have so many workers from now on; those that are too many end what they are at."""
+        self.window.add((count - self.count) * (self.shape.limit // self.shape.workers))
+        self._have(count, self.shape.starts)
+
+    def _have(self, count: int, after: float) -> None:
+        self.count = count
+        for _ in range(count - len(self.done)):
+            who = next(self.started)
+            self.done[who] = 0
+            self.run.world.resume(self._work(who), None, after)
+
+    def _lives(self, more: int) -> None:
+        self.alive, self.changed = self.alive_until_now(), self.run.world.now
+        self.live += more
+
+    def alive_until_now(self) -> float:
+        """Seconds that its workers have been there, all together."""
+        return self.alive + self.live * (self.run.world.now - self.changed)
 
     def _work(self, who: int) -> Process:
         process_of: list[Process] = []
@@ -291,7 +328,8 @@ class Stage:
         return process_of[0]
 
     def _body(self, who: int, me: list[Process]) -> Process:
-        while True:
+        self._lives(1)
+        while len(self.done) <= self.count:
             self.starved.begin(who)
             yield ("take", self.turn)
             self.starved.end(who)
@@ -313,6 +351,7 @@ class Stage:
             yield from self._call()
             self.busy.end(who)
             self.calls += 1
+            self.done[who] += 1
             if not self.shape.ordered:
                 yield self.into.offer(me[0], number)
                 self._left()
@@ -327,6 +366,8 @@ class Stage:
                 self.next += 1
                 self._left()
             self.is_flushing = False
+        self._lives(-1)
+        del self.done[who]
 
     def _left(self) -> None:
         self.delivered += 1
@@ -336,19 +377,17 @@ class Stage:
         shape = self.shape
         factor = 1 - shape.spread + shape.spread * self.rng.expovariate(1.0)
         if shape.waits:
+            yield ("take", self.served)
             yield ("sleep", shape.waits * factor)
+            self.served.give()
         left = shape.computes * factor
-        if shape.where == "process":
-            self.cpu += left
-            if left:
-                yield ("sleep", left)
-            return
+        lock = self.run.cores if shape.where == "process" else self.run.gil
         while left > 1e-12:
             now = min(left, SLICE)
-            yield ("take", self.run.gil)
+            yield ("take", lock)
             yield ("sleep", now)
-            self.run.gil.give()
-            self.run.computed += now
+            lock.give()
+            self.run.computed += now if lock is self.run.gil else 0.0
             self.cpu += now
             left -= now
 
@@ -383,8 +422,8 @@ class Stage:
             source=self.source_name,
             into=self.queue_name,
             workers=tuple(
-                WorkerNumbers(f"{shape.name}-{number}", busy / shape.workers, 0.0, 0, 0, None, 0.0)
-                for number in range(shape.workers)
+                WorkerNumbers(f"{shape.name}-{who}", busy / len(self.done), 0.0, done, 0, None, 0.0)
+                for who, done in self.done.items()
             ),
             resizable=True,
             taken=self.taken,
@@ -393,7 +432,7 @@ class Stage:
             retried=0,
             in_flight=self.taken - self.delivered,
             in_flight_bytes=None,
-            limit=shape.limit,
+            limit=shape.limit // shape.workers * self.count,
             service=Histogram(counts=(*(0,) * 10, self.calls, *(0,) * 15), seconds=busy),
             cpu_sampled=busy,
             cpu=self.cpu,
@@ -403,7 +442,7 @@ class Stage:
             seconds_window_full=min(self.full.until_now(), self.run.world.now),
             ordered=shape.ordered,
             busy=busy,
-            alive=shape.workers * self.run.world.now,
+            alive=self.alive_until_now(),
             fed=0.0 if self.upstream is None else self.upstream.get_waits.until_now(),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from aioqueue import InvalidArgumentError, inputs, sync
 from aioqueue.telemetry import Snapshot, Tuner, Watch
 from tests.inputs.functions import double
+from tests.proof.tuning import ENOUGH, judge_simulated
 from tests.telemetry.simulation import Shape, StageShape, simulated
+from tests.telemetry.tuned import TunedRun, best_fixed
 
 
 def shape(workers: int, *, waits: float = 0.02, computes: float = 0.0, step: float = 0.01) -> Shape:
@@ -99,6 +102,76 @@ class TestWhatItDoes:
         tuned.goes_on(12)
         assert len(asked) == 1
         assert tuned.watch.changes() == ()
+
+
+class TestInVirtualTime:
+    """All seconds of a run, one by one, with workers that come and go; see `TunedRun`."""
+
+    @pytest.mark.parametrize("seed", range(12))
+    def test_it_comes_near_the_best_numbers_within_half_a_minute(self, seed: int) -> None:
+        """The long form, `python -m tests.proof.tuning`, takes two hundred, and real pipelines."""
+        share, _ = judge_simulated(seed)
+        assert share >= ENOUGH
+
+    def test_workers_that_take_long_to_start_are_waited_for(self) -> None:
+        """Until they are there, more of them are no faster; which says nothing of them."""
+        made = shape(1)
+        slow = replace(made.stages[0], where="process", starts=7.0)
+        run = TunedRun(replace(made, stages=(slow,)), 1)
+        run.goes_on(35)
+        assert not [change for change in run.watch.changes() if change.after < change.before]
+        assert run.goes_on(10) > 0.9 * best_fixed(replace(made, stages=(slow,)), 1)
+
+    def test_a_stage_that_is_no_longer_the_one_that_limits_keeps_its_workers(self) -> None:
+        made = shape(1, step=0.004)
+        twin = replace(made.stages[0], name="augment")
+        run = TunedRun(replace(made, stages=(made.stages[0], twin)), 1)
+        run.goes_on(30)
+        assert not [change for change in run.watch.changes() if change.after < change.before]
+        assert min(run.workers) >= 8
+
+    def test_what_seems_not_to_have_helped_comes_back_if_it_is_missed(self) -> None:
+        """While four are tried the machine has other things to do, and then no longer."""
+        run = TunedRun(shape(1), 1)
+        [stage] = run.run.stages
+        run.goes_on(3)
+        assert run.workers == (4,)
+        stage.shape = replace(stage.shape, waits=4 * stage.shape.waits)
+        run.goes_on(3)
+        assert run.workers == (1,), "it takes them back"
+        stage.shape = replace(stage.shape, waits=stage.shape.waits / 4)
+        stage.shape = replace(stage.shape, waits=1.5 * stage.shape.waits)
+        run.goes_on(3)
+        assert run.workers == (4,), "but one is slower still"
+        assert "slower" in run.watch.changes()[-1].why
+
+    def test_what_was_too_much_is_tried_again_with_less(self) -> None:
+        run = TunedRun(shape(1), 1)
+        [stage] = run.run.stages
+        run.goes_on(3)
+        assert run.workers == (4,)
+        stage.shape = replace(stage.shape, waits=8 * stage.shape.waits)
+        run.goes_on(4)
+        assert run.workers == (1,)
+        stage.shape = replace(stage.shape, waits=stage.shape.waits / 8)
+        run.goes_on(4)
+        assert run.workers == (2,)
+
+    def test_one_change_at_a_time_is_made_in_all_of_a_run(self) -> None:
+        stages = tuple(replace(shape(1).stages[0], name=name) for name in ("a", "b", "c"))
+        run = TunedRun(Shape(0.0, stages, 4, 0.004), 1)
+        run.goes_on(30)
+        times = [change.seconds for change in run.watch.changes()]
+        assert len(times) >= 5
+        assert all(later - earlier > 2.5 for earlier, later in pairwise(times))
+
+    def test_more_of_those_who_take_turns_at_a_source_are_tried(self) -> None:
+        """The source limits; but two can do without the time that one works after it."""
+        made = replace(shape(1, waits=0.001, step=0.001), source=0.003)
+        run = TunedRun(made, 1)
+        run.goes_on(30)
+        assert run.workers[0] > 1
+        assert run.goes_on(10) > 0.95 * best_fixed(made, 1)
 
 
 class TestTheOption:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from math import inf
 from time import perf_counter
 from typing import Final, NamedTuple
 
@@ -204,6 +205,14 @@ class WorkerGauge(Meter):
             self._stride = max(1, min(_MOST, 2 * self._stride, int(wanted)))
 
     # What is told by others: of processes.
+
+    def is_starting(self) -> None:
+        """Its process is only being started: it is not there yet."""
+        self.began = inf
+
+    def is_there(self) -> None:
+        """The process can work; or another one in its place."""
+        self.began = min(self.began, perf_counter())
 
     def has_items(self) -> None:
         """The thread of a process, which has asked for some, waits no more."""

@@ -14,6 +14,7 @@ from aioqueue.coordination.loops import soon
 from aioqueue.coordination.outcomes import add_note, is_cancellation, running_task
 from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.feed import close_items, next_of, worst_of
+from aioqueue.inputs.prepare.clocked import Clocked
 from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.hands import Hand
 from aioqueue.inputs.prepare.inbox import Inbox
@@ -146,13 +147,14 @@ class TaskExecutor:
         worker.asks()
         item = await self._source.take(owner, worker)
         worker.got(item, self._job.gauge.seconds_full - full)
-        prepared = await self._prepare(item, worker.hand, owner)
-        worker.made()
+        clocked = Clocked(self._prepare(item, worker.hand, owner))
+        prepared = await clocked
+        as_made = isinstance(prepared.examples, AsyncGenerator)
+        worker.made(None if as_made else clocked.cpu)
         worker.item = None
         began, blocked = perf_counter(), worker.waits.enqueues
         await self._delivery.deliver(prepared, owner)
         worker.hand.let_go()
-        as_made = isinstance(prepared.examples, AsyncGenerator)
         worker.delivered(as_made=as_made, began=began, blocked=blocked)
 
     async def _prepare(self, item: Item, hand: Hand, owner: object) -> Prepared:
@@ -228,17 +230,18 @@ class TaskExecutor:
             Whether examples were made when they were delivered.
         """
         hand = worker.hand
+        clocked = Clocked(self._examples(pending.item, hand, pending.failures))
         try:
-            examples = await self._examples(pending.item, hand, pending.failures)
+            examples = await clocked
         except BaseException as raised:
             worker.made()
             worker.item = None
             inbox.give_back(pending)
             await inbox.failed(pending, self._job.failure_of_item(raised, owner), owner)
             return False
-        worker.made()
-        worker.item = None
         as_made = isinstance(examples, AsyncGenerator)
+        worker.made(None if as_made else clocked.cpu)
+        worker.item = None
         if not as_made:
             inbox.give_back(pending)
         prepared = Prepared(pending.item, examples, failures=pending.failures)

@@ -110,12 +110,12 @@ class ThreadExecutor:
         worker.got(item, self._job.gauge.seconds_full - full)
         cpu = thread_time()
         prepared = self._prepare(item, hand)
-        worker.made(thread_time() - cpu if self._is_here else None)
+        as_made = type(prepared.examples) is not tuple
+        worker.made(thread_time() - cpu if self._is_here and not as_made else None)
         worker.item = None
         began, blocked = perf_counter(), worker.waits.enqueues
         self._delivery.deliver(prepared)
         hand.item = None
-        as_made = type(prepared.examples) is not tuple
         worker.delivered(as_made=as_made, began=began, blocked=blocked)
 
     def _prepare(self, item: Item, hand: Hand, failures: int = 0) -> Prepared:
@@ -173,9 +173,9 @@ class ThreadExecutor:
             inbox.give_back(pending)
             inbox.failed(pending, self._job.failure_of_item(raised))
             return False
-        worker.made(thread_time() - cpu if self._is_here else None)
-        worker.item = None
         is_made = type(examples) is tuple
+        worker.made(thread_time() - cpu if self._is_here and is_made else None)
+        worker.item = None
         if is_made:
             hand.let_go()
             inbox.give_back(pending)

@@ -212,6 +212,7 @@ class ProcessExecutor:
     def _work(self, worker: WorkerGauge) -> None:
         """The work of the thread of one worker, until there is none."""
         succession = Succession()
+        worker.is_starting()
         while True:
             process = self._started_process(worker)
             worker.hand.process = process
@@ -266,6 +267,7 @@ class ProcessExecutor:
         if report is None:
             return self._recover(process)
         process.books.is_ready = True
+        process.gauge.is_there()
         if report.refusal is not None:
             error = not_importable(self._job.call.function)
             error.__cause__ = failure_of_message(report.refusal)

@@ -223,6 +223,7 @@ class RayExecutor:
     def _work(self, gauge: WorkerGauge) -> None:
         """The work of the thread of one worker, until there is none."""
         in_vain = 0  # actors in a row
+        gauge.is_starting()
         while True:
             worker = gauge.hand.process = _Worker(self._new_actor(), gauge)
             try:
@@ -257,6 +258,7 @@ class RayExecutor:
         """
         try:
             worker.place = self._until_it_is_there(worker)
+            worker.gauge.is_there()
             worker.gauge.name = f"Ray actor ({worker.place})"
             while True:
                 self._feed_worker(worker)
