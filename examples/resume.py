@@ -51,7 +51,7 @@ def train(folder: Path, workers: int) -> None:
     done = log.read_text().splitlines(keepends=True)[:step] if step else []
     log.write_text("".join(done))
     epochs = batches(workers).epochs(EPOCHS, resume=kept["data"])
-    with epochs, log.open("a") as file:
+    with epochs, epochs.monitor() as monitor, log.open("a") as file:
         for epoch in epochs:
             for noise, labels in epoch:
                 step += 1
@@ -60,6 +60,7 @@ def train(folder: Path, workers: int) -> None:
                 if step % 5 == 0:
                     state = {"step": step, "data": epochs.state_dict()}
                     save_position(folder / "run.json", state)
+        (folder / "verdict.txt").write_text(str(monitor.verdict()))
 
 
 def run_child(folder: Path, workers: int, chance: random.Random, *, kill: bool) -> bool:
@@ -134,6 +135,7 @@ def main() -> None:
         print(f"once more, and nobody disturbs it: {counted(workers)}, {steps} steps")
         found = (disturbed / "log.txt").read_text().splitlines()
         expected = (undisturbed / "log.txt").read_text().splitlines()
+        print((undisturbed / "verdict.txt").read_text())
     if found != expected:
         raise SystemExit(f"the batches differ: {len(found)}, expected {len(expected)}")
     print(f"{kills} kills, {len(found)} batches: every one as in a run that was not disturbed")

@@ -92,6 +92,7 @@ class Tally:
     largest: int = 0
     checksum: int = 0
     drawing: str = ""
+    verdict: str = ""
 
     def add(self, batch: Batch) -> None:
         lengths, tokens = batch
@@ -184,9 +185,10 @@ def run(options: argparse.Namespace) -> list[Tally]:
     ):
         tally = Tally(name)
         texts = inputs.items(sentences, epochs=1, shuffle=True, seed=options.seed)
-        with sync.Coordinator() as coord:
-            for batch in way(options, texts, vocabulary.encode, coord):
+        with sync.Coordinator() as coord, coord.monitor() as monitor:
+            for batch in monitor.steps(way(options, texts, vocabulary.encode, coord)):
                 tally.add(batch)
+        tally.verdict = str(monitor.verdict())
         tallies.append(tally)
     expected = sum(hash(vocabulary.encode(text).tobytes()) for text in sentences)
     for tally in tallies:
@@ -210,6 +212,8 @@ def summary(tallies: list[Tally]) -> str:
             "",
             f"bucketing saves {saved:.0%} of what a model would have to go through",
             "every sentence came exactly once, each way",
+            "",
+            *(f"{tally.name}: {tally.verdict}" for tally in tallies),
         ]
     )
 

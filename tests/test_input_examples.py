@@ -16,6 +16,8 @@ from tests.test_examples import ROOT, run
 
 IMAGES, TEXT, SERVICE = (f"examples/{name}.py" for name in ("images", "text", "service"))
 SMALL = ["--crops", "96", "--images", "128", "--batch-size", "32", "--shuffle", "64"]
+VERDICTS = ("data are ahead: ", "the training step waits ")
+"""What a verdict begins with."""
 
 needs_images = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("PIL", "sklearn", "tqdm")),
@@ -80,6 +82,8 @@ class TestText:
         assert shares[0] > 50
         assert max(shares[1:]) < 25
         assert "every sentence came exactly once, each way" in done.stdout
+        last = done.stdout.splitlines()[-1]
+        assert last.removeprefix("bucketed, up to 2,048 tokens: ").startswith(VERDICTS)
 
     def test_no_batch_is_larger_than_its_budget(self) -> None:
         done = run(TEXT, "--tokens", "1024", "--batch-size", "8")
@@ -129,6 +133,7 @@ def test_a_killed_training_ends_as_an_undisturbed_one() -> None:
     lines = done.stdout.splitlines()
     assert [line.split(":")[0] for line in lines[:3]] == ["run 1", "run 2", "run 3"]
     assert lines[2].endswith("to the end, step 375")
+    assert lines[-2].startswith(VERDICTS)
     assert lines[-1] == "2 kills, 375 batches: every one as in a run that was not disturbed"
 
 

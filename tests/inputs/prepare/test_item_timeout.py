@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -119,6 +119,34 @@ class TestEverywhere:
         assert error.seconds == SOON
         assert re.search(r"\.py:\d+ in .*(hangs|never_ends|_sleeps): ", error.where)
         assert isinstance(error, TimeoutError)
+
+    @pytest.mark.parametrize("ordered", [False, True], ids=["unordered", "ordered"])
+    def test_workers_come_and_go_meanwhile(self, where: str, slow: Slow, ordered: bool) -> None:
+        """Whoever leaves, or is replaced, or is new: every item comes once, or is skipped once."""
+        queue = sync.FIFOQueue(4)
+        runner: Any = prepare(
+            range(120),
+            function_of(where, slow),
+            into=queue,
+            workers=2,
+            where=cast(Any, where),
+            item_timeout=10 * SOON,
+            on_error="skip",
+            ordered=ordered,
+        )
+        found = []
+        with sync.Coordinator() as coord:
+            coord.start(runner)
+            runner.resize(4)
+            for number, example in enumerate(queue):
+                found.append(example)
+                if number % 10 == 0:
+                    runner.resize((1, 5, 3, 2)[number // 10 % 4])
+        wanted = [number for number in range(120) if number not in SLOW]
+        assert (found if ordered else sorted(found)) == wanted
+        assert sorted(one.item for one in runner.quarantine) == sorted(SLOW)
+        statistics = runner.statistics()
+        assert (statistics.prepared, statistics.skipped, statistics.in_flight) == (118, 2, 0)
 
     @pytest.mark.parametrize("ordered", [False, True], ids=["unordered", "ordered"])
     def test_skipped_items_are_quarantined(self, where: str, slow: Slow, ordered: bool) -> None:
