@@ -292,8 +292,8 @@ class QueueRunner(RunnerFace):
         def start(plan: WorkerPlan) -> None:
             workers.append(self._start_worker(run, plan, tasks))
 
-        run.start_thread = start
-        run.start_task = lambda plan: tasks.from_outside(partial(start, plan))
+        run.starts_threads_by(start)
+        run.starts_tasks_by(lambda plan: tasks.from_outside(partial(start, plan)))
         try:
             for plan in run.plans:
                 with run.starting([plan]):
@@ -342,9 +342,9 @@ class QueueRunner(RunnerFace):
         tasks = coordinator._tasks
         assert tasks is not None
         start = partial(self._start_in, coordinator, run)
-        run.start_thread = start
-        run.start_task = lambda plan: tasks.from_outside(
-            partial(self._start_late, start, run, plan)
+        run.starts_threads_by(start)
+        run.starts_tasks_by(
+            lambda plan: tasks.from_outside(partial(self._start_late, start, run, plan))
         )
         for plan in run.plans:
             with run.starting([plan]):

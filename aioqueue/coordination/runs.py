@@ -148,8 +148,9 @@ class Run:
         self._is_drained = False
         self._failure: BaseException | None = None  # the first one, or the one that came down to us
         self._how = "its workers were stopped"  # the last of them has ended
-        self.start_thread: Callable[[WorkerPlan], object] | None = None  # for those that come
-        self.start_task: Callable[[WorkerPlan], object] | None = None  # while it runs
+        self._start_thread: Callable[[WorkerPlan], object] | None = None  # for those that come
+        self._start_task: Callable[[WorkerPlan], object] | None = None  # while it runs
+        self._early: list[WorkerPlan] = []  # that have come before either was known
         self._on_stop: list[Callable[[], object]] = []
         self._forget_calls: list[Callable[[], None]] = []  # what undoes `call_when_over`
         self._threads: list[threading.Thread] = []
@@ -241,24 +242,50 @@ class Run:
             target=context.run, args=(self.loop, plan), name=plan.name, daemon=daemon
         )
 
+    def starts_threads_by(self, start: Callable[[WorkerPlan], object]) -> None:
+        """Workers that are added, and are threads, are started so."""
+        self._start_thread = start
+        self._start_early()
+
+    def starts_tasks_by(self, start: Callable[[WorkerPlan], object]) -> None:
+        """The same of tasks, for any thread: their event loop runs."""
+        self._start_task = start
+        self._start_early()
+
     def grow(self, op: EnqueueOp) -> None:
         """Start one more worker, in the world of the others; none if the run is about to end.
+
+        Those that come before the event loop of tasks has begun are started then.
 
         Raises:
             RuntimeError: it cannot be started: there are no more threads, say.
         """
         plan = self._added(op)
-        start = None if plan is None else self.start_task if plan.is_task else self.start_thread
-        if plan is None:
-            return
-        try:
-            if start is None or self.stopped.is_open:
+        if plan is not None:
+            self._early.append(plan)
+            self._start_early()
+
+    def _start_early(self) -> None:
+        """Start those that were added, as far as it is known how."""
+        while (found := self._next_early()) is not None:
+            start, plan = found
+            try:
+                if self.stopped.is_open:
+                    self.worker_ended(plan, None)
+                else:
+                    start(plan)
+            except BaseException:
                 self.worker_ended(plan, None)
-            else:
-                start(plan)
-        except BaseException:
-            self.worker_ended(plan, None)
-            raise
+                raise
+
+    @guarded
+    def _next_early(self) -> tuple[Callable[[WorkerPlan], object], WorkerPlan] | None:
+        for plan in self._early:
+            start = self._start_task if plan.is_task else self._start_thread
+            if start is not None:
+                self._early.remove(plan)
+                return start, plan
+        return None
 
     @guarded
     def _added(self, op: EnqueueOp) -> WorkerPlan | None:
@@ -280,7 +307,8 @@ class Run:
         except BaseException as error:
             self._remember(error)
             self.cancel()
-            for plan in [*plans, *self._unstarted]:
+            early, self._early = self._early, []
+            for plan in [*plans, *self._unstarted, *early]:
                 self.worker_ended(plan, None)
             raise
 

@@ -10,15 +10,17 @@ from typing import Any, Literal
 
 import pytest
 
+import aioqueue
 from aioqueue import sync
 from aioqueue.coordination.ops import OpStage
 from aioqueue.events import Event, Ring
-from aioqueue.inputs import numbers
+from aioqueue.inputs import numbers, prepare
 from aioqueue.meters import Meter, Tracer
 from aioqueue.telemetry.numbers import Snapshot
 from aioqueue.telemetry.parts import Watch
 from aioqueue.telemetry.tracing import Trace, Track, events_of
 from tests.telemetry.fluid import usual
+from tests.worlds import TaskWorld
 
 
 def check(events: list[dict[str, Any]], seconds: float) -> None:
@@ -219,6 +221,41 @@ def test_a_real_run(where: Literal["thread", "task", "process"], tmp_path: Path)
         items = [call["item"] for call in calls]
         assert len(set(items)) == len(items)
         assert set(items) <= set(range(4000))
+
+
+def test_tasks_of_every_world(task_world: TaskWorld, tmp_path: Path) -> None:
+    """Tasks have names and tracks in trio too; and the loop that reads, where it is watched."""
+    path = tmp_path / "run.json"
+
+    async def body() -> None:
+        queue = task_world.fifo(8)
+        async with aioqueue.Coordinator() as coord:
+            with coord.monitor() as monitor, monitor.trace(path, seconds=50):
+                coord.start(prepare(range(200), double_async, into=queue, workers=2))
+                count = 0
+                async for _ in monitor.steps(queue):
+                    count += 1
+        assert count == 200
+
+    task_world.run(body)
+    events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    check(events, 50)
+    tracks = {
+        one["args"]["name"]: one["pid"] for one in events if one["name"] == "process_name"
+    }
+    assert set(tracks) == {"double_async", "training step", "queues"}
+    workers = {
+        one["args"]["name"]
+        for one in events
+        if one["name"] == "thread_name" and one["pid"] == tracks["double_async"]
+    }
+    assert len(workers) == 2
+    work = [one for one in events if one["ph"] == "X" and one["cat"] == "work"]
+    items = [one["args"]["item"] for one in work if one["pid"] == tracks["double_async"]]
+    assert items
+    assert len(set(items)) == len(items)
+    steps = [one["args"]["item"] for one in work if one["name"] == "training step"]
+    assert steps == list(range(200))
 
 
 def in_a_loop(pipeline: Any) -> int:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from aioqueue import sync
-from aioqueue.errors import DeadlineExceededError, OutOfRangeError
+from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
 from aioqueue.queues import aio, blocking
 from aioqueue.telemetry.numbers import QueueNumbers
 from aioqueue.telemetry.parts import QueuePart
 from aioqueue.testing import wait_until_waiting
-from tests.worlds import TaskOperation, TaskWorld, World
+from tests.worlds import TaskOperation, TaskWorld, World, spin_until
 
 
 class Clock:
@@ -157,6 +157,18 @@ class TestInEveryWorld:
         world.run(body)
 
 
+class Tally:
+    """A count that several threads add to."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lock = threading.Lock()
+
+    def add(self, count: int) -> None:
+        with self._lock:
+            self.count += count
+
+
 class TestSumsAgree:
     def test_in_every_snapshot_under_load(self) -> None:
         """What is in, out and between, while four threads move and one looks."""
@@ -194,3 +206,87 @@ class TestSumsAgree:
         now = part.numbers(clock.now)
         assert (now.enqueued, now.dequeued, now.size, now.held) == (2000, 2000, 0, 0)
         assert sorted(got) == list(range(2000))
+
+    @pytest.mark.parametrize("kind", ["fifo", "shuffle", "priority"])
+    def test_in_every_snapshot_while_callers_give_up_and_it_is_closed(self, kind: str) -> None:
+        """Single elements and batches, with and without patience; three look on all the while."""
+        queue: Any = {
+            "fifo": lambda: sync.FIFOQueue(7),
+            "shuffle": lambda: sync.RandomShuffleQueue(7, 2, seed=1),
+            "priority": lambda: sync.PriorityQueue(7),
+        }[kind]()
+        put, got, wrong = Tally(), Tally(), list[str]()
+        over = threading.Event()
+
+        def element(number: int) -> Any:
+            return (number, number) if kind == "priority" else number
+
+        def produce(first: int) -> None:
+            for number in range(first, 20_000, 4):
+                try:
+                    queue.enqueue(element(number), timeout=0.0 if number % 3 else None)
+                except DeadlineExceededError:
+                    continue
+                except QueueClosedError:
+                    return
+                put.add(1)
+
+        def produce_batches() -> None:
+            while True:
+                try:
+                    queue.enqueue_many([element(-n) for n in range(11)], timeout=0.0005)
+                    put.add(11)
+                except DeadlineExceededError as error:
+                    put.add(error.enqueued)
+                except QueueClosedError as error:
+                    put.add(error.enqueued)
+                    return
+
+        def consume(batch: int, patience: float | None) -> None:
+            while True:
+                try:
+                    if batch:
+                        got.add(len(queue.dequeue_many(batch, timeout=patience)))
+                    else:
+                        queue.dequeue(timeout=patience)
+                        got.add(1)
+                except DeadlineExceededError:
+                    continue
+                except OutOfRangeError:
+                    return
+
+        def look() -> None:
+            part = QueuePart(queue._core, 0.0)
+            before = part.numbers(0.0)
+            while not over.is_set():
+                now = part.numbers(0.0)
+                if now.enqueued != now.dequeued + now.size + now.held:
+                    wrong.append(f"sum: {now}")
+                if not (0 <= now.size <= 7 and 0 <= now.held):
+                    wrong.append(f"bounds: {now}")
+                if now.enqueued < before.enqueued or now.dequeued < before.dequeued:
+                    wrong.append(f"backwards: {before}, {now}")
+                before = now
+
+        movers = [
+            *(threading.Thread(target=produce, args=(first,)) for first in range(2)),
+            threading.Thread(target=produce_batches),
+            threading.Thread(target=consume, args=(0, None)),
+            threading.Thread(target=consume, args=(0, 0.0005)),
+            threading.Thread(target=consume, args=(3, 0.0005)),
+        ]
+        lookers = [threading.Thread(target=look) for _ in range(3)]
+        for thread in (*lookers, *movers):
+            thread.start()
+        spin_until(lambda: got.count >= 2000)
+        queue.close(cancel_pending_enqueues=True)
+        for thread in movers:
+            thread.join()
+        over.set()
+        for thread in lookers:
+            thread.join()
+        assert wrong == []
+        now = QueuePart(queue._core, 0.0).numbers(0.0)
+        assert now.held == 0
+        assert now.dequeued + now.size == now.enqueued == put.count
+        assert got.count == now.dequeued

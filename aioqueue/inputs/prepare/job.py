@@ -112,14 +112,15 @@ class Crew:
 
     Attributes:
         surplus: workers that are to leave.
+        leaving: those of them that have been told so, and are still inside.
     """
 
-    __slots__ = ("launched", "per_worker", "surplus")
+    __slots__ = ("launched", "leaving", "per_worker", "surplus")
 
     def __init__(self, launched: int, per_worker: int | None) -> None:
         self.launched = launched
         self.per_worker = per_worker
-        self.surplus = 0
+        self.surplus = self.leaving = 0
 
 
 class Job:
@@ -304,9 +305,17 @@ class Job:
         Raises:
             Dismissed: so it is.
         """
-        if self.crew.surplus and not self.source_ended:
+        if self.is_to_dismiss and not self.source_ended:
             self.crew.surplus -= 1
+            self.crew.leaving += 1
             raise Dismissed("there are more workers than are wanted")
+
+    @property
+    def is_to_dismiss(self) -> bool:
+        """Whether who asks is to leave. One always stays: others may still be about to begin, and
+        without any of them the run would end."""
+        crew = self.crew
+        return crew.surplus > 0 and self._inside - crew.leaving > 1
 
     def leave(self, *raised: BaseException | None) -> BaseException:
         """A worker ends; the last one to leave ends the job.
@@ -321,14 +330,15 @@ class Job:
         came_to_the_end = all(isinstance(error, NothingMore) for error in errors)
         if not came_to_the_end:
             self.stop()
-        if self._count_out():
+        if self._count_out(any(isinstance(error, Dismissed) for error in errors)):
             errors += self._end(came_to_the_end and not self.into.is_closed())
         return worst_of(errors)
 
     @guarded
-    def _count_out(self) -> bool:
+    def _count_out(self, was_dismissed: bool) -> bool:
         """Whether this is the last one of the job."""
         self._inside -= 1
+        self.crew.leaving -= was_dismissed
         # Others may not have begun, and after a stop never will; but then there is nothing more to
         # be done.
         is_over = self._inside == 0 and (self.source_ended or self.into.is_closed())

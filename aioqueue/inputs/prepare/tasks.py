@@ -307,7 +307,7 @@ class _TaskSource:
         job.is_room_awaited = False
 
     def _is_to_dismiss(self) -> bool:
-        return self.is_for_workers and self._job.crew.surplus > 0
+        return self.is_for_workers and self._job.is_to_dismiss
 
     def resized(self) -> None:
         """See `Executor.resized`. Called in the loop."""

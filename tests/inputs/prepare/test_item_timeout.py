@@ -141,7 +141,7 @@ class TestEverywhere:
             for number, example in enumerate(queue):
                 found.append(example)
                 if number % 10 == 0:
-                    runner.resize((1, 5, 3, 2)[number // 10 % 4])
+                    runner.resize((2, 5, 3, 6)[number // 10 % 4])
         wanted = [number for number in range(120) if number not in SLOW]
         assert (found if ordered else sorted(found)) == wanted
         assert sorted(one.item for one in runner.quarantine) == sorted(SLOW)

@@ -119,6 +119,43 @@ def test_as_many_work_as_were_asked_for() -> None:
         assert sorted(queue) == list(range(40))
 
 
+def test_tasks_that_are_added_before_their_loop_has_begun_come_with_it() -> None:
+    """Else fewer would work than are counted, and those that are too many would be all of them."""
+    inside, gate, queue = threading.Semaphore(0), sync.FIFOQueue(64), sync.FIFOQueue(64)
+
+    async def held(item: int) -> int:
+        inside.release()
+        await gate.aio.dequeue()
+        return item
+
+    with no_threads_left(), sync.Coordinator() as coord:
+        runner = inputs.prepare(range(40), held, into=queue, workers=2)
+        threads = runner.create_threads(coord=coord)
+        runner.resize(4)
+        for thread in threads:
+            thread.start()
+        for _ in range(4):
+            inside.acquire()
+        runner.resize(2)
+        for _ in range(40):
+            gate.enqueue(None)
+        assert sorted(queue) == list(range(40))
+
+
+def test_the_last_one_does_not_leave_before_others_have_begun() -> None:
+    queue = sync.FIFOQueue(64)
+    runner = inputs.prepare(range(40), abs, into=queue, workers=3)
+    first, *others = runner.create_threads()
+    runner.resize(1)
+    first.start()
+    assert [queue.dequeue() for _ in range(40)] == list(range(40))
+    for thread in others:
+        thread.start()
+    assert list(queue) == []
+    for thread in (first, *others):
+        thread.join()
+
+
 def test_those_that_are_too_many_leave() -> None:
     held, queue = Held(), sync.FIFOQueue(1)
     coord = sync.Coordinator()
