@@ -147,9 +147,9 @@ class Tuner:
         seen = [one for one in history if one.seconds >= since and _has(one, name)]
         recent = [one for one in seen if one.seconds >= later.seconds - _LONGEST]
         for earlier in (*recent[:1], *seen[:1]):
-            if later.seconds - earlier.seconds >= _WINDOW:
-                if _items(earlier, later, name) >= wanted:
-                    return earlier
+            is_long = later.seconds - earlier.seconds >= _WINDOW
+            if is_long and _items(earlier, later, name) >= wanted:
+                return earlier
         return None
 
     def _name_in(self, snapshot: Snapshot) -> str | None:

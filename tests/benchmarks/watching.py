@@ -1,12 +1,21 @@
-"""Rows 30 and 31: what it costs to watch a pipeline, and to read what was seen."""
+"""Rows 30, 31, 35 and 36: what it costs to watch a pipeline, to read what was seen, and to trace it;
+and what it costs that one could.
+
+The differences are small, and so is the part of them that is not noise: so both sides take turns
+many times, by processor time. What nobody's watching costs is too little to be found so: it is what
+a worker asks once for each example, and that alone is timed.
+"""
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from time import process_time
+from pathlib import Path
+from time import process_time, thread_time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +30,8 @@ EXAMPLES = 200_000
 MORE = 4
 """Times as many rounds as elsewhere: the differences are small."""
 BATCH = 128
+EACH = 1e-5
+"""Seconds of an example, at 100,000 a second."""
 READERS = 20
 HERTZ = 100
 
@@ -35,6 +46,20 @@ ROWS = (
         1.02,
         at_least=False,
     ),
+    Row(
+        "35",
+        "tiny examples: processor time while a trace is taken",
+        "without",
+        1.03,
+        at_least=False,
+    ),
+)
+OFF = Row(
+    "36",
+    "10 µs, and what a worker asks for each example while nobody watches",
+    "10 µs",
+    1.001,
+    at_least=False,
 )
 
 
@@ -70,6 +95,29 @@ def watched(coord: Any) -> Iterator[Monitor]:
 
 
 @contextmanager
+def traced(coord: Any) -> Iterator[None]:
+    """A monitor is on, and every worker writes down what it does."""
+    with tempfile.TemporaryDirectory() as folder, watched(coord) as monitor:
+        trace = monitor.trace(Path(folder) / "run.json", seconds=600)
+        yield
+        trace.stop()
+
+
+def seconds_of_asking(count: int) -> float:
+    """What `while not gauge.is_on` takes, beside `while True`."""
+    gauge, rounds = SimpleNamespace(is_on=False), range(count)
+    began = thread_time()
+    for _ in rounds:
+        if gauge.is_on:
+            raise AssertionError
+    asking = thread_time() - began
+    began = thread_time()
+    for _ in rounds:
+        pass
+    return max(0.0, asking - (thread_time() - began)) / count
+
+
+@contextmanager
 def among_readers(coord: Any, *, ask: bool) -> Iterator[None]:
     """A monitor is on, and many threads wake again and again, and ask it or do not."""
     over = threading.Event()
@@ -92,10 +140,11 @@ def among_readers(coord: Any, *, ask: bool) -> Iterator[None]:
 
 
 def measure(mode: Mode) -> Iterator[Comparison]:
-    """Both rows, side by side."""
+    """All rows; both sides of each by turns."""
     sides: tuple[tuple[Callable[[Any], Any], Callable[[Any], Any]], ...] = (
         (watched, unwatched),
         (partial(among_readers, ask=True), partial(among_readers, ask=False)),
+        (traced, unwatched),
     )
     for row, (ours, theirs) in zip(ROWS, sides, strict=True):
         count = mode.scaled(EXAMPLES)
@@ -105,3 +154,9 @@ def measure(mode: Mode) -> Iterator[Comparison]:
             ratios.append(one / other)
             best = min(best, one)
         yield Comparison(row, ratios, {"aioqueue": f"{1e6 * best:.2f} µs of a core per example"})
+    each = [seconds_of_asking(mode.scaled(10 * EXAMPLES)) for _ in range(mode.rounds)]
+    yield Comparison(
+        OFF,
+        [(EACH + asking) / EACH for asking in each],
+        {"aioqueue": f"{1e9 * min(each):.1f} ns of a core per example"},
+    )

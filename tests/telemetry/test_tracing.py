@@ -240,9 +240,7 @@ def test_tasks_of_every_world(task_world: TaskWorld, tmp_path: Path) -> None:
     task_world.run(body)
     events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
     check(events, 50)
-    tracks = {
-        one["args"]["name"]: one["pid"] for one in events if one["name"] == "process_name"
-    }
+    tracks = {one["args"]["name"]: one["pid"] for one in events if one["name"] == "process_name"}
     assert set(tracks) == {"double_async", "training step", "queues"}
     workers = {
         one["args"]["name"]

@@ -262,7 +262,7 @@ class TestSumsAgree:
                 now = part.numbers(0.0)
                 if now.enqueued != now.dequeued + now.size + now.held:
                     wrong.append(f"sum: {now}")
-                if not (0 <= now.size <= 7 and 0 <= now.held):
+                if not (0 <= now.size <= 7 and now.held >= 0):
                     wrong.append(f"bounds: {now}")
                 if now.enqueued < before.enqueued or now.dequeued < before.dequeued:
                     wrong.append(f"backwards: {before}, {now}")

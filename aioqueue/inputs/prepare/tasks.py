@@ -13,8 +13,8 @@ import anyio
 from aioqueue.coordination.loops import soon
 from aioqueue.coordination.outcomes import add_note, is_cancellation, running_task
 from aioqueue.functions import EnqueueOp
-from aioqueue.inputs.prepare.feed import close_items, next_of, worst_of
 from aioqueue.inputs.prepare.clocked import Clocked
+from aioqueue.inputs.prepare.feed import close_items, next_of, worst_of
 from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.hands import Hand
 from aioqueue.inputs.prepare.inbox import Inbox

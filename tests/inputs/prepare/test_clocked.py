@@ -163,7 +163,7 @@ def test_a_stage_of_tasks_has_processor_time(
                 seen = [example async for example in queue]
         assert sorted(seen) == sorted(compute(number) for number in range(200))
         [stage] = monitor.history[-1].stages
-        assert 0 < stage.cpu_sampled
+        assert stage.cpu_sampled > 0
         assert 0 < stage.cpu <= stage.busy
 
     task_world.run(body)
