@@ -292,8 +292,10 @@ class QueueRunner(RunnerFace):
         def start(plan: WorkerPlan) -> None:
             workers.append(self._start_worker(run, plan, tasks))
 
-        run.starts_threads_by(start)
-        run.starts_tasks_by(lambda plan: tasks.from_outside(partial(start, plan)))
+        run.latecomers.are_started_by(start, tasks=False)
+        run.latecomers.are_started_by(
+            lambda plan: tasks.from_outside(partial(start, plan)), tasks=True
+        )
         try:
             for plan in run.plans:
                 with run.starting([plan]):
@@ -342,9 +344,9 @@ class QueueRunner(RunnerFace):
         tasks = coordinator._tasks
         assert tasks is not None
         start = partial(self._start_in, coordinator, run)
-        run.starts_threads_by(start)
-        run.starts_tasks_by(
-            lambda plan: tasks.from_outside(partial(self._start_late, start, run, plan))
+        run.latecomers.are_started_by(start, tasks=False)
+        run.latecomers.are_started_by(
+            lambda plan: tasks.from_outside(partial(self._start_late, start, run, plan)), tasks=True
         )
         for plan in run.plans:
             with run.starting([plan]):

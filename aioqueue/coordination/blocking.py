@@ -174,7 +174,7 @@ class QueueRunner(RunnerFace):
                 daemon=daemon,
             )
             threads[thread] = tasks
-        run.starts_threads_by(partial(self._start_late, run, coord, daemon))
+        run.latecomers.are_started_by(partial(self._start_late, run, coord, daemon), tasks=False)
         for thread, plans in threads.items():
             run.knows(thread)
             if coord is not None:
@@ -228,7 +228,9 @@ async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
 
     for plan in plans:
         start(plan)
-    run.starts_tasks_by(lambda plan: tasks.from_outside(partial(start_late, plan)))
+    run.latecomers.are_started_by(
+        lambda plan: tasks.from_outside(partial(start_late, plan)), tasks=True
+    )
     run.call_on_stop(partial(tasks.soon, tasks.cancel))
     await outlast(all_ended)  # an op may cancel all tasks of its loop, this one among them
     await tasks.end()

@@ -36,6 +36,7 @@ from aioqueue.coordination.filling import (
     end_to_fill,
     is_closed_now,
 )
+from aioqueue.coordination.latecomers import Latecomers
 from aioqueue.coordination.mixups import add_advice, described
 from aioqueue.coordination.ops import op_stages
 from aioqueue.coordination.outcomes import (
@@ -148,9 +149,7 @@ class Run:
         self._is_drained = False
         self._failure: BaseException | None = None  # the first one, or the one that came down to us
         self._how = "its workers were stopped"  # the last of them has ended
-        self._start_thread: Callable[[WorkerPlan], object] | None = None  # for those that come
-        self._start_task: Callable[[WorkerPlan], object] | None = None  # while it runs
-        self._early: list[WorkerPlan] = []  # that have come before either was known
+        self.latecomers = Latecomers[WorkerPlan](self.should_stop, self._never_began)
         self._on_stop: list[Callable[[], object]] = []
         self._forget_calls: list[Callable[[], None]] = []  # what undoes `call_when_over`
         self._threads: list[threading.Thread] = []
@@ -242,50 +241,18 @@ class Run:
             target=context.run, args=(self.loop, plan), name=plan.name, daemon=daemon
         )
 
-    def starts_threads_by(self, start: Callable[[WorkerPlan], object]) -> None:
-        """Workers that are added, and are threads, are started so."""
-        self._start_thread = start
-        self._start_early()
-
-    def starts_tasks_by(self, start: Callable[[WorkerPlan], object]) -> None:
-        """The same of tasks, for any thread: their event loop runs."""
-        self._start_task = start
-        self._start_early()
-
     def grow(self, op: EnqueueOp) -> None:
         """Start one more worker, in the world of the others; none if the run is about to end.
-
-        Those that come before the event loop of tasks has begun are started then.
 
         Raises:
             RuntimeError: it cannot be started: there are no more threads, say.
         """
         plan = self._added(op)
         if plan is not None:
-            self._early.append(plan)
-            self._start_early()
+            self.latecomers.come(plan)
 
-    def _start_early(self) -> None:
-        """Start those that were added, as far as it is known how."""
-        while (found := self._next_early()) is not None:
-            start, plan = found
-            try:
-                if self.stopped.is_open:
-                    self.worker_ended(plan, None)
-                else:
-                    start(plan)
-            except BaseException:
-                self.worker_ended(plan, None)
-                raise
-
-    @guarded
-    def _next_early(self) -> tuple[Callable[[WorkerPlan], object], WorkerPlan] | None:
-        for plan in self._early:
-            start = self._start_task if plan.is_task else self._start_thread
-            if start is not None:
-                self._early.remove(plan)
-                return start, plan
-        return None
+    def _never_began(self, plan: WorkerPlan) -> None:
+        self.worker_ended(plan, None)
 
     @guarded
     def _added(self, op: EnqueueOp) -> WorkerPlan | None:
@@ -307,8 +274,7 @@ class Run:
         except BaseException as error:
             self._remember(error)
             self.cancel()
-            early, self._early = self._early, []
-            for plan in [*plans, *self._unstarted, *early]:
+            for plan in [*plans, *self._unstarted, *self.latecomers.given_up()]:
                 self.worker_ended(plan, None)
             raise
 

@@ -1,5 +1,5 @@
-"""Rows 30, 31, 35 and 36: what it costs to watch a pipeline, to read what was seen, and to trace it;
-and what it costs that one could.
+"""Rows 30, 31, 35 and 36: what it costs to watch a pipeline, to read what was seen, to trace it,
+and that one could.
 
 The differences are small, and so is the part of them that is not noise: so both sides take turns
 many times, by processor time. What nobody's watching costs is too little to be found so: it is what

@@ -211,10 +211,10 @@ class TestSumsAgree:
     def test_in_every_snapshot_while_callers_give_up_and_it_is_closed(self, kind: str) -> None:
         """Single elements and batches, with and without patience; three look on all the while."""
         queue: Any = {
-            "fifo": lambda: sync.FIFOQueue(7),
-            "shuffle": lambda: sync.RandomShuffleQueue(7, 2, seed=1),
-            "priority": lambda: sync.PriorityQueue(7),
-        }[kind]()
+            "fifo": sync.FIFOQueue(7),
+            "shuffle": sync.RandomShuffleQueue(7, 2, seed=1),
+            "priority": sync.PriorityQueue(7),
+        }[kind]
         put, got, wrong = Tally(), Tally(), list[str]()
         over = threading.Event()
 

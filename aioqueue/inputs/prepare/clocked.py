@@ -29,7 +29,7 @@ class Clocked(Generic[T]):
         self.cpu = 0.0
 
     def __await__(self) -> Generator[Any, Any, T]:
-        return self  # type: ignore[return-value]  # an iterator with all of their methods
+        return self  # an iterator with all of their methods
 
     def __iter__(self) -> Clocked[T]:
         return self
