@@ -11,9 +11,9 @@ from typing import Any
 from tqdm import tqdm
 
 from tests.oracle import kinds
-from tests.oracle.comparing import compare, shrunk
 from tests.oracle.libraries import MISSING
 from tests.oracle.program import Program
+from tests.oracle.watching import LIMIT, Watched
 
 SHRUNK = 3
 """How many programs of a kind are shown as scripts, made as short as they can be."""
@@ -27,11 +27,12 @@ class Row:
     operations: int = 0
     differences: int = 0
     unsteady: int = 0
+    lost: int = 0
     kinder: Counter[str] = field(default_factory=Counter)
 
-    def add(self, program: Program, bar: Any) -> bool:
+    def add(self, program: Program, watched: Watched, bar: Any) -> bool:
         """Compare one more, and tell of a difference; whether there is none."""
-        verdict = compare(program)
+        verdict = watched.compare(program)
         self.programs += 1
         self.operations += program.operations
         self.kinder.update([verdict.kinder] if verdict.kinder is not None else [])
@@ -39,11 +40,15 @@ class Row:
             self.unsteady += 1
             seen = verdict.unsteady.summary()
             bar.write(f"# {program.kind}, seed {program.seed}, once and not again:\n{seen}")
+        if verdict.lost is not None:
+            self.lost += 1
+            bar.write(f"# {program.kind}, seed {program.seed}: {verdict.lost}")
+            return False
         if verdict.difference is None:
             return True
         self.differences += 1
         if self.differences <= SHRUNK:
-            bar.write(str(shrunk(verdict.difference)))
+            bar.write(str(watched.shrunk(verdict.difference)))
         else:
             bar.write(f"# {program.kind}, seed {program.seed}:\n{verdict.difference.summary()}")
         return False
@@ -53,17 +58,24 @@ class Row:
         self.operations += other.operations
         self.differences += other.differences
         self.unsteady += other.unsteady
+        self.lost += other.lost
         self.kinder += other.kinder
         return self
 
 
 def main() -> int:
-    """Compare so many programs; the exit status is 1 if any differs."""
+    """Compare so many programs; the exit status is 1 if any differs, or does not come back."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
     parser.add_argument("--programs", type=int, default=2000, help="how many (default 2000)")
     parser.add_argument("--seed", type=int, default=1, help="of the first one (default 1)")
     parser.add_argument("--only", nargs="+", metavar="KIND", help="kinds that contain such text")
     parser.add_argument("--stop", action="store_true", help="at the first difference")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=LIMIT,
+        help=f"seconds that a library may take for a program (default {LIMIT:.0f})",
+    )
     parser.add_argument("--show", action="store_true", help="print the programs, compare nothing")
     options = parser.parse_args()
     if MISSING:
@@ -73,28 +85,29 @@ def main() -> int:
     if not chosen:
         parser.error(f"--only: got {options.only}; expected part of one of {list(kinds.KINDS)}")
     table = {kind: Row() for kind in chosen}
-    with tqdm(total=options.programs, unit="program") as bar:
+    with tqdm(total=options.programs, unit="program") as bar, Watched(options.limit) as watched:
         for program in kinds.programs(options.programs, options.seed, chosen):
             bar.set_postfix_str(f"{program.kind} {program.seed}")
             bar.update()
             row = table[program.kind]
             if options.show:
                 bar.write(program.script())
-            elif not row.add(program, bar) and options.stop:
+            elif not row.add(program, watched, bar) and options.stop:
                 break
     _print(table)
-    return int(any(row.differences for row in table.values()))
+    return int(any(row.differences or row.lost for row in table.values()))
 
 
 def _print(table: dict[str, Row]) -> None:
     total = Row()
     print(
-        f"{'kind':<34}{'programs':>9}{'operations':>12}{'differences':>13}{'unsteady':>10}  kinder"
+        f"{'kind':<34}{'programs':>9}{'operations':>12}{'differences':>13}{'unsteady':>10}"
+        f"{'lost':>6}  kinder"
     )
     for kind, row in [*table.items(), ("all", total)]:
         print(
             f"{kind:<34}{row.programs:>9}{row.operations:>12}{row.differences:>13}"
-            f"{row.unsteady:>10}  {', '.join(f'{n} x {name}' for name, n in row.kinder.items())}"
+            f"{row.unsteady:>10}{row.lost:>6}  {', '.join(f'{n} x {name}' for name, n in row.kinder.items())}"
         )
         total += row
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -60,35 +61,43 @@ class Verdict:
         difference: the first one, if there is any.
         kinder: the name of what we did better on purpose, if they parted there.
         unsteady: one that showed, and then did not show again.
+        lost: which library did not come back, and what became of it, if one did not.
     """
 
     difference: Difference | None = None
     kinder: str | None = None
     unsteady: Difference | None = None
+    lost: str | None = None
 
 
-def compare(program: Program) -> Verdict:
+Tell = Callable[[str], None]
+"""Is told which library is about to play."""
+
+
+def compare(program: Program, tell: Tell = lambda library: None) -> Verdict:
     """Play a program on both libraries.
 
     Args:
         program: to be played; several times if a difference shows.
+        tell: is told which library is about to play.
     """
-    verdict = _once(program)
+    verdict = _once(program, tell)
     for _ in range(AGAIN):
         if verdict.difference is None:
             break
-        again = _once(program)
+        again = _once(program, tell)
         if again.difference is None:
             return replace(again, unsteady=verdict.difference)
         verdict = again
     return verdict
 
 
-def shrunk(difference: Difference) -> Difference:
+def shrunk(difference: Difference, tell: Tell = lambda library: None) -> Difference:
     """The same difference, or one like it, with as few lines as possible.
 
     Args:
         difference: found by `compare`.
+        tell: is told which library is about to play.
     """
     lines = difference.program.lines[: difference.line + 1]
     difference = replace(difference, program=replace(difference.program, lines=lines))
@@ -97,7 +106,7 @@ def shrunk(difference: Difference) -> Difference:
         at = 0
         while at < len(lines):
             fewer = lines[:at] + lines[at + size :]
-            found = _once(replace(difference.program, lines=fewer), HASTE).difference
+            found = _once(replace(difference.program, lines=fewer), tell, HASTE).difference
             if found is not None and _alike(found, difference):
                 lines, difference = fewer, found
             else:
@@ -107,12 +116,13 @@ def shrunk(difference: Difference) -> Difference:
         size //= 2
 
 
-def _once(program: Program, guard: int = GUARD) -> Verdict:
+def _once(program: Program, tell: Tell, guard: int = GUARD) -> Verdict:
     lines = [Compiled(line) for line in program.lines]
     seen = []
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "files"  # the same for both: its name is in what readers return
-        for library in (theirs(), ours()):
+        for name, library in (("TensorFlow", theirs()), ("aioqueue", ours())):
+            tell(name)
             folder.mkdir()
             seen.append(play(library, lines, str(folder), guard))
             shutil.rmtree(folder)

@@ -38,13 +38,14 @@ def _size(draw: random.Random) -> str:
 def _cut(draw: random.Random, kind: _Kind) -> str:
     # Of two checks that fail in one run, it is chance which one TensorFlow tells of.
     top, rows = draw.randint(0, 5), draw.randint(0, 5)
+    target = [str(draw.randint(8, 15)), "40"]
     return draw.choice(
         (
             f"resize_image_with_crop_or_pad(X, {_size(draw)})",
             f"resize_image_with_crop_or_pad(X, {_size(draw)})",
             f"central_crop(X, {draw.choice((0.3, 0.5, 0.875, 1.0, 2.0))})",
             f"crop_to_bounding_box(X, {top}, 0, {rows}, 1)",
-            f"pad_to_bounding_box(X, 1, 2, {draw.randint(8, 15)}, {draw.randint(8, 15)})",
+            f"pad_to_bounding_box(X, 1, 2, {', '.join(draw.sample(target, 2))})",
         )
     )
 

@@ -11,6 +11,10 @@ from typing import Any
 
 __all__ = ("MISSING", "ours", "theirs")
 
+THREADS = "16"
+"""How many ops TensorFlow may run at once. By default as many as there are CPUs: some ops of
+readers hold a thread while they wait, and with two of them on two CPUs nothing else would run."""
+
 MISSING = (
     ""
     if importlib.util.find_spec("tensorflow") is not None
@@ -25,6 +29,7 @@ def theirs() -> Any:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+    os.environ.setdefault("TF_NUM_INTEROP_THREADS", THREADS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tf = importlib.import_module("tensorflow.compat.v1")

@@ -37,6 +37,7 @@ class Writer:
         counter: so that each number that goes in is another.
         timed: whether all runs of the session have a timeout.
         flow: how much more goes in than comes out.
+        cut: of which sides of the queue a run has been cut short while others wait.
     """
 
     draw: random.Random
@@ -52,6 +53,7 @@ class Writer:
     counter: int = 0
     timed: bool = False
     flow: float = 1
+    cut: set[str] = field(default_factory=set)
 
     def chance(self, probability: float) -> bool:
         return self.draw.random() < probability
@@ -379,19 +381,34 @@ class Writer:
 
     def _late_close(self) -> bool:
         """A close that may still wait for its turn when its time is up."""
+        if not self._first_cut("put"):
+            return self._look()
         self.lines += ["go(close, timeout=15)", "pause()"]
         return True
 
     def _timeout(self) -> bool:
         """A run that is cut short, beside others that go on blocking."""
         if self.kind == "PriorityQueue" and self.chance(0.5):
-            self.lines.append("here(batch, {n: 3}, timeout=15)")
+            side, line = "take", "here(batch, {n: 3}, timeout=15)"
         elif self.chance(0.5):
-            self.lines.append("here(take, timeout=15)")
+            side, line = "take", "here(take, timeout=15)"
         else:
-            feed = self._feed("x", self.element())
-            self.lines.append(f"here(put, {feed}, timeout=15)")
+            side, line = "put", f"here(put, {self._feed('x', self.element())}, timeout=15)"
+        if not self._first_cut(side):
+            return self._look()
+        self.lines.append(line)
         return True
+
+    def _first_cut(self, side: str) -> bool:
+        """Whether none has been cut short on this side.
+
+        TensorFlow leaves what is cut short in line behind those that wait, and knows it by an
+        address that the next run may get. If that is cut short as well, what is found in line is
+        the first one, and the second waits for ever: two in a row hang every time.
+        """
+        is_first = side not in self.cut
+        self.cut.add(side)
+        return is_first
 
 
 def one_thread(kind: str) -> Maker:

@@ -7,7 +7,9 @@ Besides ``tf``, ``np`` and ``sys`` the lines may use:
 * ``here(fetch, feed, timeout)``: ``sess.run`` in the thread that plays the program;
 * ``go(fetch, feed, timeout)``: the same in a thread of its own, for it may block. The program goes
   on as soon as it has ended or blocks, and so does everything else;
+* ``near(fetch, feed)``: like ``here``, but floats need only be the same to their last bits but few;
 * ``say(value)``: see a value;
+* ``form(tensor)``: see its dtype and static shape, which count more than its name;
 * ``settle()``: wait until all threads sleep;
 * ``pause()``: wait until the time of runs with a timeout is up, and all threads sleep;
 * ``folder``: where the program may keep files.
@@ -26,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.oracle.outcomes import Outcome, failed, made, told
+from tests.oracle.outcomes import Outcome, about, failed, form, made, told
 from tests.oracle.quiet import settle
 
 __all__ = ("PRELUDE", "Compiled", "Sight", "Stage", "play")
@@ -49,6 +51,7 @@ else:
 folder = tempfile.mkdtemp()
 say = print
 settle = pause = lambda: time.sleep(0.2)
+form = lambda tensor: print(tensor.dtype, tensor.shape)
 def session(timeout=0):
     global sess
     sess = tf.Session(config=tf.ConfigProto(operation_timeout_in_ms=timeout))
@@ -58,6 +61,7 @@ def here(fetch, feed=None, timeout=None, label=""):
         print(label, sess.run(fetch, feed, options=options))
     except Exception as error:
         print(label, type(error).__name__, getattr(error, "message", error))
+near = here
 def go(fetch, feed=None, timeout=None):
     label = f"[{sys._getframe(1).f_lineno}]"
     threading.Thread(target=here, args=(fetch, feed, timeout, label), daemon=True).start()
@@ -121,7 +125,9 @@ class Stage:
             "session": self._session,
             "here": self._here,
             "go": self._go,
+            "near": self._near,
             "say": lambda value: self._see(made(value)),
+            "form": lambda tensor: self._see(form(tensor)),
             "settle": self._settle,
             "pause": self._pause,
         }
@@ -161,6 +167,9 @@ class Stage:
 
     def _here(self, fetch: Any, feed: Any = None, timeout: int | None = None) -> None:
         self._see(_outcome(self._call(fetch, feed, timeout)))
+
+    def _near(self, fetch: Any, feed: Any = None) -> None:
+        self._see(about(_outcome(self._call(fetch, feed, None))))
 
     def _go(self, fetch: Any, feed: Any = None, timeout: int | None = None) -> None:
         helper = _Helper(self._line, self._call(fetch, feed, timeout))
