@@ -105,9 +105,10 @@ def _print(table: dict[str, Row]) -> None:
         f"{'lost':>6}  kinder"
     )
     for kind, row in [*table.items(), ("all", total)]:
+        kinder = ", ".join(f"{count} x {name}" for name, count in row.kinder.items())
         print(
             f"{kind:<34}{row.programs:>9}{row.operations:>12}{row.differences:>13}"
-            f"{row.unsteady:>10}{row.lost:>6}  {', '.join(f'{n} x {name}' for name, n in row.kinder.items())}"
+            f"{row.unsteady:>10}{row.lost:>6}  {kinder}"
         )
         total += row
 

@@ -6,13 +6,20 @@ from collections.abc import Iterator, Sequence
 
 from tests.oracle.building_programs import BUILDING
 from tests.oracle.coordinator_programs import COORDINATOR
+from tests.oracle.dataset_programs import DATASETS
+from tests.oracle.graph_programs import GRAPHS
+from tests.oracle.image_op_programs import IMAGE_OPS
 from tests.oracle.image_programs import IMAGES
 from tests.oracle.input_programs import INPUTS
+from tests.oracle.op_programs import OPS
 from tests.oracle.program import Maker, Program, made_from
 from tests.oracle.queue_programs import QUEUES
 from tests.oracle.reader_programs import READERS
 from tests.oracle.runner_programs import RUNNERS
+from tests.oracle.session_programs import SESSIONS
 from tests.oracle.sharing_programs import SHARING
+from tests.oracle.sparse_programs import SPARSE
+from tests.oracle.text_programs import TEXTS
 
 __all__ = ("KINDS", "chosen", "programs")
 
@@ -25,6 +32,13 @@ KINDS: dict[str, Maker] = {
     **INPUTS,
     **READERS,
     **IMAGES,
+    **OPS,
+    **IMAGE_OPS,
+    **TEXTS,
+    **SPARSE,
+    **DATASETS,
+    **GRAPHS,
+    **SESSIONS,
 }
 """What writes the programs of each kind."""
 

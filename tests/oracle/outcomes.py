@@ -8,7 +8,17 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ("Outcome", "about", "failed", "form", "made", "nearly", "text_of", "told")
+__all__ = (
+    "Outcome",
+    "about",
+    "failed",
+    "form",
+    "made",
+    "nearly",
+    "says_no_less",
+    "text_of",
+    "told",
+)
 
 Outcome = tuple[Any, ...]
 """Nested tuples of plain values; equal for equal behaviour."""
@@ -34,6 +44,16 @@ AROUND = re.compile(
     r"|Tried to convert '\w+' to a tensor and failed\. Error: )",
     re.DOTALL,
 )
+# Where a Python function failed, and where a variable was made, which only TensorFlow 2 tells.
+TRACEBACK = re.compile(
+    r"\n+Traceback \(most recent call last\):\n.*|(?<=Originally defined at:).*", re.DOTALL
+)
+# What TensorFlow 2 puts before a message as text, which is not to be relied on.
+DEBUG = re.compile(r"goo\.gle/debug\w* *")
+# Python functions are numbered through the whole process.
+FUNCTION_NUMBER = re.compile(r"\bpyfunc_\d+\b")
+# The op that parses examples, of which TensorFlow 2 has a second version.
+PARSING = re.compile(r"(?<=Example)(_\d+)?/Parse(Single)?(Sequence)?Example\w*(/\w+)?\Z")
 # The nodes of an assertion, within what asserts.
 ASSERTION = re.compile(r"/Assert(_\d+)?(/Assert)?\Z")
 # The names of threads, which come out of a set.
@@ -96,16 +116,40 @@ def _numbers(outcome: Outcome) -> Any:
 
 
 def form(tensor: Any) -> Outcome:
-    """What is known of a tensor before it is computed."""
+    """What is known of a tensor, or of several, before they are computed."""
+    if isinstance(tensor, Mapping):
+        return ("dict", *((str(key), form(item)) for key, item in sorted(tensor.items())))
+    if isinstance(tensor, (list, tuple)):
+        return (_sequence(tensor), *map(form, tensor))
     if hasattr(tensor, "dense_shape"):
-        return ("sparse tensor", tensor.dtype.name, str(tensor.get_shape()))
-    return ("tensor", tensor.dtype.base_dtype.name, str(tensor.shape))
+        return ("sparse tensor", tensor.dtype.name, _static(tensor.get_shape()))
+    if not hasattr(tensor, "dtype"):
+        return told(tensor)
+    return ("tensor", tensor.dtype.base_dtype.name, _static(tensor.shape))
+
+
+def _static(shape: Any) -> Outcome:
+    return ("shape", None if shape.ndims is None else tuple(shape.as_list()))
+
+
+def says_no_less(expected: Any, got: Any) -> bool:
+    """Whether two forms are the same, but for sizes that are known only in the second."""
+    if not (isinstance(expected, tuple) and isinstance(got, tuple)):
+        return bool(expected == got)
+    if expected[:1] == got[:1] == ("shape",):
+        few, many = expected[1], got[1]
+        return few is None or (
+            many is not None
+            and len(few) == len(many)
+            and all(one in (None, other) for one, other in zip(few, many, strict=True))
+        )
+    return len(expected) == len(got) and all(map(says_no_less, expected, got))
 
 
 def failed(error: BaseException) -> Outcome:
     """An exception: its class, what it says, and the op that failed."""
     op = getattr(error, "op", None)
-    where = None if op is None else ASSERTION.sub("", op.name)
+    where = None if op is None else PARSING.sub(r"\1", ASSERTION.sub("", op.name))
     return ("raises", type(error).__name__, text_of(error), where)
 
 
@@ -113,6 +157,7 @@ def text_of(error: BaseException) -> str:
     """The message of an exception, without numbers and places that are the library's own."""
     text = str(getattr(error, "message", error))
     text = SEVERAL.sub("", PREAMBLE.sub("", text))
+    text = FUNCTION_NUMBER.sub("pyfunc_N", DEBUG.sub("", TRACEBACK.sub("", text)))
     text = BUILT_NODE.sub("", NODE.sub("", text))
     text = STRAGGLERS.sub(lambda found: " ".join(sorted(found[0].split())), text)
     return AROUND.sub("", PRIVATE_NUMBER.sub("'_N_", text)).strip()

@@ -127,7 +127,7 @@ class Stage:
             "go": self._go,
             "near": self._near,
             "say": lambda value: self._see(made(value)),
-            "form": lambda tensor: self._see(form(tensor)),
+            "form": lambda tensor: self._see(("form", form(tensor))),
             "settle": self._settle,
             "pause": self._pause,
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import tempfile
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import TracebackType
@@ -20,6 +21,8 @@ LIMIT = 60.0
 START = 300.0
 """Seconds that a process may take to import TensorFlow on a machine that is busy."""
 
+Work = Callable[[Connection, str], None]
+
 
 class Watched:
     """What `comparing` does, done in a process of its own; a context manager.
@@ -29,10 +32,12 @@ class Watched:
 
     Args:
         limit: seconds that one library may take for one program.
+        work: what the process does, given its end of a pipe and a folder for temporary files.
     """
 
-    def __init__(self, limit: float = LIMIT) -> None:
+    def __init__(self, limit: float = LIMIT, work: Work | None = None) -> None:
         self._limit = limit
+        self._work = work or _work
         self._worker: BaseProcess | None = None
         self._pipe: Connection | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="oracle-")
@@ -80,7 +85,9 @@ class Watched:
     def _start(self) -> Connection:
         context = multiprocessing.get_context("spawn")
         self._pipe, end = context.Pipe()
-        self._worker = context.Process(target=_work, args=(end, self._folder.name), daemon=True)
+        self._worker = context.Process(
+            target=self._work, args=(end, self._folder.name), daemon=True
+        )
         self._worker.start()
         end.close()
         return self._pipe

@@ -257,6 +257,8 @@ def DeleteRecursively(dirname: Any) -> None:  # noqa: N802
     Raises:
         NotFoundError: there is no such directory.
     """
+    if not Exists(dirname):
+        raise errors.NotFoundError(None, None, f"{path_text(dirname)} not found")
     system, place = filesystem(dirname)
     with failing_as(dirname):
         system.rm(place, recursive=True)

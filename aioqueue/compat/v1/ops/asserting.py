@@ -118,8 +118,10 @@ def assert_equal(
     Raises:
         InvalidArgumentError: both are known already, and it does not hold.
     """
-    if x is y:
-        return no_op()
+    # TensorFlow opens its scope twice, and names what is within by the second.
+    with name_scope(name, "assert_equal", [x, y, data]):
+        if x is y:
+            return no_op()
     compare = comparison.equal
     return _elementwise("==", "assert_equal", compare, x, y, data, summarize, message, name)
 
@@ -202,9 +204,13 @@ def _against_zero(
     with name_scope(scope, name, [x, data]):
         x = convert_to_tensor(x, name="x")
         if data is None:
-            what = f"Condition x {symbol} did not hold element-wise:"
-            data = [_prefix(message), what, f"x ({x.name}) = ", x]
-        return holds(x, convert_to_tensor(0, x.dtype), data, summarize)
+            what, which = f"Condition x {symbol} did not hold element-wise:", f"x ({x.name}) = "
+            # TensorFlow has forgotten a comma between them in one case.
+            said = [what + which] if symbol == "<= 0" else [what, which]
+            data = [_prefix(message), *said, x]
+        zero = convert_to_tensor(0, x.dtype)
+        pair = (zero, x) if symbol.startswith(">") else (x, zero)
+        return holds(*pair, data, summarize)
 
 
 def assert_negative(
@@ -227,7 +233,7 @@ def assert_positive(
     name: str | None = None,
 ) -> Operation:
     """An op that fails unless ``x > 0`` for all elements; see `assert_equal`."""
-    how = ("> 0", "assert_positive", assert_greater)
+    how = ("> 0", "assert_positive", assert_less)
     return _against_zero(*how, x, data, summarize, message, name)
 
 
@@ -239,7 +245,7 @@ def assert_non_negative(
     name: str | None = None,
 ) -> Operation:
     """An op that fails unless ``x >= 0`` for all elements; see `assert_equal`."""
-    how = (">= 0", "assert_non_negative", assert_greater_equal)
+    how = (">= 0", "assert_non_negative", assert_less_equal)
     return _against_zero(*how, x, data, summarize, message, name)
 
 
@@ -414,7 +420,7 @@ def assert_integer(x: Any, message: str | None = None, name: str | None = None) 
         if not tensor.dtype.is_integer:
             raise TypeError(
                 f'{_prefix(message)}Expected "x" to be integer type.  Found: {tensor.name} of dtype'
-                f" {tensor.dtype!r}"
+                f" {tensor.dtype!s}"
             )
         return no_op("statically_determined_was_integer")
 
@@ -432,7 +438,7 @@ def assert_type(
         found = tensor if isinstance(tensor, SparseTensor) else convert_to_tensor(tensor)
         if found.dtype != wanted:
             raise TypeError(
-                f"{_prefix(message)}{found.name} must be of type {wanted!r}; got {found.dtype!r}"
+                f"{_prefix(message)}{found.name} must be of type {wanted!s}; got {found.dtype!s}"
             )
         return no_op("statically_determined_correct_type")
 
@@ -464,13 +470,16 @@ def assert_same_float_dtype(tensors: Sequence[Any] | None = None, dtype: Any = N
         ValueError: they have different ones, or it is none of floats.
     """
     wanted = None if dtype is None else dtypes.as_dtype(dtype)
+    first = ""
     for one in tensors or ():
         if one is not None:
             found = convert_to_tensor(one)
-            wanted = found.dtype if wanted is None else wanted
+            if wanted is None:
+                wanted, first = found.dtype, f" as {found.name}"
             if found.dtype != wanted:
                 raise ValueError(
-                    f"Tensor {found.name}: got dtype {found.dtype.name}; expected {wanted.name}"
+                    f"{found.name}, type={found.dtype!s}, must be of the same type"
+                    f" ({wanted!s}){first}."
                 )
     wanted = wanted or dtypes.float32
     if not wanted.is_floating:
@@ -481,10 +490,13 @@ def assert_same_float_dtype(tensors: Sequence[Any] | None = None, dtype: Any = N
 def assert_proper_iterable(values: Any) -> None:
     """Raise TypeError unless something can be gone through, and is no tensor, array or string."""
     improper = (Tensor, SparseTensor, np.ndarray, bytes, str)
-    if isinstance(values, improper) or not hasattr(values, "__iter__"):
-        raise TypeError(
-            f"Expected argument 'values' to be a 'proper' iterable.  Found: {type(values)}"
-        )
+    if isinstance(values, improper):
+        wanted = 'a "proper" iterable'
+    elif not hasattr(values, "__iter__"):
+        wanted = "iterable"
+    else:
+        return
+    raise TypeError(f'Expected argument "values" to be {wanted}.  Found: {type(values)}')
 
 
 def is_numeric_tensor(tensor: Any) -> bool:

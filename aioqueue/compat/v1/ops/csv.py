@@ -245,10 +245,13 @@ class CsvKernel:
         return fields
 
     def _scanned(self, record: bytes) -> list[bytes]:
-        """The fields of a record with quotes or line ends in it."""
+        """The fields of a record with quotes or line ends in it, up to the last one wanted."""
         fields = []
         place = 0
+        most = len(record) if self._columns is None else self._columns[-1] + 1
         while place < len(record):
+            if len(fields) == most:
+                return fields  # what comes after it need not make sense
             if record[place] in b"\r\n":  # before a field they mean nothing
                 place += 1
             elif self._quotes and record[place] == ord('"'):

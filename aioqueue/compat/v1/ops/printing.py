@@ -16,6 +16,7 @@ from aioqueue.compat.v1.core.default_graph import op
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.errors import InvalidArgumentError
+from aioqueue.compat.v1.ops.escaping import c_escaped
 
 __all__ = ("Assert", "Print", "print", "summarize_value")
 
@@ -26,7 +27,10 @@ def summarize_value(value: Any, most: int = _FEW) -> str:
     """A value as messages show it: ``[1 2 3...]``, with at most `most` elements (-1 for all)."""
     array = np.asarray(value, dtype=object if isinstance(value, bytes) else None)
     limit = array.size if most < 0 else most
-    shown = [_text(one) for one in itertools.islice(array.flat, limit)]
+    shown = [
+        c_escaped(one) if isinstance(one, bytes) else _text(one)
+        for one in itertools.islice(array.flat, limit)
+    ]
     dots = "..." if array.size > limit else ""
     if array.ndim < 2:
         return f"[{' '.join(shown)}{dots}]"
@@ -34,8 +38,9 @@ def summarize_value(value: Any, most: int = _FEW) -> str:
 
 
 def _rows(shown: Sequence[str], shape: Sequence[int]) -> str:
+    """Rows in brackets; one that is not shown to its end has dots there, as the whole has."""
     if len(shape) == 1:
-        return " ".join(shown)
+        return " ".join(shown) + ("..." if len(shown) < shape[0] else "")
     width = max(1, int(np.prod(shape[1:])))
     starts = range(0, len(shown), width)
     return "".join(f"[{_rows(shown[start : start + width], shape[1:])}]" for start in starts)

@@ -366,11 +366,12 @@ def reduce_join(
     reduction_indices: Any = None,
     keepdims: bool | None = None,
 ) -> Tensor:
-    """Strings joined over `axis`, in the order of the axes given, or all of them.
+    """Strings joined over one axis after another, in the order given.
 
     Args:
         inputs: strings.
-        axis: which axes go; all if left out.
+        axis: which axes go: of ``[0, 1]`` the columns are joined first. All in row-major order if
+            left out.
         keep_dims: the old name of `keepdims`.
         separator: what comes between them.
         name: name of the op.
@@ -385,6 +386,8 @@ def reduce_join(
         x = np.asarray(x, object)
         _axes_of(x.ndim, axes)
         gone = [one % x.ndim for one in np.ravel(axes).tolist()]
+        if axis is not None:
+            gone.reverse()  # what is joined first changes fastest
         kept = [place for place in range(x.ndim) if place not in gone]
         sizes = [x.shape[place] for place in kept]
         rows = np.transpose(x, [*kept, *gone]).reshape([int(np.prod(sizes, dtype=int)), -1])

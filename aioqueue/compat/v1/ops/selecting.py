@@ -154,10 +154,12 @@ def _select(condition: Any, x: Any, y: Any, name: str | None) -> Tensor:
         return np.where(condition, x, y)
 
     with OpBuilder("Select", name) as op:
-        op.tensor(condition, "condition", None, _BOOLS)
+        choice = op.tensor(condition, "condition", None, _BOOLS).shape.as_tuple()
         x, y = op.alike(t=x, e=y)
         try:
             shape = merge(x.shape.as_tuple(), y.shape.as_tuple())
+            if choice is not None and len(choice) > 1:  # else it may choose whole rows
+                shape = merge(shape, choice)
         except ValueError as error:
             raise op.refuse(str(error)) from None
         return op.output(x.dtype, shape, Pure(selected))

@@ -47,6 +47,8 @@ def parse_tensor(serialized: Any, out_type: Any, name: str | None = None) -> Ten
     wanted = dtypes.as_dtype(out_type)
 
     def parsed(data: bytes) -> Any:
+        if not data:
+            raise invalid("Cannot parse tensor from proto: ")  # a message without a dtype
         dtype, found = decode_tensor(data)
         if dtype != wanted:
             raise invalid(

@@ -56,6 +56,8 @@ class SparseTensor:
         ValueError: the static shapes do not fit each other.
     """
 
+    _known: TensorShape | None = None
+
     def __init__(self, indices: Any, values: Any, dense_shape: Any) -> None:
         with name_scope(None, "SparseTensor", [indices, values, dense_shape]):
             self._indices = convert_to_tensor(indices, dtypes.int64, name="indices")
@@ -101,7 +103,13 @@ class SparseTensor:
     @property
     def shape(self) -> TensorShape:
         """What is known of the shape before anything runs."""
-        return as_shape(shape_value(self._dense_shape))
+        found = as_shape(shape_value(self._dense_shape))
+        return found if self._known is None else found.merge_with(self._known)
+
+    def note_shape(self, shape: TensorShape) -> SparseTensor:
+        """Itself, whose shape the op that makes it knows better than the tensor `dense_shape`."""
+        self._known = shape
+        return self
 
     def get_shape(self) -> TensorShape:
         """The same as `shape`."""
@@ -248,6 +256,10 @@ def check_indices(indices: Any, shape: tuple[int, ...], *, in_order: bool) -> No
     if outside.any():
         number = int(outside.argmax())
         sizes = ",".join(map(str, shape))
+        if not in_order:  # TensorFlow notices when it sets them, and knows no more than that
+            raise errors.InvalidArgumentError(
+                None, None, f"Indices are not valid (out of bounds).  Shape: [{sizes}]"
+            )
         raise _wrong_index(indices, number, f"out of bounds: need 0 <= index < [{sizes}]")
     if not in_order or len(indices) < 2:
         return

@@ -11,7 +11,16 @@ import numpy as np
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.ops.building import INDICES, OpBuilder, Pure, array, invalid, shape_text
+from aioqueue.compat.v1.core.shapes import TensorShape
+from aioqueue.compat.v1.ops.building import (
+    INDICES,
+    Dims,
+    OpBuilder,
+    Pure,
+    array,
+    invalid,
+    shape_text,
+)
 from aioqueue.compat.v1.ops.sparse import SparseTensor, as_sparse, check_indices
 from aioqueue.compat.v1.ops.static import shape_value
 
@@ -110,10 +119,10 @@ def sparse_to_indicator(sp_input: Any, vocab_size: Any, name: str | None = None)
 
     def dense(indices: Any, values: Any, dense_shape: Any) -> Any:
         shape = (*dense_shape[:-1].tolist(), size)
-        if len(values) and not 0 <= values.min() <= values.max() < size:
-            raise invalid(f"Indices are not valid (out of bounds).  Shape: {shape_text(shape)}")
+        places = np.concatenate([indices[:, :-1], values[:, np.newaxis]], axis=1)
+        check_indices(places, shape, in_order=False)
         made = np.zeros(shape, np.bool_)
-        made[(*indices[:, :-1].T, values)] = True
+        made[tuple(places.T)] = True
         return made
 
     with OpBuilder("SparseToIndicator", name) as op:
@@ -161,7 +170,8 @@ def sparse_reshape(sp_input: Any, shape: Any, name: str | None = None) -> Sparse
         name: name of the op.
 
     Raises:
-        InvalidArgumentError: when it runs: it has another number of elements.
+        ValueError: it is known to have another number of elements.
+        InvalidArgumentError: when it runs: it has.
     """
 
     def reshaped(indices: Any, values: Any, dense_shape: Any, shape: Any) -> Any:
@@ -185,8 +195,21 @@ def sparse_reshape(sp_input: Any, shape: Any, name: str | None = None) -> Sparse
     with OpBuilder("SparseReshape", name) as op:
         _from_parts(op, sparse)
         wanted = op.tensor(shape, "shape", dtypes.int64)
+        _check_count(sparse.shape, shape_value(wanted))
         rank = wanted.shape.as_tuple()
         return _made(op, sparse.dtype, rank[0] if rank else None, reshaped)
+
+
+def _check_count(given: TensorShape, wanted: Dims) -> None:
+    """Refuse another number of elements, if both are known and no size is left open."""
+    count = given.num_elements()
+    if count is None or wanted is None or None in wanted or -1 in wanted:
+        return
+    if (asked := TensorShape(wanted).num_elements()) != count:
+        raise ValueError(
+            f"Cannot reshape a tensor with {count} elements to shape {list(wanted)} ({asked}"
+            " elements)."
+        )
 
 
 def sparse_concat(
@@ -238,4 +261,18 @@ def sparse_concat(
     with OpBuilder("SparseConcat", name) as op:
         for one in sparse:
             _from_parts(op, one)
-        return _made(op, sparse[0].dtype, sparse[0].shape.ndims, joined)
+        made = _made(op, sparse[0].dtype, sparse[0].shape.ndims, joined)
+        shapes = [one.shape for one in sparse]
+        return made.note_shape(_joined_shape(shapes, along, expand_nonconcat_dim))
+
+
+def _joined_shape(shapes: Sequence[TensorShape], axis: int, expands: bool) -> TensorShape:
+    """What is known of the shape of sparse tensors that are joined."""
+    sizes = [shape.as_tuple() for shape in shapes]
+    known = [one for one in sizes if one is not None and None not in one]
+    if len(known) < len(sizes) or len({len(one) for one in known}) > 1:
+        return TensorShape(None)
+    table = np.array(known)
+    joined = table.max(axis=0) if expands else table[0].copy()
+    joined[axis] = table[:, axis].sum()
+    return TensorShape(joined.tolist())

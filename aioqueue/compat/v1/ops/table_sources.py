@@ -60,7 +60,7 @@ class KeyValueTensorInitializer:
         name: str | None = None,
     ) -> None:
         self._name = name or "key_value_init"
-        with name_scope(self._name, None, [keys, values]):
+        with name_scope(self._name, None, [keys, values]) as self._name:
             self.keys = convert_to_tensor(keys, key_dtype, name="keys")
             self.values = convert_to_tensor(values, value_dtype, name="values")
         if self.keys.dtype.is_floating:
@@ -73,13 +73,13 @@ class KeyValueTensorInitializer:
         def kernel(step: Any, keys: Any, values: Any) -> None:
             table.fill(step, zip(_listed(keys), _listed(values), strict=True))
 
-        with name_scope(self._name, None, [self.keys, self.values]) as scope:
+        with name_scope(self._name, None, [self.keys, self.values]):
             return default_graph.op(
                 "LookupTableImportV2",
                 [self.keys, self.values],
                 (),
                 kernel,
-                name=f"{scope}LookupTableImportV2",
+                name="LookupTableImportV2",
             )
 
 
@@ -131,7 +131,7 @@ class TextFileInitializer:
 
     def initialize(self, table: Fillable) -> Operation:
         """An op that fills a table, in each session for itself."""
-        with name_scope(self._name, None, []) as scope:
+        with name_scope(self._name, None, []):
             path = convert_to_tensor(self._filename, dtypes.string, name="asset_filepath")
             add_to_collection(GraphKeys.ASSET_FILEPATHS, path)
 
@@ -143,7 +143,7 @@ class TextFileInitializer:
                 [path],
                 (),
                 kernel,
-                name=f"{scope}InitializeTableFromTextFileV2",
+                name="InitializeTableFromTextFileV2",
             )
 
     def _pairs(self, name: bytes) -> list[tuple[Any, Any]]:
@@ -250,13 +250,13 @@ class NumberInitializer:
         def kernel(step: Any, keys: Any) -> None:
             table.fill(step, ((key, number) for number, key in enumerate(_listed(keys))))
 
-        with name_scope("table_init", None, [self.keys]) as scope:
+        with name_scope("table_init", None, [self.keys]):
             return default_graph.op(
                 "LookupTableImportV2",
                 [self.keys],
                 (),
                 kernel,
-                name=f"{scope}LookupTableImportV2",
+                name="LookupTableImportV2",
             )
 
 
@@ -273,13 +273,13 @@ class NameInitializer:
         def kernel(step: Any, values: Any) -> None:
             table.fill(step, enumerate(_listed(values)))
 
-        with name_scope("table_init", None, [self.values]) as scope:
+        with name_scope("table_init", None, [self.values]):
             return default_graph.op(
                 "LookupTableImportV2",
                 [self.values],
                 (),
                 kernel,
-                name=f"{scope}LookupTableImportV2",
+                name="LookupTableImportV2",
             )
 
 

@@ -70,7 +70,9 @@ class _Table:
     def _op(
         self, kind: str, inputs: list[Tensor], outputs: Any, kernel: Any, name: str | None
     ) -> Operation:
-        with name_scope(name, f"{self._name}_{kind}", inputs) as scope:
+        # What finds values is named after the method.
+        label = "Lookup" if kind == "Find" else kind
+        with name_scope(name, f"{self._name}_{label}", inputs) as scope:
             return default_graph.op(f"LookupTable{kind}V2", inputs, outputs, kernel, name=scope)
 
 
@@ -104,10 +106,10 @@ class HashTable(_Table):
         del shared_name
         super().__init__(initializer.key_dtype, initializer.value_dtype, name or "hash_table")
         self._key = object()
+        self._default = convert_to_tensor(default_value, self.value_dtype, name="Const")
         with name_scope(name, "hash_table", []) as scope:
             self._name = scope.rstrip("/").rpartition("/")[2]
-            self._default = convert_to_tensor(default_value, self.value_dtype, name="Const")
-            self._init: Operation = initializer.initialize(self)
+        self._init: Operation = initializer.initialize(self)
         add_to_collection(GraphKeys.TABLE_INITIALIZERS, self._init)
 
     @property
@@ -166,10 +168,10 @@ class HashTable(_Table):
         return self._op("Find", [keys, self._default], outputs, kernel, name).outputs[0]
 
     def size(self, name: str | None = None) -> Tensor:
-        """How many keys it has, int64."""
+        """How many keys it has, int64; none before it is filled."""
 
         def kernel(step: Any) -> Any:
-            return np.int64(len(self.pairs(step)))
+            return np.int64(len(_contents(step, self._key).pairs or ()))
 
         return self._op("Size", [], [(dtypes.int64, SCALAR)], kernel, name).outputs[0]
 

@@ -264,7 +264,7 @@ def string_split(
     given = sep if delimiter is None else delimiter
 
     def pieces(text: bytes, delimiters: bytes) -> list[bytes]:
-        if not delimiters:
+        if not delimiters or not text:  # nothing has no pieces, not even an empty one
             parts = [text[place : place + 1] for place in range(len(text))]
         else:
             parts = re.split(b"[" + re.escape(delimiters) + b"]", text)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aioqueue.compat.v1 import errors
+from aioqueue.compat.v1.ops.escaping import c_escaped
 from aioqueue.compat.v1.protos.examples import KINDS, feature_values
 
 __all__ = (
@@ -352,7 +353,7 @@ def parsed(kind: Callable[[], Any], data: bytes, what: str = "example input") ->
     try:
         message.ParseFromString(data)
     except Exception as error:  # DecodeError; its place differs between versions of protobuf
-        raise invalid(f"Could not parse {what}, value: {data!r}") from error
+        raise invalid(f"Could not parse {what}, value: '{c_escaped(data)}'") from error
     return message
 
 

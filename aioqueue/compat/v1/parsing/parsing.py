@@ -352,6 +352,8 @@ class _Parser:
         for key, (column, _) in self.columns.items():
             if column.is_sparse:
                 found[key] = SparseTensor(next(pending), next(pending), next(pending))
+                if isinstance(column, PairColumn):
+                    found[key].note_shape(TensorShape([*self._batch, *column.shape]))
             else:
                 found[key] = next(pending)
         return found

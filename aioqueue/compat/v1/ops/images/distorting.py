@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,14 @@ Box = tuple[int, int, int, int]
 """Top, left, bottom and right, in pixels; the last two are just outside."""
 
 
+class SampleDistortedBoundingBoxV2(NamedTuple):
+    """What `sample_distorted_bounding_box` returns."""
+
+    begin: Tensor
+    size: Tensor
+    bboxes: Tensor
+
+
 def sample_distorted_bounding_box(
     image_size: Any,
     bounding_boxes: Any,
@@ -34,7 +42,7 @@ def sample_distorted_bounding_box(
     max_attempts: int | None = None,
     use_image_if_no_bounding_boxes: bool | None = None,
     name: str | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> SampleDistortedBoundingBoxV2:
     """A random part of a picture, given by what `tf.slice` takes.
 
     The seeds are the generator's own: without them the parts differ from session to session,
@@ -55,8 +63,8 @@ def sample_distorted_bounding_box(
         name: name of the op.
 
     Returns:
-        ``(begin, size, bboxes)``: two vectors of three for `tf.slice`, and a float32
-        ``[1, 1, 4]`` for `draw_bounding_boxes`.
+        The tensors `begin`, `size` and `bboxes`, also by these names: two vectors of three for
+        `tf.slice`, and a float32 ``[1, 1, 4]`` for `draw_bounding_boxes`.
 
     Raises:
         ValueError: a range or a shape is not what it may be.
@@ -96,11 +104,12 @@ def sample_distorted_bounding_box(
         if coordinates is not None and coordinates[2] not in (4, None):
             raise op.refuse(f"Dimension must be 4 but is {coordinates[2]}")
         op.rank(op.tensor(min_object_covered, "min_object_covered", dtypes.float32), 0)
-        begin, extent, box = op.outputs(
-            [(size.dtype, (3,)), (size.dtype, (3,)), (dtypes.float32, (1, 1, 4))],
-            RandomKernel(given, sampled),
+        return SampleDistortedBoundingBoxV2(
+            *op.outputs(
+                [(size.dtype, (3,)), (size.dtype, (3,)), (dtypes.float32, (1, 1, 4))],
+                RandomKernel(given, sampled),
+            )
         )
-        return begin, extent, box
 
 
 def _positive_range(

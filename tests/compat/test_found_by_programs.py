@@ -1,0 +1,175 @@
+"""What random programs beside TensorFlow have found: each was otherwise there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aioqueue.compat.v1 as tf
+
+
+@pytest.mark.parametrize(
+    ("axis", "joined"),
+    [([0, 1], b"acbd"), ([1, 0], b"abcd"), (None, b"abcd"), (-1, [b"ab", b"cd"])],
+)
+def test_reduce_join_joins_one_axis_after_another(sess: Any, axis: Any, joined: Any) -> None:
+    made = sess.run(tf.reduce_join([["a", "b"], ["c", "d"]], axis))
+    assert (made.tolist() if isinstance(joined, list) else made) == joined
+
+
+def test_the_parts_of_a_sampled_box_have_names() -> None:
+    sampled = tf.image.sample_distorted_bounding_box([20, 30, 3], [[[0.1, 0.2, 0.8, 0.9]]])
+    assert sampled._fields == ("begin", "size", "bboxes")
+    assert sampled.bboxes is sampled[2]
+
+
+class TestSparseTensors:
+    SPARSE = tf.SparseTensorValue([[0, 1], [1, 0]], [5, 6], [2, 2])
+
+    def test_a_reshape_that_cannot_be_is_refused_at_once(self) -> None:
+        given = tf.SparseTensor(*self.SPARSE)
+        with pytest.raises(ValueError, match=r"4 elements to shape \[3, 5\] \(15 elements\)"):
+            tf.sparse_reshape(given, [3, 5])
+        assert tf.sparse_reshape(given, [4, -1]).dense_shape.shape.as_list() == [2]
+
+    def test_the_shape_of_what_is_joined_is_known(self, sess: Any) -> None:
+        given = tf.SparseTensor(*self.SPARSE)
+        joined = tf.sparse_concat(1, [given, given, given])
+        assert joined.get_shape().as_list() == [2, 6]
+        assert sess.run(joined).dense_shape.tolist() == [2, 6]
+        fed = tf.sparse_placeholder(tf.int32)
+        assert tf.sparse_concat(1, [given, fed]).get_shape().ndims is None or (
+            tf.sparse_concat(1, [given, fed]).get_shape().as_list() == [None, None]
+        )
+
+    def test_the_size_of_a_sparse_feature_is_known(self) -> None:
+        pytest.importorskip("google.protobuf", reason="the extra `tfrecord` is not installed")
+        feature = {"s": tf.SparseFeature("places", "values", tf.float32, 400)}
+        assert tf.parse_single_example(b"", feature)["s"].get_shape().as_list() == [400]
+        assert tf.parse_example([b"", b""], feature)["s"].get_shape().as_list() == [2, 400]
+
+
+def failure(sess: Any, fetch: Any) -> tf.OpError:
+    with pytest.raises(tf.OpError) as caught:
+        sess.run(fetch)
+    return caught.value
+
+
+def message(error: tf.OpError) -> str:
+    """What an error says, without the line that says where."""
+    return error.message.partition("\n")[0]
+
+
+class TestAssertions:
+    def test_a_row_that_is_not_shown_to_its_end_has_dots(self, sess: Any) -> None:
+        data = tf.constant([[1, 2], [3, 4], [5, 6]])
+        failed = failure(sess, tf.Assert(tf.constant(False), [data], summarize=3))
+        assert message(failed) == "assertion failed: [[1 2][3...]...]"
+        failed = failure(sess, tf.Assert(tf.constant(False), [data], summarize=4))
+        assert message(failed) == "assertion failed: [[1 2][3 4]...]"
+
+    def test_text_is_shown_as_c_spells_it(self, sess: Any) -> None:
+        failed = failure(sess, tf.Assert(tf.constant(False), [b'a"b\n\xc3\\']))
+        assert message(failed) == 'assertion failed: [a\\"b\\n\\303\\\\]'
+
+    def test_they_are_named_as_there(self, sess: Any) -> None:
+        x = tf.placeholder_with_default(-1, [])
+        for made, scope in (
+            (tf.assert_equal(x, 5), "assert_equal_1"),
+            (tf.assert_non_negative(x), "assert_non_negative/assert_less_equal"),
+            (tf.assert_positive(x), "assert_positive/assert_less"),
+        ):
+            failed = failure(sess, made)
+            assert failed.op is not None
+            assert failed.op.name.startswith(f"{scope}/Assert")
+
+    def test_they_say_what_is_said_there(self, sess: Any) -> None:
+        failed = failure(sess, tf.assert_non_positive(tf.placeholder_with_default(1, [])))
+        assert "[Condition x <= 0 did not hold element-wise:x (" in failed.message
+        with pytest.raises(TypeError, match=r'^Expected argument "values" to be iterable\.'):
+            tf.assert_proper_iterable(5)
+        with pytest.raises(TypeError, match='to be a "proper" iterable'):
+            tf.assert_proper_iterable(np.ones(2))
+        with pytest.raises(ValueError, match=r"^Const_1:0, type=<dtype: 'float64'>, must be of"):
+            tf.assert_same_float_dtype([tf.constant(1.0), tf.constant(1.0, tf.float64)])
+
+
+@pytest.mark.parametrize(
+    "spread",
+    [
+        lambda sparse: tf.sparse_to_indicator(sparse, 20),
+        lambda sparse: tf.sparse_tensor_to_dense(sparse, validate_indices=False),
+    ],
+)
+def test_an_index_beyond_the_shape_is_an_invalid_argument(sess: Any, spread: Any) -> None:
+    sparse = tf.SparseTensor([[2, 0]], [4], [2, 1])
+    failed = failure(sess, spread(tf.cast(sparse, tf.int64)))
+    assert isinstance(failed, tf.errors.InvalidArgumentError)
+    assert message(failed).startswith("Indices are not valid (out of bounds).  Shape: [2,")
+
+
+def test_a_table_that_is_not_filled_has_no_keys(sess: Any) -> None:
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["a"], [1]), -1)
+    size = table.size()
+    assert sess.run(size) == 0
+    sess.run(table.init)
+    assert sess.run(size) == 1
+
+
+def test_tables_are_named_as_there(sess: Any) -> None:
+    given = tf.lookup.KeyValueTensorInitializer(["a", "a"], [1, 2])
+    table = tf.lookup.StaticHashTable(given, -1)
+    assert table.init.name == "key_value_init/LookupTableImportV2"
+    assert table.lookup(tf.constant("a")).op.name == "hash_table_Lookup"
+
+
+def test_a_table_of_a_file_is_named_as_there(tmp_path: Path) -> None:
+    given = tf.lookup.TextFileInitializer(
+        str(tmp_path / "words"),
+        tf.string,
+        tf.lookup.TextFileIndex.WHOLE_LINE,
+        tf.int64,
+        tf.lookup.TextFileIndex.LINE_NUMBER,
+    )
+    table = tf.lookup.StaticHashTable(given, -1)
+    assert table.init.name == "text_file_init/InitializeTableFromTextFileV2"
+
+
+@pytest.mark.parametrize("delimiters", [",", ", "])
+def test_nothing_has_no_pieces(sess: Any, delimiters: str) -> None:
+    split = tf.string_split(["", "a,"], delimiters, skip_empty=False)
+    assert sess.run(split).indices.tolist() == [[1, 0], [1, 1]]
+
+
+def test_what_is_no_example_is_shown_as_there(sess: Any) -> None:
+    pytest.importorskip("google.protobuf", reason="the extra `tfrecord` is not installed")
+    parsed = tf.parse_single_example(b"no\xc3", {"a": tf.VarLenFeature(tf.int64)})
+    failed = failure(sess, parsed)
+    assert message(failed) == r"Could not parse example input, value: 'no\303'"
+
+
+def test_what_comes_behind_the_last_column_need_not_make_sense(sess: Any) -> None:
+    (column,) = tf.decode_csv('"a",1,b"', [[""]], select_cols=[0])
+    assert sess.run(column) == b"a"
+    failed = failure(sess, tf.decode_csv('"a",b",1', [[""]], select_cols=[2]))
+    assert message(failed) == "Unquoted fields cannot have quotes/CRLFs inside"
+
+
+def test_a_choice_tells_the_shape_of_what_is_chosen() -> None:
+    x = tf.placeholder_with_default(np.ones([2, 3]), [None, 3])
+    choice = tf.constant([[True] * 3] * 2)
+    assert tf.where(choice, x, x).shape.as_list() == [2, 3]
+    assert tf.where(choice[:, 0], x, x).shape.as_list() == [None, 3]
+
+
+def test_nothing_is_no_tensor(sess: Any) -> None:
+    failed = failure(sess, tf.parse_tensor(b"", tf.int32))
+    assert message(failed) == "Cannot parse tensor from proto: "
+
+
+def test_what_is_not_there_cannot_be_removed(tmp_path: Path) -> None:
+    with pytest.raises(tf.errors.NotFoundError, match=r"/none not found$"):
+        tf.gfile.DeleteRecursively(str(tmp_path / "none"))
