@@ -116,10 +116,11 @@ def _fail_alike(expected: Outcome, got: Outcome) -> bool:
     """Whether two errors say the same, of an op that is the same as far as there is one."""
     if expected[:3] != got[:3]:
         return False
-    if expected[3] is None:
-        return expected[1] != "DeadlineExceededError"  # a timeout has no op
+    there, here = expected[3], got[3]
+    if there is None:
+        return bool(expected[1] != "DeadlineExceededError")  # a timeout has no op
     # What is one op here is a scope with several in TensorFlow, one of which fails.
-    return expected[3] == got[3] or (got[3] is not None and expected[3].startswith(f"{got[3]}/"))
+    return bool(there == here or (here is not None and there.startswith(f"{here}/")))
 
 
 def allowed(

@@ -41,7 +41,7 @@ def test_another_line_is_a_difference() -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (np.float32([0.1, np.nan]), np.float32([0.1000001, np.nan])),
+        (np.array([0.1, np.nan], "float32"), np.array([0.1000001, np.nan], "float32")),
         (np.float64(1e9), np.float64(1e9 * (1 + 1e-14))),
         ({"a": (np.float32(0.1), 5)}, {"a": (np.float32(0.1000001), 5)}),
     ],
@@ -54,13 +54,13 @@ def test_last_bits_of_floats_are_of_no_interest(one: Any, other: Any) -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (np.float32([0.1, 2]), np.float32([0.1001, 2])),
+        (np.array([0.1, 2], "float32"), np.array([0.1001, 2], "float32")),
         (np.float64(1), np.float64(1 + 1e-7)),
-        (np.float32([np.nan]), np.float32([0])),
-        (np.float32([1]), np.float64([1])),
-        (np.float32([1]), np.float32([[1]])),
-        (np.float32([1]), np.float32(1)),
-        (np.int32([100_000]), np.int32([100_001])),
+        (np.array([np.nan], "float32"), np.array([0], "float32")),
+        (np.array([1], "float32"), np.array([1], "float64")),
+        (np.array([1], "float32"), np.array([[1]], "float32")),
+        (np.array([1], "float32"), np.float32(1)),
+        (np.array([100_000], "int32"), np.array([100_001], "int32")),
         (np.int64(2**60), np.int64(2**60 + 1)),
         ({"a": 1}, {"b": 1}),
         ((np.float32(1), np.float32(2)), (np.float32(1),)),

@@ -246,7 +246,7 @@ class CsvKernel:
 
     def _scanned(self, record: bytes) -> list[bytes]:
         """The fields of a record with quotes or line ends in it, up to the last one wanted."""
-        fields = []
+        fields: list[bytes] = []
         place = 0
         most = len(record) if self._columns is None else self._columns[-1] + 1
         while place < len(record):
