@@ -44,7 +44,8 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
             WorkerDiedError: the process that had this request has died; or a worker has, and with
                 it the batcher.
             InvalidArgumentError: a wrong priority, or one where there are none.
-            RuntimeError: the block has not been entered.
+            RuntimeError: the block has not been entered; or the batcher's own function calls, which
+                would wait for itself.
 
         Cancellation:
             The request of a cancelled call is left out of batches that have not begun. If one has,

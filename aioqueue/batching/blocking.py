@@ -60,8 +60,8 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
             WorkerDiedError: the process that had this request has died; or a worker has, and with
                 it the batcher.
             InvalidArgumentError: a wrong priority, or one where there are none.
-            RuntimeError: the block has not been entered; or the call was made on a thread whose
-                event loop is running.
+            RuntimeError: the block has not been entered; or the batcher's own function calls, which
+                would wait for itself; or the call was made on a thread whose event loop is running.
         """
         if in_event_loop():
             raise RuntimeError(

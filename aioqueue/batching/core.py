@@ -16,6 +16,8 @@ import enum
 import itertools
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from time import perf_counter
 from typing import Any, ClassVar, Final, Literal, get_args
 
@@ -48,6 +50,20 @@ OnFull = Literal["wait", "refuse"]
 
 _CAPACITY: Final = 1024
 _numbers = itertools.count(1)
+
+
+class _Call:
+    """One call of the function, and whether it is over."""
+
+    __slots__ = ("core", "is_over")
+
+    def __init__(self, core: BatcherCore) -> None:
+        self.core = core
+        self.is_over = False
+
+
+_calls: Final[ContextVar[tuple[_Call, ...]]] = ContextVar("aioqueue.batching.calls", default=())
+"""Those that this code is a part of; in tasks that a function has started as well."""
 
 
 class BatcherState(enum.Enum):
@@ -143,10 +159,16 @@ class BatcherCore:
 
         Raises:
             InvalidArgumentError: a priority was given where there are none.
-            RuntimeError: the batcher's block has not been entered.
+            RuntimeError: the batcher's block has not been entered; or it is its own function that
+                asks.
             QueueClosedError: it has been left.
             WorkerDiedError: the batcher has failed.
         """
+        if any(call.core is self and not call.is_over for call in _calls.get()):
+            raise RuntimeError(
+                f"{self} was called by its own function, which would wait for a worker while one"
+                " waits for it: call the function itself there, or another batcher"
+            )
         if self.state is not BatcherState.RUNNING:
             raise self.refusal()
         if self.has_priorities:
@@ -223,6 +245,17 @@ class BatcherCore:
                 request.is_in_flight = True
                 counts.queue_seconds += now - request.began
         return requests
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """The function is called within this block."""
+        call = _Call(self)
+        token = _calls.set((*_calls.get(), call))
+        try:
+            yield
+        finally:
+            call.is_over = True
+            _calls.reset(token)
 
     def finish(self, batch: list[Request], outcomes: list[Any], seconds: float) -> None:
         """The function has ended: give every caller its outcome.

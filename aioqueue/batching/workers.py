@@ -115,7 +115,8 @@ def _work(core: BatcherCore, turn: threading.Lock, name: str, caller: Caller) ->
 def _answer(core: BatcherCore, batch: Batch, caller: Caller) -> None:
     if batch:
         began = perf_counter()
-        outcomes = caller([request.value for request in batch])
+        with core.calling():
+            outcomes = caller([request.value for request in batch])
         core.finish(batch, outcomes, perf_counter() - began)
 
 
@@ -175,7 +176,8 @@ async def _work_async(core: BatcherCore, turn: anyio.Lock, name: str) -> None:
 async def _answer_async(core: BatcherCore, batch: Batch) -> None:
     if batch:
         began = perf_counter()
-        outcomes = await call_async(core.function, [request.value for request in batch])
+        with core.calling():
+            outcomes = await call_async(core.function, [request.value for request in batch])
         core.finish(batch, outcomes, perf_counter() - began)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import io
 import os
+import pickle
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from multiprocessing import reduction
+from types import FunctionType
 from typing import Any, Final, Protocol
 
 from aioqueue.errors import InvalidArgumentError, WorkerDiedError, said
@@ -19,6 +22,7 @@ from aioqueue.processes.dumps import DumpReader, DumpWriter, dump_pair, state_of
 from aioqueue.processes.start import (
     CannotStartError,
     StartedProcess,
+    imports_main,
     is_ending,
     is_importing_main,
     no_more,
@@ -29,9 +33,11 @@ from aioqueue.telemetry.stacks import Stack
 
 __all__ = (
     "HasProcesses",
+    "UnknownToOthersError",
     "WorkerProcess",
     "cannot_start",
     "check_not_importing",
+    "dumped",
     "ended_at_exit",
     "not_importable",
     "pickled",
@@ -178,10 +184,12 @@ def pickled(thing: object, function: Callable[..., Any]) -> bytes:
     """A function, or what calls it, as it is sent to every process.
 
     Raises:
-        InvalidArgumentError: it cannot be pickled.
+        InvalidArgumentError: it cannot be pickled, or no process could import it.
     """
     try:
-        return bytes(reduction.ForkingPickler.dumps(thing))
+        return dumped(thing, reduction.ForkingPickler)
+    except UnknownToOthersError as error:
+        raise not_importable(function, str(error)) from error
     except Exception as error:
         raise InvalidArgumentError(
             f"function: got {function_name(function)!r}, which cannot be pickled and so cannot"
@@ -191,11 +199,44 @@ def pickled(thing: object, function: Callable[..., Any]) -> bytes:
         ) from error
 
 
-def not_importable(function: Callable[..., Any]) -> InvalidArgumentError:
+class UnknownToOthersError(Exception):
+    """A function or class cannot be imported by a new process: the message says why."""
+
+
+def dumped(thing: object, pickler: type[pickle.Pickler]) -> bytes:
+    """A thing as it is sent to every process.
+
+    Args:
+        thing: what is pickled.
+        pickler: what pickles it.
+
+    Raises:
+        UnknownToOthersError: it has a function or class of a main module that is no file, such as
+            those of a notebook's cells: pickle writes no more than its name.
+        Exception: it cannot be pickled.
+    """
+
+    class Refusing(pickler):  # type: ignore[misc, valid-type]  # a base that is an argument
+        def reducer_override(self, thing: Any) -> Any:
+            if isinstance(thing, FunctionType | type) and thing.__module__ == "__main__":
+                raise UnknownToOthersError(
+                    f"{thing.__qualname__!r} is defined in a cell of a notebook or at a prompt;"
+                    " write it to a file (in a notebook with %%writefile) and import that, or use"
+                    " where='thread'"
+                )
+            return NotImplemented
+
+    with io.BytesIO() as file:
+        (pickler if imports_main() else Refusing)(file, 5).dump(thing)
+        return file.getvalue()
+
+
+def not_importable(function: Callable[..., Any], why: str = "") -> InvalidArgumentError:
     """What is raised when a new process cannot unpickle the function."""
     return InvalidArgumentError(
         f"function: got {function_name(function)!r}, which a new process"
         " cannot import; expected a function of a module that can be imported there"
+        + (f": {why}" if why else "")
     )
 
 

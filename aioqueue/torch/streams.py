@@ -170,7 +170,7 @@ class Streams:
         """Wait until the workers have ended that were stopped; what has failed is nobody's."""
         try:
             self._join(first=0)
-        except ExceptionGroup:
+        except BaseExceptionGroup:
             pass  # of batches that nobody has asked for
 
     def _join(self, first: int) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
+from aioqueue.processes.worker import UnknownToOthersError, dumped
 from aioqueue.torch.copies import copy_for_thread
 from aioqueue.torch.fetching import Exhausted, Fetcher, Recipe, Start, fetcher_of
 from aioqueue.torch.parcels import packed
@@ -211,10 +212,15 @@ def pickled(crew: Crew) -> bytes:
     """What is sent to every process. Tensors go by value: who is sent them shares no memory.
 
     Raises:
-        InvalidArgumentError: it cannot be pickled.
+        InvalidArgumentError: it cannot be pickled, or no process could import it.
     """
     try:
-        return pickle.dumps(crew, 5)
+        return dumped(crew, pickle.Pickler)
+    except UnknownToOthersError as error:
+        raise InvalidArgumentError(
+            "dataset, collate_fn, worker_init_fn: got one that a new process cannot import;"
+            f" expected those of modules that can be imported there: {error}"
+        ) from error
     except Exception as error:
         raise InvalidArgumentError(
             "dataset, collate_fn, worker_init_fn: got one that cannot be pickled and so cannot be"

@@ -254,6 +254,63 @@ class TestTheOtherFace:
         asyncio.run(main())
 
 
+class TestItsOwnFunction:
+    """It would wait for a worker with one in its hands: if all of them do so, for ever."""
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_may_not_call_it_from_a_thread(self, workers: int) -> None:
+        def ask_again(values: list[int]) -> list[int]:
+            return [batcher(value - 1) if value else 0 for value in values]
+
+        with sync.Batcher(ask_again, workers=workers) as batcher:
+            with pytest.raises(RuntimeError, match="was called by its own function"):
+                batcher(2)
+            assert batcher(0) == 0
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_nor_from_a_task_and_those_that_it_starts(self, workers: int) -> None:
+        async def main() -> None:
+            async def ask_again(values: list[int]) -> list[int]:
+                later = [batcher(value - 1) for value in values if value]
+                return [*await asyncio.gather(*later), *(0 for value in values if not value)]
+
+            async with aioqueue.Batcher(ask_again, workers=workers) as batcher:
+                with pytest.raises(RuntimeError, match="was called by its own function"):
+                    await batcher(2)
+                assert await batcher(0) == 0
+
+        asyncio.run(main())
+
+    def test_may_leave_behind_who_calls_it(self) -> None:
+        """In a context that still says of which call it was a part, when that is over."""
+
+        async def main() -> None:
+            is_over = asyncio.Event()
+            tasks: list[asyncio.Task[int]] = []
+
+            async def call_later() -> int:
+                await is_over.wait()
+                return await batcher(2)
+
+            async def leave_behind(values: list[int]) -> list[int]:
+                if 1 in values:
+                    tasks.append(asyncio.create_task(call_later()))
+                return values
+
+            async with aioqueue.Batcher(leave_behind) as batcher:
+                assert await batcher(1) == 1
+                is_over.set()
+                assert await tasks[0] == 2
+
+        asyncio.run(main())
+
+    def test_may_call_another(self) -> None:
+        with sync.Batcher(lambda values: [2 * value for value in values]) as doubled:
+            ask = lambda values: [1 + doubled(value) for value in values]  # noqa: E731
+            with sync.Batcher(ask) as batcher:
+                assert batcher(3) == 7
+
+
 class TestArguments:
     @pytest.mark.parametrize("face", [aioqueue.Batcher, sync.Batcher])
     @pytest.mark.parametrize(

@@ -61,7 +61,8 @@ class Batching:
         self.drop_remainder = drop_remainder
         self.max_wait = max_wait
         self._owns = owns
-        self._collate = Collator(pad=pad) if queue.dtypes is None else None
+        is_typed = queue.dtypes is not None
+        self._collate = None if is_typed else Collator(pad=pad, pad_option="dynamic_pad")
         self._lock = threading.RLock()  # guards the counts
         self._batches = 0
         self._examples = 0

@@ -86,10 +86,14 @@ class Collator:
             examples must have the shapes of the first.
         padding_value: what to pad with: one number for all components, or one per component, in a
             tuple or mapping like the example. Strings are padded with empty ones all the same.
+        pad_option: what messages call the option ``pad``.
     """
 
-    def __init__(self, *, pad: bool = False, padding_value: Any = 0) -> None:
+    def __init__(
+        self, *, pad: bool = False, padding_value: Any = 0, pad_option: str = "pad"
+    ) -> None:
         self._pad = pad
+        self._pad_option = pad_option
         self._padding_value = padding_value
         self._lock = threading.Lock()  # guards the first look at an example
         self._components: list[ExampleComponent] = []
@@ -121,12 +125,7 @@ class Collator:
         Raises:
             InvalidArgumentError: an example differs from the first one.
         """
-        with self._lock:
-            if not self._is_decided:
-                telling = next(filter(_tells_dtypes, examples), None)
-                self._learn(examples[0] if telling is None else telling)
-                self._is_decided = telling is not None
-            learnt = self._components
+        learnt = self._learnt(examples)
         return self._join(
             [
                 self._column(component, values, lengths, to, empty)
@@ -134,11 +133,35 @@ class Collator:
             ]
         )
 
+    def parts(self, example: Any) -> list[tuple[ExampleComponent, NDArray[Any]]]:
+        """The components of one example, as arrays that may be cast to what theirs are to be.
+
+        Where there is padding, their sizes may be others than those of the first example.
+
+        Raises:
+            InvalidArgumentError: the example differs from the first one.
+        """
+        learnt = self._learnt((example,))
+        columns = self._split((example,))
+        return [
+            (component, self._fitting(component, value))
+            for component, (value,) in zip(learnt, columns, strict=True)
+        ]
+
     def later(
         self, examples: Sequence[Any], *, lengths: Sequence[int] = (), to: int | None = None
     ) -> Uncollated:
         """The same, but leave the making to who takes the batch."""
         return Uncollated(lambda empty: self(examples, lengths=lengths, to=to, empty=empty))
+
+    def _learnt(self, examples: Sequence[Any]) -> list[ExampleComponent]:
+        """What all examples must look like; the first that says so decides."""
+        with self._lock:
+            if not self._is_decided:
+                telling = next(filter(_tells_dtypes, examples), None)
+                self._learn(examples[0] if telling is None else telling)
+                self._is_decided = telling is not None
+            return self._components
 
     def _learn(self, example: Any) -> None:
         labels, values = components_of(example)
@@ -222,7 +245,7 @@ class Collator:
             except InvalidArgumentError as error:
                 array, failure = _as_array(component.label, value), error
         if array.shape != shape and not (self._pad and array.ndim == len(shape)):
-            hint = "" if self._pad else "dynamic_pad=True pads what differs in size"
+            hint = "" if self._pad else f"{self._pad_option}=True pads what differs in size"
             raise _refused(component, f"of shape {list(array.shape)}", hint)
         if failure is None:
             return array
@@ -335,15 +358,30 @@ def _component(label: str, value: Any, padding: Any) -> ExampleComponent:
         return ExampleComponent(label, np.dtype(object), (), True, None)
     array = _as_array(label, value)
     if array.dtype.kind in "US":
-        return ExampleComponent(
-            label, np.dtype(object), array.shape, not array.ndim, array.dtype.type()
-        )
-    if array.dtype.kind in "biufc" and not _fits(padding, array.dtype):
+        blank = "" if array.dtype.kind == "U" else b""
+        return ExampleComponent(label, np.dtype(object), array.shape, not array.ndim, blank)
+    return ExampleComponent(
+        label, array.dtype, array.shape, False, _padding_of(label, array.dtype, padding)
+    )
+
+
+def _padding_of(label: str, dtype: np.dtype[Any], padding: Any) -> Any:
+    """What arrays of a dtype are padded with: a number as such, and else what is empty.
+
+    Raises:
+        InvalidArgumentError: the dtype does not have the number.
+    """
+    if dtype.kind == "T":
+        return ""
+    is_record = issubclass(dtype.type, np.void)  # a number would become strings in some fields
+    if is_record and not padding:
+        return np.zeros((), dtype)
+    if is_record or (padding and dtype.kind not in "OmM" and not _fits(padding, dtype)):
         raise InvalidArgumentError(
             f"padding_value: got {padding!r} for component {label}; expected what fits its dtype,"
-            f" {array.dtype}"
+            f" {dtype}"
         )
-    return ExampleComponent(label, array.dtype, array.shape, False, padding)
+    return padding
 
 
 def _objects(component: ExampleComponent, values: tuple[Any, ...]) -> NDArray[Any]:
@@ -421,6 +459,6 @@ def _fits(number: Any, dtype: np.dtype[Any]) -> bool:
     try:
         with np.errstate(all="ignore"):
             cast = np.asarray(number).astype(dtype)
-    except (OverflowError, ValueError):
+    except (OverflowError, ValueError, TypeError):
         return False
     return bool(cast == number) or bool(number != number and cast != cast)

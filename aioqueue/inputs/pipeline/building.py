@@ -199,7 +199,21 @@ class Builder:
         self._working.append(Working(stage, runner, queue, node))
         if self._rank.ranks == 1 or self._rank.uneven == "allow" or not isinstance(stage, Prepare):
             return node  # only functions of the user skip items
-        return Filling(node, lambda: node.items_of_epoch, keep=max(1, self.largest_batch()))
+        return Filling(
+            node,
+            lambda: node.items_of_epoch,
+            keep=max(1, self.largest_batch()),
+            apart=self._may_be_written_to(stage),
+        )
+
+    def _may_be_written_to(self, stage: BaseStage) -> bool:
+        """Whether some of a stage's items may be skipped, so that others come again, and somebody
+        is given those as they are: only a stage that copies them comes before that."""
+        if isinstance(stage, Prepare) and stage.options.get("on_error", "stop") == "stop":
+            return False
+        after = self._stages[self._place + 1 :]
+        handed = next((one for one in after if not one.passes_on()), None)
+        return handed is None or not handed.copies()
 
     def _queue_name(self, stage: BaseStage) -> str:
         return f"pipeline-{self._branch}{stage.name}-{self._place}"

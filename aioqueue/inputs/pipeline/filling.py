@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from copy import deepcopy
+from typing import Any, Final, NamedTuple
 
 from aioqueue.inputs.pipeline.flow import Id, Node, Row, State
 from aioqueue.inputs.pipeline.origins import named
@@ -35,10 +36,15 @@ class Filling(Holding):
         upstream: where the rows come from, one of each item that was not skipped.
         items: how many items there were, asked at the end of an epoch.
         keep: how many of the latest rows may come again.
+        apart: whether what comes again must be no object that has come before, since somebody may
+            have written to that.
     """
 
-    def __init__(self, upstream: Node, items: Callable[[], int], keep: int) -> None:
+    def __init__(
+        self, upstream: Node, items: Callable[[], int], keep: int, *, apart: bool = False
+    ) -> None:
         super().__init__(upstream)
+        self._is_apart = apart
         self._items = items
         self._latest: deque[Row] = deque(maxlen=keep)
         self._seen = 0
@@ -53,7 +59,7 @@ class Filling(Holding):
         self._again.clear()
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
-        self._latest.extend(rows)
+        self._latest.extend(self._kept_apart(rows))
         if self._again:
             rows = [row for row in rows if not self._has_come(row)]
         self._seen += len(rows)
@@ -73,7 +79,10 @@ class Filling(Holding):
                 " can make up for them, and the other ranks would wait for ever"
             )
         latest = list(self._latest)
-        return [latest[place % len(latest)] for place in range(missing)]
+        return self._kept_apart([latest[place % len(latest)] for place in range(missing)])
+
+    def _kept_apart(self, rows: Sequence[Row]) -> Sequence[Row]:
+        return [(_copy(value), *rest) for value, *rest in rows] if self._is_apart else rows
 
     def clear(self) -> None:
         self._latest.clear()
@@ -158,3 +167,11 @@ class Filling(Holding):
     def _put_back(self, rows: list[Row]) -> None:
         self._latest.extend(rows[: self._kept])
         self._ready = deque(rows[self._kept :])
+
+
+def _copy(value: Any) -> Any:
+    """A value that nobody else has; itself, if it cannot be copied."""
+    try:
+        return deepcopy(value)
+    except Exception:
+        return value

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.batches.collating import components_of
+from aioqueue.inputs.batches.collating import Collator, ExampleComponent
 from aioqueue.inputs.pipeline.flow import Id, Node, Row, State
 from aioqueue.inputs.pipeline.origins import GONE, RowOrigin, finish, joined, split
 from aioqueue.inputs.pipeline.states import packed, unpacked
@@ -28,6 +28,7 @@ TooLong = Literal["fail", "skip", "split"]
 
 SEGMENT_IDS: Final = "segment_ids"
 POSITIONS: Final = "positions"
+_OWN_KEYS: Final = frozenset({SEGMENT_IDS, POSITIONS})
 
 
 class _Piece(NamedTuple):
@@ -69,14 +70,15 @@ class Packing(Making):
         super().__init__(upstream)
         self._length = length
         self._most = open_rows
-        self._padding_value = padding_value
+        self._collator = Collator(pad=True, padding_value=padding_value)
         self._too_long = too_long
         self._open: list[_OpenRow] = []
         self._waiting: deque[_Piece] = deque()  # to be put into rows
         self._counts: list[int] = []  # of pieces in each row, before a restart
         self._places: list[int] = []  # of the pieces
         self._again: dict[Id, frozenset[int]] = {}  # pieces of sequences of which others were given
-        self._example: Any = None  # whose structure the rows have
+        self._components: list[ExampleComponent] = []  # of all sequences
+        self._is_named = False  # whether these are mappings
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         for row, one in zip(rows, self._ids(rows), strict=True):
@@ -181,19 +183,7 @@ class Packing(Making):
 
     def _pieces(self, example: Any) -> Iterable[list[NDArray[Any]]]:
         """The components of an example, in pieces that fit a row."""
-        if self._example is None:
-            self._example = example
-        labels, values = components_of(example)
-        arrays = [np.asarray(value) for value in values]
-        sizes = {
-            label: len(array) if array.ndim else None
-            for label, array in zip(labels, arrays, strict=True)
-        }
-        if None in sizes.values() or len({*sizes.values()}) > 1:
-            raise InvalidArgumentError(
-                f"example: got components of the lengths {sizes}; expected sequences, all of one"
-                " length"
-            )
+        arrays = self._sequences(example)
         size = len(arrays[0])
         if size <= self._length:
             return [arrays] if size else []
@@ -207,13 +197,43 @@ class Packing(Making):
         starts = range(0, size, self._length)
         return [[array[start : start + self._length] for array in arrays] for start in starts]
 
+    def _sequences(self, example: Any) -> list[NDArray[Any]]:
+        """The components of an example, which fit those of all others, but for their length.
+
+        Raises:
+            InvalidArgumentError: they do not.
+        """
+        parts = self._collator.parts(example)
+        sizes = {component.label: len(array) if array.ndim else None for component, array in parts}
+        if None in sizes.values() or len({*sizes.values()}) > 1:
+            raise InvalidArgumentError(
+                f"example: got components of the lengths {sizes}; expected sequences, all of one"
+                " length"
+            )
+        for component, array in parts:
+            if array.shape[1:] != component.shape[1:]:
+                raise InvalidArgumentError(
+                    f"component {component.label}: got entries of shape {list(array.shape[1:])};"
+                    f" those of the first example had {list(component.shape[1:])}, which holds for"
+                    " all"
+                )
+        self._components = [component for component, _ in parts]
+        self._is_named = isinstance(example, Mapping)
+        if self._is_named and not _OWN_KEYS.isdisjoint(sizes):
+            raise InvalidArgumentError(
+                f"example: got the keys {sorted(sizes)}; expected others than {SEGMENT_IDS!r} and"
+                f" {POSITIONS!r}, which are added to a row"
+            )
+        return [array for _, array in parts]
+
     def _made_of(self, row: _OpenRow) -> Row:
         length, used = self._length, self._length - row.left
         columns = []
-        for arrays in zip(*(piece.components for piece in row.pieces), strict=True):
-            first = arrays[0]
-            column = np.full((length, *first.shape[1:]), self._padding_value, first.dtype)
+        pieces = zip(*(piece.components for piece in row.pieces), strict=True)
+        for component, arrays in zip(self._components, pieces, strict=True):
+            column = np.empty((length, *component.shape[1:]), component.dtype)
             np.concatenate(arrays, out=column[:used], casting="same_kind")
+            column[used:] = component.padding
             columns.append(column)
         sizes = [piece.size for piece in row.pieces]
         segments = np.zeros(length, np.int32)
@@ -224,7 +244,8 @@ class Packing(Making):
         return self._row(self._joined(columns, segments, positions), origin)
 
     def _joined(self, columns: list[Any], segments: Any, positions: Any) -> Any:
-        if isinstance(self._example, Mapping):
-            named = dict(zip(self._example, columns, strict=True))
+        if self._is_named:
+            labels = [component.label for component in self._components]
+            named = dict(zip(labels, columns, strict=True))
             return named | {SEGMENT_IDS: segments, POSITIONS: positions}
         return (*columns, segments, positions)

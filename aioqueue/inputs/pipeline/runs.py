@@ -303,7 +303,7 @@ class ThreadRun(_Run):
         self._let_go()
         try:
             self._join()
-        except Exception as failure:
+        except (Exception, BaseExceptionGroup) as failure:
             return failure
         return RuntimeError("the pipeline was stopped from outside before its end")
 
@@ -328,13 +328,13 @@ class ThreadRun(_Run):
             self._join(_GRACE)
         except (CancelledError, DeadlineExceededError):
             raise
-        except Exception as failure:
+        except (Exception, BaseExceptionGroup) as failure:
             _log.error("a pipeline that was left has failed", exc_info=failure)
 
     def _join(self, grace: float = _WHOLE_GRACE) -> None:
         try:
             self._coord.join(stop_grace_period=grace)
-        except ExceptionGroup:
+        except BaseExceptionGroup:
             self._is_joined = True
             raise
         self._is_joined = True
@@ -498,7 +498,7 @@ class AsyncRun(_Run):
                     await coord.wait_for_stop()
                 finally:
                     self._let_go()
-        except Exception as failure:
+        except (Exception, BaseExceptionGroup) as failure:  # of a `SystemExit` in a worker, say
             self._failure = failure
             if self._is_abandoned:
                 self._log_failure()

@@ -5,6 +5,7 @@ A stage is a description that never changes. What it needs in order to be run, a
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from aioqueue.inputs.batches.buckets import checked_buckets
 from aioqueue.inputs.batches.collating import Collator
 from aioqueue.inputs.devices import target_of
 from aioqueue.inputs.devices.base import Target
+from aioqueue.inputs.options import PrepareOptions
 from aioqueue.inputs.pipeline.bucketing import Bucketing
 from aioqueue.inputs.pipeline.copying import Arriving, Copying
 from aioqueue.inputs.pipeline.flattening import flattened
@@ -132,6 +134,14 @@ class BaseStage(ABC):
         """Whether another number of ranks can go on with what is left of an epoch."""
         return True
 
+    def passes_on(self) -> bool:
+        """Whether it hands on what comes in, and nobody else is given that."""
+        return False
+
+    def copies(self) -> bool:
+        """Whether arrays that come in are copied into what it makes."""
+        return False
+
 
 @dataclass(frozen=True)
 class Read(BaseStage):
@@ -158,6 +168,12 @@ class Prepare(BaseStage):
     options: dict[str, Any]
 
     def __post_init__(self) -> None:
+        unknown = self.options.keys() - PrepareOptions.__optional_keys__
+        if unknown:
+            raise TypeError(
+                f"{self.name}() got an unexpected keyword argument {min(unknown)!r}; expected some"
+                f" of {', '.join(sorted(PrepareOptions.__optional_keys__))}"
+            )
         if self.ahead is not None:
             checked_count(self.ahead, "ahead", least=1)
         # Whoever runs it would say what is wrong; but it is to be said where it was written.
@@ -181,7 +197,7 @@ class Prepare(BaseStage):
         options = {"ordered": True, "seed": building.seed("prepare"), **self.options}
         if options["seed"] is None:
             del options["seed"]
-        ahead = self.ahead or max(_LEAST_AHEAD, 2 * building.largest_batch())
+        ahead = self.ahead or max(_LEAST_AHEAD, min(2 * building.largest_batch(), sys.maxsize))
         return building.workers(upstream, self.function, ahead=ahead, options=options)
 
     def fingerprint(self) -> dict[str, Any]:
@@ -246,6 +262,9 @@ class Shuffle(BaseStage):
     def details(self) -> str:
         return f"{self.size}" if self.seed is None else f"{self.size} seed={self.seed}"
 
+    def passes_on(self) -> bool:
+        return True
+
     def node(self, upstream: Node, building: Building) -> Node:
         seed = building.seed("shuffle")
         return Shuffling(upstream, int(self.size), seed if self.seed is None else int(self.seed))
@@ -278,6 +297,9 @@ class Batch(BaseStage):
     def details(self) -> str:
         flags = ("drop_remainder", "pad", "across_epochs")
         return " ".join([str(self.size), *(flag for flag in flags if getattr(self, flag))])
+
+    def copies(self) -> bool:
+        return self.collate is None
 
     def node(self, upstream: Node, building: Building) -> Node:
         return Batching(
@@ -328,6 +350,9 @@ class Bucket(BaseStage):
         size = f"{self.batch_size} rows" if self.batch_size else f"{self.tokens_per_batch} tokens"
         return f"{size} by length {list(self.boundaries)}"
 
+    def copies(self) -> bool:
+        return True
+
     def node(self, upstream: Node, building: Building) -> Node:
         return Bucketing(upstream, self._buckets(), drop_remainder=self.drop_remainder)
 
@@ -377,6 +402,9 @@ class Pack(BaseStage):
     def details(self) -> str:
         return f"into rows of {self.row_length}"
 
+    def copies(self) -> bool:
+        return True
+
     def node(self, upstream: Node, building: Building) -> Node:
         return Packing(
             upstream, int(self.row_length), int(self.open_rows), self.padding_value, self.too_long
@@ -421,6 +449,9 @@ class Take(BaseStage):
 
     def details(self) -> str:
         return str(self.count)
+
+    def passes_on(self) -> bool:
+        return True
 
     def node(self, upstream: Node, building: Building) -> Node:
         return Taking(upstream, int(self.count))
@@ -504,6 +535,9 @@ class Prefetch(BaseStage):
     def details(self) -> str:
         return str(self.count)
 
+    def passes_on(self) -> bool:
+        return True
+
     def node(self, upstream: Node, building: Building) -> Node:
         options = {"workers": 1, "ordered": True, "limit": 1}
         return building.workers(upstream, _itself, ahead=int(self.count), options=options)
@@ -524,6 +558,9 @@ class ToDevice(BaseStage):
 
     def details(self) -> str:
         return f"{self.target.name}, {self.ahead} ahead"
+
+    def copies(self) -> bool:
+        return True
 
     def node(self, upstream: Node, building: Building) -> Node:
         upstream.defer()
@@ -551,6 +588,9 @@ class Shard(BaseStage):
     def details(self) -> str:
         rank, ranks, uneven = self.rank
         return f"{rank} of {ranks}, uneven={uneven!r}"
+
+    def passes_on(self) -> bool:
+        return True
 
     def node(self, upstream: Node, building: Building) -> Node:
         return upstream  # the source knows

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.batches.collating import Collator, components_of
 from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, State, Taken, Wanted
@@ -500,30 +502,37 @@ class Unbatching(Holding):
 
 
 def rows_of(batch: Any) -> Iterable[Any]:
-    """The examples that a batch was made of.
+    """The examples that a batch was made of. They share no memory with it, nor keep it alive.
 
     Raises:
         InvalidArgumentError: it is none: its components differ in length, or have none.
     """
     if not isinstance(batch, tuple | Mapping):
-        rows: Iterable[Any] = _checked_rows(batch)
-        return rows
+        return _rows(batch)
     labels, columns = components_of(batch)
-    columns = [_checked_rows(column) for column in columns]
+    rows = [_rows(column) for column in columns]
     if len({len(column) for column in columns}) > 1:
         lengths = {label: len(column) for label, column in zip(labels, columns, strict=True)}
         raise InvalidArgumentError(
             f"batch: got components of different lengths, {lengths}; expected as many rows in each"
         )
-    tuples = zip(*columns, strict=True)
+    tuples = zip(*rows, strict=True)
     if isinstance(batch, Mapping):
         return (dict(zip(labels, row, strict=True)) for row in tuples)
-    return tuples
+    make: Callable[[Any], Any] = getattr(type(batch), "_make", tuple)  # a named tuple stays one
+    return map(make, tuples)
 
 
-def _checked_rows(column: Any) -> Any:
-    if not hasattr(column, "__len__") or isinstance(column, str | bytes):
+def _rows(column: Any) -> Iterable[Any]:
+    if not hasattr(column, "__len__") or isinstance(column, str | bytes) or not _has_axes(column):
         raise InvalidArgumentError(
             f"batch: got {type(column).__name__}; expected arrays or lists, one row per example"
         )
-    return column
+    if isinstance(column, np.ndarray) and (column.ndim > 1 or column.dtype.kind == "V"):
+        return (row.copy() for row in column)  # which are views of it
+    rows: Iterable[Any] = column
+    return rows
+
+
+def _has_axes(column: Any) -> bool:
+    return getattr(column, "ndim", 1) != 0

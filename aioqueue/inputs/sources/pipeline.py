@@ -217,6 +217,9 @@ class Stages(ABC, Generic[T_co]):
     ) -> Pipeline[E]:
         """Call a function with every item, on workers, and go on with each of what it returns.
 
+        The examples of one item are handed on together, when the last of them is made: they must
+        fit into memory, and have an end.
+
         Args:
             function: called with an item, returns an iterable of examples, none or many; a
                 generator function, say. (An async generator function runs on tasks.)
@@ -350,7 +353,7 @@ class Stages(ABC, Generic[T_co]):
             length: how long a row is, >= 1.
             open_rows: how many rows wait for sequences that fit, >= 1; if one fits in none of
                 them, the oldest is given out.
-            padding_value: fills what is left of a row.
+            padding_value: fills what is left of a row; as for `batch`.
             too_long: what to do with a sequence that is longer than a row.
 
         Returns:
@@ -358,7 +361,8 @@ class Stages(ABC, Generic[T_co]):
             for a tuple, ``(*rows, segment_ids, positions)``; for a mapping, a dict with these two
             keys besides its own. Segments count from 1 within a row, and 0 is padding; positions
             count from 0 within a segment; both int32 of shape ``(length,)``. All components of an
-            example must be as long as each other.
+            example must be as long as each other. As in a batch, the first one decides their
+            dtypes, and the shapes of their entries.
 
         Raises:
             InvalidArgumentError: an argument is wrong.
@@ -366,7 +370,7 @@ class Stages(ABC, Generic[T_co]):
         return self._add("pack", length, open_rows, padding_value, too_long)
 
     def unbatch(self) -> Pipeline[Any]:
-        """Take batches apart again, into their rows."""
+        """Take batches apart again, into their rows, which do not share memory with the batch."""
         return self._add("unbatch")
 
     def take(self, count: int) -> Pipeline[T_co]:

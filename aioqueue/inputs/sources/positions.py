@@ -66,7 +66,9 @@ def fingerprint_in(position: Any) -> Mapping[str, Any]:
         InvalidArgumentError: it is no position, or one of a newer version.
     """
     if not isinstance(position, Mapping) or position.get("format") != _FORMAT:
-        raise misplaced(_bounded(position), "a dict that Source.position() has made")
+        raise misplaced(
+            _bounded(position), "a dict that Source.position() has made, or state_dict()"
+        )
     version = position.get("version")
     if is_int(version) and version > _VERSION:
         raise misplaced(

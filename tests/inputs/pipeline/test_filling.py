@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from aioqueue.inputs import numbers
 from tests.inputs.pipeline.resuming import Batches, How, examples, run, shuffled
 
 EPOCHS = 2
@@ -90,3 +92,27 @@ def test_interrupted_when_nothing_good_is_left(left: int) -> None:
     rest, _ = run(made(), 1, None, state)
     assert len(head + rest) == 8
     assert {*examples([head, rest])} == {(0, item) for item in range(0, 8, 2)}
+
+
+def good_at_three(item: int) -> np.ndarray[Any, Any]:
+    if item > 3:
+        raise ValueError("bad")
+    return np.full(2, float(item))
+
+
+def tenth(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    array /= 10
+    return array
+
+
+@pytest.mark.parametrize("later", ["loop", "prepare", "collate"])
+def test_what_was_written_to_does_not_come_again(later: str) -> None:
+    """What makes up for skipped items is as it was made, whatever became of that since."""
+    prepared = numbers(10).prepare(good_at_three, on_error="skip")
+    pipelines: dict[str, Callable[[], Iterable[Any]]] = {
+        "loop": lambda: map(tenth, prepared.shard(0, 2)),
+        "prepare": lambda: prepared.prepare(tenth, workers=1).shard(0, 2),
+        "collate": lambda: prepared.batch(1, collate=lambda one: tenth(one[0])).shard(0, 2),
+    }
+    found = [array.tolist() for array in pipelines[later]()]
+    assert found == [[0, 0], [0.2, 0.2], [0.2, 0.2], [0.2, 0.2], [0.2, 0.2]]

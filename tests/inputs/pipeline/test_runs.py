@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from aioqueue import OutOfRangeError
-from aioqueue.inputs import Entry, Pipeline, Source, items, numbers, read_lines
+from aioqueue.inputs import Entry, Pipeline, Source, from_iterable, items, numbers, read_lines
 from tests.inputs.pipeline.going import Counting, epochs_of, first, results
 from tests.worlds import TaskWorld, ThreadWorld, World, spin_until
 
@@ -70,6 +70,14 @@ class Watched(Source[int]):
                 raise self._error
 
 
+class _Own(BaseException):
+    """Of somebody's own."""
+
+
+def _group(message: str) -> BaseException:
+    return BaseExceptionGroup(message, [KeyboardInterrupt(message)])
+
+
 class TestFailures:
     @pytest.mark.parametrize("error", [OutOfRangeError("mine"), StopIteration("mine")])
     async def test_what_looks_like_an_end_is_a_failure(
@@ -87,6 +95,36 @@ class TestFailures:
                 await results(world, pipeline)
             (only,) = failure.value.exceptions
             assert "mine" in f"{only} {only.__cause__}"
+
+    @pytest.mark.parametrize("where", ["thread", "task", "filter", "source"])
+    @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, _Own, _group])
+    async def test_what_ends_more_than_an_item_is_told_as_it_is(
+        self, world: World, kind: Callable[[str], BaseException], where: str
+    ) -> None:
+        """A coordinator reports these in a `BaseExceptionGroup`, which is no `Exception`."""
+
+        def bad(item: int) -> int:
+            if item == 5:
+                raise kind("enough")
+            return item
+
+        async def bad_in_a_task(item: int) -> int:
+            return bad(item)
+
+        def source() -> Iterator[int]:
+            yield from map(bad, range(9))
+
+        pipelines: dict[str, Callable[[], Any]] = {
+            "thread": lambda: numbers(9).prepare(bad),
+            "task": lambda: numbers(9).prepare(bad_in_a_task),
+            "filter": lambda: numbers(9).filter(bad).prefetch(1),
+            "source": lambda: from_iterable(source).prepare(tenfold),
+        }
+        with pytest.raises(BaseExceptionGroup) as raised:
+            await results(world, pipelines[where]())
+        (failure,) = raised.value.exceptions
+        assert isinstance(failure, type(kind("")))
+        gc.collect()  # nothing that was dropped tells it again
 
     async def test_a_source_that_runs_into_the_end_of_something_fails(self, world: World) -> None:
         class Broken(Source[int]):

@@ -1,0 +1,58 @@
+"""What is sent to worker processes: refused where no process could read it."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aioqueue.processes.worker import dumped
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PROMPT = """
+import functools
+from aioqueue import InvalidArgumentError, sync
+from aioqueue.inputs import numbers
+
+def double(values):
+    return [2 * value for value in values]
+
+class Doubling:
+    def __call__(self, value):
+        return 2 * value
+
+for make in (
+    lambda: sync.Batcher(double, where="process"),
+    lambda: sync.Batcher(functools.partial(double), where="process"),
+    lambda: numbers(3).prepare(double, where="process"),
+    lambda: numbers(3).prepare(Doubling(), where="process"),
+):
+    try:
+        make()
+    except InvalidArgumentError as error:
+        print(error)
+"""
+
+
+def test_what_was_written_at_a_prompt_is_refused_when_it_is_said() -> None:
+    """And not by the first call, or by the loop over a pipeline that was made in another cell."""
+    command = [sys.executable, "-W", "error", "-c", PROMPT]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    told = ran.stdout.splitlines()
+    assert len(told) == 4
+    for name, line in zip(["double"] * 3 + ["Doubling"], told, strict=True):
+        assert "which a new process cannot import" in line
+        assert f"'{name}' is defined in a cell of a notebook or at a prompt" in line
+
+
+def test_what_has_a_module_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there is no main module, and with data that look like its name."""
+    monkeypatch.setattr("aioqueue.processes.worker.imports_main", lambda: False)
+    function = functools.partial(max, "__main__")
+    again = pickle.loads(dumped(function, pickle.Pickler))
+    assert (again.func, again.args) == (max, ("__main__",))
