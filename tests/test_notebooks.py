@@ -492,6 +492,21 @@ def test_the_example_draws_and_trains(kernel: Any) -> None:
     assert not re.search("prepare|pipeline", names_of_threads(kernel))
 
 
+def test_functions_of_cells_are_not_for_processes(run: Cells) -> None:
+    """They are refused where they are said, and not by the first call or batch."""
+    outputs = run(
+        "from aioqueue import sync\nfrom aioqueue.inputs import numbers\n"
+        "def double(values): return [2 * value for value in values]",
+        "sync.Batcher(double, where='process')",
+        "numbers(3).prepare(double, where='process')",
+        "with sync.Batcher(double) as doubled: print(doubled(3))",
+    )
+    for refused in outputs[1:3]:
+        assert refused.startswith("InvalidArgumentError: function: got 'double'")
+        assert "'double' is defined in a cell of a notebook" in refused
+    assert outputs[3] == "6"
+
+
 # Loops that were made to nest. The last test: this cannot be undone in a kernel.
 
 

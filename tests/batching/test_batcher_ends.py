@@ -305,10 +305,14 @@ class TestItsOwnFunction:
         asyncio.run(main())
 
     def test_may_call_another(self) -> None:
-        with sync.Batcher(lambda values: [2 * value for value in values]) as doubled:
-            ask = lambda values: [1 + doubled(value) for value in values]  # noqa: E731
-            with sync.Batcher(ask) as batcher:
-                assert batcher(3) == 7
+        def double(values: list[int]) -> list[int]:
+            return [2 * value for value in values]
+
+        def ask_another(values: list[int]) -> list[int]:
+            return [1 + doubled(value) for value in values]
+
+        with sync.Batcher(double) as doubled, sync.Batcher(ask_another) as batcher:
+            assert batcher(3) == 7
 
 
 class TestArguments:

@@ -282,3 +282,37 @@ if __name__ == "__main__":
         timeout=50,
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[0, 1]\n", "")
+
+
+UNHEARD = """
+import threading
+from aioqueue.torch import DataLoader
+
+class Failing:
+    has_failed = threading.Event()
+
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, index):
+        if index == 5:
+            self.has_failed.set()
+            raise SystemExit("enough")
+        return index
+
+iterator = iter(DataLoader(Failing(), 1, num_workers=1, prefetch_factor=8))
+print(next(iterator).tolist())
+assert Failing.has_failed.wait(50)
+"""
+
+
+def test_what_nobody_has_asked_for_is_not_told_at_the_end() -> None:
+    """Whatever it is: a `SystemExit` of a dataset is no more than the failure of a batch."""
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", UNHEARD],
+        cwd=Path(aioqueue.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[0]\n", "")

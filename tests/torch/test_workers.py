@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -209,6 +212,19 @@ class TestProcesses:
                 assert_same(mine, others)
         first = next(iter(ours(Tensors(), 4, num_workers=1, where="process")))[0]
         first += 1  # it is the caller's own, and writable
+
+    def test_what_was_written_at_a_prompt_is_refused(self) -> None:
+        program = (
+            "from aioqueue import InvalidArgumentError\n"
+            "from aioqueue.torch import DataLoader\n"
+            "class Mine(list): pass\n"
+            "try: iter(DataLoader(Mine([1]), num_workers=1, where='process'))\n"
+            "except InvalidArgumentError as error: print(error)\n"
+        )
+        command = [sys.executable, "-W", "error", "-c", program]
+        root = Path(aioqueue.__file__).parents[1]
+        ran = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=50)
+        assert "'Mine' is defined in a cell of a notebook or at a prompt" in ran.stdout, ran.stderr
 
     def test_what_cannot_be_sent_is_refused(self) -> None:
         loader = ours(list(range(3)), num_workers=1, where="process", collate_fn=lambda it: it)

@@ -438,7 +438,8 @@ class Job:
             What the worker is to raise: an end, a stop, or the failure of the source.
         """
         self._abort()  # the item that did not come
-        if isinstance(error, StopIteration | StopAsyncIteration):
+        # The other one is no end where it comes from, but a failure: of a function that is called.
+        if isinstance(error, StopIteration if owner is None else StopAsyncIteration):
             self._is_exhausted = True
             self.end_source(None)
             return self.nothing_more()

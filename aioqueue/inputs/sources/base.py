@@ -23,6 +23,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count, is_int
+from aioqueue.coordination.outcomes import told
 from aioqueue.inputs.sources.pipeline import Pipeline, Stage, Stages
 from aioqueue.inputs.sources.positions import (
     Place,
@@ -541,6 +542,8 @@ class _AtHand(Generic[T]):
             return next(self._iterator)
         except StopIteration:
             raise StopAsyncIteration from None
+        except StopAsyncIteration as error:  # which is no end of a plain iterator
+            raise RuntimeError(f"the source raised {told(error)}") from error
 
 
 def resolved_seed(seed: Any) -> int:

@@ -206,9 +206,10 @@ class OfIterable(Source[T]):
             made = made(epoch=epoch) if self._asks_epoch else made()
             if not isinstance(made, kind) or isinstance(made, str | bytes):
                 expected = "an iterable" if kind is Iterable else "an async iterable"
+                if isinstance(made, AsyncIterable):
+                    expected += " (of functions that make async ones, async generator functions)"
                 raise InvalidArgumentError(
-                    f"iterable: {function_name(self._given)} returned a {type(made).__name__};"
-                    f" expected {expected}"
+                    f"iterable: {function_name(self._given)} returned {made!r}; expected {expected}"
                 )
         elif made is (iter(made) if kind is Iterable else aiter(made)):
             self._use_up()

@@ -8,15 +8,19 @@ not.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Generator
-from contextlib import closing
-from typing import Generic, TypeVar
+from contextlib import closing, suppress
+from typing import Final, Generic, TypeVar
 
 from aioqueue import FIFOQueue, OutOfRangeError, QueueClosedError, sync
+from aioqueue.coordination.outcomes import as_failure, told
 
 __all__ = ("ReadAhead",)
+
+_log: Final = logging.getLogger("aioqueue")
 
 T = TypeVar("T")
 
@@ -28,7 +32,8 @@ class ReadAhead(Generic[T]):
     everything has been read, when reading fails, after `aclose`, and when the iterator is dropped
     (as by ``break``): at once if it waits for room, else after the call that it is in.
 
-    A cancelled ``__anext__`` loses nothing: iteration can go on after it.
+    A cancelled ``__anext__`` loses nothing: iteration can go on after it. What fails after it was
+    closed or dropped, a clean-up say, is told by the log.
 
     Args:
         bursts: what is read, in lists of one item or more, handed over as they come.
@@ -67,7 +72,7 @@ async def _step(held: list[ReadAhead[T]]) -> T:
 class _Reading(Generic[T]):
     """One run of a thread, and what has come from it but has not been handed out."""
 
-    __slots__ = ("_ahead", "_bursts", "_items", "_name", "_over", "_queue", "_started")
+    __slots__ = ("_ahead", "_bursts", "_items", "_name", "_over", "_queue", "_started", "_untold")
 
     def __init__(self, bursts: Generator[list[T], None, None], ahead: int, name: str) -> None:
         self._bursts = bursts
@@ -77,6 +82,7 @@ class _Reading(Generic[T]):
         self._items: deque[T] = deque()
         self._started = False
         self._over = False
+        self._untold: list[BaseException] = []  # its failure; whoever takes it out tells it
 
     async def next(self) -> T:
         while not self._items:
@@ -91,7 +97,7 @@ class _Reading(Generic[T]):
             self._started = True
             threading.Thread(
                 target=_read,
-                args=(self._bursts, self._queue.sync),
+                args=(self._bursts, self._queue.sync, self._untold),
                 name=f"aioqueue-read-{self._name}",
                 daemon=True,
             ).start()
@@ -105,15 +111,19 @@ class _Reading(Generic[T]):
         was_over, self._over = self._over, True
         if failure is None or was_over:
             raise StopAsyncIteration
+        self._untold.clear()
         raise failure
 
     def close(self) -> None:
         self._over = True
         self._items.clear()
         self._queue.close(cancel_pending_enqueues=True)
+        _log_failure(self._untold)
 
 
-def _read(bursts: Generator[list[T], None, None], queue: sync.FIFOQueue) -> None:
+def _read(
+    bursts: Generator[list[T], None, None], queue: sync.FIFOQueue, untold: list[BaseException]
+) -> None:
     """What the thread does."""
     failure: BaseException | None = None
     try:
@@ -124,5 +134,24 @@ def _read(bursts: Generator[list[T], None, None], queue: sync.FIFOQueue) -> None
                 except QueueClosedError:  # nobody wants it any more
                     break
     except BaseException as error:
-        failure = error
+        failure = _as_itself(error)
+        untold.append(failure)
+    if queue.is_closed():
+        _log_failure(untold)
     queue.close(cause=failure)
+
+
+def _log_failure(untold: list[BaseException]) -> None:
+    """Tell a failure that nobody asks for any more, unless the other side has done so."""
+    with suppress(IndexError):
+        _log.error("a source that was left has failed", exc_info=untold.pop())
+
+
+def _as_itself(error: BaseException) -> BaseException:
+    """What was raised, so that no task takes it for the end of the iterator, or for its own end.
+
+    (What a queue raises that is closed is told apart by whoever asks.)
+    """
+    if isinstance(error, OutOfRangeError | QueueClosedError):
+        return error
+    return as_failure(error, f"the source raised {told(error)}")

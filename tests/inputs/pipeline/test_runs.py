@@ -126,6 +126,59 @@ class TestFailures:
         assert isinstance(failure, type(kind("")))
         gc.collect()  # nothing that was dropped tells it again
 
+    @pytest.mark.parametrize("stage", ["alone", "thread", "task", "filter"])
+    @pytest.mark.parametrize("kind", [StopAsyncIteration, StopIteration, asyncio.CancelledError])
+    async def test_the_end_of_something_else_is_not_that_of_a_source(
+        self, world: World, kind: type[BaseException], stage: str
+    ) -> None:
+        """Whoever asks a plain iterator in a task would take some of these for its end."""
+
+        def source() -> Iterator[int]:
+            yield from range(5)
+            raise kind
+
+        def is_wanted(item: int) -> bool:
+            if item == 5:
+                raise kind
+            return True
+
+        pipelines: dict[str, Callable[[], Any]] = {
+            "alone": lambda: Pipeline(from_iterable(source)),
+            "thread": lambda: from_iterable(source).prepare(tenfold),
+            "task": lambda: from_iterable(source).prepare(tenfold_in_a_task),
+            "filter": lambda: numbers(9).filter(is_wanted).prefetch(1),
+        }
+        with pytest.raises((BaseExceptionGroup, asyncio.CancelledError)) as raised:
+            await results(world, pipelines[stage]())
+        told = [raised.value, *getattr(raised.value, "exceptions", ())]
+        told += [error.__cause__ for error in told if error.__cause__ is not None]
+        assert any(isinstance(error, kind) for error in told)
+
+    async def test_a_clean_up_that_fails_is_told(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """By the run, or, where nobody waits for the thread that reads ahead, by the log."""
+        has_ended = threading.Event()
+
+        def source() -> Iterator[int]:
+            try:
+                yield from range(9)
+            finally:
+                has_ended.set()
+                raise OSError("no clean-up")
+
+        told: list[BaseException | None] = []
+        try:
+            assert await results(world, from_iterable(source).take(3)) == [0, 1, 2]
+        except ExceptionGroup as group:
+            told += group.exceptions
+        await world.until(has_ended.is_set)
+        if not told:
+            logged = lambda: [one for one in caplog.records if one.exc_info]  # noqa: E731
+            await world.until(logged)
+            told += [one.exc_info[1] for one in logged()]
+        assert list(map(str, told)) == ["no clean-up"]
+
     async def test_a_source_that_runs_into_the_end_of_something_fails(self, world: World) -> None:
         class Broken(Source[int]):
             def entries(self) -> Iterator[Entry[int]]:
