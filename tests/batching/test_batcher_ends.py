@@ -308,10 +308,12 @@ class TestItsOwnFunction:
         def double(values: list[int]) -> list[int]:
             return [2 * value for value in values]
 
-        def ask_another(values: list[int]) -> list[int]:
-            return [1 + doubled(value) for value in values]
+        another: sync.Batcher[int, int] = sync.Batcher(double)
 
-        with sync.Batcher(double) as doubled, sync.Batcher(ask_another) as batcher:
+        def ask_another(values: list[int]) -> list[int]:
+            return [1 + another(value) for value in values]
+
+        with another, sync.Batcher(ask_another) as batcher:
             assert batcher(3) == 7
 
 

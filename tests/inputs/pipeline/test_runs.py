@@ -173,10 +173,13 @@ class TestFailures:
         except ExceptionGroup as group:
             told += group.exceptions
         await world.until(has_ended.is_set)
+
+        def logged() -> list[BaseException | None]:
+            return [one.exc_info[1] for one in caplog.records if one.exc_info]
+
         if not told:
-            logged = lambda: [one for one in caplog.records if one.exc_info]  # noqa: E731
             await world.until(logged)
-            told += [one.exc_info[1] for one in logged()]
+        told += logged()
         assert list(map(str, told)) == ["no clean-up"]
 
     async def test_a_source_that_runs_into_the_end_of_something_fails(self, world: World) -> None:
