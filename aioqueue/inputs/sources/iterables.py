@@ -209,7 +209,8 @@ class OfIterable(Source[T]):
                 if isinstance(made, AsyncIterable):
                     expected += " (of functions that make async ones, async generator functions)"
                 raise InvalidArgumentError(
-                    f"iterable: {function_name(self._given)} returned {made!r}; expected {expected}"
+                    f"iterable: {function_name(self._given)} returned a {type(made).__name__};"
+                    f" expected {expected}"
                 )
         elif made is (iter(made) if kind is Iterable else aiter(made)):
             self._use_up()
