@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from tests.oracle.building_programs import BUILDING
 from tests.oracle.coordinator_programs import COORDINATOR
 from tests.oracle.dataset_programs import DATASETS
+from tests.oracle.example_programs import EXAMPLES
 from tests.oracle.graph_programs import GRAPHS
 from tests.oracle.image_op_programs import IMAGE_OPS
 from tests.oracle.image_programs import IMAGES
@@ -39,6 +40,7 @@ KINDS: dict[str, Maker] = {
     **DATASETS,
     **GRAPHS,
     **SESSIONS,
+    **EXAMPLES,
 }
 """What writes the programs of each kind."""
 

@@ -110,6 +110,8 @@ def _suggested(value: Any) -> np.ndarray[Any, Any]:
 
 
 def _as_strings(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if array.dtype == object and set(map(type, array.ravel().tolist())) == {bytes}:
+        return array.copy()
     result = np.empty(array.shape, dtype=object)
     for index, one in enumerate(array.flat):
         if not isinstance(one, str | bytes):
@@ -132,10 +134,22 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "O": lambda one: isinstance(one, str | bytes),
 }
 
+_PLAIN: dict[str, set[type]] = {
+    "i": {int, bool},
+    "u": {int, bool},
+    "f": {float, int, bool},
+    "c": {complex, float, int, bool},
+    "b": {bool},
+    "O": {str, bytes},
+}
+"""Of each kind the types that need no closer look: lists of them are checked all at once."""
+
 
 def _check_kind(value: Any, dtype: DType) -> None:
     """Raise TypeError for the first Python value that `dtype` cannot hold."""
     if isinstance(value, list | tuple):
+        if _PLAIN[dtype.numpy.kind].issuperset(map(type, value)):
+            return
         for one in value:
             _check_kind(one, dtype)
     elif value is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,18 +15,17 @@ from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.sparse import SparseTensor
+from aioqueue.compat.v1.parsing.batches import BatchReader
 from aioqueue.compat.v1.parsing.columns import (
-    TYPES,
     Column,
     DenseColumn,
     PaddedColumn,
     PairColumn,
-    Row,
     SparseColumn,
-    StepsColumn,
-    parsed,
 )
-from aioqueue.compat.v1.protos.examples import example_classes
+from aioqueue.compat.v1.parsing.records import RecordReader
+from aioqueue.compat.v1.parsing.sequences import Row, StepsColumn, sequence_of, values_of
+from aioqueue.compat.v1.parsing.values import TYPES, Array, Values
 
 __all__ = (
     "FixedLenFeature",
@@ -40,6 +40,11 @@ __all__ = (
 
 KINDS = {"string": "string", "float32": "float", "int64": "int64"}
 """The dtypes that features may have, each with what messages call it."""
+
+_WORTH_IT = 16
+"""Smaller batches are read faster one record after another."""
+_LARGE = 8192
+"""So are records of more bytes than this: all are laid behind each other, which copies them."""
 
 
 class FixedLenFeature(NamedTuple):
@@ -194,12 +199,14 @@ def parse_single_sequence_example(
         names = _names(example_name)
 
         def kernel(step: Any, data: bytes, *rest: Any) -> Any:
-            message = parsed(example_classes()["SequenceExample"], data, "sequence example input")
+            message = sequence_of(data)
             name, defaults = (rest[0], rest[1:]) if names else (None, rest)
             split = len(context.defaults)
             found = [
-                *context.single(Row(message.context.feature, None, _text(name)), defaults[:split]),
-                *steps.single(Row(message.feature_lists.feature_list, None, _text(name)), ()),
+                *context.single_of(
+                    Row(message.context.feature, None, _text(name)), defaults[:split]
+                ),
+                *steps.steps_of(Row(message.feature_lists.feature_list, None, _text(name))),
             ]
             return found[0] if len(found) == 1 else tuple(found)
 
@@ -251,9 +258,7 @@ def parse_sequence_example(
         def kernel(step: Any, data: Any, *rest: Any) -> Any:
             called, defaults = (rest[0], rest[1:]) if names else (None, rest)
             labels = [None] * len(data) if called is None else [_text(one) for one in called]
-            kind = example_classes()["SequenceExample"]
-            messages = [parsed(kind, one, "sequence example input") for one in data]
-            pairs = list(zip(messages, labels, strict=True))
+            pairs = list(zip(map(sequence_of, data), labels, strict=True))
             contexts = [
                 Row(one.context.feature, at, label) for at, (one, label) in enumerate(pairs)
             ]
@@ -261,7 +266,7 @@ def parse_sequence_example(
                 Row(one.feature_lists.feature_list, at, label)
                 for at, (one, label) in enumerate(pairs)
             ]
-            found = context.batch(contexts, defaults[: len(context.defaults)])
+            found = context.batch_of(contexts, defaults[: len(context.defaults)])
             lengths = []
             for column, _ in steps.columns.values():
                 assert isinstance(column, StepsColumn), "that is what is made in steps"
@@ -312,6 +317,7 @@ class _Parser:
                 self.defaults.append(_default(column, default))
             self.columns[key] = column, place
             self._add_outputs(column, shape)
+        _check_keys([column for column, _ in self.columns.values()])
 
     def _add_outputs(self, column: Column, shape: tuple[int | None, ...]) -> None:
         dtype = as_dtype({"float": "float32"}.get(column.kind, column.kind))
@@ -325,24 +331,36 @@ class _Parser:
             (int64, TensorShape([rank])),
         ]
 
-    def single(self, row: Row, defaults: Sequence[Any]) -> list[Any]:
-        """The values of all outputs for one row."""
+    def single_of(self, row: Row, defaults: Sequence[Any]) -> list[Any]:
+        """The values of all outputs for the context of one sequence example."""
         return [
             array
-            for column, place in self.columns.values()
-            for array in column.single(
-                row, None if place is None else _array(defaults[place], column.kind)
-            )
+            for column, default in self._with_defaults(defaults)
+            for array in column.single(values_of(column, [row], default), default)
         ]
 
-    def batch(self, rows: Sequence[Row], defaults: Sequence[Any]) -> list[Any]:
-        """The values of all outputs for a batch."""
+    def batch_of(self, rows: Sequence[Row], defaults: Sequence[Any]) -> list[Any]:
+        """The values of all outputs for the contexts of a batch of sequence examples."""
         return [
             array
+            for column, default in self._with_defaults(defaults)
+            for array in column.batch(values_of(column, rows, default), default)
+        ]
+
+    def steps_of(self, row: Row) -> list[Any]:
+        """The values of all outputs for the lists of one sequence example."""
+        columns = [column for column, _ in self.columns.values()]
+        return [
+            array
+            for column in columns
+            if isinstance(column, StepsColumn)
+            for array in column.of_sequence(row)
+        ]
+
+    def _with_defaults(self, defaults: Sequence[Any]) -> list[tuple[Column, Array | None]]:
+        return [
+            (column, _default_of(column, place, defaults))
             for column, place in self.columns.values()
-            for array in column.batch(
-                rows, None if place is None else _array(defaults[place], column.kind)
-            )
         ]
 
     def results(self, outputs: Sequence[Tensor]) -> dict[str, Any]:
@@ -362,24 +380,72 @@ class _Parser:
 def _parse(parser: _Parser, op_type: str, example_names: Any) -> dict[str, Any]:
     """Make the op that parses a batch of examples, or one."""
     names = _names(example_names)
+    examples = _Examples([(column, place) for column, place in parser.columns.values()])
 
     def kernel(step: Any, data: Any, *rest: Any) -> Any:
         called, defaults = (rest[0], rest[1:]) if names else (None, rest)
         if parser.is_single:
-            found = parser.single(Row(_features(data), None, _text(called)), defaults)
+            found = examples.single(data, defaults)
         else:
             labels = [None] * len(data) if called is None else [_text(one) for one in called]
-            rows = [Row(_features(one), at, labels[at]) for at, one in enumerate(data)]
-            found = parser.batch(rows, defaults)
+            found = examples.batch(data.tolist(), labels, defaults)
         return found[0] if len(found) == 1 else tuple(found)
 
     inputs = [parser.rows, *names, *parser.defaults]
     return parser.results(default_graph.op(op_type, inputs, parser.outputs, kernel).values())
 
 
-def _features(data: bytes) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = parsed(example_classes()["Example"], data).features.feature
-    return found
+class _Examples:
+    """Serialized examples to the tensors of columns.
+
+    Args:
+        columns: and of each the number of its default; None without one.
+    """
+
+    def __init__(self, columns: Sequence[tuple[Column, int | None]]) -> None:
+        self._columns = columns
+        parts = {part.key: part for column, _ in columns for part in column.parts}
+        have_default = {column.key for column, place in columns if place is not None}
+        self._keys = list(parts)
+        self._read_batch = BatchReader(list(parts.values()))
+        self._read = RecordReader(list(parts.values()), have_default)
+
+    def single(self, record: bytes, defaults: Sequence[Any]) -> list[Array]:
+        """The tensors of one example."""
+        values = dict(zip(self._keys, self._read.single(record), strict=True))
+        return [
+            array
+            for column, place in self._columns
+            for array in column.single(
+                [values[part.key] for part in column.parts], _default_of(column, place, defaults)
+            )
+        ]
+
+    def batch(
+        self, records: list[bytes], names: Sequence[str | None], defaults: Sequence[Any]
+    ) -> list[Array]:
+        """The tensors of a batch."""
+        values = self._values(records, names)
+        return [
+            array
+            for column, place in self._columns
+            for array in column.batch(
+                [values[part.key] for part in column.parts], _default_of(column, place, defaults)
+            )
+        ]
+
+    def _values(self, records: list[bytes], names: Sequence[str | None]) -> dict[str, Values]:
+        """The values of the features by key: all at once, or one record after another."""
+        if len(records) >= _WORTH_IT and sum(map(len, records)) <= _LARGE * len(records):
+            found = self._read_batch(records)
+            if found is not None:
+                values = dict(zip(self._keys, found, strict=True))
+                if all(
+                    column.fits(values[column.key], place is not None)
+                    for column, place in self._columns
+                ):
+                    return values
+        return dict(zip(self._keys, self._read.batch(records, names), strict=True))
 
 
 def _names(example_names: Any) -> list[Tensor]:
@@ -428,6 +494,27 @@ def _column(key: str, feature: Any) -> tuple[Column, tuple[int | None, ...]]:
     raise ValueError(f"Unsupported {type(feature).__name__} {feature} for key {key!r}")
 
 
+def _check_keys(columns: Sequence[Column]) -> None:
+    """Features may share a key if all are sparse, and of one kind.
+
+    Raises:
+        ValueError: they do otherwise.
+    """
+    dense = [column.key for column in columns if not column.is_sparse]
+    sparse: dict[str, str] = {}
+    for part in (part for column in columns if column.is_sparse for part in column.parts):
+        if sparse.setdefault(part.key, part.kind) != part.kind:
+            raise ValueError(
+                f"Conflicting type {sparse[part.key]} vs {part.kind} for feature {part.key}."
+            )
+    both = sparse.keys() & set(dense)
+    if both:
+        raise ValueError(
+            f"Dense and sparse keys must not intersect; dense_keys: {dense}, sparse_keys:"
+            f" {list(sparse)}, intersection: {both}"
+        )
+
+
 def _steps_column(key: str, feature: Any) -> tuple[Column, tuple[int | None, ...]]:
     """The same for a feature of every step of a sequence."""
     match feature:
@@ -468,7 +555,8 @@ def _default(column: DenseColumn | PaddedColumn, value: Any) -> Tensor:
     """A default as a tensor, which must have as many elements as it stands for."""
     shape = column.shape if isinstance(column, DenseColumn) else ()
     dtype = as_dtype({"float": "float32"}.get(column.kind, column.kind))
-    tensor = convert_to_tensor(value, dtype=dtype, name=f"default_{column.key}")
+    name = "key_" + re.sub(r"[^A-Za-z0-9_.\-/]", "_", column.key)
+    tensor = convert_to_tensor(value, dtype=dtype, name=name)
     count, needed = tensor.shape.num_elements(), TensorShape(shape).num_elements()
     if count is not None and count != needed:
         raise ValueError(
@@ -478,6 +566,11 @@ def _default(column: DenseColumn | PaddedColumn, value: Any) -> Tensor:
     return tensor
 
 
-def _array(value: Any, kind: str) -> Any:
+def _default_of(column: Column, place: int | None, defaults: Sequence[Any]) -> Array | None:
+    """The default of a column; None if it has none."""
+    return None if place is None else _array(defaults[place], column.kind)
+
+
+def _array(value: Any, kind: str) -> Array:
     """A default as an array, which a scalar string is not by itself."""
     return np.asarray(value, TYPES[kind])
