@@ -91,9 +91,11 @@ class TestAssertions:
         assert "[Condition x <= 0 did not hold element-wise:x (" in failed.message
         with pytest.raises(TypeError, match=r'^Expected argument "values" to be iterable\.'):
             tf.assert_proper_iterable(5)
+        with pytest.raises(TypeError, match=r"must be of type tf\.int64; got tf\.float32$"):
+            tf.assert_type(tf.constant(1.0), tf.int64)
         with pytest.raises(TypeError, match='to be a "proper" iterable'):
             tf.assert_proper_iterable(np.ones(2))
-        with pytest.raises(ValueError, match=r"^Const_1:0, type=<dtype: 'float64'>, must be of"):
+        with pytest.raises(ValueError, match=r"^Const_2:0, type=<dtype: 'float64'>, must be of"):
             tf.assert_same_float_dtype([tf.constant(1.0), tf.constant(1.0, tf.float64)])
 
 

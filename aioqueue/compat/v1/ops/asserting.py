@@ -438,7 +438,7 @@ def assert_type(
         found = tensor if isinstance(tensor, SparseTensor) else convert_to_tensor(tensor)
         if found.dtype != wanted:
             raise TypeError(
-                f"{_prefix(message)}{found.name} must be of type {wanted!s}; got {found.dtype!s}"
+                f"{_prefix(message)}{found.name} must be of type {wanted!r}; got {found.dtype!r}"
             )
         return no_op("statically_determined_correct_type")
 
