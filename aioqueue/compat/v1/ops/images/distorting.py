@@ -14,7 +14,7 @@ from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import OpBuilder, invalid
 from aioqueue.compat.v1.ops.generators import Generator, RandomKernel, Words, unit_floats
 
-__all__ = ("sample_distorted_bounding_box",)
+__all__ = ("SampleDistortedBoundingBoxV2", "sample_distorted_bounding_box")
 
 _SIZES: Final = frozenset(("uint8", "int8", "int16", "int32", "int64"))
 _f: Final = np.float32
