@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Final, Protocol
 
-from aioqueue.processes.start import imports_main
+from aioqueue.processes.program import imports_main
 
 __all__ = ("Life", "Succession", "how_it_ended", "why_not_begun")
 

@@ -14,9 +14,10 @@ elsewhere they are spawned. What a worker process can rely on, and we with it:
 3. *It is killed, not asked*: SIGTERM can be ignored. A program that ends kills them before
    multiprocessing comes to them, which would ask them, and wait for ever.
 
-The fork server is our own one of multiprocessing's, since the one that a program shares may have
-been started by others, and then it dies of such a signal. What is private in multiprocessing, and
-used all the same, is used in this file only; `test_process_life.py` tells when it changes.
+The fork server is our own one of multiprocessing's (`forkserver.py`), since the one that a program
+shares may have been started by others, and then it dies of such a signal. What is private in
+multiprocessing, and used all the same, is used in this file and those two of the fork server only;
+`test_process_life.py` tells when it changes.
 """
 
 from __future__ import annotations
@@ -27,16 +28,18 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
+
+from aioqueue.locks import is_held_here, let_go
 
 __all__ = (
     "PARENT_GONE",
     "CannotStartError",
     "Deaf",
     "StartedProcess",
-    "imports_main",
+    "get_ready",
     "is_ending",
     "is_importing_main",
     "no_more",
@@ -73,13 +76,6 @@ class CannotStartError(Exception):
     def __init__(self, why: str, exitcode: int | None = None) -> None:
         super().__init__(why)
         self.exitcode = exitcode
-
-
-def imports_main() -> bool:
-    """Whether a new process imports the main module of the program: if it has a name, or a file."""
-    main = sys.modules["__main__"]
-    named = getattr(getattr(main, "__spec__", None), "name", None)
-    return named is not None or getattr(main, "__file__", None) is not None
 
 
 def is_importing_main() -> bool:
@@ -189,6 +185,8 @@ if sys.platform == "linux":
     from multiprocessing.connection import wait
     from multiprocessing.context import ForkServerProcess, set_spawning_popen
 
+    from aioqueue.processes.forkserver import ForkServer
+
     _SPARE: Final = 5
     """Pipes that there must be room for: starting a process takes up to seven descriptors."""
 
@@ -198,10 +196,37 @@ if sys.platform == "linux":
     _PR_SET_PDEATHSIG: Final = 1
 
     class _Server:
-        """Our own fork server. When it is found dead, another one takes its place."""
+        """Our fork server. When it is found dead, another one takes its place."""
 
         def __init__(self) -> None:
-            self._server: Any = None
+            self.server: ForkServer | None = None
+            self._modules: tuple[str, ...] = ()
+            self._with_main = True
+            self._may_be_main = False  # that it dies of: it has forked nothing yet
+
+        def get_ready(self, module: str) -> None:
+            """Have one run that has imported what processes need, or is at it.
+
+            Raises:
+                OSError: see `Deaf.start`.
+            """
+            if module not in self._modules:
+                self._modules += (module,)
+            if self.server is not None and self.server.has_ended():
+                self._bury()
+            if self.server is not None and not self.server.fits():
+                self.server = None  # it ends with the last of its processes
+            if self.server is None:
+                self._with_main = True
+                self._launch()
+
+        def _launch(self) -> None:
+            _check_for_room()
+            with _handing_over:
+                if is_ending():
+                    raise CannotStartError("the program is ending")
+                self.server = ForkServer(self._modules, with_main=self._with_main)
+            self._may_be_main = self._with_main
 
         def hand_over(self, fds: list[int], message: bytes) -> tuple[int, int, int]:
             """Have it make a process, and send that a message.
@@ -220,50 +245,46 @@ if sys.platform == "linux":
                     return self._handed_over(fds, message)
                 except (ChildProcessError, ConnectionError, EOFError):
                     exitcode = self._bury()
-                if exitcode is not None and exitcode >= 0:
+                if self._may_be_main:
+                    self._with_main = self._may_be_main = False  # each process tells it by itself
+                elif exitcode is not None and exitcode >= 0:
                     why = f"the fork server has ended with exit code {exitcode} while it started"
                     raise CannotStartError(why, exitcode)
             raise CannotStartError("the fork server is killed again and again")
 
         def _handed_over(self, fds: list[int], message: bytes) -> tuple[int, int, int]:
-            if self._server is None:
-                self._server = forkserver.ForkServer()
-                # What the program wants to be imported by all.
-                self._server.set_forkserver_preload(forkserver._forkserver._preload_modules)  # type: ignore[attr-defined]
+            if self.server is None:
+                self._launch()
             with ExitStack() as undo:
                 with _handing_over:
                     sentinel, pipe = self._connect(fds, message)
                 undo.callback(util.close_fds, sentinel, pipe)  # type: ignore[attr-defined]
                 pid = forkserver.read_signed(sentinel)
                 undo.pop_all()
+            self._may_be_main = False
             return sentinel, pipe, pid
 
         def _connect(self, fds: list[int], message: bytes) -> tuple[int, int]:
             if is_ending():
                 raise CannotStartError("the program is ending")
-            sentinel, pipe = self._server.connect_to_new_process(fds)
+            server: Any = self.server
+            sentinel, pipe = server.connect_to_new_process(fds)
             with suppress(BrokenPipeError):  # it was killed, which is going to be noticed
                 _write(pipe, message)
             return sentinel, pipe
 
         def _bury(self) -> int | None:
             """How the server has ended, if that can be known; it certainly has afterwards."""
-            server, self._server = self._server, None
-            pid = server._forkserver_pid
-            if pid is None:
-                return None
-            os.close(server._forkserver_alive_fd)
-            try:
-                _, status = os.waitpid(pid, 0)
-            except ChildProcessError:
-                return None  # somebody else has asked
-            return os.waitstatus_to_exitcode(status)
+            server, self.server = self.server, None
+            return None if server is None else server.bury()
+
+        def environment(self) -> Mapping[str, str | None]:
+            """How that of the program differs from what a process gets."""
+            return {} if self.server is None else self.server.environment()
 
         def forget(self) -> None:
-            """In a fork of the program: the server is not ours, nor the pipe that it reads."""
-            if self._server is not None and self._server._forkserver_alive_fd is not None:
-                os.close(self._server._forkserver_alive_fd)
-            self._server = None
+            """In a fork of the program: the server is not ours."""
+            self.server = None
 
     def _check_for_room() -> None:
         """Refuse before anything is begun, if there are not enough file descriptors.
@@ -294,6 +315,7 @@ if sys.platform == "linux":
 
         def _launch(self, process: Any) -> None:
             message = BytesIO()
+            process.environment = _server.environment()
             set_spawning_popen(self)
             try:
                 reduction.dump(spawn.get_preparation_data(process.name), message)
@@ -303,6 +325,7 @@ if sys.platform == "linux":
             # The file descriptors that it gets were collected while it was pickled.
             fds: list[int] = self._fds  # type: ignore[attr-defined]
             self.sentinel, pipe, self.pid = _server.hand_over(fds, message.getvalue())
+            self._server = _server.server  # which it would not outlive
             self.finalizer = util.Finalize(self, util.close_fds, (self.sentinel, pipe))  # type: ignore[attr-defined]
 
         def poll(self, flag: int = os.WNOHANG) -> int | None:
@@ -343,6 +366,8 @@ if sys.platform == "linux":
     class StartedProcess(Deaf, ForkServerProcess):
         """A process that our fork server has forked."""
 
+        environment: Mapping[str, str | None]
+
         @staticmethod
         def _Popen(process_obj: Any) -> Any:  # noqa: N802  # so multiprocessing calls it
             return _Popen(process_obj)
@@ -350,7 +375,37 @@ if sys.platform == "linux":
         def run(self) -> None:
             """What it does, in the new process."""
             _die_with_the_server()
+            _take_over(self.environment)
             super().run()
+
+    def _take_over(environment: Mapping[str, str | None]) -> None:
+        """In a new process: what has changed in that of the program."""
+        for name, value in environment.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+    def get_ready(module: str) -> None:
+        """Begin to import what processes need, that the next one starts at once. Waits for nothing.
+
+        Args:
+            module: the name of the one that has what they do.
+        """
+        if is_held_here(_starting):
+            return  # a signal handler asks, which has interrupted this
+        try:
+            # Else a process is being started: so the server runs, and may take its time to answer.
+            if _starting.acquire(blocking=False):
+                _get_ready(module)
+        finally:
+            let_go(_starting)
+
+    def _get_ready(module: str) -> None:
+        with suppress(OSError, CannotStartError):  # who starts a process is told
+            _start_tracker()
+            with _signals_blocked():
+                _server.get_ready(module)
 
     _forget_server: Callable[[], None] = _server.forget
 
@@ -362,6 +417,9 @@ else:
         Here its death is noticed, and not missed, only if nothing that it has forked lives on: the
         pipe that tells it is open there too.
         """
+
+    def get_ready(module: str) -> None:
+        """Nothing can be done before."""
 
     def _forget_server() -> None:
         """There is none."""

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,27 +18,6 @@ from aioqueue.processes.start import CannotStartError, StartedProcess
 from tests.inputs.prepare.processing import open_files
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no fork server")
-
-
-@pytest.mark.parametrize(
-    ("name", "file", "imported"),
-    [
-        (None, None, False),
-        ("program", None, True),
-        (None, "program.py", True),
-        ("program", "program.py", True),
-    ],
-)
-def test_which_main_module_is_imported(
-    name: str | None, file: str | None, imported: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    main: Any = ModuleType("__main__")
-    if name is not None:
-        main.__spec__ = SimpleNamespace(name=name)
-    if file is not None:
-        main.__file__ = file
-    monkeypatch.setitem(sys.modules, "__main__", main)
-    assert start.imports_main() == imported
 
 
 def test_in_a_fork_of_the_program_no_process_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,32 +168,23 @@ class TestTheForkServer:
             server.hand_over([], b"")
         assert caught.value.exitcode is None
 
-    def test_how_one_has_ended_is_asked_once(self) -> None:
-        server: Any = start._Server()
-        ends = [sys.executable, "-S", "-c", "raise SystemExit(3)"]
-        pid = os.posix_spawn(sys.executable, ends, os.environ)
-        alive, kept = os.pipe()
-        os.close(kept)
-        server._server = SimpleNamespace(_forkserver_pid=pid, _forkserver_alive_fd=alive)
-        assert server._bury() == 3
-        assert server._server is None
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(alive)
-        server._server = SimpleNamespace(_forkserver_pid=None)
-        assert server._bury() is None  # it had never begun
-
-    def test_somebody_else_may_have_asked(self) -> None:
-        server: Any = start._Server()
-        alive, kept = os.pipe()
-        os.close(kept)
-        server._server = SimpleNamespace(_forkserver_pid=2**22 - 1, _forkserver_alive_fd=alive)
-        assert server._bury() is None
+    @pytest.mark.parametrize("exitcode", [0, 3, -9, None])
+    def test_the_main_module_may_be_what_it_has_died_of(
+        self, exitcode: int | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Then the next one leaves that to the processes, which tell what it is."""
+        server = self.server(monkeypatch, exitcode)
+        server._may_be_main = True
+        assert server._with_main
+        assert server.hand_over([], b"") == (1, 2, 3)
+        assert (server._with_main, server._may_be_main) == (False, False)
 
     def test_a_process_that_does_not_tell_its_number_leaves_nothing_open(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         before = open_files()
         server: Any = start._Server()
+        server.server = SimpleNamespace()
 
         def connect(fds: list[int], message: bytes) -> tuple[int, int]:
             sentinel, theirs = os.pipe()
@@ -226,16 +196,14 @@ class TestTheForkServer:
             server._handed_over([], b"")
         assert open_files() == before
 
-    def test_a_fork_of_the_program_closes_what_keeps_it_alive(self) -> None:
-        server: Any = start._Server()
-        server.forget()  # of one that has never been there
-        alive, kept = os.pipe()
-        os.close(kept)
-        server._server = SimpleNamespace(_forkserver_alive_fd=alive)
-        server.forget()
-        assert server._server is None
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(alive)
+    def test_what_has_changed_in_the_environment_is_taken_over(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIOQUEUE_OLD", "1")
+        monkeypatch.setenv("AIOQUEUE_GONE", "1")
+        start._take_over({"AIOQUEUE_OLD": "2", "AIOQUEUE_GONE": None, "AIOQUEUE_NEVER": None})
+        assert os.environ["AIOQUEUE_OLD"] == "2"
+        assert "AIOQUEUE_GONE" not in os.environ
 
     def test_all_of_a_message_is_written(self) -> None:
         here, there = os.pipe()

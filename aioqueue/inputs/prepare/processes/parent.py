@@ -36,7 +36,7 @@ from aioqueue.locks import guarded
 from aioqueue.processes.arena import NONE, unpack
 from aioqueue.processes.deaths import Succession, how_it_ended
 from aioqueue.processes.failures import failure_of_message
-from aioqueue.processes.start import CannotStartError
+from aioqueue.processes.start import CannotStartError, get_ready
 from aioqueue.processes.worker import (
     WorkerProcess,
     cannot_start,
@@ -146,6 +146,7 @@ class ProcessExecutor:
         if job.item_timeout is not None:
             self._clock = Clock(job, job.item_timeout, self._all, self._cut_short)
         ended_at_exit(self)
+        get_ready(work.__module__)
 
     def enqueue_ops(self) -> list[EnqueueOp]:
         ops = [*self._threads.enqueue_ops(), *self._source.enqueue_ops(), self.take_items]

@@ -1,0 +1,209 @@
+"""A fork server of the program's own, which knows what processes need before they ask for it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import weakref
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from multiprocessing import connection, forkserver, resource_tracker, spawn, util
+from typing import Any, Final
+
+from aioqueue.processes.program import (
+    COLD,
+    WARM,
+    Orders,
+    Program,
+    changes,
+    has_changed,
+    sources,
+)
+
+__all__ = ("ForkServer", "wanted_modules")
+
+_MAIN: Final = "__main__"
+
+_KEY_BYTES: Final = 32
+
+_COMMAND: Final = (
+    "import sys; sys.path[:] = {path}; from aioqueue.processes.server import main;"
+    " main({orders}, {listener}, {alive}, {keywords})"
+)
+
+_servers: Final[weakref.WeakSet[ForkServer]] = weakref.WeakSet()
+"""All that there are."""
+
+_ended: Final[list[int]] = []
+"""Servers that were told to end, and whose end nobody has asked for."""
+
+
+def wanted_modules() -> list[str]:
+    """What the program has said is to be imported by all (`set_forkserver_preload`); else that is
+    the main module."""
+    wanted: list[str] = forkserver._forkserver._preload_modules  # type: ignore[attr-defined]
+    return list(wanted)
+
+
+class ForkServer(forkserver.ForkServer):
+    """One that imports, before it forks, what all processes need. It is started at once.
+
+    It ends with the program; or when it is dropped, with all processes that it has forked: whoever
+    has one of those keeps it.
+
+    Args:
+        modules: ours that processes need.
+        with_main: whether it imports what is the program's. Else each process does.
+
+    Raises:
+        OSError: there are no file descriptors left, or no memory.
+    """
+
+    def __init__(self, modules: tuple[str, ...], *, with_main: bool = True) -> None:
+        super().__init__()
+        self.with_main = with_main
+        self._wanted = wanted_modules()
+        self._program = Program.now(with_main=_MAIN in self._wanted)
+        self._sources = sources()
+        self._environment = dict(os.environ)
+        self._launch(modules)
+        own: Any = self
+        self._end = weakref.finalize(
+            self, _end, own._forkserver_alive_fd, self.pid, own._forkserver_address
+        )
+        self._end.atexit = False  # the end of the program is its end
+        _servers.add(self)
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        pid: int = self._forkserver_pid  # type: ignore[attr-defined]
+        return pid
+
+    def fits(self) -> bool:
+        """Whether a server that began now would import the same."""
+        return (
+            self._wanted == wanted_modules()
+            and self._program == Program.now(with_main=_MAIN in self._wanted)
+            and not has_changed(self._sources)
+        )
+
+    def environment(self) -> Mapping[str, str | None]:
+        """How that of the program has changed since the server has begun."""
+        return changes(self._environment)
+
+    def has_ended(self) -> bool:
+        """Whether it is there no more; then `bury` tells how."""
+        with suppress(OSError):
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return True
+
+    def bury(self) -> int | None:
+        """End it, if it has not ended; returns its exit code, if that can be known."""
+        own: Any = self
+        self.close_copy()
+        _unlink(own._forkserver_address)
+        try:
+            _, status = os.waitpid(self.pid, 0)
+        except ChildProcessError:
+            return None  # somebody else has asked
+        return os.waitstatus_to_exitcode(status)
+
+    def close_copy(self) -> None:
+        """Close what keeps it alive. In a fork of the program that is all: it is not ours."""
+        own: Any = self
+        self._end.detach()
+        fd, own._forkserver_alive_fd = own._forkserver_alive_fd, None
+        if fd is not None:
+            os.close(fd)
+
+    def ensure_running(self) -> None:
+        """Multiprocessing's own would start another one, of its kind."""
+        resource_tracker.ensure_running()
+
+    def _launch(self, modules: tuple[str, ...]) -> None:
+        """Start it. Nothing is waited for."""
+        _ask_for_the_ended()
+        own: Any = self
+        with ExitStack() as handed, ExitStack() as undo:
+            listener = handed.enter_context(socket.socket(socket.AF_UNIX))
+            address = connection.arbitrary_address("AF_UNIX")  # type: ignore[attr-defined]
+            listener.bind(address)
+            undo.callback(_unlink, address)
+            os.chmod(address, 0o600)
+            listener.listen()
+            alive, keeps_alive = _pipe(handed, undo)
+            wanted = tuple(name for name in self._wanted if name != _MAIN)
+            orders = self._written(Orders(self._program, modules, wanted), handed)
+            fds = [listener.fileno(), alive, orders]
+            keywords = {}
+            if hasattr(self, "_forkserver_authkey"):  # from Python 3.14 on who asks has to know it
+                own._forkserver_authkey = key = os.urandom(_KEY_BYTES)
+                key_reader, key_writer = _pipe(handed, handed)
+                os.write(key_writer, key)
+                keywords["authkey_r"] = key_reader
+                fds.append(key_reader)
+            command = _COMMAND.format(
+                path=ascii(self._program.sys_path),
+                orders=orders,
+                listener=listener.fileno(),
+                alive=alive,
+                keywords=keywords,
+            )
+            executable: Any = spawn.get_executable()
+            flags = util._args_from_interpreter_flags()  # type: ignore[attr-defined]
+            way = WARM if self.with_main else COLD
+            arguments = [executable, *flags, "-c", command, way]
+            own._forkserver_pid = util.spawnv_passfds(executable, arguments, fds)
+            own._forkserver_address, own._forkserver_alive_fd = address, keeps_alive
+            undo.pop_all()
+
+    def _written(self, orders: Orders, handed: ExitStack) -> int:
+        """A file that has the orders, which can be read twice."""
+        fd = os.memfd_create("aioqueue-forkserver")
+        handed.callback(os.close, fd)
+        with open(fd, "wb", closefd=False) as file:
+            pickle.dump(orders, file)
+        return fd
+
+
+def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
+    """A pipe, and who closes its ends."""
+    ends = os.pipe()
+    reader.callback(os.close, ends[0])
+    writer.callback(os.close, ends[1])
+    return ends
+
+
+def _unlink(address: str) -> None:
+    with suppress(OSError):
+        os.unlink(address)
+
+
+def _end(alive: int, pid: int, address: str) -> None:
+    """Nobody has a process of a server any more: it may end, and is asked how later."""
+    os.close(alive)
+    _unlink(address)
+    _ended.append(pid)
+
+
+def _ask_for_the_ended() -> None:
+    """Let the system forget those that have ended."""
+    for pid in list(_ended):
+        try:
+            has_ended = os.waitpid(pid, os.WNOHANG)[0] != 0
+        except ChildProcessError:
+            has_ended = True
+        if has_ended:
+            _ended.remove(pid)
+
+
+def _forget_all() -> None:
+    """In a fork of the program: no server is ours."""
+    for server in list(_servers):
+        server.close_copy()
+    _ended.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)

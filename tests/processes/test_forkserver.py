@@ -1,0 +1,293 @@
+"""Processes start warm: what they need was imported once, for all of them, in the fork server.
+
+And they find everything as if each had imported it by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from aioqueue.processes.forkserver import ForkServer
+from tests.inputs.prepare.processing import is_running, open_files
+from tests.inputs.prepare.test_process_life import program, run
+from tests.worlds import PATIENCE, spin_until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no fork server")
+
+MAIN = """
+import os, sys
+
+LOG = sys.argv[1]
+file = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+os.write(file, f"{__name__} {os.getpid()}\\n".encode())
+os.close(file)
+
+import multiprocessing, random, subprocess, threading, time
+import numpy as np
+from aioqueue import sync
+from aioqueue.inputs.prepare.runner import prepare
+
+def family(number):
+    return os.getpid(), os.getppid()
+
+def prepared(function, source=(0,)):
+    queue = sync.FIFOQueue(4)
+    with sync.Coordinator() as coord:
+        coord.start(prepare(source, function, into=queue, where="process", workers=1))
+        return list(queue)
+"""
+
+TWICE = """
+if __name__ == "__main__":
+    for _ in range(2):
+        print(*prepared(family)[0])
+"""
+
+
+def imported(log: Path) -> list[tuple[str, int]]:
+    """As what the main module was imported, and in which process, one after another."""
+    if not log.exists():
+        return []
+    lines = [line.split() for line in log.read_text().splitlines()]
+    return [(name, int(pid)) for name, pid in lines]
+
+
+def families(text: str, path: Path) -> tuple[list[tuple[int, int]], list[tuple[str, int]]]:
+    """The worker of each run and its fork server; and what `imported` tells, after the program."""
+    log = path / "log"
+    output, errors, code = run(text, log, path=path)
+    assert (errors, code) == ("", 0)
+    pairs = [tuple(map(int, line.split())) for line in output.splitlines()]
+    (main, _), *rest = imported(log)
+    assert main == "__main__"
+    return [(worker, server) for worker, server in pairs], rest
+
+
+WARM = {
+    "": "nothing special",
+    "GENERATOR = np.random.default_rng(7)": "a generator that was seeded",
+    "np.ones((500, 500)) @ np.ones((500, 500))": "threads that end before a fork",
+    "os.environ['AIOQUEUE_TEST'] = '1'": "a variable",
+}
+COLD = {
+    "threading.Thread(target=threading.Event().wait, daemon=True).start()": "a thread",
+    "FILE = open(LOG)": "an open file",
+    "os.posix_spawn('/bin/sleep', ['sleep', '600'], os.environ)": "a process",
+    "GENERATOR = np.random.default_rng()": "a generator that was not seeded",
+    "if multiprocessing.current_process().name.endswith('server'): raise SystemExit(3)": "an exit",
+    "if multiprocessing.current_process().name.endswith('server'): 1 / 0": "a failure",
+}
+
+
+class TestTheMainModule:
+    @pytest.mark.parametrize("line", WARM, ids=WARM.get)
+    def test_is_imported_once(self, line: str, tmp_path: Path) -> None:
+        """Across runs of `prepare`, and by none of the processes."""
+        pairs, rest = families(MAIN + line + TWICE, tmp_path)
+        ((first, server), (second, same)) = pairs
+        assert server == same
+        assert first != second
+        assert rest == [("__mp_main__", server)]
+
+    @pytest.mark.parametrize("line", COLD, ids=COLD.get)
+    def test_that_a_fork_would_not_stand_is_imported_by_each(
+        self, line: str, tmp_path: Path
+    ) -> None:
+        """A server that has found this out has nothing of it when it forks."""
+        pairs, rest = families(MAIN + line + TWICE, tmp_path)
+        ((first, server), (second, same)) = pairs
+        assert server == same
+        assert rest == [("__mp_main__", pid) for pid in (server, first, second)]
+
+    def test_that_kills_the_server(self, tmp_path: Path) -> None:
+        line = "if multiprocessing.current_process().name.endswith('server'): os._exit(3)"
+        pairs, rest = families(MAIN + line + TWICE, tmp_path)
+        ((first, server), (second, same)) = pairs
+        assert server == same
+        (_, killed), *rest = rest
+        assert killed != server
+        assert rest == [("__mp_main__", first), ("__mp_main__", second)]
+
+    def test_is_left_to_them_if_the_program_says_so(self, tmp_path: Path) -> None:
+        text = TWICE.replace("    for", "    multiprocessing.set_forkserver_preload([])\n    for")
+        ((first, _), (second, _)), rest = families(MAIN + text, tmp_path)
+        assert rest == [("__mp_main__", first), ("__mp_main__", second)]
+
+    def test_is_imported_as_soon_as_there_is_a_prepare(self, tmp_path: Path) -> None:
+        """Nothing has been started yet."""
+        text = """
+if __name__ == "__main__":
+    prepare([0], family, into=sync.FIFOQueue(1), where="process")
+    while open(LOG).read().count("__mp_main__") < 1:
+        pass
+"""
+        assert families(MAIN + text, tmp_path)[0] == []
+
+
+def test_the_program_ends_while_the_server_imports(tmp_path: Path) -> None:
+    """The server ends, though it would not come to look for that."""
+    log = tmp_path / "log"
+    text = """
+if __name__ == "__main__":
+    prepare([0], family, into=sync.FIFOQueue(1), where="process")
+    print("ready", flush=True)
+time.sleep(600)
+"""
+    with program(MAIN + text, log, path=tmp_path) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        spin_until(lambda: len(imported(log)) == 2)
+        server = imported(log)[1][1]
+        assert is_running(server)
+        running.kill()
+        running.wait(PATIENCE)
+        spin_until(lambda: not is_running(server))
+
+
+class TestWhatAProcessFinds:
+    def test_numbers_of_its_own(self, tmp_path: Path) -> None:
+        """From generators that nobody has seeded; those that the module seeds give all the same."""
+        text = """
+OURS, SEEDED = random.Random(), random.Random(5)
+
+def numbers(number):
+    drawn = [random.random(), OURS.random(), np.random.random(), SEEDED.random()]
+    return os.getpid(), os.getppid(), *drawn
+
+if __name__ == "__main__":
+    for _ in range(2):
+        print(*prepared(numbers)[0])
+"""
+        output, errors, code = run(MAIN + text, tmp_path / "log", path=tmp_path)
+        assert (errors, code) == ("", 0)
+        first, second = (line.split() for line in output.splitlines())
+        assert first[1] == second[1]
+        assert all(a != b for a, b in zip(first[2:5], second[2:5], strict=True))
+        assert first[5] == second[5]
+        assert len(imported(tmp_path / "log")) == 2  # it was warm
+
+    def test_the_same_numbers_if_the_module_has_seeded_them(self, tmp_path: Path) -> None:
+        text = """
+np.random.seed(3)
+
+def numbers(number):
+    return np.random.random()
+
+if __name__ == "__main__":
+    print(prepared(numbers) == prepared(numbers), file=sys.stderr)
+"""
+        output, errors, code = run(MAIN + text, tmp_path / "log", path=tmp_path)
+        assert (output, errors, code) == ("", "True\n", 0)
+        assert len(imported(tmp_path / "log")) == 2
+
+    def test_the_environment_and_paths_of_now(self, tmp_path: Path) -> None:
+        text = """
+def surroundings(number):
+    variables = os.environ.get("AIOQUEUE_TEST"), os.environ.get("AIOQUEUE_OLD")
+    return *variables, os.getcwd(), sys.path[-1]
+
+if __name__ == "__main__":
+    os.environ["AIOQUEUE_OLD"] = "1"
+    prepared(surroundings)
+    os.environ["AIOQUEUE_TEST"] = "now"
+    del os.environ["AIOQUEUE_OLD"]
+    os.chdir(os.path.dirname(LOG))
+    sys.path.append(LOG)
+    print(prepared(surroundings) == [("now", None, os.getcwd(), LOG)])
+"""
+        assert run(MAIN + text, tmp_path / "log", path=tmp_path) == ("True\n", "", 0)
+
+    def test_a_module_that_was_edited(self, tmp_path: Path) -> None:
+        """The processes that have the old one work on, and nothing is left of their server."""
+        (tmp_path / "edited.py").write_text("VALUE = 'old'")
+        text = """
+import edited
+
+def value(number):
+    return edited.VALUE, os.getppid()
+
+if __name__ == "__main__":
+    go_on = threading.Event()
+
+    def source():
+        yield 0
+        go_on.wait()
+        yield 1
+
+    queue = sync.FIFOQueue(4)
+    with sync.Coordinator() as coord:
+        coord.start(prepare(source(), value, into=queue, where="process", workers=1))
+        before, server = queue.dequeue()
+        with open(edited.__file__, "w") as file:
+            file.write("VALUE = 'new value'")
+        ((now, another),) = prepared(value)
+        go_on.set()
+        print(before, now, queue.dequeue() == (before, server), server != another)
+    print(os.waitid(os.P_PID, server, os.WEXITED).si_status)
+"""
+        output, errors, code = run(MAIN + text, tmp_path / "log", path=tmp_path)
+        assert (output, errors, code) == ("old new value True True\n0\n", "", 0)
+
+
+class TestOneServer:
+    def test_how_it_has_ended_is_told_once(self) -> None:
+        before = open_files()
+        server = ForkServer(())
+        assert not server.has_ended()
+        os.kill(server.pid, signal.SIGKILL)
+        spin_until(server.has_ended)
+        assert server.bury() == -signal.SIGKILL
+        assert server.has_ended()
+        assert open_files() == before
+
+    def test_somebody_else_may_have_asked(self) -> None:
+        server = ForkServer(())
+        os.kill(server.pid, signal.SIGKILL)
+        os.waitpid(server.pid, 0)
+        assert server.has_ended()
+        assert server.bury() is None
+
+    def test_it_is_dropped(self) -> None:
+        """Then it ends by itself, and the next one asks how."""
+        before = open_files()
+        server = ForkServer(())
+        pid = server.pid
+        del server
+        assert open_files() == before
+        spin_until(lambda: not is_running(pid))
+        ForkServer(()).bury()
+        assert not Path(f"/proc/{pid}").exists()
+
+    def test_a_fork_of_the_program_closes_what_keeps_it_alive(self) -> None:
+        server = ForkServer(())
+        server.close_copy()
+        spin_until(server.has_ended)
+        assert server.bury() == 0
+        server.close_copy()  # nothing more
+
+    def test_it_serves_until_the_program_has_changed(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        server = ForkServer(())
+        try:
+            assert server.fits()
+            monkeypatch.setenv("AIOQUEUE_TEST", "1")
+            assert server.fits()  # processes are told
+            assert server.environment() == {"AIOQUEUE_TEST": "1"}
+            with monkeypatch.context() as patched:
+                patched.chdir(tmp_path)
+                assert not server.fits()
+            with monkeypatch.context() as patched:
+                patched.setattr(sys, "argv", ["another"])
+                assert not server.fits()
+            with monkeypatch.context() as patched:
+                patched.setattr("multiprocessing.forkserver._forkserver._preload_modules", ["json"])
+                assert not server.fits()
+            assert server.fits()
+        finally:
+            server.bury()
