@@ -40,6 +40,7 @@ __all__ = (
     "close",
     "close_items",
     "failure_of_clean_up",
+    "next_at_hand",
     "next_of",
     "worst_of",
 )
@@ -97,6 +98,15 @@ class Feed:
         if isinstance(self.source, Source):
             return _numbered(self.source.entries())
         return _counted(self.source)
+
+    def items_at_hand(self) -> Generator[Item, None, None] | None:
+        """For tasks, which then need no turns; ``None`` if an item may have to be waited for."""
+        source = self.source
+        if self._take is not None:
+            return None
+        if isinstance(source, Source):
+            return self.items() if source.is_at_hand else None
+        return None if isinstance(source, AsyncIterable) else self.items()
 
     def items_async(self) -> AsyncGenerator[Item, None]:
         """For tasks, which take turns."""
@@ -259,20 +269,49 @@ async def next_of(iterator: AsyncIterator[T]) -> T:
     try:
         return await anext(iterator)
     except BaseException as error:
-        if isinstance(error, Exception) or meaning_of(error, owner=owner) is Meaning.STOP:
+        if isinstance(error, Exception):
             raise
-        if is_cancellation(error):
-            raise RuntimeError("what the source awaited was cancelled") from error
-        raise as_failure(  # noqa: B904  # it says its cause
-            error, f"the source raised {told(error)}"
-        )
+        raise _raised_in_source(error, owner)  # noqa: B904  # it says its cause
 
 
-async def close_items(items: AsyncGenerator[Any, None], owner: object) -> BaseException | None:
+def next_at_hand(iterator: Iterator[T]) -> T:
+    """The next of an iterator that a task need not wait for.
+
+    Raises:
+        StopIteration: there is none.
+        RuntimeError: as `next_of`; or the iterator has raised `StopAsyncIteration`.
+    """
+    try:
+        return next(iterator)
+    except StopAsyncIteration as error:
+        raise RuntimeError("the source raised StopAsyncIteration") from error
+    except Exception:
+        raise
+    except BaseException as error:
+        raise _raised_in_source(error, running_task())  # noqa: B904  # as above
+
+
+def _raised_in_source(error: BaseException, owner: object) -> BaseException:
+    """What a source has raised that is no ordinary failure, in a task; as the task raises it."""
+    if meaning_of(error, owner=owner) is Meaning.STOP:
+        return error
+    if is_cancellation(error):
+        failure = RuntimeError("what the source awaited was cancelled")
+        failure.__cause__ = error
+        return failure
+    return as_failure(error, f"the source raised {told(error)}")
+
+
+async def close_items(
+    items: AsyncGenerator[Any, None] | Generator[Any, None, None], owner: object
+) -> BaseException | None:
     """Close the items of a source, also in a task that is cancelled; returns what fails in that."""
     try:
-        with anyio.CancelScope(shield=True):
-            await items.aclose()
+        if isinstance(items, Generator):
+            items.close()
+        else:
+            with anyio.CancelScope(shield=True):
+                await items.aclose()
     except BaseException as error:
         if meaning_of(error, owner=owner) is Meaning.STOP:
             return error

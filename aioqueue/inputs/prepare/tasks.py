@@ -6,15 +6,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 import anyio
+import anyio.lowlevel
 
 from aioqueue.coordination.loops import soon
 from aioqueue.coordination.outcomes import add_note, is_cancellation, running_task
 from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.clocked import Clocked
-from aioqueue.inputs.prepare.feed import close_items, next_of, worst_of
+from aioqueue.inputs.prepare.feed import close_items, next_at_hand, next_of, worst_of
 from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.hands import Hand
 from aioqueue.inputs.prepare.inbox import Inbox
@@ -24,6 +25,9 @@ from aioqueue.inputs.sources.item import Item
 from aioqueue.telemetry.stacks import Stack, stack_of_traceback
 
 __all__ = ("TaskExecutor",)
+
+_BUDGET: Final = 32
+"""Items that tasks may take in a row, of what is at hand, before one lets others run."""
 
 
 class TaskExecutor:
@@ -259,7 +263,9 @@ class _TaskSource:
         self.is_for_workers = True  # who ask themselves, and may be dismissed
         self._turn: anyio.Lock | None = None  # made in the loop
         self._room: anyio.Event | None = None
-        self._items = job.feed.items_async()
+        self._at_hand = job.feed.items_at_hand()
+        self._items = self._at_hand or job.feed.items_async()
+        self._left = _BUDGET  # of what is at hand, until one pauses
 
     async def take(self, owner: object, worker: WorkerGauge | None = None) -> Item:
         """The next item, which is counted as being in flight from now on.
@@ -273,6 +279,13 @@ class _TaskSource:
             BaseException: the failure of the source, or the cancellation of the task.
         """
         job = self._job
+        if self._at_hand is not None:
+            self._left -= 1
+            if self._left < 0:
+                self._left = _BUDGET
+                await anyio.lowlevel.checkpoint()
+            if self._is_free():
+                return self._next_at_hand(owner, worker)
         if self._turn is None:
             self._turn = anyio.Lock()
         async with self._turn:
@@ -281,6 +294,8 @@ class _TaskSource:
                 raise job.nothing_more()
             if job.crew.surplus and self.is_for_workers:
                 job.dismiss()
+            if self._at_hand is not None:
+                return self._next_at_hand(owner, worker)
             job.window.enter()
             began = 0.0 if worker is None else perf_counter()
             try:
@@ -290,6 +305,29 @@ class _TaskSource:
                 return item
             except BaseException as error:
                 raise job.source_raised(error, owner)  # noqa: B904  # as for threads
+
+    def _is_free(self) -> bool:
+        """Whether what is at hand can be taken without a turn: nothing is waited for, so nobody
+        can come in between, and nobody has come before."""
+        job, turn = self._job, self._turn
+        return (
+            (turn is None or not turn.locked())
+            and not job.source_ended
+            and not job.crew.surplus
+            and job.window.has_room()
+        )
+
+    def _next_at_hand(self, owner: object, worker: WorkerGauge | None) -> Item:
+        job = self._job
+        job.window.enter()
+        began = 0.0 if worker is None else perf_counter()
+        try:
+            item = next_at_hand(self._at_hand)  # type: ignore[arg-type]
+            if worker is not None:
+                job.gauge.source_waits.add(perf_counter() - began, worker.stride)
+            return item
+        except BaseException as error:
+            raise job.source_raised(error, owner)  # noqa: B904  # as for threads
 
     async def _wait_for_room(self) -> None:
         """Wait until one more item may come in, or none will."""
@@ -348,14 +386,28 @@ class _TaskDelivery:
 
     async def _put(self, prepared: Prepared, owner: object) -> None:
         try:
-            async with aclosing(_each(prepared.examples)) as examples:
-                await self._put_each(prepared, examples, owner)
+            examples = prepared.examples
+            if isinstance(examples, AsyncGenerator):
+                async with aclosing(examples):
+                    await self._put_as_made(prepared, examples, owner)
+            else:
+                await self._put_each(prepared, owner)
         except BaseException:
             self._job.progress.entered(prepared.entered)
             raise
         self._job.left(prepared)
 
-    async def _put_each(
+    async def _put_each(self, prepared: Prepared, owner: object) -> None:
+        enqueue = self._enqueue
+        for example in prepared.examples:
+            try:
+                await enqueue(example)
+            except BaseException as error:
+                self._job.not_enqueued(prepared, error, owner)
+                return
+            prepared.entered += 1
+
+    async def _put_as_made(
         self, prepared: Prepared, examples: AsyncGenerator[Any, None], owner: object
     ) -> None:
         job = self._job
@@ -364,7 +416,7 @@ class _TaskDelivery:
                 example = await anext(examples)
             except StopAsyncIteration:
                 return
-            except BaseException as error:  # only where examples are enqueued as they are made
+            except BaseException as error:
                 job.refused(prepared, job.failure_of_item(error, owner))
                 return
             try:
@@ -373,17 +425,6 @@ class _TaskDelivery:
                 job.not_enqueued(prepared, error, owner)
                 return
             prepared.entered += 1
-
-
-async def _each(examples: Any) -> AsyncGenerator[Any, None]:
-    """Examples that are there, or that an async generator is making, and is closed after."""
-    if isinstance(examples, AsyncGenerator):
-        async with aclosing(examples):
-            async for example in examples:
-                yield example
-    else:
-        for example in examples:
-            yield example
 
 
 class _TaskInbox:

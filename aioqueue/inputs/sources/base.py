@@ -150,6 +150,11 @@ class Source(Stages[T]):
         return self._name
 
     @property
+    def is_at_hand(self) -> bool:
+        """Whether ``async for`` gives what ``for`` does, and waits for nothing."""
+        return not self.blocking and type(self).aentries is Source.aentries
+
+    @property
     def seed(self) -> int:
         """What its order, and the generators of its items, are made from."""
         return self._seed
