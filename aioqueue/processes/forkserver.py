@@ -206,4 +206,5 @@ def _forget_all() -> None:
     _ended.clear()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

@@ -9,7 +9,6 @@ and has its own of everything; and reports how it fails, if it does.
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import importlib
 import os
@@ -108,6 +107,8 @@ def _dying_with_the_program(alive: int) -> Iterator[None]:
     Afterwards the server reads that pipe. Now nobody does, and a module may hold the GIL: so it is
     the kernel that is asked to look.
     """
+    import fcntl  # which Windows does not have
+
     fcntl.fcntl(alive, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(alive, fcntl.F_SETOWN, os.getpid())
     flags = fcntl.fcntl(alive, fcntl.F_GETFL)

@@ -303,13 +303,13 @@ def _raised_in_source(error: BaseException, owner: object) -> BaseException:
 
 
 async def close_items(
-    items: AsyncGenerator[Any, None] | Generator[Any, None, None], owner: object
+    items: AsyncGenerator[Any, None] | Generator[Any, None, None] | None, owner: object
 ) -> BaseException | None:
     """Close the items of a source, also in a task that is cancelled; returns what fails in that."""
     try:
         if isinstance(items, Generator):
             items.close()
-        else:
+        elif items is not None:
             with anyio.CancelScope(shield=True):
                 await items.aclose()
     except BaseException as error:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from time import perf_counter
-from typing import Any, Final
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -25,9 +25,6 @@ from aioqueue.inputs.sources.item import Item
 from aioqueue.telemetry.stacks import Stack, stack_of_traceback
 
 __all__ = ("TaskExecutor",)
-
-_BUDGET: Final = 32
-"""Items that tasks may take in a row, of what is at hand, before one lets others run."""
 
 
 class TaskExecutor:
@@ -264,8 +261,8 @@ class _TaskSource:
         self._turn: anyio.Lock | None = None  # made in the loop
         self._room: anyio.Event | None = None
         self._at_hand = job.feed.items_at_hand()
-        self._items = self._at_hand or job.feed.items_async()
-        self._left = _BUDGET  # of what is at hand, until one pauses
+        self._waited_for = None if self._at_hand is not None else job.feed.items_async()
+        self._latest: object = None  # the worker that came last for what is at hand
 
     async def take(self, owner: object, worker: WorkerGauge | None = None) -> Item:
         """The next item, which is counted as being in flight from now on.
@@ -280,10 +277,9 @@ class _TaskSource:
         """
         job = self._job
         if self._at_hand is not None:
-            self._left -= 1
-            if self._left < 0:
-                self._left = _BUDGET
+            if owner is self._latest:  # which has not waited for anything: now others run
                 await anyio.lowlevel.checkpoint()
+            self._latest = owner
             if self._is_free():
                 return self._next_at_hand(owner, worker)
         if self._turn is None:
@@ -294,12 +290,12 @@ class _TaskSource:
                 raise job.nothing_more()
             if job.crew.surplus and self.is_for_workers:
                 job.dismiss()
-            if self._at_hand is not None:
+            if self._waited_for is None:
                 return self._next_at_hand(owner, worker)
             job.window.enter()
             began = 0.0 if worker is None else perf_counter()
             try:
-                item = await next_of(self._items)
+                item = await next_of(self._waited_for)
                 if worker is not None:
                     job.gauge.source_waits.add(perf_counter() - began, worker.stride)
                 return item
@@ -358,7 +354,7 @@ class _TaskSource:
 
     async def close(self, owner: object) -> BaseException | None:
         """Close it; returns what fails in that."""
-        return await close_items(self._items, owner)
+        return await close_items(self._at_hand or self._waited_for, owner)
 
 
 class _TaskDelivery:

@@ -72,7 +72,7 @@ def program(text: str, *arguments: object, path: Path) -> Iterator[subprocess.Po
 def run(text: str, *arguments: object, path: Path) -> tuple[str, str, int]:
     """Run a program to its end: what it has written, to either side, and its exit code."""
     with program(text, *arguments, path=path) as running:
-        output, errors = running.communicate(timeout=50)
+        output, errors = running.communicate(timeout=100)
     return output, errors, running.returncode
 
 
