@@ -19,10 +19,10 @@ from aioqueue.processes.arena import Arena
 from aioqueue.processes.channels import Channel, channels
 from aioqueue.processes.deaths import why_not_begun
 from aioqueue.processes.dumps import DumpReader, DumpWriter, dump_pair, state_of
+from aioqueue.processes.program import imports_main
 from aioqueue.processes.start import (
     CannotStartError,
     StartedProcess,
-    imports_main,
     is_ending,
     is_importing_main,
     no_more,
