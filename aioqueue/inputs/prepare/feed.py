@@ -278,11 +278,13 @@ def next_at_hand(iterator: Iterator[T]) -> T:
     """The next of an iterator that a task need not wait for.
 
     Raises:
-        StopIteration: there is none.
-        RuntimeError: as `next_of`; or the iterator has raised `StopAsyncIteration`.
+        StopAsyncIteration: there is none.
+        RuntimeError: as `next_of`; or the iterator has raised that.
     """
     try:
         return next(iterator)
+    except StopIteration:
+        raise StopAsyncIteration from None
     except StopAsyncIteration as error:
         raise RuntimeError("the source raised StopAsyncIteration") from error
     except Exception:
