@@ -283,6 +283,7 @@ class CoordinatorCore(Watchable):
                 when_all_ended(cancelled, tasks_ended.open)
                 yield tasks_ended, max(grace, _CLEANUP)
                 stragglers = _alive(alive)
+            yield from self._settling()
             # What has just ended may not have said so yet, but can be asked.
             self._collect_all(wanted)
         except BaseException as error:
@@ -292,6 +293,20 @@ class CoordinatorCore(Watchable):
                 raise failure_group([*failures, error]) from None
             raise
         self._end_join(stragglers, ignore_live)
+
+    def _settling(self) -> Generator[tuple[Gate, float | None], None, None]:
+        """What a join waits for when all workers have ended: here, nothing more."""
+        yield from ()
+
+    def begin_work(self) -> object:
+        """Somebody works here whom nobody has registered; returns what `end_work` is given.
+
+        Of no interest within one program.
+        """
+        return None
+
+    def end_work(self, work: object) -> None:
+        """Somebody has ended that."""
 
     def warn_of_interrupt(self) -> None:
         """Ctrl-C has ended a join: tell by a warning which workers it leaves behind, and where."""

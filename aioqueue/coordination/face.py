@@ -204,9 +204,10 @@ class _StopOnException(ContextDecorator):
 
     def __init__(self, core: CoordinatorCore) -> None:
         self._core = core
+        self._works: list[object] = []  # of those within: as a decorator it may be entered again
 
     def __enter__(self) -> None:
-        """Nothing has been raised yet."""
+        self._works.append(self._core.begin_work())
 
     def __exit__(
         self,
@@ -215,8 +216,11 @@ class _StopOnException(ContextDecorator):
         traceback: TracebackType | None,
     ) -> bool:
         is_failure = isinstance(error, Exception)
-        if error is not None:
-            self._core.request_stop(error if is_failure else None)
+        try:
+            if error is not None:
+                self._core.request_stop(error if is_failure else None)
+        finally:
+            self._core.end_work(self._works.pop())
         return is_failure
 
 

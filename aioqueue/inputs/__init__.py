@@ -5,8 +5,8 @@ decoded, prepared by many workers, shuffled again and batched, each step with it
 are the parts, which compose with plain ``for`` and ``async for``, and stop, close and report
 through the coordinator as queue runners do:
 
-* **sources** of items: `items`, `numbers`, `arrays`, `files`, `from_iterable`, and mixtures of
-  them;
+* **sources** of items: `items`, `numbers`, `arrays`, `files`, `from_iterable`, `kafka`,
+  `ray_dataset`, and mixtures of them;
 * **readers** of files: `read_lines`, `read_csv`, `read_records`, `read_tfrecords`, `read_tar`,
   `read_parquet`, `read_arrow`, `read_whole_files`;
 * `prepare`: calls a function for each item on tasks, threads or processes, by a failure policy;
@@ -31,8 +31,10 @@ from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, pr
 from aioqueue.inputs.readers.base import Reader, read_records, read_whole_files
 from aioqueue.inputs.readers.csv import read_csv
 from aioqueue.inputs.readers.files import files
+from aioqueue.inputs.readers.kafka import Kafka, KafkaRecord, kafka
 from aioqueue.inputs.readers.lines import read_lines
 from aioqueue.inputs.readers.parquet import read_arrow, read_parquet
+from aioqueue.inputs.readers.ray_data import RayDataset, ray_dataset
 from aioqueue.inputs.readers.tar import read_tar
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
 from aioqueue.inputs.sources.base import Entry, Placed, Source, rng
@@ -65,6 +67,8 @@ __all__ = (
     "Epochs",
     "Journal",
     "JournalEntry",
+    "Kafka",
+    "KafkaRecord",
     "Notice",
     "Origin",
     "Pipeline",
@@ -76,6 +80,7 @@ __all__ = (
     "PrepareStatistics",
     "Quarantined",
     "QuarantinedItems",
+    "RayDataset",
     "Reader",
     "Retry",
     "Source",
@@ -91,11 +96,13 @@ __all__ = (
     "from_iterable",
     "gcp_notice",
     "items",
+    "kafka",
     "load_position",
     "merge_positions",
     "mix",
     "numbers",
     "prepare",
+    "ray_dataset",
     "read_arrow",
     "read_csv",
     "read_journal",

@@ -2,7 +2,8 @@
 
 `FIFOQueue` and its sisters are the queues of `aioqueue`, each in an actor of the cluster, with
 handles of elements inside: data stay in the object store. What is taken out is leased, until it has
-been used: what a consumer has when it dies comes back, first in line.
+been used: what a consumer has when it dies comes back, first in line. A `Coordinator` stops workers
+everywhere, and brings their failures home.
 
 To prepare examples on a cluster no such queue is needed: ``where="ray"`` of `prepare` fills a queue
 in this program.
@@ -10,6 +11,7 @@ in this program.
 
 from __future__ import annotations
 
+from aioqueue.ray.coordinator import Coordinator
 from aioqueue.ray.queues import (
     BlockingRayQueue,
     FIFOQueue,
@@ -21,6 +23,7 @@ from aioqueue.ray.queues import (
 
 __all__ = (
     "BlockingRayQueue",
+    "Coordinator",
     "FIFOQueue",
     "PaddingFIFOQueue",
     "PriorityQueue",

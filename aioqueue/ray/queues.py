@@ -16,16 +16,19 @@ from aioqueue.ray.client import Client
 from aioqueue.ray.questions import Questions
 
 __all__ = (
+    "NAMESPACE",
     "BlockingRayQueue",
     "FIFOQueue",
     "PaddingFIFOQueue",
     "PriorityQueue",
     "RandomShuffleQueue",
     "RayQueue",
+    "checked_name",
 )
 
-_NAMESPACE = "aioqueue"
-"""Ray's: where the actors of queues have their names, whichever namespace a program is in."""
+NAMESPACE = "aioqueue"
+"""Ray's: where the actors of queues and coordinators have their names, whichever namespace a
+program is in."""
 
 
 class _Face:
@@ -106,7 +109,7 @@ class RayQueue(_Face):
             remote_class()
             .options(
                 name=f"queue {name}",
-                namespace=_NAMESPACE,
+                namespace=NAMESPACE,
                 get_if_exists=True,
                 lifetime="detached",
                 num_cpus=0,
@@ -412,7 +415,7 @@ class _Unseeded(RayQueue):
         after: int | None = None,
     ) -> None:
         local = self._local(
-            capacity, dtypes, shapes, names, max_bytes=max_bytes, name=_checked_name(name)
+            capacity, dtypes, shapes, names, max_bytes=max_bytes, name=checked_name(name)
         )
         description = Description(
             type(local)._kind, capacity, 0, dtypes, shapes, names, None, max_bytes
@@ -473,7 +476,7 @@ class RandomShuffleQueue(RayQueue):
             names,
             seed=seed,
             max_bytes=max_bytes,
-            name=_checked_name(name),
+            name=checked_name(name),
         )
         description = Description(
             "RandomShuffleQueue",
@@ -496,7 +499,7 @@ class RandomShuffleQueue(RayQueue):
         )
 
 
-def _checked_name(name: Any) -> str:
+def checked_name(name: Any) -> str:
     if not isinstance(name, str) or not name:
         raise InvalidArgumentError(f"name: got {name!r}; expected a string, not an empty one")
     return name

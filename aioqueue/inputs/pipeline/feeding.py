@@ -99,7 +99,7 @@ class Feeding(Source[Any]):
             return number, node.state_at(epoch, number, Start())
         mark = self._marks.before((epoch, number))
         if mark is None or mark.at[0] != epoch:
-            return 0, None
+            return 0, node.first_state(epoch) if isinstance(node, SourceNode) else None
         return mark.at[1], mark.state
 
     @guarded

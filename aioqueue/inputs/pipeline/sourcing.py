@@ -44,7 +44,8 @@ class SourceNode(Node):
         super().__init__(span)
         self.source = source
         self.ledger = ledger
-        self._start = Start()  # where to begin again
+        self._firsts: dict[int, Start] = {}  # where epochs begin, if that is known only later
+        self._start = self._first(self._epoch)  # where to begin again
         self._wanted: Wanted | None = None
         self._entries: Iterator[_Numbered] | None = None
         self._entries_async: AsyncIterator[_Numbered] | None = None
@@ -70,7 +71,7 @@ class SourceNode(Node):
 
     def _skip_to(self, epoch: int) -> None:
         self._epoch, self._given = epoch, 0
-        self._start, self._wanted = Start(), None
+        self._start, self._wanted = self._first(epoch), None
         self._leave()
 
     def close(self) -> None:
@@ -79,6 +80,19 @@ class SourceNode(Node):
 
     def state(self, held: Sequence[Id] = ()) -> State:
         return self.state_at(self._epoch, self._given, self._start)
+
+    def first_state(self, epoch: int) -> State | None:
+        """The state at the beginning of an epoch, if that says more than that it is there."""
+        first = self._first(epoch)
+        return None if first.place is None else self.state_at(epoch, 0, first)
+
+    def _first(self, epoch: int) -> Start:
+        first = self._firsts.get(epoch) or self.source.beginning()
+        if first.place is not None:
+            # A run fills it in, so all have to have the same one.
+            self._firsts = {one: at for one, at in self._firsts.items() if one >= epoch - 1}
+            self._firsts[epoch] = first
+        return first
 
     def state_at(self, epoch: int, given: int, start: Start) -> State:
         """The state behind so many items of an epoch."""

@@ -221,6 +221,14 @@ class Source(Stages[T]):
             for number, entry in enumerate(run, taken + 1):
                 yield Placed(entry, (number, entry.index))
 
+    def first_place(self) -> Place:
+        """Where an epoch begins that nobody has gone through yet.
+
+        A source whose order is known only when a run has gone through it gives a list, which the
+        run fills in: then another run that begins there, too, goes through the same order.
+        """
+        return None
+
     async def placed_aepoch(self, epoch: int, after: Place = None) -> AsyncIterator[Placed[T]]:
         """The same for ``async for``, of a source that is gone through by that alone.
 

@@ -82,6 +82,11 @@ class EpochEntries:
     def __init__(
         self, source: Source[Any], rank: Rank, rests: Mapping[int, Rest] | None = None
     ) -> None:
+        if rank.ranks > 1 and source.first_place() is not None:
+            raise InvalidArgumentError(
+                f"ranks: got {rank.ranks} of {source!r}, whose order is another one in each run;"
+                " expected sources of their own, such as partitions of the topic"
+            )
         self.source = source
         self.rank = rank
         self.rests = rests or {}
@@ -90,6 +95,10 @@ class EpochEntries:
         is_sized = is_whole or hasattr(source, "items_per_epoch")
         self.is_addressed = is_sized and source.picked(0, ()) is not None
         """Whether single items can be had, and any place be begun at, without reading others."""
+
+    def beginning(self) -> Start:
+        """Where an epoch begins."""
+        return Start(place=self.source.first_place())
 
     def length(self, epoch: int | None = None) -> int | None:
         """How many items an epoch has on this rank; ``None`` where that is not known.

@@ -1,0 +1,311 @@
+"""How a program and the actor of its coordinator hear of each other.
+
+One thread does all the talking: it tells the actor how things stand here, whenever that has changed
+and every few seconds besides, and always has one call there that is answered when something has
+changed elsewhere. So nothing is asked for in vain, and whoever stops, in a signal handler say,
+leaves a note and goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+from typing import Any, Final, Protocol
+
+from aioqueue.errors import WorkerDiedError
+from aioqueue.inputs.prepare.ray.cluster import connected, why_lost
+from aioqueue.ray.actor import LEASE_SECONDS
+from aioqueue.ray.members import News
+
+__all__ = ("Link", "Standing", "place_here", "session_of", "task_here")
+
+_BEAT: Final = LEASE_SECONDS / 6
+_ACKNOWLEDGED_SECONDS: Final = 5.0
+
+
+class Standing(Protocol):
+    """The coordinator of this program. Called in the thread of the link."""
+
+    def standing(self) -> Any:
+        """How things stand here."""
+
+    def heard(self, news: News) -> None:
+        """How they stand elsewhere."""
+
+    def asks_from(self) -> tuple[str, int, int, bool]:
+        """What of that is known here: the arguments of `CoordinatorActor.news`."""
+
+    def lost(self, error: Exception) -> None:
+        """Nothing more will be heard."""
+
+
+class Link:
+    """The connection of one program to the actor.
+
+    Args:
+        ray: the library.
+        name: of the coordinator.
+        actor: Ray's handle.
+        standing: gives the coordinator of this program, as long as somebody uses it.
+    """
+
+    def __init__(
+        self, ray: Any, name: str, actor: Any, standing: Callable[[], Standing | None]
+    ) -> None:
+        self.name = name
+        self.actor = actor
+        self._standing = standing
+        self._pid = os.getpid()
+        self._session = session_of(ray)
+        self._inbox: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._pending: dict[object, Callable[[Any], object]] = {}  # questions without an answer
+        self._acknowledged = 0  # failures that the actor has
+        self._waiting: dict[threading.Event, int] = {}  # for so many of them
+        self._lock = threading.RLock()  # guards the two above
+        self.ended_by: Exception | None = None
+        self._thread = threading.Thread(target=self._talk, name=f"aioqueue-ray-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to talk."""
+        self._thread.start()
+
+    # Called in any thread, in signal handlers, and by finalizers.
+
+    def soon(self, call: Callable[[], object]) -> None:
+        """Have a call made by the thread of the link."""
+        self._inbox.put(call)
+
+    def tell_soon(self) -> None:
+        """Something has changed here."""
+        self.soon(self._tell)
+
+    def settle_soon(self, then: Callable[[], object]) -> None:
+        """Have it called back when each of the two knows how things stand with the other."""
+        self.soon(partial(self._tell, then))
+
+    def leave(self) -> None:
+        """Nobody here uses the coordinator any more."""
+        self._inbox.put(None)
+
+    def ask_soon(self, then: Callable[[Any], object], method: str, *arguments: Any) -> None:
+        """Ask the actor something.
+
+        Args:
+            then: called with the answer, in the thread of the link; with ``None`` if there is none.
+            method: of the actor.
+            arguments: of the method.
+        """
+        self.soon(partial(self._ask, then, method, arguments))
+
+    def check(self) -> None:
+        """See that this process has the connection.
+
+        Raises:
+            RuntimeError: it was forked from the one that has.
+        """
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                f"the handle of coordinator '{self.name}' belongs to the process that this one was"
+                " forked from: call ray.init() here and make another, by the same name"
+            )
+
+    def until_acknowledged(self, count: int) -> None:
+        """Wait until the actor has so many failures of this program; but not for long.
+
+        The thread of the link does not wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            return
+        event = threading.Event()
+        with self._lock:
+            if self._acknowledged >= count or self.ended_by is not None:
+                return
+            self._waiting[event] = count
+        event.wait(_ACKNOWLEDGED_SECONDS)
+        with self._lock:
+            self._waiting.pop(event, None)
+
+    def begin_anew(self) -> None:
+        """Failures are counted from 0 again."""
+        with self._lock:
+            self._acknowledged = 0
+
+    @property
+    def acknowledged(self) -> int:
+        """How many failures of this program the actor has."""
+        return self._acknowledged
+
+    # The thread of the link.
+
+    def _talk(self) -> None:
+        self._listen()
+        self._tell()
+        next_beat = monotonic() + _BEAT
+        while self._is_there():
+            try:
+                call = self._inbox.get(timeout=max(0.0, next_beat - monotonic()))
+            except queue.Empty:
+                next_beat = monotonic() + _BEAT
+                call = self._tell
+            if call is None:
+                break
+            try:
+                call()
+            except Exception as error:  # nobody may wait for what does not come any more
+                self._end(error)
+            del call  # it may hold the coordinator, which is to end when nobody uses it
+            if self.ended_by is not None:
+                break
+        else:
+            self._end(_over(self.name))
+        self._serve_the_last()
+
+    def _serve_the_last(self) -> None:
+        """The connection has ended, or is not needed: who asks from now on is told so."""
+        if self.ended_by is None:
+            self.ended_by = _over(self.name)
+            report = self._last_report
+            if report is not None and self._is_there():
+                with suppress(Exception):
+                    self.actor.leave.remote(report)
+            return
+        while self._standing() is not None:
+            call = self._inbox.get()
+            if call is None:
+                return
+            call()
+            del call
+
+    _last_report: Any = None
+
+    def _is_there(self) -> bool:
+        ray = connected()
+        return ray is not None and session_of(ray) == self._session
+
+    def _tell(self, then: Callable[[], object] = bool) -> None:
+        standing = self._standing()
+        if standing is None or self.ended_by is not None:
+            then()
+            return
+        report = standing.standing()
+        # For when nobody is left to make one.
+        self._last_report = report._replace(workers=(), joining=(), number=report.number + 1)
+        self._ask(partial(self._told, report.run, then), "tell", (report,))
+
+    def _told(self, run: int, then: Callable[[], object], news: News | None) -> None:
+        standing = self._standing()
+        if news is not None and standing is not None:
+            if news.run == run:
+                self._note_acknowledged(news.taken)
+            standing.heard(news)
+        then()
+
+    def _note_acknowledged(self, taken: int) -> None:
+        with self._lock:
+            self._acknowledged = max(self._acknowledged, taken)
+            if self._last_report is not None:
+                already = self._acknowledged - self._last_report.acknowledged
+                self._last_report = self._last_report._replace(
+                    acknowledged=self._acknowledged, failures=self._last_report.failures[already:]
+                )
+            for event, count in self._waiting.items():
+                if count <= self._acknowledged:
+                    event.set()
+
+    def _listen(self) -> None:
+        standing = self._standing()
+        if standing is not None:
+            self._ask(self._heard, "news", standing.asks_from())
+
+    def _heard(self, news: News | None) -> None:
+        standing = self._standing()
+        if news is not None and standing is not None:
+            standing.heard(news)
+            self._listen()
+
+    def _ask(self, then: Callable[[Any], object], method: str, arguments: Any) -> None:
+        if self.ended_by is not None:
+            then(None)
+            return
+        question = object()
+        self._pending[question] = then
+        try:
+            future = getattr(self.actor, method).remote(*arguments).future()
+        except Exception as error:  # the connection is gone
+            self._end(error)
+            return
+        future.add_done_callback(lambda future: self.soon(partial(self._answer, question, future)))
+
+    def _answer(self, question: object, future: Any) -> None:
+        error = future.exception()
+        if error is not None:
+            self._end(self._death(error))
+            return
+        then = self._pending.pop(question, None)
+        if then is not None:
+            then(future.result())
+
+    def _death(self, error: BaseException) -> WorkerDiedError:
+        found = WorkerDiedError(
+            f"coordinator '{self.name}': its actor {why_lost(error)}; nobody hears of stops and"
+            " failures elsewhere any more"
+        )
+        found.__cause__ = error
+        return found
+
+    def _end(self, error: Exception) -> None:
+        if self.ended_by is not None:
+            return
+        with self._lock:
+            self.ended_by = error
+            for event in self._waiting:
+                event.set()
+        standing = self._standing()
+        if standing is not None:
+            standing.lost(error)
+        pending, self._pending = self._pending, {}
+        for then in pending.values():
+            then(None)
+
+
+def _over(name: str) -> WorkerDiedError:
+    return WorkerDiedError(
+        f"coordinator '{name}': the connection has ended: ray.shutdown() was called; nobody here"
+        " hears of stops and failures elsewhere any more"
+    )
+
+
+def session_of(ray: Any) -> tuple[str, str]:
+    """Which connection this is: another one after `ray.shutdown` and `ray.init`."""
+    context = ray.get_runtime_context()
+    return context.get_node_id(), context.get_job_id()
+
+
+def place_here() -> str:
+    """Where the caller runs: actor or task, process, node."""
+    process = f"process {os.getpid()}"
+    ray = connected()
+    if ray is None:  # whose context, if it is asked for then, starts a cluster
+        return process
+    context = ray.get_runtime_context()
+    what = ""
+    if context.get_actor_id() is not None:
+        what = f"actor {context.get_actor_name() or context.get_actor_id()[:12]}, "
+    elif context.get_task_name():
+        what = f"task {context.get_task_name()}, "
+    return f"{what}{process} on node {context.get_node_id()}"
+
+
+def task_here() -> tuple[str, str] | None:
+    """Ray's task that the caller runs in, and its name; ``None`` if there is none."""
+    ray = connected()
+    if ray is None:
+        return None
+    context = ray.get_runtime_context()
+    name = context.get_task_name()
+    return None if name is None else (context.get_task_id(), name)

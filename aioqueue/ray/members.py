@@ -1,0 +1,345 @@
+"""The actor of a coordinator: who takes part in it, who of them works, and what has failed.
+
+It holds an ordinary coordinator, which decides what a failure is and whether it counts; what is
+here is who has to be told. Programs and actor tell each other how things stand, not what has
+changed: what is said twice, or in another order, or after a lost reply, is as good as said once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Collection, Sequence
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from aioqueue.coordination.core import CoordinatorCore
+from aioqueue.errors import WorkerDiedError, counted
+from aioqueue.processes.failures import failure_of_message, message_of_failure
+from aioqueue.ray.actor import LEASE_SECONDS
+
+__all__ = ("CoordinatorActor", "Failure", "News", "Report", "Working", "remote_class")
+
+_CALLS: Final = 100_000
+"""How many calls may wait for news."""
+
+
+class Working(NamedTuple):
+    """A worker that has not ended, as its program tells of it."""
+
+    key: str
+    """Tells it from all others: Ray's number of a task, where it is one."""
+    name: str
+    """What messages call it."""
+    is_kept: bool = True
+    """Whether it runs in this very program; else the program waits for a task elsewhere."""
+
+
+class Failure(NamedTuple):
+    """A failure on its way."""
+
+    message: bytes
+    """What `message_of_failure` makes of it."""
+    worker: str
+    """Who has failed."""
+    place: str
+    """Where that was: actor, task, process and node."""
+
+
+class Report(NamedTuple):
+    """How things stand in a program."""
+
+    life: str
+    """Which program."""
+    place: str
+    """Where it is, in words."""
+    run: int
+    """Between which two calls of `clear_stop`."""
+    number: int
+    """How many reports it has made before."""
+    workers: Sequence[Working]
+    """Those of its workers that have not ended."""
+    acknowledged: int
+    """How many failures the actor is known to have."""
+    failures: Sequence[Failure]
+    """What has failed there since."""
+    stopped_by: str | None
+    """Who has requested a stop there."""
+    is_joined: bool
+    """Whether a join there has told of all failures."""
+    joining: Sequence[str]
+    """The tasks there that wait in a join: others that join do not wait for them."""
+    seen: int
+    """How many failures of all the cluster are known there."""
+
+
+class News(NamedTuple):
+    """How things stand in all of the cluster."""
+
+    run: int
+    total: int
+    """How many failures there are in all."""
+    failures: Sequence[tuple[int, Failure]]
+    """Those among them that the program which asks has not got, and that are not its own; each with
+    its number."""
+    stopped_by: str | None
+    """Who has requested the stop; ``None`` while nobody has."""
+    taken: int
+    """How many failures of the program which asks the actor has."""
+
+
+class _Member:
+    """A program that takes part.
+
+    Attributes:
+        place: where it is.
+        heard: when from it last.
+        number: of the latest report that came.
+        workers: those that have not ended.
+        joining: the tasks there that wait in a join.
+        taken: how many of its failures were recorded.
+    """
+
+    def __init__(self, taken: int) -> None:
+        self.place = ""
+        self.heard = monotonic()
+        self.number = -1
+        self.workers: dict[str, Working] = {}
+        self.joining: frozenset[str] = frozenset()
+        self.taken = taken
+
+
+class CoordinatorActor:
+    """One coordinator of a cluster. All of its calls run in one event loop.
+
+    Args:
+        name: of the coordinator.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._run = 0
+        self._core = CoordinatorCore(())  # what is clean was left out by whose it is
+        self._failures: list[tuple[str, Failure]] = []  # each with whose it is
+        self._untold = False  # whether there are some of which no join has told
+        self._stopped_by: str | None = None
+        self._members: dict[str, _Member] = {}
+        self._ended: set[str] = set()  # the tasks that are known to have ended
+        self._changed = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
+
+    # What programs tell.
+
+    async def tell(self, report: Report) -> News:
+        """Take note of how things stand in a program; returns how they stand elsewhere."""
+        if self._watching is None:
+            self._watching = asyncio.ensure_future(self._watch())
+        member = self._members.setdefault(report.life, _Member(report.acknowledged))
+        member.heard = monotonic()
+        member.place = report.place
+        if report.run == self._run:
+            self._take_failures(member, report)
+            if report.stopped_by is not None:
+                self._stop(report.stopped_by)
+            if report.is_joined:
+                self._untold = False
+            if report.number > member.number:
+                member.number = report.number
+                member.joining = frozenset(report.joining)
+                self._take_workers(member, report.workers)
+        self._say_changed()
+        return self._news(report.life, report.seen if report.run == self._run else 0)
+
+    async def leave(self, report: Report) -> None:
+        """A program takes part no more."""
+        await self.tell(report)
+        self._dismiss(report.life)
+
+    async def clear(self, run: int) -> int:
+        """Forget the stop and all failures, unless that was done since; returns the new run."""
+        if run == self._run:
+            self._begin_anew()
+        return self._run
+
+    def _take_failures(self, member: _Member, report: Report) -> None:
+        for failure in report.failures[member.taken - report.acknowledged :]:
+            member.taken += 1
+            self._record(report.life, failure)
+
+    def _record(self, life: str, failure: Failure) -> None:
+        error = failure_of_message(failure.message, failure.place, _loads())
+        self._core.stop(error, failure.worker)
+        if any(error is known for known in self._core.failures()):
+            self._failures.append((life, failure))
+            self._untold = True
+        if self._stopped_by is None:
+            self._stopped_by = failure.worker
+
+    def _stop(self, stopped_by: str) -> None:
+        self._core.stop(None, stopped_by)
+        if self._stopped_by is None:
+            self._stopped_by = stopped_by
+
+    def _take_workers(self, member: _Member, workers: Sequence[Working]) -> None:
+        now = {worker.key: worker for worker in workers}
+        # Who waits for a task knows that it has ended, also if that was by the death of its
+        # process, which then cannot say so itself.
+        over = {key for key, one in member.workers.items() if not one.is_kept and key not in now}
+        self._ended |= over
+        member.workers = now
+        for one in self._members.values():
+            for key in self._ended & one.workers.keys():
+                del one.workers[key]
+
+    # What programs ask.
+
+    async def news(self, life: str, run: int, seen: int, is_stopped: bool) -> News:
+        """How things stand: as soon as a program does not know all of that.
+
+        Args:
+            life: which program asks.
+            run: the one that it knows.
+            seen: how many failures it knows.
+            is_stopped: whether it knows of a stop.
+        """
+        await self._until(
+            lambda: (
+                self._run != run
+                or len(self._failures) > seen
+                or (self._stopped_by is not None and not is_stopped)
+            )
+        )
+        return self._news(life, seen if self._run == run else 0)
+
+    async def others(self, life: str) -> list[Working]:
+        """The workers of all other programs that have not ended, and are in no join."""
+        joining = self._joining()
+        return [
+            worker._replace(name=f"{worker.name} ({member.place})")
+            for other, member in self._members.items()
+            if other != life
+            for worker in member.workers.values()
+            if worker.key not in joining
+        ]
+
+    async def ended(self, keys: Collection[str]) -> list[str]:
+        """Those of some workers that have ended, as soon as there is one."""
+        await self._until(lambda: bool(self._gone(keys)))
+        return self._gone(keys)
+
+    async def who(self, key: str) -> str:
+        """Where a worker runs; empty if that is not known."""
+        for member in self._members.values():
+            worker = member.workers.get(key)
+            if worker is not None and worker.is_kept:
+                return f"{worker.name}, {member.place}"
+        return ""
+
+    # For who looks on.
+
+    async def joining(self) -> int:
+        """How many joins there are."""
+        return sum(len(member.joining) for member in self._members.values())
+
+    async def programs(self) -> int:
+        """How many programs take part."""
+        return len(self._members)
+
+    async def silence(self) -> float:
+        """For how many seconds nothing was heard of who is silent for longest."""
+        return monotonic() - min((one.heard for one in self._members.values()), default=0.0)
+
+    def _news(self, life: str, seen: int) -> News:
+        member = self._members.get(life)
+        fresh = [
+            (number, failure)
+            for number, (whose, failure) in enumerate(self._failures[seen:], seen)
+            if whose != life
+        ]
+        taken = 0 if member is None else member.taken
+        return News(self._run, len(self._failures), fresh, self._stopped_by, taken)
+
+    def _gone(self, keys: Collection[str]) -> list[str]:
+        alive = {key for member in self._members.values() for key in member.workers}
+        alive -= self._joining()
+        return [key for key in keys if key not in alive]
+
+    def _joining(self) -> set[str]:
+        return {key for member in self._members.values() for key in member.joining}
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await self._changed.wait()
+
+    def _say_changed(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    # Who is there.
+
+    async def expire(self, seconds: float) -> None:
+        """Take those for dead of whom nothing was heard for so long."""
+        before = monotonic() - seconds
+        silent = [life for life, one in self._members.items() if one.heard < before]
+        for life in silent:
+            # Where nobody is left there is nobody to be told; and who comes later begins anew.
+            if len(silent) < len(self._members):
+                self._tell_of_death(self._members[life], seconds)
+        for life in silent:
+            self._dismiss(life)
+
+    def _tell_of_death(self, member: _Member, seconds: float) -> None:
+        kept = [worker for worker in member.workers.values() if worker.is_kept]
+        if kept:
+            names = ", ".join(worker.name for worker in kept)
+            error = WorkerDiedError(
+                f"coordinator '{self._name}': {counted(len(kept), 'worker')} ({names}) must have"
+                f" died: nothing was heard for {seconds:.0f} s of {member.place}"
+            )
+            message = message_of_failure(error, _dumps(), _loads())
+            self._record("", Failure(message, names, member.place))
+
+    def _dismiss(self, life: str) -> None:
+        del self._members[life]
+        if not self._members and not self._untold:
+            self._begin_anew()
+        self._say_changed()
+
+    def _begin_anew(self) -> None:
+        self._run += 1
+        self._core = CoordinatorCore(())
+        self._failures = []
+        self._untold = False
+        self._stopped_by = None
+        self._ended = set()
+        for member in self._members.values():
+            member.taken = 0
+        self._say_changed()
+
+    async def _watch(self) -> None:
+        """Look for programs that are silent, until the actor ends."""
+        while True:
+            await asyncio.sleep(LEASE_SECONDS / 6)
+            await self.expire(LEASE_SECONDS)
+
+
+@functools.cache
+def remote_class() -> Any:
+    """The class of the actors, as Ray wants it."""
+    import ray
+
+    return ray.remote(max_concurrency=_CALLS)(CoordinatorActor)
+
+
+def _dumps() -> Callable[[Any], bytes]:
+    from ray import cloudpickle
+
+    dumps: Callable[[Any], bytes] = cloudpickle.dumps
+    return dumps
+
+
+def _loads() -> Callable[[bytes], Any]:
+    from ray import cloudpickle
+
+    loads: Callable[[bytes], Any] = cloudpickle.loads
+    return loads
