@@ -234,10 +234,13 @@ class Link:
             return
         question = object()
         self._pending[question] = then
+        if not self._is_there():  # or Ray would start a cluster now
+            self._end(_over(self.name))
+            return
         try:
             future = getattr(self.actor, method).remote(*arguments).future()
-        except Exception as error:  # the connection is gone
-            self._end(error)
+        except Exception as error:  # it is just going
+            self._end(self._death(error))
             return
         future.add_done_callback(lambda future: self.soon(partial(self._answer, question, future)))
 
@@ -294,7 +297,9 @@ def place_here() -> str:
         return process
     context = ray.get_runtime_context()
     what = ""
-    if context.get_actor_id() is not None:
+    if context.worker.mode != ray.WORKER_MODE:
+        what = "the program in "
+    elif context.get_actor_id() is not None:
         what = f"actor {context.get_actor_name() or context.get_actor_id()[:12]}, "
     elif context.get_task_name():
         what = f"task {context.get_task_name()}, "
@@ -307,5 +312,7 @@ def task_here() -> tuple[str, str] | None:
     if ray is None:
         return None
     context = ray.get_runtime_context()
+    if context.worker.mode != ray.WORKER_MODE:
+        return None
     name = context.get_task_name()
     return None if name is None else (context.get_task_id(), name)
