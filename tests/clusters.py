@@ -27,7 +27,8 @@ def one_node(cpus: int = 4, store: int = STORE) -> Iterator[Any]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Ray's own
-        ray.init(num_cpus=cpus, object_store_memory=store, **QUIET)
+        # A new one, whatever other clusters this machine has.
+        ray.init("local", num_cpus=cpus, object_store_memory=store, **QUIET)
     try:
         yield ray
     finally:

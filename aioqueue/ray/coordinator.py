@@ -326,9 +326,9 @@ class Coordinator(aioqueue.Coordinator):
     * `join`, and leaving the block, wait for the workers of all programs, but for those that are in
       a join themselves. A drain concerns the runners of this program.
 
-    The actor is detached: it stays until `delete`. When no program uses it any more, and all
-    failures were told by some join, whoever comes then begins anew; so does everybody by
-    `clear_stop`. If it dies, all programs stop by a `WorkerDiedError`, and so does one that calls
+    The actor lives on the node of who comes first, and is detached: it stays until `delete`. When
+    no program uses it any more, and all failures were told by some join, whoever comes then begins
+    anew; so does everybody by `clear_stop`. If it dies, all programs stop by a `WorkerDiedError`, and so does one that calls
     ``ray.shutdown()``, within five seconds.
 
     Args:
@@ -362,10 +362,15 @@ class Coordinator(aioqueue.Coordinator):
         ray = connected()
         if ray is None:
             raise not_connected()
+        strategies = ray.util.scheduling_strategies
+        home = strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=True
+        )
         actor = (
             remote_class()
             .options(
                 name=f"coordinator {name}",
+                scheduling_strategy=home,
                 namespace=NAMESPACE,
                 get_if_exists=True,
                 lifetime="detached",

@@ -457,3 +457,59 @@ def test_a_connection_that_ends_says_so() -> None:
     assert "connected to no Ray cluster" in nowhere
     assert "belongs to the process that this one was forked from" in forked
     assert "ray.shutdown() was called" in ended
+
+
+NODE_DIES = """
+import aioqueue
+import aioqueue.ray
+from tests import clusters
+
+with clusters.several_nodes(2) as nodes:
+    import ray
+
+    coord = aioqueue.ray.Coordinator("nodes").sync
+
+    @ray.remote(num_cpus=0, max_retries=0)
+    def work():
+        coord = aioqueue.ray.Coordinator("nodes").sync
+        with coord.stop_on_exception():
+            coord.wait_for_stop()
+        return "stopped"
+
+    # By hand, for both must not be on one node.
+    ids = [node.node_id for node in nodes.workers]
+    place = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    refs = [
+        work.options(scheduling_strategy=place(node_id=one, soft=False)).remote() for one in ids
+    ]
+    for ref in refs:
+        coord.register(ref)
+    actor = coord._core.link.actor
+    while not all(ray.get(actor.who.remote(ref.task_id().hex())) for ref in refs):
+        pass
+    nodes.kill()
+    try:
+        coord.join()
+    except ExceptionGroup as group:
+        (error,) = group.exceptions
+        assert isinstance(error, aioqueue.WorkerDiedError), error
+        assert f"on node {ids[0]}" in str(error), error
+    assert ray.get(refs[1]) == "stopped"
+    print("done")
+"""
+
+
+def test_a_node_dies() -> None:
+    """With all that runs on it: the others stop, and the failure says which node it was."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(NODE_DIES)],
+        cwd=ROOT,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "done" in done.stdout
