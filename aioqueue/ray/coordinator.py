@@ -328,8 +328,8 @@ class Coordinator(aioqueue.Coordinator):
 
     The actor lives on the node of who comes first, and is detached: it stays until `delete`. When
     no program uses it any more, and all failures were told by some join, whoever comes then begins
-    anew; so does everybody by `clear_stop`. If it dies, all programs stop by a `WorkerDiedError`, and so does one that calls
-    ``ray.shutdown()``, within five seconds.
+    anew; so does everybody by `clear_stop`. If it dies, all programs stop by a `WorkerDiedError`,
+    and so does one that calls ``ray.shutdown()``, within five seconds.
 
     Args:
         name: all over the cluster.

@@ -76,12 +76,12 @@ def ray_dataset(
 
     def epoch() -> Iterable[Any]:
         # Rows are never cut off: whether there is a last batch that is not full, `batch` decides.
-        return rows_of(dataset, batch_size, copy=copy)
+        return _rows_of(dataset, batch_size, copy=copy)
 
     return RayDataset(epoch, "ray_dataset", seed=seed, blocking=True)
 
 
-def rows_of(dataset: Any, batch_size: int | None, *, copy: bool) -> Iterable[Any]:
+def _rows_of(dataset: Any, batch_size: int | None, *, copy: bool) -> Iterable[Any]:
     """The rows of a dataset, or its batches."""
     if batch_size is None:
         rows: Iterable[Any] = dataset.iter_rows()
