@@ -27,12 +27,12 @@ from aioqueue.ray.queues import NAMESPACE, checked_name
 from aioqueue.ray.tasks import Elsewhere, RayTask, await_elsewhere, is_reference
 from aioqueue.waiting import Gate
 
-__all__ = ("Coordinator",)
+__all__ = ("ClusterCore", "Coordinator")
 
 _UNKNOWN: Final = -1
 """The run of a program that has heard nothing yet."""
 
-Waits = Generator[tuple[Gate, float | None], None, None]
+_Waits = Generator[tuple[Gate, float | None], None, None]
 
 
 class ClusterCore(CoordinatorCore):
@@ -190,7 +190,7 @@ class ClusterCore(CoordinatorCore):
         ignore_live: bool,
         *,
         blocking: bool = False,
-    ) -> Waits:
+    ) -> _Waits:
         """As in one program; and for the workers of all others, unless they join themselves."""
         given: Any = workers
         if is_iterable(workers):
@@ -210,7 +210,7 @@ class ClusterCore(CoordinatorCore):
             holding(self._lock, self._joins.remove, key)
             self.link.tell_soon()
 
-    def _find_others(self, key: str, others: list[Elsewhere]) -> Waits:
+    def _find_others(self, key: str, others: list[Elsewhere]) -> _Waits:
         """Ask which workers other programs have, when the actor knows that this one joins."""
         found = Gate()
 
@@ -222,7 +222,7 @@ class ClusterCore(CoordinatorCore):
         self.link.settle_soon(lambda: self.link.ask_soon(heard, "others", self._life))
         yield found, None
 
-    def _settling(self) -> Waits:
+    def _settling(self) -> _Waits:
         """All workers have ended: what they have reported before is at the actor, and comes."""
         settled = Gate()
         self.link.settle_soon(settled.open)
