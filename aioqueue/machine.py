@@ -309,6 +309,20 @@ class Machine(MachineState):
         self._capacity = self._rows_that_fit()
         return self._settle()
 
+    @guarded
+    def adopt(self, attempt: Take, columns: Columns) -> None:
+        """Grant rows that an owner has had since before this machine was made; nothing is inside.
+
+        Args:
+            attempt: a new one, of as many rows.
+            columns: these.
+        """
+        self.storage.put_many(columns, 0, attempt.n)
+        self.storage.hold(attempt.held, attempt.n)
+        self._enqueued += attempt.n
+        attempt.host, attempt.state = self, GRANTED
+        self._granted[attempt] = None
+
     # How it moves. All of this runs under the lock.
 
     def _flush(self, wakers: dict[Waker, None]) -> None:

@@ -8,136 +8,39 @@ taking out; the queue in the middle is made for many loops.
 from __future__ import annotations
 
 import asyncio
-import functools
-import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+import base64
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any
 
 import aioqueue
-from aioqueue.attempts import GRANTED, PENDING, WITHDRAWN, Attempt, PutMany, QueueState, Take
-from aioqueue.errors import InvalidArgumentError, OutOfRangeError, WorkerDiedError
-from aioqueue.ray.handles import Handle, Payload, Run, Segment, runs_of
-from aioqueue.ray.leases import Book, Lease, Sleeper
-from aioqueue.ray.parties import Caller, Parties, Party
+from aioqueue.attempts import GRANTED, PENDING, WITHDRAWN, Attempt, PutMany, Take
+from aioqueue.errors import (
+    DeadlineExceededError,
+    InvalidArgumentError,
+    WorkerDiedError,
+    counted,
+)
+from aioqueue.ray.handles import Handle, Payload, Segment, runs_of
+from aioqueue.ray.hosting import Call, Host, RefusedError, Wait, copied_here, wake_in
+from aioqueue.ray.leases import Lease, Sleeper
+from aioqueue.ray.ledger import pairs_of
+from aioqueue.ray.messages import SMALL, Answer
+from aioqueue.ray.parties import Caller, Party
 from aioqueue.ray.turns import StaleCallError
 
-__all__ = ("LEASE_SECONDS", "SMALL", "Answer", "Description", "QueueActor", "remote_class")
-
-SMALL: Final = 64 * 1024
-"""Bytes of a batch that is kept in the memory of the actor, and not in the object store."""
-
-LEASE_SECONDS: Final = 30.0
-"""How long a client may be silent until what it has been given goes back, or its calls end."""
-
-_FORGOTTEN_SECONDS: Final = 600.0
-"""How long a client that is gone is remembered, so that it can be told."""
-
-_CALLS: Final = 100_000
-"""How many calls may wait in one group: Ray has those behind them wait before they begin."""
-
-Call: TypeAlias = tuple[str, str, int]
-"""Which life of a client calls, what, and under which number."""
+__all__ = ("QueueActor",)
 
 
-class Description(NamedTuple):
-    """What a queue is: all who use it must agree."""
-
-    kind: str
-    capacity: int | None
-    min_after_dequeue: int
-    dtypes: Any
-    shapes: Any
-    names: Any
-    seed: Any
-    max_bytes: int | None
-
-    def handles(self, name: str) -> Any:
-        """A queue of handles in its order."""
-        if self.kind == "RandomShuffleQueue":
-            return aioqueue.RandomShuffleQueue(
-                *(self.capacity, self.min_after_dequeue),
-                seed=self.seed,
-                max_bytes=self.max_bytes,
-                name=name,
-            )
-        if self.kind == "PriorityQueue":
-            return aioqueue.PriorityQueue(self.capacity, max_bytes=self.max_bytes, name=name)
-        return aioqueue.FIFOQueue(self.capacity, max_bytes=self.max_bytes, name=name)
-
-
-class Answer(NamedTuple):
-    """What becomes of a call."""
-
-    error: BaseException | None = None
-    """What it has failed by."""
-    rows: int = 0
-    """How many rows an enqueue has put in."""
-    runs: Sequence[Run] = ()
-    """What a dequeue has got."""
-    cause: bytes | None = None
-    """What the error comes from, as a message: its class need not exist where the actor is."""
-
-
-class _RefusedError(Exception):
-    """A call that is not made.
-
-    Args:
-        answer: what its caller is told.
-    """
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer.error)
-        self.answer = answer
-
-
-class _Wait:
-    """An attempt in progress.
-
-    Attributes:
-        attempt: which.
-        sleeper: wakes who waits for it.
-        error: why it was withdrawn, if that is to be told.
-    """
-
-    __slots__ = ("attempt", "error", "sleeper")
-
-    def __init__(self, attempt: Attempt, sleeper: Sleeper) -> None:
-        self.attempt = attempt
-        self.sleeper = sleeper
-        self.error: BaseException | None = None
-
-
-class QueueActor:
-    """One queue.
-
-    Args:
-        name: of the queue.
-        description: what it is.
-    """
-
-    def __init__(self, name: str, description: Description) -> None:
-        self._name = name
-        self._description = description
-        self._queue = description.handles(name)
-        core = self._queue._core
-        self._spec = core.spec
-        self._machine = core.machine
-        # The loops of all groups come here. What is done within takes microseconds.
-        self._lock = threading.RLock()  # guards all below; the machine's is taken within
-        self._book = Book(core)
-        self._parties = Parties()
-        self._waits: dict[Call, _Wait] = {}
-        self._expired: dict[str, int] = {}  # of clients that fell silent: their first lease then
-        self._cause: bytes | None = None
-        self._watching: asyncio.Task[None] | None = None
+class QueueActor(Host):
+    """One queue; see `Host` for the arguments."""
 
     def agree(self, caller: Caller) -> Answer:
         """Whether the queue is what a caller takes it for."""
         try:
             self._party(caller)
-        except _RefusedError as refused:
+        except RefusedError as refused:
             return refused.answer
         return Answer()
 
@@ -157,22 +60,54 @@ class QueueActor:
         """Put the rows of a batch in: once, and in the order of the numbers."""
 
         async def put(party: Party, go_on: Callable[[], None]) -> Answer:
-            nonlocal payload
-            if owned and rows * row_bytes > SMALL:
-                payload = Payload(None, (_ray().put(payload.columns),))
-            segment = Segment(caller.life, number, payload, row_bytes)
-            handles: list[Any] = [Handle(segment, row) for row in range(rows)]
+            life = caller.life
+            before = self._journal.answered(life, number)
+            if before is not None:  # the answer was lost
+                return Answer(rows=before, freed=self._journal.freed(life))
+            if keys is not None and len(keys) != rows:
+                raise ValueError(f"keys: got {len(keys)} for {counted(rows, 'row')}")
+            there = payload
+            if (owned or life in self._leaving) and rows * row_bytes > SMALL:
+                there = await copied_here(payload)
+            self._journal.note("put", life, number, known, rows, row_bytes, keys)
+            with self._lock:
+                segment, given = self._segment(life, number, there, row_bytes)
+            to_come = [row for row in range(rows) if row not in given]
+            handles: list[Any] = [Handle(segment, row) for row in to_come]
             if keys is not None:
-                handles = list(zip(keys, handles, strict=True))
+                handles = [
+                    (keys[row], handle) for row, handle in zip(to_come, handles, strict=True)
+                ]
             attempt = PutMany(*self._spec.columns(handles))
-            wait = self._begin(party, (caller.life, "enqueue", number), attempt)
-            go_on()  # it has its place in line
-            await wait
+            try:
+                await self._begin(party, (life, "enqueue", number), attempt, go_on=go_on)
+            finally:
+                inside = sorted(given.union(to_come[: attempt.done]))
+                self._journal.note("in", life, number, pairs_of(inside))
+            await self._journal.safe()
+            freed = self._journal.freed(life)
             if attempt.state is WITHDRAWN:
-                return Answer(self._why_ended(party), attempt.done)
-            return Answer(attempt.error, attempt.done, cause=self._cause)
+                return Answer(self._why_ended(party), len(inside), freed=freed)
+            return Answer(attempt.error, len(inside), cause=self._cause, freed=freed)
 
         return await self._once(caller, "enqueue", number, known, put)
+
+    def _segment(
+        self, life: str, number: int, payload: Payload, row_bytes: int
+    ) -> tuple[Segment, set[int]]:
+        """A batch that comes; and which rows of it were given away before the actor came back."""
+        key = life, number
+        given = self._awaited.partial.pop(key, set())
+        segment = self._awaited.come(key, payload)
+        if segment is None and given:  # it has come with how its producer stands
+            segment = next(
+                (one for one in self._segments if (one.producer, one.number) == key), None
+            )
+        if segment is None:
+            segment = Segment(life, number, payload, row_bytes)
+            self._segments.add(segment)
+        self._tell_of_changes()
+        return segment, given
 
     # Out.
 
@@ -192,9 +127,14 @@ class QueueActor:
             self.commit(caller.life, used)
             life = caller.life
             with self._lock:
-                lease = self._book.open(life, number)
+                takes = self._book.takes_of(life, number)  # of one whose answer was lost
+                lease = None if takes else self._book.open(life, number)
             try:
-                handles = await self._leased(party, number, lease, n, up_to, max_wait, go_on)
+                if lease is None:
+                    go_on()
+                    handles = [one for take in takes for one in await self._elements(take)]
+                else:
+                    handles = await self._leased(party, number, lease, n, up_to, max_wait, go_on)
             except BaseException as error:
                 with self._lock:
                     self._book.give_back(life, number)
@@ -204,6 +144,7 @@ class QueueActor:
             with self._lock:
                 if not self._book.hand_over(life, number):
                     return Answer(self._why_ended(party))
+            await self._journal.safe()
             return Answer(runs=[(segment.payload, rows) for segment, rows in runs_of(handles)])
 
         return await self._once(caller, "dequeue", number, known, take)
@@ -224,20 +165,51 @@ class QueueActor:
         handles: list[Handle] = []
         while not handles or (len(handles) < n and not up_to):
             take = Take(n - len(handles), up_to=up_to, leased=True, expired=max_wait == 0)
-            with self._lock:
-                wait = self._begin(party, call, take, max_wait)
-                lease.takes.append(take)
-            go_on()  # it has its place in line
-            await wait
+            await self._begin(party, call, take, max_wait, lease=lease, go_on=go_on)
             if take.state is not GRANTED:
                 raise take.error or self._why_ended(party)
+            found = await self._elements(take)
             with self._lock:
-                found = self._book.handles_of(take)
-                if not found:  # all of them are lost, and that was told
+                if not found and take.state is GRANTED:  # all of them are lost, and that was told
                     lease.takes.remove(take)
                     self._book.use(take)
             handles += found
         return handles
+
+    async def _elements(self, take: Take) -> list[Handle]:
+        """What a dequeue was granted, once it is here.
+
+        Raises:
+            WorkerDiedError: some of it is lost, and nobody was told so yet.
+        """
+
+        def is_settled() -> bool:
+            handles = self._book.all_handles_of(take) if take.state is GRANTED else ()
+            return not any(handle.segment.is_awaited for handle in handles)
+
+        await self._change(is_settled)
+        with self._lock:
+            if take.state is not GRANTED:
+                raise StaleCallError("given back")
+            segments = {handle.segment for handle in self._book.all_handles_of(take)}
+            lost = [one for one in segments if one.is_lost and not one.is_told]
+            if lost:
+                raise self._loss(lost)
+            return self._book.handles_of(take)
+
+    def _loss(self, segments: Sequence[Segment]) -> WorkerDiedError:
+        """Batches are lost, and this is who is told."""
+        for segment in segments:
+            segment.is_lost = segment.is_told = True
+            self._journal.note("lost", segment.producer, segment.number)
+        names = ", ".join(
+            f"call {segment.number} of producer {segment.producer}" for segment in segments
+        )
+        return WorkerDiedError(
+            f"{self._description.kind} '{self._name}': elements are lost, since who has put"
+            f" them in has died: those of {names or 'a batch that was found lost before'};"
+            " owned=True keeps them with the queue"
+        )
 
     # How calls are made.
 
@@ -256,38 +228,57 @@ class QueueActor:
                 turns = party.turns_of(method, known)
             answer: Answer = await turns.once(number, known, partial(make, party))
             return answer
-        except _RefusedError as refused:
+        except RefusedError as refused:
             return refused.answer
         except StaleCallError:
             return Answer(self._why_ended(party))
         except Exception as error:  # the object store is full, say
             return Answer(error)
 
-    def _begin(
-        self, party: Party, call: Call, attempt: Attempt, max_wait: float | None = None
-    ) -> Coroutine[Any, Any, None]:
-        """Begin an attempt, which has its place in line by then; returns what waits for its end."""
+    async def _begin(
+        self,
+        party: Party,
+        call: Call,
+        attempt: Attempt,
+        max_wait: float | None = None,
+        *,
+        lease: Lease | None = None,
+        go_on: Callable[[], None],
+    ) -> None:
+        """Make an attempt, and wait for its end.
+
+        Args:
+            party: whose it is.
+            call: by which.
+            attempt: what.
+            max_wait: after how many seconds it takes what is there.
+            lease: where it is entered.
+            go_on: called when it has its place in line.
+        """
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
-        wait = _Wait(attempt, Sleeper(partial(loop.call_soon_threadsafe, woken.set)))
+        wait = Wait(attempt, Sleeper(partial(wake_in, loop, woken)))
         _, *what = call
         with self._lock:
             if party.gone or tuple(what) in party.unwanted:
                 raise StaleCallError("cancelled")
             self._waits[call] = wait
             self._book.begin(attempt, wait.sleeper)
+            if lease is not None and isinstance(attempt, Take):
+                lease.takes.append(attempt)
         timer = None
         if max_wait and attempt.state is PENDING:
             timer = loop.call_later(max_wait, self._expire, attempt)
         self._look_for_own_ends()
-        return self._until(call, wait, woken, timer)
+        go_on()
+        await self._until(call, wait, woken, timer)
 
     def _expire(self, attempt: Attempt) -> None:
         with self._lock:
             self._book.expire(attempt)
 
     async def _until(
-        self, call: Call, wait: _Wait, woken: asyncio.Event, timer: asyncio.TimerHandle | None
+        self, call: Call, wait: Wait, woken: asyncio.Event, timer: asyncio.TimerHandle | None
     ) -> None:
         try:
             while wait.attempt.state is PENDING:
@@ -305,113 +296,6 @@ class QueueActor:
         if wait.error is not None:
             raise wait.error
 
-    def _end_wait(self, wait: _Wait, error: Callable[[], Exception] | None = None) -> None:
-        if wait.attempt.state is PENDING:
-            self._book.withdraw(wait.attempt)
-            wait.error = error and error()  # which tells what is left, also by this one
-            wait.sleeper.wake()
-
-    def _look_for_own_ends(self) -> None:
-        """Tell consumers the end that would else wait for what they have themselves."""
-        with self._lock:
-            if self._machine.state is not QueueState.CLOSED:
-                return
-            waits = {call: wait for call, wait in self._waits.items() if call[1] == "dequeue"}
-            lives = {life for life, _, _ in waits}
-            for (life, _, _), wait in waits.items():
-                # What is inside is for whoever is first in line; and that is known of one only.
-                is_alone = lives == {life} or not self._machine.size
-                if is_alone and not self._book.can_come_from_others(life):
-                    take: Any = wait.attempt
-                    self._end_wait(wait, partial(self._own_end, take.n))
-
-    def _own_end(self, n: int) -> OutOfRangeError:
-        return OutOfRangeError(
-            f"{self._description.kind} '{self._name}' is closed and has no elements but those that"
-            " this consumer has not committed",
-            queue=self._name,
-            requested=n,
-            remaining=self._machine.size,
-        )
-
-    # Who calls.
-
-    def _party(self, caller: Caller) -> Party:
-        """Who calls, if it may.
-
-        Raises:
-            _RefusedError: it takes this for another queue, or is not spoken to any more.
-        """
-        for field, theirs, ours in zip(
-            Description._fields, caller.description, self._description, strict=True
-        ):
-            if theirs != ours:
-                raise _RefusedError(
-                    Answer(
-                        InvalidArgumentError(
-                            f"{field}: got {theirs!r} for queue '{self._name}', which was made with"
-                            f" {ours!r}; expected the same, or another name"
-                        )
-                    )
-                )
-        with self._lock:
-            party, before = self._parties.meet(caller)
-            if party.gone:
-                raise _RefusedError(Answer(self._why_ended(party)))
-            if before is not None:
-                self._begin_anew(before, caller)
-            self._see_what_expired(party)
-            return party
-
-    def _begin_anew(self, before: Party, caller: Caller) -> None:
-        """A consumer has a new life: what its former one had not used goes back."""
-        if before.gone:
-            return
-        former = before.caller.life
-        if caller.after is not None:
-            done = [number for number in self._book.numbers_of(former) if number <= caller.after]
-            self._book.commit(former, done)
-        self._dismiss(before, f"consumer '{caller.client}' has begun anew, with another handle")
-
-    def _see_what_expired(self, party: Party) -> None:
-        """Refuse who says that it has used what was given to others since."""
-        client, after = party.caller.client, party.caller.after
-        first = self._expired.pop(client, None)
-        if first is None or after is None or after < first:
-            return
-        party.gone = (
-            f"consumer '{client}' was silent for more than {LEASE_SECONDS:.0f} s, and what it had"
-            f" by its leases from number {first} on was given back; but it has used them up to"
-            f" number {after}"
-        )
-        raise _RefusedError(Answer(self._why_ended(party)))
-
-    def _why_ended(self, party: Party) -> Exception:
-        """What a client is told whose call was ended."""
-        if not party.gone:
-            return StaleCallError("cancelled")  # and so it knows that
-        return WorkerDiedError(
-            f"{self._description.kind} '{self._name}' does not know this handle any more:"
-            f" {party.gone}; make another one"
-        )
-
-    def _dismiss(self, party: Party, why: str) -> list[int]:
-        """Speak to a client no more: its calls end, and what it has not used goes back.
-
-        Returns:
-            The leases that it had.
-        """
-        party.dismiss(why)
-        self._end_calls(party.caller.life)
-        handed = self._book.give_back(party.caller.life)
-        self._look_for_own_ends()
-        return handed
-
-    def _end_calls(self, life: str) -> None:
-        for call, wait in list(self._waits.items()):
-            if call[0] == life:
-                self._end_wait(wait)
-
     # What is said of calls and leases.
 
     def cancel(self, what: str, caller: Caller, number: int) -> None:
@@ -420,7 +304,7 @@ class QueueActor:
         It may come before the call does.
         """
         life = caller.life
-        with self._lock, suppress(_RefusedError):
+        with self._lock, suppress(RefusedError):
             party = self._party(caller)
             turns = party.turns.get(what)
             if turns is None or not turns.has_ended(number):
@@ -430,11 +314,22 @@ class QueueActor:
                 self._end_wait(wait)
             if what == "dequeue":
                 self._book.give_back(life, number)
+                self._tell_of_changes()
+
+    async def use(self, life: str, numbers: list[int]) -> Answer:
+        """The same as `commit`, for good: also if the actor dies."""
+        self.commit(life, numbers)
+        try:
+            await self._journal.safe()
+        except WorkerDiedError as error:
+            return Answer(error)
+        return Answer()
 
     def commit(self, life: str, numbers: list[int]) -> None:
         """A consumer has used what it got."""
         with self._lock:
             self._book.commit(life, numbers)
+            self._tell_of_changes()
         self._look_for_own_ends()
 
     def lost(self, life: str, number: int, refs: list[Any]) -> Answer:
@@ -443,81 +338,19 @@ class QueueActor:
         The other rows of the lease go back; nobody is given the lost ones any more.
         """
         gone = set(refs)
-        segments: dict[int, Segment] = {}
         with self._lock:
-            for take in self._book.takes_of(life, number):
-                for handle in self._book.handles_of(take):
-                    if handle.segment.payload.ref and handle.segment.payload.ref[0] in gone:
-                        segments[id(handle.segment)] = handle.segment
-            for segment in segments.values():
-                segment.is_lost = True
+            handles = [
+                handle
+                for take in self._book.takes_of(life, number)
+                for handle in self._book.all_handles_of(take)
+            ]
+            segments = {handle.segment for handle in handles}
+            found = [one for one in segments if not gone.isdisjoint(one.payload.ref)]
             self._book.give_back(life, number)
-        names = ", ".join(
-            f"call {segment.number} of producer {segment.producer}" for segment in segments.values()
-        )
-        return Answer(
-            WorkerDiedError(
-                f"{self._description.kind} '{self._name}': elements are lost, since who has put"
-                f" them in has died: those of {names or 'a batch that was found lost before'};"
-                " owned=True keeps them with the queue"
-            )
-        )
-
-    async def beat(self, caller: Caller) -> None:
-        """A client is alive."""
-        with suppress(_RefusedError):  # it is told so when it asks for something
-            self._party(caller)
-        if self._watching is None:
-            self._watching = asyncio.ensure_future(self._watch())
-
-    def clients(self) -> list[str]:
-        """The lives that are taken to be going on."""
-        with self._lock:
-            return self._parties.alive()
-
-    def leave(self, caller: Caller) -> None:
-        """A client ends: its calls end, and what it has not used goes back.
-
-        What a consumer with a name of its own has stays with it for as long as if it had died: it
-        may be started again, and say what it has used.
-        """
-        with self._lock, suppress(_RefusedError):
-            if caller.client != caller.life:
-                self._end_calls(caller.life)
-            else:
-                self._dismiss(self._party(caller), "it was given up")
-
-    def dismiss(self, life: str) -> None:
-        """A client is known to be dead: sooner than by its silence."""
-        with self._lock:
-            party = self._parties.find(life)
-            if party is not None and not party.gone:
-                self._give_up(party, "it was taken to be dead")
-
-    def expire(self, seconds: float, forgotten: float) -> None:
-        """Give back what clients have of which nothing was heard for so long.
-
-        Args:
-            seconds: how long.
-            forgotten: after how many seconds it is not even known any more that they were there.
-        """
-        with self._lock:
-            for party in self._parties.silent(seconds):
-                why = f"nothing was heard of it for {seconds:.0f} s, so it was taken to be dead"
-                self._give_up(party, why)
-            self._parties.forget(forgotten)
-
-    def _give_up(self, party: Party, why: str) -> None:
-        """Give back what a client has, and remember that, if it may begin anew."""
-        handed = self._dismiss(party, why)
-        if handed and party.has_name:
-            self._expired[party.caller.client] = handed[0]
-
-    async def _watch(self) -> None:
-        """Look for clients that are silent, until the actor ends."""
-        while True:
-            await asyncio.sleep(LEASE_SECONDS / 6)
-            self.expire(LEASE_SECONDS, _FORGOTTEN_SECONDS)
+            self._tell_of_changes()
+            if segments and not found and not any(one.is_lost for one in segments):
+                return Answer(is_elsewhere=True)  # it was copied, or has come again, meanwhile
+            return Answer(self._loss([one for one in found if not one.is_told]))
 
     # The queue as a whole.
 
@@ -526,17 +359,86 @@ class QueueActor:
         with self._lock:
             if self._cause is None:
                 self._cause = cause
+            told = None if cause is None else base64.b64encode(cause).decode()
+            self._journal.note("close", told)
             self._queue.close(cancel_pending_enqueues=cancel_pending_enqueues)
         self._look_for_own_ends()
+
+    async def close_for_good(self, cancel_pending_enqueues: bool, cause: bytes | None) -> Answer:
+        """The same as `close`, also if the actor dies."""
+        self.close(cancel_pending_enqueues, cause)
+        try:
+            await self._journal.safe()
+        except WorkerDiedError as error:
+            return Answer(error)
+        return Answer()
 
     async def wait_closed(self) -> None:
         """Wait until nothing more comes in."""
         await self._queue.wait_closed()
 
+    async def drain(self, caller: Caller, node: str | None, seconds: float | None) -> Answer:
+        """Let go of what belongs to a client, or to all on a node, and wait until that is done.
+
+        What they have put in is copied to the actor, now and from now on; for what they have taken
+        out it is waited until they have used it, or lose it.
+        """
+        try:
+            with self._lock:
+                party = self._party(caller)
+                parties = [party] if node is None else self._parties.on(node)
+                lives = {party.caller.life for party in parties}
+                if node != self._node or node is None:
+                    self._leaving.update(lives)
+            if node is not None and node == self._node:
+                self._check_that_it_returns(node)
+            else:
+                await self._copy_here(lives)
+            async with asyncio.timeout(seconds):
+                await self._change(partial(self._is_drained, lives, node))
+        except RefusedError as refused:
+            return refused.answer
+        except TimeoutError:
+            return Answer(self._not_drained(lives, node))
+        except Exception as error:  # the object store is full, say
+            return Answer(error)
+        return Answer()
+
+    def _check_that_it_returns(self, node: str) -> None:
+        if not self._journal.starts:
+            raise InvalidArgumentError(
+                f"node: got {node!r}, where the actor of queue '{self._name}' itself is, which has"
+                " no journal; expected another one, or a queue that was made with journal=..."
+            )
+
+    def _is_drained(self, lives: set[str], node: str | None) -> bool:
+        return not (self._book.of(lives) or self._only_here(lives, node))
+
+    def _only_here(self, lives: set[str], node: str | None) -> list[Segment]:
+        """Batches that would be lost with the node of the actor: nobody elsewhere has them."""
+        if node is None or node != self._node:
+            return []
+        staying = set(self._parties.alive()) - lives
+        return [one for one in self._segments if one.producer not in staying and not one.is_lost]
+
+    def _not_drained(self, lives: set[str], node: str | None) -> DeadlineExceededError:
+        with self._lock:
+            leases, batches = self._book.of(lives), len(self._only_here(lives, node))
+        left = [counted(leases, "lease")] if leases else []
+        left += [f"{batches} of its batches that nobody else has"] if batches else []
+        return DeadlineExceededError(
+            f"{self._description.kind} '{self._name}' was not drained in time: there"
+            f" {'are' if batches or leases > 1 else 'is'} still {' and '.join(left) or 'nothing'}"
+        )
+
     def statistics(self) -> aioqueue.Statistics:
         """What it has done and is doing."""
         found: aioqueue.Statistics = self._queue.statistics()
         return found
+
+    def end(self) -> None:
+        """It is going to be ended: nothing is to be left behind."""
+        self._journal.end(remove=True)
 
     def state(self) -> str:
         """How far it is with closing: the value of a `QueueState`."""
@@ -546,26 +448,3 @@ class QueueActor:
         """How many leases there are that were not committed."""
         with self._lock:
             return self._book.count()
-
-
-@functools.cache
-def remote_class() -> Any:
-    """The class of the actors, as Ray wants it."""
-    ray = _ray()
-
-    def group(name: str, method: Any) -> Any:
-        return ray.method(concurrency_group=name)(method)
-
-    class Remote(QueueActor):
-        enqueue = group("in", QueueActor.enqueue)
-        dequeue = group("out", QueueActor.dequeue)
-        wait_closed = group("end", QueueActor.wait_closed)
-
-    Remote.__name__ = Remote.__qualname__ = QueueActor.__name__
-    return ray.remote(concurrency_groups={"in": _CALLS, "out": _CALLS, "end": _CALLS})(Remote)
-
-
-def _ray() -> Any:
-    import ray
-
-    return ray

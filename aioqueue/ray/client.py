@@ -12,18 +12,20 @@ import uuid
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import suppress
+from time import monotonic
 from typing import Any, Final, TypeVar
 
 import anyio
 
 import aioqueue
 from aioqueue.errors import OutOfRangeError, QueueClosedError, WorkerDiedError, told
-from aioqueue.inputs.prepare.ray.cluster import connected, required_ray
+from aioqueue.inputs.prepare.ray.cluster import connected, required_ray, was_refused
 from aioqueue.processes.failures import failure_of_message, message_of_failure
-from aioqueue.ray.actor import LEASE_SECONDS, Answer, Description
+from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.parties import Caller
+from aioqueue.ray.standing import Standings
 
-__all__ = ("Asking", "Client", "Numbers")
+__all__ = ("Asking", "Client")
 
 T = TypeVar("T")
 
@@ -32,33 +34,8 @@ Asking = Generator[Any, Any, T]
 
 _BEAT: Final = LEASE_SECONDS / 6
 
-
-class Numbers:
-    """Numbers of the calls of one client, and which of their answers it has. Thread-safe.
-
-    Args:
-        first: the number of the first call.
-    """
-
-    def __init__(self, first: int = 0) -> None:
-        self._lock = threading.Lock()
-        self._next = first
-        self._open: set[int] = set()
-
-    def begin(self, call: Callable[[int, int], Any]) -> tuple[int, Any]:
-        """Make the next call: it is given its number, and below which all have been answered."""
-        with self._lock:  # so calls leave in the order of their numbers
-            number = self._next
-            reference = call(number, min(self._open, default=number))
-            # Not before: an element that cannot be pickled must leave no gap that others wait at.
-            self._next += 1
-            self._open.add(number)
-            return number, reference
-
-    def end(self, number: int) -> None:
-        """A call has been answered."""
-        with self._lock:
-            self._open.discard(number)
+_SILENT: Final = 50.0
+"""How long the actor may say nothing until who waits for it is told."""
 
 
 class Client:
@@ -70,6 +47,7 @@ class Client:
         description: what the queue is.
         consumer: what it calls itself where it takes out; made up if ``None``.
         after: the number of the last lease that this consumer has used in an earlier life.
+        owned: whether what it puts in is to belong to the actor.
     """
 
     def __init__(
@@ -80,16 +58,19 @@ class Client:
         description: Description,
         consumer: str | None,
         after: int | None,
+        *,
+        owned: bool,
     ) -> None:
         self.ray = ray
         self.name = name
         self.description = description
         life = f"client-{uuid.uuid4().hex[:12]}"
         self.id = consumer or life
-        self.caller = Caller(self.id, life, after, description)
-        self.puts = Numbers()
-        self.takes = Numbers(0 if after is None else after + 1)
-        self.connection = _Connection(ray, name, self.caller, actor)
+        node = str(ray.get_runtime_context().get_node_id())
+        self.caller = Caller(self.id, life, after, description, node)
+        keeps = description.journal is not None
+        self.standings = Standings(ray.cloudpickle, after, keeps=keeps, owned=owned)
+        self.connection = _Connection(ray, name, self.caller, actor, self.standings)
         self.connection.start()
         self.leave = weakref.finalize(self, self.connection.leave)
 
@@ -124,8 +105,40 @@ class Client:
         cloudpickle = self.ray.cloudpickle
         return message_of_failure(cause, cloudpickle.dumps, cloudpickle.loads)
 
-    def delete(self) -> None:
+    def meet(self, began: int = 0) -> Asking[None]:
+        """See that an actor that comes back knows how this program stands.
+
+        Args:
+            began: how often it has started, as it says.
+        """
+        if not self.standings.keeps:
+            return
+        reference = self.connection.rejoin(began)
+        while reference is not None:
+            answer: Answer = yield reference
+            self.raise_error(answer)
+            self.connection.note_met(answer.began)
+            reference = self.connection.rejoin(answer.began)
+
+    def asked(self, ask: Callable[[], Any]) -> Asking[Any]:
+        """What the actor answers to a call; asked again, if it has come back meanwhile."""
+        yield from self.meet()
+        return (yield from self.settled(ask(), ask))
+
+    def settled(self, reference: Any, ask: Callable[[], Any]) -> Asking[Any]:
+        """What it answers to a call that was made."""
+        while True:
+            answer = yield reference
+            if not (isinstance(answer, Answer) and answer.began):
+                return answer
+            yield from self.meet(answer.began)
+            reference = ask()
+
+    def delete(self) -> Asking[None]:
         """End the actor."""
+        if self.standings.keeps:
+            with suppress(WorkerDiedError):
+                yield self.actor.end.remote()
         self.ray.kill(self.actor)
 
     def drive(self, asking: Asking[T], timeout: float | None = None) -> T:
@@ -198,7 +211,7 @@ class _Ended:
         if isinstance(error, required_ray().exceptions.RayActorError):
             raise WorkerDiedError(
                 f"the actor of queue '{self._connection.name}' has died, and what was inside with"
-                " it"
+                f" it{_why(error)}"
             ) from error
         raise error
 
@@ -213,9 +226,12 @@ class _Connection:
         name: of the queue.
         caller: who it speaks for.
         actor: Ray's handle.
+        standings: how it stands.
     """
 
-    def __init__(self, ray: Any, name: str, caller: Caller, actor: Any) -> None:
+    def __init__(
+        self, ray: Any, name: str, caller: Caller, actor: Any, standings: Standings
+    ) -> None:
         self.name = name
         self._caller = caller
         self.actor = actor
@@ -225,6 +241,10 @@ class _Connection:
         self._lock = threading.Lock()
         self._expected: weakref.WeakSet[_Ended] = weakref.WeakSet()
         self._is_over = False
+        self._standings = standings
+        self._met = 0  # how often the actor had started when it was told how we stand
+        self._joining: tuple[int, Any] | None = None
+        self._heard: float | None = None  # when, of the actor
 
     def start(self) -> None:
         """Begin to tell."""
@@ -239,6 +259,44 @@ class _Connection:
         if is_over:
             ended.gate.close()
 
+    def rejoin(self, began: int) -> Any:
+        """Tell an actor that has come back how this program stands, once.
+
+        Args:
+            began: how often it has started by now; 0 if that is not known.
+
+        Returns:
+            Ray's reference of its answer; ``None`` if it has answered before.
+        """
+        with self._lock:
+            if self._met and began <= self._met:
+                return None
+            if self._joining is None or self._joining[0] < began:
+                reference = self.actor.rejoin.remote(self._caller, self._standings.told())
+                reference.future().add_done_callback(self._joined)
+                self._joining = began, reference
+            return self._joining[1]
+
+    def note_met(self, began: int) -> None:
+        """The actor has been told, when it had started so often."""
+        with self._lock:
+            if began > self._met:
+                self._met, self._joining = began, None
+
+    def _joined(self, future: Any) -> None:
+        if future.exception() is None:
+            self.note_met(future.result().began)
+
+    def _beaten(self, future: Any) -> None:
+        """The actor has answered that it knows of us."""
+        if future.exception() is not None:
+            return
+        self._heard = monotonic()
+        answer: Answer = future.result()
+        self._standings.forget(answer.freed)
+        if answer.began and self._is_there():
+            self.rejoin(answer.began)
+
     def check(self) -> None:
         """See that something can be asked.
 
@@ -251,11 +309,16 @@ class _Connection:
                 f"the handle of queue '{self.name}' belongs to the process that this one was forked"
                 " from: call ray.init() here and make another, by the same name"
             )
-        if not self._is_there():
+        if self._is_over or not self._is_there():
             raise self.ended()
 
     def ended(self) -> WorkerDiedError:
         """The connection has ended."""
+        if self._is_there():
+            return WorkerDiedError(
+                f"nothing was heard of the actor of queue '{self.name}' for"
+                f" {_SILENT:.0f} s, so it was taken to be dead"
+            )
         return WorkerDiedError(
             f"the connection to queue '{self.name}' has ended: ray.shutdown() was called; what was"
             " asked before may have been done"
@@ -272,12 +335,17 @@ class _Connection:
         ray = connected()
         return ray is not None and _session(ray) == self._session
 
+    def _is_silent(self) -> bool:
+        """Whether the actor, which was there, has answered nothing for long."""
+        return self._heard is not None and monotonic() - self._heard > _SILENT
+
     def _beat(self) -> None:
-        while self._is_there():
+        while self._is_there() and not self._is_silent():
             try:
-                self.actor.beat.remote(self._caller)
+                future = self.actor.beat.remote(self._caller, self._standings.kept()).future()
             except Exception:
                 break  # the connection is gone
+            future.add_done_callback(self._beaten)
             if self._stopped.wait(_BEAT):
                 return
         with self._lock:
@@ -285,6 +353,14 @@ class _Connection:
             expected = list(self._expected)
         for ended in expected:
             ended.gate.close()
+
+
+def _why(error: BaseException) -> str:
+    """What it has ended by, if it could not begin."""
+    if not was_refused(error):
+        return ""
+    told = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f": {told[-1]}" if told else ""
 
 
 def _session(ray: Any) -> tuple[str, str]:

@@ -36,16 +36,26 @@ class Segment:
         number: of the call that has put it in.
         payload: its rows, or where they are.
         row_bytes: how many bytes a row has, about.
+
+    Attributes:
+        is_awaited: whether its rows have to be sent again: this actor has come back without them.
+        is_lost: whether they are gone for good.
+        is_told: whether somebody was told so.
     """
 
-    __slots__ = ("is_lost", "number", "payload", "producer", "row_bytes")
+    __slots__ = (
+        *("__weakref__", "is_awaited", "is_lost", "is_told"),
+        *("number", "payload", "producer", "row_bytes"),
+    )
 
     def __init__(self, producer: str, number: int, payload: Payload, row_bytes: int) -> None:
         self.producer = producer
         self.number = number
         self.payload = payload
         self.row_bytes = row_bytes
+        self.is_awaited = False
         self.is_lost = False
+        self.is_told = False
 
 
 class Handle:

@@ -8,12 +8,14 @@ when nothing can come back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from aioqueue.attempts import GRANTED, Attempt, Take, Waker
 from aioqueue.queues.core import QueueCore
-from aioqueue.ray.handles import Handle
+from aioqueue.ray.handles import Handle, runs_of
+from aioqueue.ray.journal import Journal, NoJournal
+from aioqueue.ray.ledger import pairs_of
 from aioqueue.waiting.base import deliver
 
 __all__ = ("Book", "Lease", "Sleeper")
@@ -64,10 +66,12 @@ class Book:
 
     Args:
         core: the queue.
+        journal: where it is put down.
     """
 
-    def __init__(self, core: QueueCore) -> None:
+    def __init__(self, core: QueueCore, journal: Journal | NoJournal) -> None:
         self._core = core
+        self._journal = journal
         self._machine = core.machine
         self._leases: dict[str, dict[int, Lease]] = {}
 
@@ -85,21 +89,39 @@ class Book:
 
     def handles_of(self, take: Take) -> list[Handle]:
         """What a dequeue was granted, but for what is lost, of which nobody is to hear again."""
+        return [handle for handle in self.all_handles_of(take) if not handle.segment.is_lost]
+
+    def all_handles_of(self, take: Take) -> list[Handle]:
+        """What a dequeue was granted."""
         rows: Collection[Any] = self._core.storage.columns(take.held)
-        handles = [row[1] if isinstance(row, tuple) else row for row in rows]
-        return [handle for handle in handles if not handle.segment.is_lost]
+        return [row[1] if isinstance(row, tuple) else row for row in rows]
 
     def open(self, consumer: str, number: int) -> Lease:
         """Begin a lease: the takes that are entered there are those of this consumer."""
         lease = self._leases.setdefault(consumer, {})[number] = Lease()
         return lease
 
+    def adopt(self, consumer: str, number: int, rows: Sequence[Any]) -> None:
+        """A consumer was given rows by an actor that has died since; nothing is inside yet."""
+        take = Take(len(rows), leased=True)
+        self._machine.adopt(take, self._core.spec.columns(rows)[0])
+        lease = self.open(consumer, number)
+        lease.takes.append(take)
+        lease.is_handed = True
+
     def hand_over(self, consumer: str, number: int) -> bool:
         """A consumer is told what it has got; unless all that has gone back by now."""
         lease = self._leases.get(consumer, {}).get(number)
         if lease is None:
             return False
-        lease.is_handed = True
+        if not lease.is_handed:
+            lease.is_handed = True
+            handles = [handle for take in lease.takes for handle in self.handles_of(take)]
+            runs = [
+                [segment.producer, segment.number, pairs_of(rows)]
+                for segment, rows in runs_of(handles)
+            ]
+            self._journal.note("lease", consumer, number, runs)
         return True
 
     def use(self, take: Take) -> None:
@@ -111,10 +133,12 @@ class Book:
     def commit(self, consumer: str, numbers: Iterable[int]) -> None:
         """A consumer has used what it got by these leases. Others of it stay."""
         handed = set(self.numbers_of(consumer))
-        for number in numbers:
-            if number in handed:
-                for take in self._pop(consumer, number).takes:
-                    self.use(take)
+        used = [number for number in numbers if number in handed]
+        for number in used:
+            for take in self._pop(consumer, number).takes:
+                self.use(take)
+        if used:
+            self._journal.note("used", consumer, used)
 
     def give_back(self, consumer: str, number: int | None = None) -> list[int]:
         """A consumer has not used what it got: it is first in line again.
@@ -129,6 +153,8 @@ class Book:
         mine = self._leases.get(consumer, {})
         numbers = sorted(mine) if number is None else [number] if number in mine else []
         handed = [each for each in numbers if mine[each].is_handed]
+        if handed:
+            self._journal.note("back", consumer, handed)
         for each in reversed(numbers):
             for take in reversed(self._pop(consumer, each).takes):
                 self.withdraw(take)
@@ -146,9 +172,13 @@ class Book:
         mine = self._leases.get(consumer, {})
         return sorted(number for number, lease in mine.items() if lease.is_handed)
 
+    def of(self, consumers: Iterable[str]) -> int:
+        """How many leases some consumers have been told of."""
+        return sum(len(self.numbers_of(consumer)) for consumer in consumers)
+
     def count(self) -> int:
         """How many leases there are that were not committed."""
-        return sum(len(self.numbers_of(consumer)) for consumer in self._leases)
+        return self.of(self._leases)
 
     def can_come_from_others(self, consumer: str) -> bool:
         """Whether anybody else has what may come back."""

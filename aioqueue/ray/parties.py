@@ -6,13 +6,13 @@ with a name of its own may be started again, and then goes on where its former l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from time import monotonic
 from typing import Any, NamedTuple
 
 from aioqueue.ray.turns import Turns
 
-__all__ = ("Caller", "Parties", "Party")
+__all__ = ("Caller", "Parties", "Party", "Standing")
 
 
 class Caller(NamedTuple):
@@ -26,6 +26,25 @@ class Caller(NamedTuple):
     """The last lease that the one before is known to have used."""
     description: Any
     """What it takes the queue to be."""
+    node: str = ""
+    """Where it runs."""
+
+
+class Standing(NamedTuple):
+    """What a client tells an actor that has come back."""
+
+    puts: tuple[int, list[int]] = (0, [])
+    """The number of its next enqueue; and of those that have no answer."""
+    takes: tuple[int, list[int]] = (0, [])
+    """The same of its dequeues."""
+    kept: Sequence[tuple[int, Any]] = ()
+    """What it has put in and may have to put in again: numbers, and payloads."""
+    owned: bool = False
+    """Whether what it puts in is to belong to the actor."""
+    held: Sequence[int] = ()
+    """The leases that it has been given, and may still commit."""
+    unwanted: Sequence[tuple[str, int]] = ()
+    """The calls that it has cancelled, and that have no answer: method and number."""
 
 
 class Party:
@@ -35,16 +54,20 @@ class Party:
         caller: who it is.
         heard: when from it last.
         gone: why it is not spoken to any more; empty while it is.
+        is_met: whether it has told an actor that has come back how it stands.
+        standing: what it has told, if it has.
         turns: its calls, by the method that it calls.
         unwanted: calls that were cancelled before they came: method and number.
     """
 
-    __slots__ = ("caller", "gone", "heard", "turns", "unwanted")
+    __slots__ = ("caller", "gone", "heard", "is_met", "standing", "turns", "unwanted")
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
         self.heard = monotonic()
         self.gone = ""
+        self.is_met = False
+        self.standing: Standing | None = None
         self.turns: dict[str, Turns[Any]] = {}
         self.unwanted: set[tuple[str, int]] = set()
 
@@ -57,11 +80,19 @@ class Party:
         """The calls of a method; the first to be made is the first that has no answer yet."""
         turns = self.turns.get(method)
         if turns is None:
-            turns = self.turns[method] = Turns(known)
+            turns = self.turns[method] = self._turns(method, known)
         self.unwanted = {
             (what, number) for what, number in self.unwanted if what != method or number >= known
         }
         return turns
+
+    def _turns(self, method: str, known: int) -> Turns[Any]:
+        if self.standing is None:
+            return Turns(known)
+        standing = self.standing
+        following, unanswered = standing.puts if method == "enqueue" else standing.takes
+        first = min(unanswered, default=following)
+        return Turns(first, set(range(first, following)) - set(unanswered))
 
     def dismiss(self, why: str) -> None:
         """Speak to it no more, but to say why."""
@@ -97,6 +128,11 @@ class Parties:
     def alive(self) -> list[str]:
         """The lives that are spoken to."""
         return [life for life, party in self._lives.items() if not party.gone]
+
+    def on(self, node: str) -> list[Party]:
+        """Those that are spoken to, on a node."""
+        alive = (party for party in self._lives.values() if not party.gone)
+        return [party for party in alive if party.caller.node == node]
 
     def silent(self, seconds: float) -> Iterator[Party]:
         """Those that are spoken to, and were not heard of for so long."""

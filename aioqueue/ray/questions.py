@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,9 @@ import numpy as np
 import aioqueue
 from aioqueue.elements import Columns
 from aioqueue.inputs.prepare.ray.cluster import is_loss
-from aioqueue.ray.actor import SMALL, Answer
 from aioqueue.ray.client import Asking, Client
 from aioqueue.ray.handles import Payload, gathered
+from aioqueue.ray.messages import SMALL, Answer
 
 __all__ = ("Questions",)
 
@@ -52,81 +53,126 @@ class Questions:
     def agree(self) -> Asking[None]:
         """See that the queue is what it is said to be; once."""
         if not self._agrees:
-            answer: Answer = yield self.client.actor.agree.remote(self.client.caller)
-            self.client.raise_error(answer)
+            client = self.client
+            answer = yield from client.asked(lambda: client.actor.agree.remote(client.caller))
+            client.raise_error(answer)
             self._agrees = True
 
     def put(self, columns: Columns, n: int) -> Asking[None]:
         """Put rows in."""
-        client = self.client
+        client, standings = self.client, self.client.standings
+        yield from client.meet()
         size = _bytes_of(columns)
         keys = self._keys(columns)
         payload = self._payload(columns, size)
-        number, reference = client.puts.begin(
-            lambda number, known: client.actor.enqueue.remote(
+        copy = standings.copied(payload) if standings.keeps else None
+
+        def enqueue(number: int, known: int) -> Any:
+            if copy is not None:
+                standings.keep(number, copy)
+            return client.actor.enqueue.remote(
                 client.caller, number, known, payload, n, size // n, keys, self._owned
             )
-        )
+
+        number, reference = standings.puts.begin(enqueue)
+        again = partial(standings.puts.again, number, enqueue)
         try:
-            answer: Answer = yield reference
+            answer: Answer = yield from client.settled(reference, again)
         except aioqueue.WorkerDiedError:
             raise
         except BaseException as error:
-            yield client.actor.cancel.remote("enqueue", client.caller, number)
-            answer = yield reference
+            with standings.unwanted("enqueue", number):
+                yield client.actor.cancel.remote("enqueue", client.caller, number)
+                answer = yield from client.settled(reference, again)
+            standings.forget(answer.freed)
             _note_rows(error, answer.rows, n)
             raise
         finally:
-            client.puts.end(number)
+            standings.puts.end(number)
+        standings.forget(answer.freed if answer.rows else [number, *answer.freed])
         client.raise_error(answer)
 
     def take(self, n: int, up_to: bool = False, max_wait: float | None = None) -> Asking[Columns]:
         """Take rows out; what was taken before is committed by that."""
-        client = self.client
+        yield from self.client.meet()
+        while True:
+            columns = yield from self._take(n, up_to, max_wait)
+            if columns is not None:
+                return columns
+
+    def _take(self, n: int, up_to: bool, max_wait: float | None) -> Asking[Columns | None]:
+        """The same; ``None`` if what was got has gone elsewhere, and is to be got anew."""
+        client, standings = self.client, self.client.standings
         used: list[int] = []
         if self._autocommit:
             with self._lock:
                 used, self._unused = self._unused, []
-        number, reference = client.takes.begin(
-            lambda number, known: client.actor.dequeue.remote(
+
+        def dequeue(number: int, known: int) -> Any:
+            return client.actor.dequeue.remote(
                 client.caller, number, known, n, up_to, max_wait, used
             )
-        )
+
+        number, reference = standings.takes.begin(dequeue)
+        again = partial(standings.takes.again, number, dequeue)
         try:
-            answer: Answer = yield reference
+            answer: Answer = yield from client.settled(reference, again)
+            standings.use(used)
             columns = [] if answer.error is not None else (yield from self._fetched(answer, number))
+            if answer.error is None and columns is not None:
+                standings.hold(number)
         except aioqueue.WorkerDiedError:
             raise
         except BaseException:
-            yield client.actor.cancel.remote("dequeue", client.caller, number)
+            with standings.unwanted("dequeue", number):
+                yield client.actor.cancel.remote("dequeue", client.caller, number)
             raise
         finally:
-            client.takes.end(number)
+            standings.takes.end(number)
         client.raise_error(answer)
-        with self._lock:
-            self._unused.append(number)
-            self.last = number
+        if columns is not None:
+            with self._lock:
+                self._unused.append(number)
+                self.last = number
         return columns
 
     def commit(self, upto: int | None) -> Asking[None]:
         """What was taken is used; up to a lease, or all of it."""
+        client = self.client
         with self._lock:
             done = [number for number in self._unused if upto is None or number <= upto]
             self._unused = [number for number in self._unused if number not in done]
         if done:
-            yield self.client.actor.commit.remote(self.client.caller.life, done)
+            life = client.caller.life
+            answer = yield from client.asked(lambda: client.actor.use.remote(life, done))
+            client.raise_error(answer)
+            client.standings.use(done)
 
     def close(self, cancel: bool, cause: BaseException | None) -> Asking[None]:
         """Let nothing more in."""
+        client = self.client
         yield from self.agree()
-        yield self.client.actor.close.remote(cancel, self.client.message_of(cause))
+        message = client.message_of(cause)
+        answer = yield from client.asked(
+            lambda: client.actor.close_for_good.remote(cancel, message)
+        )
+        client.raise_error(answer)
+
+    def drain(self, node: str | None, seconds: float | None) -> Asking[None]:
+        """Let go of what belongs to this handle, or to all on a node."""
+        client = self.client
+        answer = yield from client.asked(
+            lambda: client.actor.drain.remote(client.caller, node, seconds)
+        )
+        client.raise_error(answer)
 
     def ask(self, method: str) -> Asking[Any]:
         """What the actor answers to a method without arguments."""
         yield from self.agree()
         return (yield getattr(self.client.actor, method).remote())
 
-    def _fetched(self, answer: Answer, number: int) -> Asking[Columns]:
+    def _fetched(self, answer: Answer, number: int) -> Asking[Columns | None]:
+        """The rows of a lease; ``None`` if they have gone elsewhere, and so back."""
         runs: list[tuple[Columns, Sequence[int]]] = []
         for payload, rows in answer.runs:
             columns = payload.columns
@@ -137,14 +183,17 @@ class Questions:
                     if not is_loss(error):
                         raise
                     life = self.client.caller.life
-                    lost = yield self.client.actor.lost.remote(life, number, payload.ref)
-                    raise lost.error from error
+                    told: Answer = yield self.client.actor.lost.remote(life, number, payload.ref)
+                    if told.is_elsewhere:
+                        return None
+                    assert told.error is not None
+                    raise told.error from error
             runs.append((columns, rows))
         is_padded = self.client.description.kind == "PaddingFIFOQueue"
         return gathered(self._spec, runs, is_padded=is_padded)
 
     def _payload(self, columns: Columns, size: int) -> Payload:
-        if size <= SMALL or self._owned:
+        if size <= SMALL or (self._owned and not self.client.standings.keeps):
             return Payload(columns)
         return Payload(None, (self.client.ray.put(columns),))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 import aioqueue
@@ -11,9 +13,10 @@ from aioqueue.checks import checked_count, checked_flag, checked_seconds
 from aioqueue.inputs.prepare.ray.cluster import connected, not_connected
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.blocking import Batches
-from aioqueue.ray.actor import Description, remote_class
 from aioqueue.ray.client import Client
+from aioqueue.ray.messages import Description
 from aioqueue.ray.questions import Questions
+from aioqueue.ray.remote import remote_class
 
 __all__ = (
     "NAMESPACE",
@@ -105,6 +108,8 @@ class RayQueue(_Face):
         ray = connected()
         if ray is None:
             raise not_connected()
+        # With a journal it comes back, and what was asked is asked again: calls are numbered.
+        often = 0 if description.journal is None else -1
         actor = (
             remote_class()
             .options(
@@ -113,11 +118,12 @@ class RayQueue(_Face):
                 get_if_exists=True,
                 lifetime="detached",
                 num_cpus=0,
-                max_restarts=0,
+                max_restarts=often,
+                max_task_retries=often,
             )
             .remote(name, description)
         )
-        client = Client(ray, name, actor, description, consumer, after)
+        client = Client(ray, name, actor, description, consumer, after, owned=owned)
         questions = Questions(local, client, owned=owned, autocommit=autocommit)
         super().__init__(questions)
 
@@ -278,9 +284,32 @@ class RayQueue(_Face):
         count: int = await self._client.drive_async(self._questions.ask("leases"))
         return count
 
+    async def drain(self, node: str | None = None, *, timeout: float | None = None) -> None:
+        """Let go of what belongs to this handle, or to all on a node, before it is taken away.
+
+        What they have put in is copied to the queue's actor, now and from now on. What they have
+        taken out they have to use, and say so: it is waited for that. If the actor itself is on
+        that node, it comes back elsewhere by its journal; so it is waited until consumers have used
+        all that nobody else could send again.
+
+        Args:
+            node: Ray's number of a node, as ``ray.get_runtime_context().get_node_id()`` gives it;
+                ``None`` for this handle alone.
+            timeout: seconds that it may take; ``None`` for as long as it takes.
+
+        Raises:
+            DeadlineExceededError: what is told is still left.
+            InvalidArgumentError: the actor itself is on that node, and has no journal.
+            WorkerDiedError: the actor has died.
+
+        Cancellation:
+            What was copied stays copied.
+        """
+        await self._client.drive_async(self._questions.drain(*_checked_drain(node, timeout)))
+
     async def delete(self) -> None:
-        """End the actor, and forget what is inside. Whoever waits there fails."""
-        self._client.delete()
+        """End the actor, and forget what is inside, and its journal. Whoever waits there fails."""
+        await self._client.drive_async(self._client.delete())
 
 
 class BlockingRayQueue(_Face):
@@ -369,15 +398,23 @@ class BlockingRayQueue(_Face):
         count: int = self._client.drive(self._questions.ask("leases"))
         return count
 
+    def drain(self, node: str | None = None, *, timeout: float | None = None) -> None:
+        """See `RayQueue.drain`."""
+        self._client.drive(self._questions.drain(*_checked_drain(node, timeout)))
+
     def delete(self) -> None:
         """See `RayQueue.delete`."""
-        self._client.delete()
+        self._client.drive(self._client.delete())
 
 
 _ARGUMENTS = """
     Args:
         name: all that use it say the same name; who comes first makes the queue.
         {arguments}
+        journal: a folder that all nodes see, by its whole path: the actor keeps a file of numbers
+            there, from which it comes back after it has died, elsewhere if need be; producers keep
+            what they have put in until it has been used, and send it again. ``None``: if it dies,
+            what was inside is lost, and all who wait are told.
         owned: whether large batches are copied to the queue's actor, so that they outlive the
             program that has put them in; else they are lost with it, and their consumer is told.
         autocommit: whether what was taken counts as used when this handle asks for more; else
@@ -409,6 +446,7 @@ class _Unseeded(RayQueue):
         names: Any = None,
         *,
         max_bytes: int | None = None,
+        journal: str | PathLike[str] | None = None,
         owned: bool = False,
         autocommit: bool = True,
         consumer: str | None = None,
@@ -418,7 +456,8 @@ class _Unseeded(RayQueue):
             capacity, dtypes, shapes, names, max_bytes=max_bytes, name=checked_name(name)
         )
         description = Description(
-            type(local)._kind, capacity, 0, dtypes, shapes, names, None, max_bytes
+            *(type(local)._kind, capacity, 0, dtypes, shapes, names, None, max_bytes),
+            journal=_checked_folder(journal),
         )
         self._open(
             name,
@@ -463,6 +502,7 @@ class RandomShuffleQueue(RayQueue):
         *,
         seed: Any = None,
         max_bytes: int | None = None,
+        journal: str | PathLike[str] | None = None,
         owned: bool = False,
         autocommit: bool = True,
         consumer: str | None = None,
@@ -487,6 +527,7 @@ class RandomShuffleQueue(RayQueue):
             names,
             seed,
             max_bytes,
+            _checked_folder(journal),
         )
         self._open(
             name,
@@ -497,6 +538,24 @@ class RandomShuffleQueue(RayQueue):
             consumer=consumer,
             after=after,
         )
+
+
+def _checked_folder(journal: Any) -> str | None:
+    if journal is None:
+        return None
+    if not isinstance(journal, str | PathLike) or not Path(journal).is_absolute():
+        raise InvalidArgumentError(
+            f"journal: got {journal!r}; expected the whole path of a folder, as all nodes see it"
+        )
+    return str(Path(journal))
+
+
+def _checked_drain(node: Any, timeout: Any) -> tuple[str | None, float | None]:
+    if node is not None and (not isinstance(node, str) or not node):
+        raise InvalidArgumentError(
+            f"node: got {node!r}; expected the number of a node, or None for this handle"
+        )
+    return node, None if timeout is None else checked_seconds(timeout, "timeout")
 
 
 def checked_name(name: Any) -> str:

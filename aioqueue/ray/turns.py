@@ -7,7 +7,7 @@ reply was lost. So callers number theirs, and the actor makes each one wait for 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -25,12 +25,13 @@ class Turns(Generic[T]):
 
     Args:
         first: the number of the first call.
+        skipped: the numbers of calls after it that will not come.
     """
 
-    def __init__(self, first: int = 0) -> None:
+    def __init__(self, first: int = 0, skipped: Collection[int] = ()) -> None:
         self._loop = asyncio.get_running_loop()
         self._next = first
-        self._skipped: set[int] = set()  # that were cancelled before their turn
+        self._skipped = set(skipped)  # or that were cancelled before their turn
         self._waiting: dict[int, asyncio.Event] = {}
         self._results: dict[int, asyncio.Future[T]] = {}
         self._is_abandoned = False
@@ -55,7 +56,7 @@ class Turns(Generic[T]):
         made = self._results.get(number)
         if made is not None:
             return await asyncio.shield(made)
-        if number < max(known, self._next) or self._is_abandoned:
+        if number < max(known, self._next) or number in self._skipped or self._is_abandoned:
             raise StaleCallError
         made = self._results[number] = self._loop.create_future()
         try:

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from aioqueue.ray.actor import Answer, Description, QueueActor
+from aioqueue.ray.actor import QueueActor
 from aioqueue.ray.handles import Payload
+from aioqueue.ray.messages import Answer, Description
 from aioqueue.ray.parties import Caller
 
 __all__ = ("Desk", "Sent", "fifo", "settled")

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from aioqueue.errors import OutOfRangeError
-from aioqueue.ray.actor import Answer, QueueActor
+from aioqueue.ray.actor import QueueActor
+from aioqueue.ray.messages import Answer
 from aioqueue.ray.parties import Caller
 from tests.ray.desks import Desk, Sent, fifo, settled
 

@@ -1,0 +1,401 @@
+"""Whom the actor of a queue serves: who may call, who has fallen silent, what of theirs goes back.
+
+The part of the actor that knows clients, leases and what is awaited of whom after it has come back;
+`aioqueue.ray.actor` makes their calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, TypeAlias
+from weakref import WeakSet
+
+from aioqueue.attempts import PENDING, Attempt, QueueState
+from aioqueue.errors import InvalidArgumentError, OutOfRangeError, WorkerDiedError
+from aioqueue.inputs.prepare.ray.cluster import is_loss
+from aioqueue.ray.handles import Payload, Segment
+from aioqueue.ray.journal import Journal, NoJournal
+from aioqueue.ray.leases import Book, Sleeper
+from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
+from aioqueue.ray.parties import Caller, Parties, Party, Standing
+from aioqueue.ray.returning import Awaited, refilled
+from aioqueue.ray.turns import StaleCallError
+
+__all__ = ("Call", "Host", "RefusedError", "Wait", "copied_here", "wake_in")
+
+_FORGOTTEN_SECONDS: Final = 600.0
+"""How long a client that is gone is remembered, so that it can be told."""
+
+Call: TypeAlias = tuple[str, str, int]
+"""Which life of a client calls, what, and under which number."""
+
+
+class RefusedError(Exception):
+    """A call that is not made.
+
+    Args:
+        answer: what its caller is told.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.error)
+        self.answer = answer
+
+
+class Wait:
+    """An attempt in progress.
+
+    Attributes:
+        attempt: which.
+        sleeper: wakes who waits for it.
+        error: why it was withdrawn, if that is to be told.
+    """
+
+    __slots__ = ("attempt", "error", "sleeper")
+
+    def __init__(self, attempt: Attempt, sleeper: Sleeper) -> None:
+        self.attempt = attempt
+        self.sleeper = sleeper
+        self.error: BaseException | None = None
+
+
+class Host:
+    """The state of the actor of a queue, and the clients that it serves.
+
+    Args:
+        name: of the queue.
+        description: what it is.
+        journal: from which it comes back; ``None`` if it does not.
+        node: where it runs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: Description,
+        journal: Journal | None = None,
+        node: str = "",
+    ) -> None:
+        self._name = name
+        self._description = description
+        self._queue = description.handles(name)
+        core = self._queue._core
+        self._spec = core.spec
+        self._machine = core.machine
+        # The loops of all groups come here. What is done within takes microseconds.
+        self._lock = threading.RLock()  # guards all below; the machine's is taken within
+        self._node = node
+        self._journal = journal or NoJournal()
+        self._book = Book(core, self._journal)
+        self._parties = Parties()
+        self._awaited = Awaited()
+        self._segments: WeakSet[Segment] = WeakSet()
+        self._leaving: set[str] = set()  # lives that are drained: what they put in is copied here
+        self._changed: list[Callable[[], object]] = []  # wake who waits for elements, or the end
+        self._waits: dict[Call, Wait] = {}
+        self._expired: dict[str, int] = {}  # of clients that fell silent: their first lease then
+        self._cause: bytes | None = None
+        self._watching: asyncio.Task[None] | None = None
+        if journal is not None:
+            self._come_back(journal)
+
+    # Coming back.
+
+    def _come_back(self, journal: Journal) -> None:
+        """Be what the journal says, but for the elements."""
+        ledger = journal.ledger
+        for life, client in ledger.lives.items():
+            self._parties.meet(Caller(client, life, None, self._description))
+        self._expired.update(ledger.late)
+        self._awaited, segments = refilled(self._queue._core, self._book, journal)
+        self._segments.update(segments)
+        for life in self._awaited.producers() - ledger.lives.keys():
+            self._give_up_batches(life)
+        if ledger.closed is not None:
+            (cause,) = ledger.closed
+            self._cause = None if cause is None else base64.b64decode(cause)
+            self._queue.close()
+
+    async def rejoin(self, caller: Caller, standing: Standing) -> Answer:
+        """A client says how it stands, before all else: the journal does not know it all.
+
+        Returns:
+            How often the actor has started.
+        """
+        try:
+            with self._lock:
+                party = self._party(caller, joins=True)
+                if not party.is_met:
+                    party.is_met = True
+                    self._take_over(party, standing)
+            await self._journal.safe()
+            if standing.owned:
+                await self._copy_here([caller.life])
+        except RefusedError as refused:
+            return refused.answer
+        except Exception as error:  # the journal cannot be written, or the object store is full
+            return Answer(error)
+        return Answer(began=self._journal.starts)
+
+    def _take_over(self, party: Party, standing: Standing) -> None:
+        life = party.caller.life
+        party.standing = standing
+        party.unwanted.update(standing.unwanted)
+        for number, payload in standing.kept:
+            self._awaited.come((life, number), payload)
+        self._give_up_batches(life, but=standing.puts[1])
+        known = {*standing.held, *standing.takes[1]}
+        for number in self._book.numbers_of(life):
+            if number not in known:
+                self._book.give_back(life, number)
+        self._tell_of_changes()
+
+    def _give_up_batches(self, life: str, but: Iterable[int] = ()) -> None:
+        """What a producer had put in, or was about to, comes from nowhere any more."""
+        for producer, number in self._awaited.give_up(life, but):
+            self._journal.note("in", producer, number, [])
+        self._tell_of_changes()
+
+    def _tell_of_changes(self) -> None:
+        changed, self._changed = self._changed, []
+        for wake in changed:
+            wake()
+
+    async def _change(self, is_due: Callable[[], bool]) -> None:
+        """Wait until something holds of batches or leases."""
+        loop = asyncio.get_running_loop()
+        while True:
+            woken = asyncio.Event()
+            with self._lock:
+                if is_due():
+                    return
+                self._changed.append(partial(wake_in, loop, woken))
+            await woken.wait()
+
+    async def _copy_here(self, lives: Iterable[str]) -> None:
+        """Batches that belong to some producers belong to the actor from now on."""
+        producers = set(lives)
+        with self._lock:
+            segments = [one for one in self._segments if one.producer in producers]
+        for segment in segments:
+            if segment.payload.ref and not segment.is_lost:
+                try:
+                    payload = await copied_here(segment.payload)
+                except Exception as error:
+                    if not is_loss(error):
+                        raise
+                    segment.is_lost = True  # and so whoever takes it is told
+                else:
+                    segment.payload = payload
+
+    # Who calls.
+
+    def _party(self, caller: Caller, *, joins: bool = False) -> Party:
+        """Who calls, if it may.
+
+        Args:
+            caller: that.
+            joins: whether it says how it stands.
+
+        Raises:
+            RefusedError: it takes this for another queue, or is not spoken to any more; or it has
+                to say first how it stands.
+        """
+        for field, theirs, ours in zip(
+            Description._fields, caller.description, self._description, strict=True
+        ):
+            if theirs != ours:
+                raise RefusedError(
+                    Answer(
+                        InvalidArgumentError(
+                            f"{field}: got {theirs!r} for queue '{self._name}', which was made with"
+                            f" {ours!r}; expected the same, or another name"
+                        )
+                    )
+                )
+        with self._lock:
+            party, before = self._parties.meet(caller)
+            if party.gone:
+                raise RefusedError(Answer(self._why_ended(party)))
+            if self._journal.starts and not (party.is_met or joins):
+                raise RefusedError(Answer(began=self._journal.starts))
+            if before is not None:
+                self._begin_anew(before, caller)
+            self._see_what_expired(party)
+            if joins:
+                party.caller = caller  # with its node
+                self._journal.note("meet", caller.life, caller.client)
+            return party
+
+    def _begin_anew(self, before: Party, caller: Caller) -> None:
+        """A consumer has a new life: what its former one had not used goes back."""
+        if before.gone:
+            return
+        former = before.caller.life
+        if caller.after is not None:
+            done = [number for number in self._book.numbers_of(former) if number <= caller.after]
+            self._book.commit(former, done)
+        self._dismiss(before, f"consumer '{caller.client}' has begun anew, with another handle")
+
+    def _see_what_expired(self, party: Party) -> None:
+        """Refuse who says that it has used what was given to others since."""
+        client, after = party.caller.client, party.caller.after
+        first = self._expired.pop(client, None)
+        if first is None:
+            return
+        self._journal.note("late", client, None)
+        if after is None or after < first:
+            return
+        party.gone = (
+            f"consumer '{client}' was silent for more than {LEASE_SECONDS:.0f} s, and what it had"
+            f" by its leases from number {first} on was given back; but it has used them up to"
+            f" number {after}"
+        )
+        raise RefusedError(Answer(self._why_ended(party)))
+
+    def _why_ended(self, party: Party) -> Exception:
+        """What a client is told whose call was ended."""
+        if not party.gone:
+            return StaleCallError("cancelled")  # and so it knows that
+        return WorkerDiedError(
+            f"{self._description.kind} '{self._name}' does not know this handle any more:"
+            f" {party.gone}; make another one"
+        )
+
+    def _dismiss(self, party: Party, why: str) -> list[int]:
+        """Speak to a client no more: its calls end, and what it has not used goes back.
+
+        Returns:
+            The leases that it had.
+        """
+        life = party.caller.life
+        party.dismiss(why)
+        self._end_calls(life)
+        handed = self._book.give_back(life)
+        self._give_up_batches(life)
+        self._journal.note("gone", life)
+        self._leaving.discard(life)
+        self._look_for_own_ends()
+        return handed
+
+    def _end_calls(self, life: str) -> None:
+        for call, wait in list(self._waits.items()):
+            if call[0] == life:
+                self._end_wait(wait)
+
+    def _end_wait(self, wait: Wait, error: Callable[[], Exception] | None = None) -> None:
+        if wait.attempt.state is PENDING:
+            self._book.withdraw(wait.attempt)
+            wait.error = error and error()  # which tells what is left, also by this one
+            wait.sleeper.wake()
+
+    def _look_for_own_ends(self) -> None:
+        """Tell consumers the end that would else wait for what they have themselves."""
+        with self._lock:
+            if self._machine.state is not QueueState.CLOSED:
+                return
+            waits = {call: wait for call, wait in self._waits.items() if call[1] == "dequeue"}
+            lives = {life for life, _, _ in waits}
+            for (life, _, _), wait in waits.items():
+                # What is inside is for whoever is first in line; and that is known of one only.
+                is_alone = lives == {life} or not self._machine.size
+                if is_alone and not self._book.can_come_from_others(life):
+                    take: Any = wait.attempt
+                    self._end_wait(wait, partial(self._own_end, take.n))
+
+    def _own_end(self, n: int) -> OutOfRangeError:
+        return OutOfRangeError(
+            f"{self._description.kind} '{self._name}' is closed and has no elements but those that"
+            " this consumer has not committed",
+            queue=self._name,
+            requested=n,
+            remaining=self._machine.size,
+        )
+
+    # Who is there, and who is not any more.
+
+    async def beat(self, caller: Caller, kept: Sequence[int] = ()) -> Answer:
+        """A client is alive.
+
+        Args:
+            caller: that.
+            kept: the enqueues whose elements it keeps, in case the actor dies.
+
+        Returns:
+            Which of them nobody needs any more; or that it has to say how it stands.
+        """
+        if self._watching is None:
+            self._watching = asyncio.ensure_future(self._watch())
+        try:
+            self._party(caller)
+        except RefusedError as refused:  # it is told so when it asks for something
+            return Answer(began=refused.answer.began)
+        return Answer(freed=self._journal.used_of(caller.life, kept))
+
+    def clients(self) -> list[str]:
+        """The lives that are taken to be going on."""
+        with self._lock:
+            return self._parties.alive()
+
+    def leave(self, caller: Caller) -> None:
+        """A client ends: its calls end, and what it has not used goes back.
+
+        What a consumer with a name of its own has stays with it for as long as if it had died: it
+        may be started again, and say what it has used.
+        """
+        with self._lock, suppress(RefusedError):
+            if caller.client != caller.life:
+                self._end_calls(caller.life)
+            else:
+                self._dismiss(self._party(caller), "it was given up")
+
+    def dismiss(self, life: str) -> None:
+        """A client is known to be dead: sooner than by its silence."""
+        with self._lock:
+            party = self._parties.find(life)
+            if party is not None and not party.gone:
+                self._give_up(party, "it was taken to be dead")
+
+    def expire(self, seconds: float, forgotten: float) -> None:
+        """Give back what clients have of which nothing was heard for so long.
+
+        Args:
+            seconds: how long.
+            forgotten: after how many seconds it is not even known any more that they were there.
+        """
+        with self._lock:
+            for party in self._parties.silent(seconds):
+                why = f"nothing was heard of it for {seconds:.0f} s, so it was taken to be dead"
+                self._give_up(party, why)
+            self._parties.forget(forgotten)
+
+    def _give_up(self, party: Party, why: str) -> None:
+        """Give back what a client has, and remember that, if it may begin anew."""
+        handed = self._dismiss(party, why)
+        if handed and party.has_name:
+            self._expired[party.caller.client] = handed[0]
+            self._journal.note("late", party.caller.client, handed[0])
+
+    async def _watch(self) -> None:
+        """Look for clients that are silent, until the actor ends."""
+        while True:
+            await asyncio.sleep(LEASE_SECONDS / 6)
+            self.expire(LEASE_SECONDS, _FORGOTTEN_SECONDS)
+
+
+async def copied_here(payload: Payload) -> Payload:
+    """A copy of a batch that belongs to the actor."""
+    import ray
+
+    columns = payload.columns if payload.columns is not None else await payload.ref[0]
+    return Payload(None, (ray.put(columns),))
+
+
+def wake_in(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
+    with suppress(RuntimeError):  # that loop has ended
+        loop.call_soon_threadsafe(woken.set)

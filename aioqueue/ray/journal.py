@@ -1,0 +1,231 @@
+"""The file from which the actor of a queue comes back, after it has died.
+
+One line of JSON for each record of a `Ledger`, which is appended and forced to the disk before what
+it tells is answered to anybody: many records at once, where many calls wait. What a crash has left
+of a last line is no record, and was told to nobody. When most of what the file says is past, it is
+written anew in short, beside it, and takes its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from aioqueue.errors import DataLossError, WorkerDiedError
+from aioqueue.ray.ledger import Ledger, Record
+
+__all__ = ("Journal", "NoJournal")
+
+
+_FIRST: Final = '["aioqueue queue", 1]\n'
+
+_MANY: Final = 4096
+"""Records that a file may have at least, until it is written anew."""
+
+
+class NoJournal:
+    """What stands for a journal where there is none: the actor does not come back."""
+
+    starts = 0
+
+    def note(self, *record: object) -> None:
+        """See `Journal.note`."""
+
+    async def safe(self) -> None:
+        """See `Journal.safe`."""
+
+    def freed(self, life: str) -> list[int]:
+        """See `Ledger.freed`."""
+        return []
+
+    def answered(self, life: str, number: int) -> int | None:
+        """See `Journal.answered`."""
+        return None
+
+    def used_of(self, life: str, numbers: Iterable[int]) -> list[int]:
+        """See `Journal.used_of`."""
+        return list(numbers)
+
+    def end(self, *, remove: bool) -> None:
+        """See `Journal.end`."""
+
+
+class Journal:
+    """A ledger and its file.
+
+    Args:
+        path: of the file.
+        is_new: whether there is none yet.
+
+    Raises:
+        OSError: the file cannot be read or written.
+        WorkerDiedError: there is no such file, though there should be one.
+        DataLossError: it is damaged, or was written by another version.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, is_new: bool) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()  # guards all below, and the ledger
+        self._there_is = threading.Condition(self._lock)  # something to be written
+        self.ledger = Ledger()
+        self._lines: list[str] = []  # to be written
+        self._written = 0  # records that were given to it
+        self._safe = 0  # of them on the disk
+        self._waiting: list[tuple[int, Callable[[], object]]] = []
+        self._failure: OSError | None = None
+        self._is_over = False
+        if not is_new:
+            self._read()
+        self._length = 0  # records in the file
+        self.ledger.apply(["start", self.ledger.starts + 1])
+        self._write_anew(list(self.ledger.records()))
+        self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115  # as long as the actor
+        self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
+        self._thread.start()
+
+    @property
+    def starts(self) -> int:
+        """How often the actor has started."""
+        return self.ledger.starts
+
+    def note(self, *record: object) -> None:
+        """Take note of what has happened, to be written soon."""
+        with self._lock:
+            self.ledger.apply(list(record))
+            self._lines.append(json.dumps(record, separators=(",", ":")) + "\n")
+            self._written += 1
+            self._there_is.notify()
+
+    async def safe(self) -> None:
+        """Wait until all that was noted so far is on the disk.
+
+        Raises:
+            WorkerDiedError: it cannot be written.
+        """
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        with self._lock:
+            if self._safe < self._written and self._failure is None:
+                wake = partial(loop.call_soon_threadsafe, woken.set)
+                self._waiting.append((self._written, wake))
+            else:
+                woken.set()
+        await woken.wait()
+        if self._failure is not None:
+            raise WorkerDiedError(
+                f"the journal '{self.path}' of the queue cannot be written, so nothing more is"
+                " promised"
+            ) from self._failure
+
+    def freed(self, life: str) -> list[int]:
+        """See `Ledger.freed`."""
+        with self._lock:
+            return self.ledger.freed(life)
+
+    def end(self, *, remove: bool) -> None:
+        """Write no more."""
+        with self._lock:
+            self._is_over = True
+            self._there_is.notify()
+        self._thread.join()
+        self._file.close()
+        if remove:
+            self.path.unlink(missing_ok=True)
+
+    def answered(self, life: str, number: int) -> int | None:
+        """How many rows an enqueue has put in that was answered before the actor died."""
+        with self._lock:
+            return self.ledger.answered.get(life, {}).get(number)
+
+    def leases_of(self, life: str) -> list[int]:
+        """The leases that a consumer has been given."""
+        with self._lock:
+            return list(self.ledger.leases.get(life, ()))
+
+    def used_of(self, life: str, numbers: Iterable[int]) -> list[int]:
+        """Which of these enqueues need not be kept any more."""
+        with self._lock:
+            return [number for number in numbers if (life, number) not in self.ledger.batches]
+
+    def _read(self) -> None:
+        try:
+            text = self.path.read_bytes()
+        except FileNotFoundError:
+            raise WorkerDiedError(
+                f"the actor of the queue has died and was started again where its journal"
+                f" '{self.path}' is not: give a folder that all nodes see"
+            ) from None
+        *lines, _ = text.split(b"\n")  # after the last one there is nothing, or half a line
+        if not lines or lines[0] + b"\n" != _FIRST.encode():
+            raise DataLossError(f"'{self.path}' is no journal of a queue, of this version")
+        for place, line in enumerate(lines[1:], 2):
+            try:
+                self.ledger.apply(json.loads(line))
+            except (ValueError, KeyError, TypeError) as error:
+                raise DataLossError(f"'{self.path}' is damaged in line {place}") from error
+
+    def _write_anew(self, records: list[Record]) -> None:
+        beside = self.path.with_name(f"{self.path.name}.new")
+        lines = [json.dumps(record, separators=(",", ":")) + "\n" for record in records]
+        with open(beside, "wb") as file:
+            file.write("".join([_FIRST, *lines]).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, self.path)
+        with suppress(OSError):  # not everywhere can folders be opened
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        self._length = len(records)
+
+    def _write(self) -> None:
+        """The life of the thread that writes."""
+        while True:
+            with self._lock:
+                while not (self._lines or self._is_over):
+                    self._there_is.wait()
+                if not self._lines:
+                    return
+                lines, self._lines = self._lines, []
+                written = self._written
+                is_long = self._length + len(lines) > max(_MANY, 4 * self.ledger.size)
+                anew = list(self.ledger.records()) if is_long else None
+            try:
+                self._put_down(lines, anew)
+            except OSError as error:
+                self._fail(error)
+                return
+            self._tell(written)
+
+    def _put_down(self, lines: list[str], anew: list[Record] | None) -> None:
+        if anew is None:
+            text = memoryview("".join(lines).encode())
+            while text:
+                text = text[self._file.write(text) :]
+            os.fsync(self._file.fileno())
+            self._length += len(lines)
+            return
+        self._write_anew(anew)  # which says what the lines do, too
+        self._file.close()
+        self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
+
+    def _tell(self, written: int) -> None:
+        with self._lock:
+            self._safe = written
+            due = [wake for number, wake in self._waiting if number <= written]
+            self._waiting = [one for one in self._waiting if one[0] > written]
+        for wake in due:
+            wake()
+
+    def _fail(self, error: OSError) -> None:
+        with self._lock:
+            self._failure = error
+        self._tell(self._written)
