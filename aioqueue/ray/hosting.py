@@ -21,6 +21,7 @@ from aioqueue.inputs.prepare.ray.cluster import is_loss
 from aioqueue.ray.handles import Payload, Segment
 from aioqueue.ray.journal import Journal, NoJournal
 from aioqueue.ray.leases import Book, Sleeper
+from aioqueue.ray.ledger import Ledger
 from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.parties import Caller, Parties, Party, Standing
 from aioqueue.ray.returning import Awaited, refilled
@@ -78,7 +79,7 @@ class Host:
         self,
         name: str,
         description: Description,
-        journal: Journal | None = None,
+        journal: Journal | NoJournal | None = None,
         node: str = "",
     ) -> None:
         self._name = name
@@ -102,17 +103,16 @@ class Host:
         self._cause: bytes | None = None
         self._watching: asyncio.Task[None] | None = None
         if journal is not None:
-            self._come_back(journal)
+            self._come_back(journal.ledger)
 
     # Coming back.
 
-    def _come_back(self, journal: Journal) -> None:
+    def _come_back(self, ledger: Ledger) -> None:
         """Be what the journal says, but for the elements."""
-        ledger = journal.ledger
         for life, client in ledger.lives.items():
             self._parties.meet(Caller(client, life, None, self._description))
         self._expired.update(ledger.late)
-        self._awaited, segments = refilled(self._queue._core, self._book, journal)
+        self._awaited, segments = refilled(self._queue._core, self._book, ledger)
         self._segments.update(segments)
         for life in self._awaited.producers() - ledger.lives.keys():
             self._give_up_batches(life)

@@ -35,6 +35,9 @@ class NoJournal:
 
     starts = 0
 
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+
     def note(self, *record: object) -> None:
         """See `Journal.note`."""
 
@@ -142,11 +145,6 @@ class Journal:
         """How many rows an enqueue has put in that was answered before the actor died."""
         with self._lock:
             return self.ledger.answered.get(life, {}).get(number)
-
-    def leases_of(self, life: str) -> list[int]:
-        """The leases that a consumer has been given."""
-        with self._lock:
-            return list(self.ledger.leases.get(life, ()))
 
     def used_of(self, life: str, numbers: Iterable[int]) -> list[int]:
         """Which of these enqueues need not be kept any more."""

@@ -14,7 +14,6 @@ from typing import Any
 from aioqueue.attempts import PutMany
 from aioqueue.queues.core import QueueCore
 from aioqueue.ray.handles import Handle, Payload, Segment
-from aioqueue.ray.journal import Journal
 from aioqueue.ray.leases import Book, Sleeper
 from aioqueue.ray.ledger import Batch, Key, Ledger, rows_of
 
@@ -74,18 +73,18 @@ class Awaited:
         return unended
 
 
-def refilled(core: QueueCore, book: Book, journal: Journal) -> tuple[Awaited, list[Segment]]:
+def refilled(core: QueueCore, book: Book, ledger: Ledger) -> tuple[Awaited, list[Segment]]:
     """Fill a queue and its book with what a journal says, in the order in which it was.
 
     Args:
         core: the queue; nothing is inside.
         book: its leases; there are none.
-        journal: what was there.
+        ledger: what was there.
 
     Returns:
         What is awaited; and all batches of which something is left.
     """
-    ledger, awaited = journal.ledger, Awaited()
+    awaited = Awaited()
     segments = {
         key: Segment(*key, Payload(None), batch.row_bytes) for key, batch in ledger.batches.items()
     }

@@ -7,21 +7,56 @@ test says so: in any order, more than once, or never.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import json
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from aioqueue.ray.actor import QueueActor
 from aioqueue.ray.handles import Payload
+from aioqueue.ray.journal import NoJournal
 from aioqueue.ray.messages import Answer, Description
-from aioqueue.ray.parties import Caller
+from aioqueue.ray.parties import Caller, Standing
 
-__all__ = ("Desk", "Sent", "fifo", "settled")
+__all__ = ("Desk", "Records", "Sent", "fifo", "settled")
 
 
 def fifo(capacity: int | None = None) -> tuple[QueueActor, Description]:
     """A queue of objects."""
     description = Description("FIFOQueue", capacity, 0, None, None, None, None, None)
     return QueueActor("desk", description), description
+
+
+class Records(NoJournal):
+    """A journal whose file is a list. A death takes all that nobody has waited for."""
+
+    def __init__(self, before: Records | None = None) -> None:
+        super().__init__()
+        self.lines: list[str] = [] if before is None else before.lines[: before.count]
+        for line in self.lines:
+            self.ledger.apply(json.loads(line))
+        self.count: int = len(self.lines)  # of those that somebody has waited for
+        self.note("start", self.ledger.starts + 1)
+        self.count = len(self.lines)
+
+    @property
+    def starts(self) -> int:  # type: ignore[override]
+        return self.ledger.starts
+
+    def note(self, *record: object) -> None:
+        self.lines.append(json.dumps(record))
+        self.ledger.apply(list(json.loads(self.lines[-1])))
+
+    async def safe(self) -> None:
+        self.count = len(self.lines)
+
+    def freed(self, life: str) -> list[int]:
+        return self.ledger.freed(life)
+
+    def answered(self, life: str, number: int) -> int | None:
+        return self.ledger.answered.get(life, {}).get(number)
+
+    def used_of(self, life: str, numbers: Any) -> list[int]:
+        return [number for number in numbers if (life, number) not in self.ledger.batches]
 
 
 async def settled() -> None:
@@ -49,6 +84,12 @@ class Sent:
         self._tasks.append(self.desk.loop.create_task(self._call()))
         return self
 
+    def lose(self) -> None:
+        """The actor has died: what has not been answered will not be."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = [task for task in self._tasks if task.done()]
+
     def cancel(self) -> None:
         """Nobody wants it any more, wherever it is."""
         self.is_cancelled = True
@@ -59,9 +100,13 @@ class Sent:
         return bool(self._tasks)
 
     @property
+    def is_answered(self) -> bool:
+        return self.answer is not None
+
+    @property
     def answer(self) -> Answer | None:
         """What has been answered, if anything: whichever copy it was to."""
-        answers = [task.result() for task in self._tasks if task.done()]
+        answers = [task.result() for task in self._tasks if task.done() and not task.cancelled()]
         return answers[0] if answers else None
 
     @property
@@ -95,6 +140,8 @@ class Desk:
         first = 0 if after is None else after + 1
         self._next = {"enqueue": 0, "dequeue": first}
         self._open: dict[str, set[int]] = {"enqueue": set(), "dequeue": set()}
+        self.calls: list[Sent] = []
+        self.kept: list[tuple[int, Payload]] = []
 
     def _made(
         self, what: str, call: Callable[[int, int], Coroutine[Any, Any, Answer]]
@@ -103,18 +150,20 @@ class Desk:
         self._next[what] += 1
         self._open[what].add(number)
         known = min(self._open[what])
-        return number, Sent(self, what, number, lambda: call(number, known))
+        self.calls.append(Sent(self, what, number, lambda: call(number, known)))
+        return number, self.calls[-1]
 
     def put(self, *rows: Any) -> Sent:
         """Put rows in."""
         payload = Payload(list(rows))
-        _, sent = self._made(
+        number, sent = self._made(
             "enqueue",
             lambda number, known: self.actor.enqueue(
                 self.caller, number, known, payload, len(rows), 8, None, False
             ),
         )
         sent.rows = list(rows)
+        self.kept.append((number, payload))
         return sent
 
     def take(
@@ -127,6 +176,23 @@ class Desk:
                 self.caller, number, known, n, up_to, max_wait, list(used)
             ),
         )[1]
+
+    async def rejoin(self, actor: QueueActor, held: Iterable[int] = ()) -> Answer:
+        """The actor has come back, or is met for the first time."""
+        self.actor = actor
+        unanswered = [sent for sent in self.calls if sent.answer is None]
+
+        def told(what: str) -> tuple[int, list[int]]:
+            return self._next[what], [one.number for one in unanswered if one.what == what]
+
+        standing = Standing(
+            puts=told("enqueue"),
+            takes=told("dequeue"),
+            kept=self.kept,
+            held=list(held),
+            unwanted=[(one.what, one.number) for one in unanswered if one.is_cancelled],
+        )
+        return await actor.rejoin(self.caller, standing)
 
     def received(self, sent: Sent) -> None:
         """The answer of a call has come here: nobody asks for it again."""

@@ -60,6 +60,9 @@ class Consumer:
     def put_numbers(self, start: int, stop: int) -> None:
         self.queue.enqueue_many(range(start, stop))
 
+    def drain(self) -> None:
+        self.queue.drain()
+
     def put(self, number: int) -> None:
         self.queue.enqueue_many(np.full((4, 50_000), number))
 
