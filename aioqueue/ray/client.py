@@ -17,13 +17,19 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
-import aioqueue
-from aioqueue.errors import OutOfRangeError, QueueClosedError, WorkerDiedError, told
+from aioqueue.errors import (
+    DeadlineExceededError,
+    OutOfRangeError,
+    QueueClosedError,
+    WorkerDiedError,
+    told,
+)
 from aioqueue.inputs.prepare.ray.cluster import connected, required_ray, was_refused
 from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.parties import Caller
 from aioqueue.ray.standing import Standings
+from aioqueue.waiting import Gate, current_waker
 
 __all__ = ("Asking", "Client")
 
@@ -153,7 +159,10 @@ class Client:
             while True:
                 ended = _Ended(self.connection, reference)
                 try:
-                    ended.gate.sync.wait_closed(timeout=timeout)
+                    if not ended.gate.wait_blocking(timeout):
+                        raise DeadlineExceededError(
+                            f"queue '{self.name}' has not answered within {timeout} s"
+                        )
                     answer = ended.result()
                 except BaseException as error:
                     reference, timeout = asking.throw(error), None
@@ -171,7 +180,7 @@ class Client:
                 ended = _Ended(self.connection, reference)
                 try:
                     with anyio.CancelScope(shield=is_cut):
-                        await ended.gate.wait_closed()
+                        await ended.gate.wait(current_waker())
                     answer = ended.result()
                 except BaseException as error:
                     reference, is_cut = asking.throw(error), True
@@ -182,7 +191,7 @@ class Client:
 
 
 class _Ended:
-    """An answer that is coming: a gate that closes when it is there, for tasks and threads.
+    """An answer that is coming: a gate that opens when it is there, for tasks and threads.
 
     Args:
         connection: by which it comes.
@@ -191,10 +200,10 @@ class _Ended:
 
     def __init__(self, connection: _Connection, reference: Any) -> None:
         self._connection = connection
-        self.gate: aioqueue.FIFOQueue[None] = aioqueue.FIFOQueue(1, name=connection.name)
+        self.gate = Gate()
         self._future = reference.future()
         connection.expect(self)
-        self._future.add_done_callback(lambda _: self.gate.close())
+        self._future.add_done_callback(lambda _: self.gate.open())
 
     def result(self) -> Any:
         """The answer.
@@ -257,7 +266,7 @@ class _Connection:
             self._expected.add(ended)
             is_over = self._is_over
         if is_over:
-            ended.gate.close()
+            ended.gate.open()
 
     def rejoin(self, began: int) -> Any:
         """Tell an actor that has come back how this program stands, once.
@@ -352,7 +361,7 @@ class _Connection:
             self._is_over = True
             expected = list(self._expected)
         for ended in expected:
-            ended.gate.close()
+            ended.gate.open()
 
 
 def _why(error: BaseException) -> str:

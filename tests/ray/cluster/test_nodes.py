@@ -1,0 +1,221 @@
+"""Nodes are killed with a producer, a consumer, or the actor of a queue on them.
+
+What comes out is what a queue in one program gives, or a named error says what is lost; and nobody
+waits for ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aioqueue
+from aioqueue import WorkerDiedError
+from tests import clusters
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.timeout(240),
+    # Of Ray's own.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+ROW = 20_000
+SPEC = (64, "int64", [(ROW,)])
+BATCHES = 16
+
+
+def batch(number: int) -> np.ndarray[Any, Any]:
+    """Four rows, of 640 KB together: in the object store of their producer's node."""
+    return np.random.default_rng(number).integers(0, 1 << 40, (4, ROW))
+
+
+def digest(row: Any) -> str:
+    return hashlib.blake2b(np.ascontiguousarray(row).tobytes(), digest_size=8).hexdigest()
+
+
+def local() -> list[str]:
+    """What a queue in this program gives."""
+    queue = aioqueue.sync.FIFOQueue(4 * BATCHES, "int64", [(ROW,)])
+    for number in range(BATCHES):
+        queue.enqueue_many(batch(number))
+    queue.close()
+    return [digest(row) for rows in queue.batches(3) for row in rows]
+
+
+def node() -> str:
+    """Where this is."""
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
+
+
+class User:
+    """A program on some node."""
+
+    def __init__(self, name: str, **options: Any) -> None:
+        import aioqueue.ray
+
+        self.queue = aioqueue.ray.FIFOQueue(name, *SPEC, **options).sync
+
+    def put(self, *numbers: int) -> None:
+        for number in numbers:
+            self.queue.enqueue_many(batch(number))
+
+    def take(self, n: int) -> list[str]:
+        return [digest(row) for row in self.queue.dequeue_many(n)]
+
+    def drain(self) -> None:
+        self.queue.drain(node(), timeout=60)
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[clusters.Nodes]:
+    with clusters.several_nodes(1) as found:
+        yield found
+
+
+def far(name: str, **options: Any) -> Any:
+    """A program on the node that is going to be killed."""
+    import ray
+
+    made = ray.remote(num_cpus=0, resources={"data": 1}, max_concurrency=2)(User)
+    return made.remote(name, **options)
+
+
+def queue_of(name: str, **options: Any) -> Any:
+    import aioqueue.ray
+
+    return aioqueue.ray.FIFOQueue(name, *SPEC, **options).sync
+
+
+def give_up_the_dead(queue: Any) -> None:
+    """As if the time had passed after which the silent are taken to be dead."""
+    import ray
+
+    actor = queue._client.actor
+    for life in ray.get(actor.clients.remote()):
+        if life != queue.consumer:
+            ray.get(actor.dismiss.remote(life))
+
+
+def test_a_node_with_producers_and_consumers(nodes: Any) -> None:
+    """What they have not used comes back; what the queue owns is there; the bytes are the same."""
+    import ray
+
+    queue = queue_of("both", owned=True)
+    queue.statistics()  # its actor is on the head, where this program is
+    producer, consumer = far("both", owned=True), far("both", owned=True)
+    ray.get(producer.put.remote(*range(BATCHES)))
+    taken = ray.get(consumer.take.remote(8))  # which the next one commits
+    again = ray.get(consumer.take.remote(8))
+    nodes.kill()
+    give_up_the_dead(queue)
+    queue.close()
+    rest = [digest(row) for rows in queue.batches(3) for row in rows]
+    assert rest[:8] == again
+    assert taken + rest == local()
+    queue.delete()
+
+
+def test_what_is_lost_with_a_node_is_told(nodes: Any) -> None:
+    """Of each batch all rows come, or it is said that they do not; and it ends."""
+    import ray
+
+    queue = queue_of("lost")
+    queue.statistics()
+    producer = far("lost")
+    ray.get(producer.put.remote(0, 1))
+    nodes.kill()
+    queue.enqueue_many(batch(2))
+    queue.close()
+    told, rows = 0, []
+    while True:
+        try:
+            rows += [digest(row) for row in queue.dequeue_up_to(4)]
+        except WorkerDiedError as error:
+            assert "has died" in str(error)
+            told += 1
+        except aioqueue.OutOfRangeError:
+            break
+    assert told == 2
+    assert rows == [digest(row) for row in batch(2)]
+    queue.delete()
+
+
+def test_a_node_is_drained_before_it_goes(nodes: Any) -> None:
+    """Then nothing is lost with it, and nothing has to be asked for again."""
+    import ray
+
+    queue = queue_of("drained")
+    queue.statistics()
+    producer = far("drained")
+    ray.get(producer.put.remote(*range(BATCHES - 1)))
+    ray.get(producer.drain.remote())
+    ray.get(producer.put.remote(BATCHES - 1))
+    nodes.kill()
+    queue.close()
+    assert [digest(row) for rows in queue.batches(3) for row in rows] == local()
+    queue.delete()
+
+
+def on_far(monkeypatch: pytest.MonkeyPatch, name: str, journal: str | None) -> None:
+    """Make a queue whose actor is on the node that is going to be killed."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as Affinity
+
+    from aioqueue.ray.remote import remote_class
+
+    there = Affinity(ray.get(ray.remote(num_cpus=0, resources={"data": 1})(node).remote()), True)
+    plain = remote_class()
+
+    class Placed:
+        def options(self, **options: Any) -> Any:
+            return plain.options(**options, scheduling_strategy=there)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("aioqueue.ray.queues.remote_class", Placed)
+        queue_of(name, journal=journal).statistics()
+
+
+def test_the_node_of_the_actor(nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes back on another one, from its journal, and producers send again."""
+    on_far(monkeypatch, "actor", str(tmp_path))
+    queue = queue_of("actor", journal=str(tmp_path))
+    for number in range(BATCHES):
+        queue.enqueue_many(batch(number))
+    taken = [digest(row) for row in queue.dequeue_many(6)]
+    nodes.kill()
+    queue.close()
+    rest = [digest(row) for rows in queue.batches(3) for row in rows]
+    assert taken + rest == local()
+    queue.delete()
+
+
+def test_waits_end_when_the_node_of_an_actor_without_a_journal_dies(
+    nodes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_far(monkeypatch, "no journal", None)
+    queue = queue_of("no journal")
+    ended: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            queue.dequeue()
+        except WorkerDiedError as error:
+            ended.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while not queue.statistics().waiting_dequeues:
+        pass
+    nodes.kill()
+    waiting.join(60)
+    assert "the actor of queue 'no journal' has died" in str(ended[0])

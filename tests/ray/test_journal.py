@@ -1,0 +1,129 @@
+"""The file of an actor: what is safe, what a crash leaves of it, and that it does not grow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioqueue.errors import DataLossError, WorkerDiedError
+from aioqueue.ray import journal as journals
+from aioqueue.ray.actor import QueueActor
+from aioqueue.ray.journal import Journal
+from tests.ray.desks import Desk
+from tests.ray.test_actor import looped
+from tests.ray.test_returning import FIFO
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.journal"
+
+
+def files(path: Path) -> list[str]:
+    """What lies in its folder."""
+    return sorted(file.name for file in path.parent.iterdir())
+
+
+def records(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def filled(journal: Journal, count: int = 3) -> None:
+    journal.note("meet", "p", "p")
+    for number in range(count):
+        journal.note("put", "p", number, 0, 2, 8, None)
+        journal.note("in", "p", number, [0, 2])
+    await journal.safe()
+
+
+@looped
+async def test_what_is_safe_is_read_again(path: Path) -> None:
+    journal = Journal(path, is_new=True)
+    await filled(journal)
+    again = Journal(path, is_new=False)  # while the first one has it open still, as after a kill
+    assert again.starts == 2
+    assert list(again.ledger.batches) == [("p", 0), ("p", 1), ("p", 2)]
+    for one in (journal, again):
+        one.end(remove=True)
+    assert files(path) == []
+
+
+@pytest.mark.parametrize("half", ['["in","p",2', "[", "\x00\x00\x00"])
+@looped
+async def test_half_a_line_at_the_end_is_no_record(path: Path, half: str) -> None:
+    journal = Journal(path, is_new=True)
+    await filled(journal)
+    journal.end(remove=False)
+    with path.open("a") as file:
+        file.write(half)
+    again = Journal(path, is_new=False)
+    assert len(again.ledger.batches) == 3
+    again.end(remove=True)
+
+
+@pytest.mark.parametrize("damage", ["{}", '["what"]', '["in"]', "no"])
+@looped
+async def test_damage_is_told(path: Path, damage: str) -> None:
+    Journal(path, is_new=True).end(remove=False)
+    with path.open("a") as file:
+        file.write(damage + "\n")
+    with pytest.raises(DataLossError, match="is damaged in line 3"):
+        Journal(path, is_new=False)
+
+
+def test_another_file_is_told(path: Path) -> None:
+    path.write_text("something\n")
+    with pytest.raises(DataLossError, match="is no journal of a queue"):
+        Journal(path, is_new=False)
+
+
+def test_a_file_that_is_not_there_is_told(path: Path) -> None:
+    with pytest.raises(WorkerDiedError, match="give a folder that all nodes see"):
+        Journal(path, is_new=False)
+
+
+@looped
+async def test_a_disk_that_is_full_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(path, is_new=True)
+    actor = QueueActor("desk", FIFO, journal)
+    producer = Desk(actor, FIFO, "p")
+    await producer.rejoin(actor)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    answer = await producer.put(1)._call()
+    assert isinstance(answer.error, WorkerDiedError)
+    assert "cannot be written" in str(answer.error)
+    journal.end(remove=True)
+
+
+@looped
+async def test_it_is_written_anew_when_most_is_past(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "_MANY", 50)
+    journal = Journal(path, is_new=True)
+    actor = QueueActor("desk", FIFO, journal)
+    producer, consumer = Desk(actor, FIFO, "p"), Desk(actor, FIFO, "c")
+    for desk in (producer, consumer):
+        await desk.rejoin(actor)
+    for number in range(200):
+        put = producer.put(number)
+        producer.received(put)
+        assert (await put._call()).error is None
+        taken = consumer.take(1, used=[number - 1])
+        consumer.received(taken)
+        assert (await taken._call()).error is None
+    found = records(path)
+    assert len(found) < 80
+    assert sum(record[0] == "start" for record in found) == 1
+    again = Journal(path, is_new=False)
+    assert again.ledger.leases == {"c": {199: [["p", 199, [0, 1]]]}}
+    assert files(path) == [path.name]
+    for one in (journal, again):
+        one.end(remove=False)
