@@ -140,6 +140,16 @@ class Client:
             yield from self.meet(answer.began)
             reference = ask()
 
+    def end_put(self, number: int) -> None:
+        """An enqueue has been answered."""
+        if self.standings.puts.end(number):
+            self.connection.skip("enqueue", number)
+
+    def end_take(self, number: int) -> None:
+        """A dequeue has been answered."""
+        if self.standings.takes.end(number):
+            self.connection.skip("dequeue", number)
+
     def delete(self) -> Asking[None]:
         """End the actor."""
         if self.standings.keeps:
@@ -253,6 +263,7 @@ class _Connection:
         self._standings = standings
         self._met = 0  # how often the actor had started when it was told how we stand
         self._joining: tuple[int, Any] | None = None
+        self._skipped: list[tuple[str, int]] = []  # to be told when it has been met
         self._heard: float | None = None  # when, of the actor
 
     def start(self) -> None:
@@ -291,6 +302,17 @@ class _Connection:
         with self._lock:
             if began > self._met:
                 self._met, self._joining = began, None
+                skipped, self._skipped = self._skipped, []
+                for call in skipped:
+                    self.actor.skip.remote(self._caller, *call)
+
+    def skip(self, what: str, number: int) -> None:
+        """A call will not come again of which the actor was told that it might: others wait."""
+        with self._lock:
+            if self._joining is not None:
+                self._skipped.append((what, number))
+            elif self._is_there():
+                self.actor.skip.remote(self._caller, what, number)
 
     def _joined(self, future: Any) -> None:
         if future.exception() is None:

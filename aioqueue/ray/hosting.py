@@ -155,6 +155,11 @@ class Host:
                 self._book.give_back(life, number)
         self._tell_of_changes()
 
+    def skip(self, caller: Caller, what: str, number: int) -> None:
+        """A client has got the answer of a call, after it had said that it had not."""
+        with self._lock, suppress(RefusedError):
+            self._party(caller).skip(what, number)
+
     def _give_up_batches(self, life: str, but: Iterable[int] = ()) -> None:
         """What a producer had put in, or was about to, comes from nowhere any more."""
         for producer, number in self._awaited.give_up(life, but):

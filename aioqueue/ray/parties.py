@@ -86,6 +86,17 @@ class Party:
         }
         return turns
 
+    def skip(self, method: str, number: int) -> None:
+        """A call will not come again, though it was said that it might."""
+        turns = self.turns.get(method)
+        if turns is not None:
+            turns.skip(number)
+        elif self.standing is not None:
+            standing = self.standing
+            _, unanswered = standing.puts if method == "enqueue" else standing.takes
+            if number in unanswered:
+                unanswered.remove(number)
+
     def _turns(self, method: str, known: int) -> Turns[Any]:
         if self.standing is None:
             return Turns(known)

@@ -88,7 +88,7 @@ class Questions:
             _note_rows(error, answer.rows, n)
             raise
         finally:
-            standings.puts.end(number)
+            client.end_put(number)
         standings.forget(answer.freed if answer.rows else [number, *answer.freed])
         client.raise_error(answer)
 
@@ -128,7 +128,7 @@ class Questions:
                 yield client.actor.cancel.remote("dequeue", client.caller, number)
             raise
         finally:
-            standings.takes.end(number)
+            client.end_take(number)
         client.raise_error(answer)
         if columns is not None:
             with self._lock:

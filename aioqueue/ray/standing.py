@@ -28,6 +28,7 @@ class Numbers:
         self._lock = threading.Lock()
         self._next = first
         self._open: set[int] = set()
+        self._told: set[int] = set()  # to be without an answer
 
     def begin(self, call: Callable[[int, int], Any]) -> tuple[int, Any]:
         """Make the next call: it is given its number, and below which all have been answered."""
@@ -44,14 +45,20 @@ class Numbers:
         with self._lock:
             return call(number, min(self._open, default=number))
 
-    def end(self, number: int) -> None:
-        """A call has been answered."""
+    def end(self, number: int) -> bool:
+        """A call has been answered.
+
+        Returns:
+            Whether an actor that came back was told that it has not: its answer was on its way.
+        """
         with self._lock:
             self._open.discard(number)
+            return number in self._told
 
     def told(self) -> tuple[int, list[int]]:
         """The next number, and the calls that have no answer."""
         with self._lock:
+            self._told = set(self._open)
             return self._next, sorted(self._open)
 
 

@@ -80,6 +80,10 @@ class Turns(Generic[T]):
         made = self._results.get(number)
         return number < self._next if made is None else made.done()
 
+    def skip(self, number: int) -> None:
+        """A call will not come, or not again. May be called in any thread."""
+        self._loop.call_soon_threadsafe(self._go_on, number)
+
     def abandon(self) -> None:
         """The caller is gone: who waits for a turn fails. May be called in any thread."""
         self._loop.call_soon_threadsafe(self._abandon)

@@ -235,6 +235,33 @@ async def test_who_has_not_said_how_it_stands_is_asked_to() -> None:
     assert (await producer.rejoin(actor)).began == 2
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+@looped
+async def test_an_answer_that_was_on_its_way_holds_up_nobody(is_first: bool) -> None:
+    """It comes after it was said that it had not come: that call is not made again."""
+    actor, (producer, consumer) = await desks("p", "c")
+    put, take = producer.put(1).arrive(), consumer.take(1).arrive()
+    await settled()
+    for sent in (put, take):
+        sent._tasks.clear()
+    actor = reborn(actor)
+    for desk in (producer, consumer):
+        await desk.rejoin(actor)
+    if is_first:
+        actor.skip(producer.caller, "enqueue", put.number)
+        actor.skip(consumer.caller, "dequeue", take.number)
+    after = producer.put(2).arrive()
+    taken = consumer.take(1).arrive()
+    await settled()
+    if not is_first:
+        assert not taken.is_answered
+        actor.skip(producer.caller, "enqueue", put.number)
+        actor.skip(consumer.caller, "dequeue", take.number)
+        await settled()
+    assert after.is_answered
+    assert taken.got == [2]
+
+
 @looped
 async def test_producers_are_told_what_they_need_not_keep() -> None:
     actor, (producer, consumer) = await desks("p", "c")
