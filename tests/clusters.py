@@ -48,9 +48,10 @@ class Nodes:
             num_cpus=2, resources={"data": 1000}, object_store_memory=STORE
         )
 
-    def kill(self, place: int = 0) -> None:
-        """Kill a node with all that runs on it; another one joins."""
-        node = self.workers.pop(place)
+    def kill(self, node_id: str | None = None) -> None:
+        """Kill a node with all that runs on it, the first one if it has no name; another joins."""
+        names = [node.node_id for node in self.workers]
+        node = self.workers.pop(0 if node_id is None else names.index(node_id))
         self.workers.append(self._add())
         self._cluster.remove_node(node, allow_graceful=False)
 

@@ -28,6 +28,7 @@ NEED = {
     **dict.fromkeys(WITH_SHAPES, ("PIL",)),
     "docs/howto/checkpoints.md": ("torch", "jax", "orbax.checkpoint"),
     "docs/howto/cluster.md": ("ray",),
+    "docs/howto/programs.md": ("ray",),
     "docs/howto/frameworks.md": ("torch", "jax"),
     "docs/howto/pytorch-lightning.md": ("torch", "lightning"),
     "docs/howto/monitoring.md": (

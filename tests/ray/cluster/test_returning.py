@@ -186,7 +186,8 @@ def test_a_handle_is_drained(make: Any, cluster: Any) -> None:
     """What it has put in outlives it; of what it has taken, it waits until that is used."""
     queue = make("FIFOQueue", 100, name="drained").sync
     producer = other(cluster, queue.name)
-    cluster.get([producer.put.remote(number) for number in range(3)])
+    for number in range(3):
+        cluster.get(producer.put.remote(number))
     cluster.get(producer.drain.remote())
     cluster.get(producer.put.remote(3))  # which is copied, too
     clusters.kill(cluster.get(producer.pid.remote()))
