@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NoReturn
 import aioqueue
 from aioqueue import InvalidArgumentError, Statistics
 from aioqueue.checks import checked_count, checked_flag, checked_seconds
-from aioqueue.inputs.prepare.ray.cluster import connected, not_connected
+from aioqueue.inputs.prepare.ray.cluster import checked_options, connected, not_connected
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.blocking import Batches
 from aioqueue.ray.client import Client
@@ -92,6 +92,7 @@ class RayQueue(_Face):
         autocommit: bool,
         consumer: str | None,
         after: int | None,
+        options: Mapping[str, Any] | None,
     ) -> None:
         for argument, value in (("name", name), ("consumer", consumer)):
             if not isinstance(value, str) and (argument == "name" or value is not None):
@@ -110,6 +111,7 @@ class RayQueue(_Face):
             raise not_connected()
         # With a journal it comes back, and what was asked is asked again: calls are numbered.
         often = 0 if description.journal is None else -1
+        placed = {"num_cpus": 0, **(options or {})}
         actor = (
             remote_class()
             .options(
@@ -117,9 +119,7 @@ class RayQueue(_Face):
                 namespace=NAMESPACE,
                 get_if_exists=True,
                 lifetime="detached",
-                num_cpus=0,
-                max_restarts=often,
-                max_task_retries=often,
+                **{**checked_options(placed), "max_restarts": often, "max_task_retries": often},
             )
             .remote(name, description)
         )
@@ -423,6 +423,8 @@ _ARGUMENTS = """
             has it. Made up if ``None``.
         after: with ``consumer``: the number of the last lease that it has used in an earlier life
             (`last`, saved with what was made of it). What it had got after that comes again, first.
+        ray: what the actor is to have, and where it runs: options as those of `prepare`, such as
+            ``{{"label_selector": {{"market": "on-demand"}}}}``. Those of who comes first count.
 
     Raises:
         InvalidArgumentError: any argument is not as described; or, on the first use, the queue was
@@ -451,6 +453,7 @@ class _Unseeded(RayQueue):
         autocommit: bool = True,
         consumer: str | None = None,
         after: int | None = None,
+        ray: Mapping[str, Any] | None = None,
     ) -> None:
         local = self._local(
             capacity, dtypes, shapes, names, max_bytes=max_bytes, name=checked_name(name)
@@ -467,6 +470,7 @@ class _Unseeded(RayQueue):
             autocommit=autocommit,
             consumer=consumer,
             after=after,
+            options=ray,
         )
 
 
@@ -507,6 +511,7 @@ class RandomShuffleQueue(RayQueue):
         autocommit: bool = True,
         consumer: str | None = None,
         after: int | None = None,
+        ray: Mapping[str, Any] | None = None,
     ) -> None:
         local: Any = aioqueue.RandomShuffleQueue(
             capacity,
@@ -537,6 +542,7 @@ class RandomShuffleQueue(RayQueue):
             autocommit=autocommit,
             consumer=consumer,
             after=after,
+            options=ray,
         )
 
 

@@ -10,10 +10,18 @@ from typing import Any
 
 import pytest
 
-from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError, WorkerDiedError
+from aioqueue.errors import (
+    DeadlineExceededError,
+    InvalidArgumentError,
+    OutOfRangeError,
+    QueueClosedError,
+    WorkerDiedError,
+)
+from aioqueue.ray.actor import QueueActor
 from aioqueue.ray.handles import Payload
+from aioqueue.ray.messages import Answer
 from aioqueue.ray.turns import StaleCallError
-from tests.ray.desks import Desk, fifo, settled
+from tests.ray.desks import Desk, Records, fifo, settled
 
 
 def looped(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -340,3 +348,66 @@ async def test_who_takes_it_for_another_queue_is_no_client() -> None:
     assert actor.clients() == []
     assert actor._watching is not None
     actor._watching.cancel()
+
+
+@looped
+async def test_draining_waits_until_what_was_taken_is_used() -> None:
+    actor, description = fifo()
+    Desk(actor, description, "p").put(1, 2).arrive()
+    consumer, other = Desk(actor, description, "c"), Desk(actor, description, "o")
+    consumer.take(1).arrive()
+    other.take(1).arrive()
+    await settled()
+    late = await actor.drain(consumer.caller, None, 0)
+    assert isinstance(late.error, DeadlineExceededError)
+    assert "there is still 1 lease" in str(late.error)
+    draining = asyncio.ensure_future(actor.drain(consumer.caller, None, None))
+    await settled()
+    assert not draining.done()
+    actor.commit("c", [0])
+    assert await draining == Answer()
+    assert actor.leases() == 1
+
+
+@looped
+async def test_a_node_is_drained_of_all_who_are_there() -> None:
+    actor, description = fifo()
+    Desk(actor, description, "p").put(1, 2).arrive()
+    here, there = Desk(actor, description, "h"), Desk(actor, description, "t")
+    for desk, node in ((here, "north"), (there, "south")):
+        desk.caller = desk.caller._replace(node=node)
+        desk.take(1).arrive()
+        await settled()
+    draining = asyncio.ensure_future(actor.drain(here.caller, "south", None))
+    await settled()
+    assert not draining.done()
+    actor.leave(there.caller)
+    assert await draining == Answer()
+    assert actor.leases() == 1
+
+
+@looped
+async def test_the_node_of_the_actor_needs_a_journal() -> None:
+    actor = QueueActor("desk", fifo()[1], node="north")
+    desk = Desk(actor, fifo()[1], "d")
+    answer = await actor.drain(desk.caller, "north", None)
+    assert isinstance(answer.error, InvalidArgumentError)
+    assert "journal" in str(answer.error)
+    kept = fifo()[1]._replace(journal="journal")
+    actor = QueueActor("desk", kept, Records(), node="north")
+    gone, staying, consumer = (Desk(actor, kept, name) for name in ("gone", "staying", "c"))
+    for one in (gone, staying, consumer):
+        await one.rejoin(actor)
+    gone.put(1).arrive()
+    await settled()
+    staying.put(2).arrive()
+    await settled()
+    actor.leave(gone.caller)
+    draining = asyncio.ensure_future(actor.drain(staying.caller, "north", None))
+    await settled()
+    assert not draining.done()  # nobody else has what that one put in
+    consumer.take(1).arrive()
+    await settled()
+    actor.commit("c", [0])
+    assert await draining == Answer()
+    assert actor.statistics().size == 1

@@ -82,6 +82,13 @@ def nodes() -> Iterator[clusters.Nodes]:
         yield found
 
 
+def on(node_id: str) -> dict[str, Any]:
+    """Options of an actor on a node, or elsewhere if that is dead."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as Affinity
+
+    return {"scheduling_strategy": Affinity(node_id, soft=True)}
+
+
 def far(name: str, **options: Any) -> Any:
     """A program on the node that is going to be killed."""
     import ray
@@ -91,8 +98,10 @@ def far(name: str, **options: Any) -> Any:
 
 
 def queue_of(name: str, **options: Any) -> Any:
+    """Its actor is where this program is, if nothing else is said."""
     import aioqueue.ray
 
+    options = {"ray": on(node()), **options}
     return aioqueue.ray.FIFOQueue(name, *SPEC, **options).sync
 
 
@@ -166,29 +175,16 @@ def test_a_node_is_drained_before_it_goes(nodes: Any) -> None:
     queue.delete()
 
 
-def on_far(monkeypatch: pytest.MonkeyPatch, name: str, journal: str | None) -> None:
-    """Make a queue whose actor is on the node that is going to be killed."""
+def on_far() -> dict[str, Any]:
+    """Options of an actor on the node that is going to be killed, or else elsewhere."""
     import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as Affinity
 
-    from aioqueue.ray.remote import remote_class
-
-    there = Affinity(ray.get(ray.remote(num_cpus=0, resources={"data": 1})(node).remote()), True)
-    plain = remote_class()
-
-    class Placed:
-        def options(self, **options: Any) -> Any:
-            return plain.options(**options, scheduling_strategy=there)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("aioqueue.ray.queues.remote_class", Placed)
-        queue_of(name, journal=journal).statistics()
+    return on(ray.get(ray.remote(num_cpus=0, resources={"data": 1})(node).remote()))
 
 
 def test_the_node_of_the_actor(nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It comes back on another one, from its journal, and producers send again."""
-    on_far(monkeypatch, "actor", str(tmp_path))
-    queue = queue_of("actor", journal=str(tmp_path))
+    queue = queue_of("actor", journal=tmp_path, ray=on_far())
     for number in range(BATCHES):
         queue.enqueue_many(batch(number))
     taken = [digest(row) for row in queue.dequeue_many(6)]
@@ -199,11 +195,8 @@ def test_the_node_of_the_actor(nodes: Any, tmp_path: Path, monkeypatch: pytest.M
     queue.delete()
 
 
-def test_waits_end_when_the_node_of_an_actor_without_a_journal_dies(
-    nodes: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on_far(monkeypatch, "no journal", None)
-    queue = queue_of("no journal")
+def test_waits_end_when_the_node_of_an_actor_without_a_journal_dies(nodes: Any) -> None:
+    queue = queue_of("no journal", ray=on_far())
     ended: list[BaseException] = []
 
     def wait() -> None:
