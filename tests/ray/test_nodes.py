@@ -82,11 +82,11 @@ def nodes() -> Iterator[clusters.Nodes]:
         yield found
 
 
-def on(node_id: str) -> dict[str, Any]:
-    """Options of an actor on a node, or elsewhere if that is dead."""
+def on(node_id: str, *, soft: bool = True) -> dict[str, Any]:
+    """Options of an actor on a node; or elsewhere, if that is dead and it is soft."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as Affinity
 
-    return {"scheduling_strategy": Affinity(node_id, soft=True)}
+    return {"scheduling_strategy": Affinity(node_id, soft=soft)}
 
 
 def far(name: str, **options: Any) -> Any:
@@ -175,20 +175,21 @@ def test_a_node_is_drained_before_it_goes(nodes: Any) -> None:
     queue.delete()
 
 
-def on_far() -> dict[str, Any]:
-    """Options of an actor on the node that is going to be killed, or else elsewhere."""
+def far_node() -> str:
+    """The node that is going to be killed."""
     import ray
 
-    return on(ray.get(ray.remote(num_cpus=0, resources={"data": 1})(node).remote()))
+    return str(ray.get(ray.remote(num_cpus=0, resources={"data": 1})(node).remote()))
 
 
 def test_the_node_of_the_actor(nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It comes back on another one, from its journal, and producers send again."""
-    queue = queue_of("actor", journal=tmp_path, ray=on_far())
+    there = far_node()
+    queue = queue_of("actor", journal=tmp_path, ray=on(there))
     for number in range(BATCHES):
         queue.enqueue_many(batch(number))
     taken = [digest(row) for row in queue.dequeue_many(6)]
-    nodes.kill()
+    nodes.kill(there)
     queue.close()
     rest = [digest(row) for rows in queue.batches(3) for row in rows]
     assert taken + rest == local()
@@ -196,7 +197,8 @@ def test_the_node_of_the_actor(nodes: Any, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_waits_end_when_the_node_of_an_actor_without_a_journal_dies(nodes: Any) -> None:
-    queue = queue_of("no journal", ray=on_far())
+    there = far_node()
+    queue = queue_of("no journal", ray=on(there, soft=False))
     ended: list[BaseException] = []
 
     def wait() -> None:
@@ -209,6 +211,6 @@ def test_waits_end_when_the_node_of_an_actor_without_a_journal_dies(nodes: Any) 
     waiting.start()
     while not queue.statistics().waiting_dequeues:
         pass
-    nodes.kill()
+    nodes.kill(there)
     waiting.join(60)
     assert "the actor of queue 'no journal' has died" in str(ended[0])
