@@ -155,7 +155,9 @@ class Client:
         if self.standings.keeps:
             with suppress(WorkerDiedError):
                 yield self.actor.end.remote()
-        self.ray.kill(self.actor)
+        actor = self.actor
+        self.connection.stop()
+        self.ray.kill(actor)
 
     def drive(self, asking: Asking[T], timeout: float | None = None) -> T:
         """Have a generator ask, and wait in this thread.
@@ -354,6 +356,10 @@ class _Connection:
             f"the connection to queue '{self.name}' has ended: ray.shutdown() was called; what was"
             " asked before may have been done"
         )
+
+    def stop(self) -> None:
+        """Tell the actor no more that this program is alive: it is being ended."""
+        self._stopped.set()
 
     def leave(self) -> None:
         """Nobody uses the queue here any more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,8 +47,13 @@ def _journal(description: Description) -> Journal | None:
     context = ray.get_runtime_context()
     folder = Path(description.journal)
     folder.mkdir(parents=True, exist_ok=True)
-    is_new = not context.was_current_actor_reconstructed
-    return Journal(folder / f"{context.get_actor_id()}.journal", is_new=is_new)
+    path = folder / f"{context.get_actor_id()}.journal"
+    if path.exists():
+        return Journal(path, is_new=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated, and there is nothing else that says it
+        is_new = not context.was_current_actor_reconstructed
+    return Journal(path, is_new=is_new)
 
 
 def _node() -> str:
