@@ -19,8 +19,8 @@ from typing import Any, Final, Protocol
 
 from aioqueue.errors import WorkerDiedError
 from aioqueue.inputs.prepare.ray.cluster import connected, why_lost
-from aioqueue.ray.actor import LEASE_SECONDS
 from aioqueue.ray.members import News
+from aioqueue.ray.messages import LEASE_SECONDS
 
 __all__ = ("Link", "Standing", "place_here", "session_of", "task_here")
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.errors import WorkerDiedError, counted
 from aioqueue.processes.failures import failure_of_message, message_of_failure
-from aioqueue.ray.actor import LEASE_SECONDS
+from aioqueue.ray.messages import LEASE_SECONDS
 
 __all__ = ("CoordinatorActor", "Failure", "News", "Report", "Working", "remote_class")
 
