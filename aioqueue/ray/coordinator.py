@@ -363,8 +363,9 @@ class Coordinator(aioqueue.Coordinator):
         if ray is None:
             raise not_connected()
         strategies = ray.util.scheduling_strategies
+        # It takes no CPU, so there is always a place; Ray takes a softer wish as none at times.
         home = strategies.NodeAffinitySchedulingStrategy(
-            ray.get_runtime_context().get_node_id(), soft=True
+            ray.get_runtime_context().get_node_id(), soft=False
         )
         actor = (
             remote_class()

@@ -101,7 +101,7 @@ def queue_of(name: str, **options: Any) -> Any:
     """Its actor is where this program is, if nothing else is said."""
     import aioqueue.ray
 
-    options = {"ray": on(node()), **options}
+    options = {"ray": on(node(), soft=False), **options}
     return aioqueue.ray.FIFOQueue(name, *SPEC, **options).sync
 
 
