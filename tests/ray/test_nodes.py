@@ -18,6 +18,7 @@ import pytest
 import aioqueue
 from aioqueue import WorkerDiedError
 from tests import clusters
+from tests.worlds import spin_until
 
 pytestmark = [
     pytest.mark.ray,
@@ -77,9 +78,16 @@ class User:
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[clusters.Nodes]:
+def cluster() -> Iterator[clusters.Nodes]:
     with clusters.several_nodes(1) as found:
         yield found
+
+
+@pytest.fixture
+def nodes(cluster: clusters.Nodes) -> clusters.Nodes:
+    """The nodes, when Ray knows which of them are dead, and starts nothing there any more."""
+    spin_until(lambda: cluster.known() == len(cluster.workers) + 1)
+    return cluster
 
 
 def on(node_id: str, *, soft: bool = True) -> dict[str, Any]:
