@@ -205,7 +205,7 @@ class TestEntries:
 
     def test_go_on_for_ever(self) -> None:
         source = items(["a", "b"])
-        assert source.epochs is None
+        assert source.repeats is None
         assert [entry.epoch for entry in islice(source.entries(), 5)] == [0, 0, 1, 1, 2]
         with pytest.raises(TypeError, match="has no length"):
             len(source)

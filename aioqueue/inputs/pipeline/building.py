@@ -371,10 +371,10 @@ def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
     source, stages = source_of(pipeline), stages_of(pipeline)
     if not isinstance(source, Source):
         raise InvalidArgumentError(f"source: got {source!r}; expected one of aioqueue.inputs")
-    if isinstance(source, Sequential) and source.epochs not in (None, 1):
+    if isinstance(source, Sequential) and source.repeats not in (None, 1):
         raise InvalidArgumentError(
-            f"epochs: got {source.epochs} for {source.name}, which a pipeline begins with; expected"
-            " none: the epochs of a pipeline are said last, with .epochs(...)"
+            f"epochs: got {source.repeats} for {source.name}, which a pipeline begins with;"
+            " expected none: the epochs of a pipeline are said last, with .epochs(...)"
         )
     _check_after_device(stages)
     shards = [stage for stage in stages if isinstance(stage, Shard)]

@@ -169,6 +169,9 @@ class Source(Stages[T]):
     def _with(self, stage: Stage) -> Pipeline[Any]:
         return Pipeline(self)._with(stage)
 
+    def _pipeline(self) -> Pipeline[Any]:
+        return self._engine.checked(Pipeline(self))
+
     @abstractmethod
     def entries(self) -> Iterator[Entry[T]]:
         """One run through the source: its items, each with its epoch and index."""

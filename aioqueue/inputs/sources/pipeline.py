@@ -168,6 +168,10 @@ class Stages(ABC, Generic[T_co]):
     def _with(self, stage: Stage) -> Pipeline[Any]:
         """The pipeline that this is the beginning of."""
 
+    @abstractmethod
+    def _pipeline(self) -> Pipeline[Any]:
+        """This as a pipeline: a source alone is one without stages."""
+
     @overload
     def prepare(
         self,
@@ -472,6 +476,48 @@ class Stages(ABC, Generic[T_co]):
         """
         return self._add("shard", rank, ranks, uneven)
 
+    def epochs(
+        self,
+        count: int | None = None,
+        *,
+        start: int = 0,
+        resume: Mapping[str, Any] | None = None,
+        watchdog: float | None = None,
+        journal: str | PathLike[str] | None = None,
+    ) -> Epochs[T_co]:
+        """Go through several epochs, which are prepared as one run.
+
+        Each has another order and other generators than the one before. Workers live on from one
+        to the next, and the next is prepared while this one is still used.
+
+        Args:
+            count: how many; ``None`` goes on for ever.
+            start: the number of the first: where an earlier run of the program has ended, say.
+            resume: what ``state_dict()`` of an earlier run gave, or `merge_positions` of those of
+                another number of ranks: the batches behind it come, first those that are left of
+                its epoch. Where the order is kept they are exactly those
+                that the earlier run would have made. Functions, workers, limits, and the size of
+                batches that are made last may be others than they were.
+            watchdog: seconds after which the log has a warning that says why, when nothing has
+                moved and someone has waited for so long: see `aioqueue.Coordinator`.
+            journal: a file that notes which items each batch is made of, before it is handed out:
+                see `read_journal`. With ``resume`` it is gone on with: what was noted of batches
+                behind the position, which come again, is cut off. The file of another run is
+                renamed, and not written over.
+
+        Returns:
+            An iterable, with ``for`` and ``async for``, of epochs, each of which is an iterable of
+            what the pipeline makes (or of the items, of a source that no stage follows), with
+            ``len`` where that is known. Leaving it ends the workers.
+
+        Raises:
+            InvalidArgumentError: an argument is wrong; or the position is damaged, or belongs to
+                another pipeline: the message names the field that differs, and both values.
+        """
+        start = checked_count(start, "start")
+        stop = None if count is None else start + checked_count(count, "count")
+        return self._engine.epochs(self._pipeline(), start, stop, resume, watchdog, journal)
+
     def _add(self, kind: str, *arguments: Any) -> Pipeline[Any]:
         return self._with(self._engine.stage(kind, *arguments))
 
@@ -551,47 +597,6 @@ class Pipeline(Stages[T_co]):
         """
         return self._engine.resumed(self, state)
 
-    def epochs(
-        self,
-        count: int | None = None,
-        *,
-        start: int = 0,
-        resume: Mapping[str, Any] | None = None,
-        watchdog: float | None = None,
-        journal: str | PathLike[str] | None = None,
-    ) -> Epochs[T_co]:
-        """Go through several epochs, which are prepared as one run.
-
-        Each has another order and other generators than the one before. Workers live on from one
-        to the next, and the next is prepared while this one is still used.
-
-        Args:
-            count: how many; ``None`` goes on for ever.
-            start: the number of the first: where an earlier run of the program has ended, say.
-            resume: what ``state_dict()`` of an earlier run gave, or `merge_positions` of those of
-                another number of ranks: the batches behind it come, first those that are left of
-                its epoch. Where the order is kept they are exactly those
-                that the earlier run would have made. Functions, workers, limits, and the size of
-                batches that are made last may be others than they were.
-            watchdog: seconds after which the log has a warning that says why, when nothing has
-                moved and someone has waited for so long: see `aioqueue.Coordinator`.
-            journal: a file that notes which items each batch is made of, before it is handed out:
-                see `read_journal`. With ``resume`` it is gone on with: what was noted of batches
-                behind the position, which come again, is cut off. The file of another run is
-                renamed, and not written over.
-
-        Returns:
-            An iterable, with ``for`` and ``async for``, of epochs, each of which is an iterable of
-            what the pipeline makes, with ``len`` where that is known. Leaving it ends the workers.
-
-        Raises:
-            InvalidArgumentError: an argument is wrong; or the position is damaged, or belongs to
-                another pipeline: the message names the field that differs, and both values.
-        """
-        start = checked_count(start, "start")
-        stop = None if count is None else start + checked_count(count, "count")
-        return self._engine.epochs(self, start, stop, resume, watchdog, journal)
-
     def monitor(self, *, log: bool = False) -> Monitor:
         """Watch all that goes through this pipeline from now on, and tell what limits it.
 
@@ -633,3 +638,6 @@ class Pipeline(Stages[T_co]):
 
     def _with(self, stage: Stage) -> Pipeline[Any]:
         return self._engine.checked(Pipeline(self.source, (*self.stages, stage)))
+
+    def _pipeline(self) -> Pipeline[Any]:
+        return self

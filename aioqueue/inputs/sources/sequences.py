@@ -74,7 +74,7 @@ class Sequential(Source[T]):
         return f"<aioqueue.inputs.{', '.join(parts)}>"
 
     @property
-    def epochs(self) -> int | None:
+    def repeats(self) -> int | None:
         """How often it goes through the sequence; ``None`` if for ever."""
         return self._epochs
 

@@ -254,6 +254,14 @@ class TestEpochs:
         found = await epochs_of(world, numbers(8).prepare(threads, workers=2).epochs(3))
         assert len({ident for epoch in found for ident in epoch}) <= 2
 
+    async def test_of_a_source_that_no_stage_follows(self, world: World) -> None:
+        source = numbers(4, shuffle=True, seed=3)
+        epochs = await epochs_of(world, source.epochs(2))
+        assert epochs == await epochs_of(world, source.prepare(lambda n: n).epochs(2))
+        assert epochs[0] != epochs[1]
+        with pytest.raises(InvalidArgumentError, match="epochs: got 2 for numbers"):
+            numbers(4, epochs=2).epochs(3)
+
     async def test_no_epochs_and_empty_ones(self, world: World) -> None:
         assert await epochs_of(world, numbers(5).batch(2).epochs(0)) == []
         assert await epochs_of(world, numbers(0).prepare(tenfold).batch(2).epochs(2)) == [[], []]
