@@ -260,14 +260,19 @@ class TestRefusing:
             else:
                 yield path
 
-        for path in leaves(state, ()):
-            other = json.loads(json.dumps(state))
-            at = other
-            for key in path[:-1]:
-                at = at[key]
-            old = at[path[-1]]
-            at[path[-1]] = not old if isinstance(old, bool) else [old, "other"]
-            yield ".".join(map(str, path)), other
+        def each(whole: Any) -> Iterator[tuple[str, Any]]:
+            for path in leaves(whole, ()):
+                other = json.loads(json.dumps(whole))
+                at = other
+                for key in path[:-1]:
+                    at = at[key]
+                old = at[path[-1]]
+                at[path[-1]] = not old if isinstance(old, bool) else [old, "other"]
+                yield ".".join(map(str, path)), other
+
+        yield from each(state)
+        for path, other in each(json.loads(state["after"])):  # the place, which is a text
+            yield f"after.{path}", {**state, "after": json.dumps(other, separators=(",", ":"))}
 
     def test_every_field_changed(self) -> None:
         pipeline = shuffled().prepare(noisy).shuffle(9).batch(4)
@@ -279,7 +284,7 @@ class TestRefusing:
                 pipeline.epochs(2, resume=other)
             if path.startswith("source."):
                 assert path.split(".")[-1] in str(refused.value)
-        assert found > 20
+        assert found > 40
 
     def test_every_field_missing(self) -> None:
         pipeline = shuffled().prepare(noisy).shuffle(9).batch(4)
