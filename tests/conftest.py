@@ -27,7 +27,7 @@ HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 COMPARE = [] if HAS_TENSORFLOW else ["compat/test_*_oracle.py", "oracle/test_*.py"]
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 HAS_RAY = importlib.util.find_spec("ray") is not None
-RAY = ["inputs/prepare/ray", "ray/cluster"]
+RAY = ["inputs/prepare/ray", "ray/cluster", "ray/test_nodes.py"]
 collect_ignore_glob = [
     *COMPARE,
     *([] if HAS_TORCH else ["torch"]),

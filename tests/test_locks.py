@@ -207,7 +207,7 @@ class TestWhatIsPrivateInTheStandardLibrary:
             ("_is_owned", {"locks.py", "queues/forks.py"}),  # forks makes such a lock
             ("_get_running_loop", {"waiting/running.py"}),
             ("popen_forkserver", {"processes/start.py"}),
-            ("resource_tracker", {"processes/start.py"}),
+            ("resource_tracker", {"processes/forkserver.py"}),
             ("_children", {"processes/start.py"}),
         ],
     )

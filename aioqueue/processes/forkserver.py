@@ -46,6 +46,11 @@ def wanted_modules() -> list[str]:
     return list(wanted)
 
 
+def ensure_tracker() -> None:
+    """Have multiprocessing's tracker of shared memory and semaphores run."""
+    resource_tracker.ensure_running()
+
+
 class ForkServer(forkserver.ForkServer):
     """One that imports, before it forks, what all processes need. It is started at once.
 
@@ -120,7 +125,7 @@ class ForkServer(forkserver.ForkServer):
 
     def ensure_running(self) -> None:
         """Multiprocessing's own would start another one, of its kind."""
-        resource_tracker.ensure_running()
+        ensure_tracker()
 
     def _launch(self, modules: tuple[str, ...]) -> None:
         """Start it. Nothing is waited for."""

@@ -137,16 +137,16 @@ def _stop_listening() -> None:
 
 
 def _start_tracker() -> None:
-    """Have multiprocessing's resource tracker run, which starting a process needs.
+    """Have multiprocessing's tracker of resources run, which starting a process needs.
 
     It is deaf to two of the signals only; so if it is for us to start it, it inherits that it hears
     none. It has to be there before anything else is started: starting it unblocks those two.
     """
     if sys.platform != "win32":
-        from multiprocessing import resource_tracker
+        from aioqueue.processes.forkserver import ensure_tracker
 
         with _signals_blocked():
-            resource_tracker.ensure_running()
+            ensure_tracker()
 
 
 class Deaf:

@@ -175,3 +175,31 @@ def test_nothing_is_no_tensor(sess: Any) -> None:
 def test_what_is_not_there_cannot_be_removed(tmp_path: Path) -> None:
     with pytest.raises(tf.errors.NotFoundError, match=r"/none not found$"):
         tf.gfile.DeleteRecursively(str(tmp_path / "none"))
+
+
+def test_shapes_that_do_not_fit_are_both_named() -> None:
+    with pytest.raises(ValueError, match=r"Received: \(3, 3, 2\) and \(2, \?, 1\)\."):
+        tf.broadcast_static_shape(tf.TensorShape([3, 3, 2]), tf.TensorShape([2, None, 1]))
+
+
+@pytest.mark.parametrize(
+    ("indices", "what"),
+    [
+        ([[0, 1], [3, 0]], r"indices[1] = [3,0] is out of bounds: need 0 <= index < [3,2]"),
+        ([[1, 1], [0, 0]], "indices[1] = [0,0] is out of order."),
+        ([[0, 0], [0, 0]], "indices[1] = [0,0] is repeated"),
+    ],
+)
+def test_what_is_serialized_has_its_indices_in_order(
+    sess: Any, indices: list[list[int]], what: str
+) -> None:
+    sparse = tf.SparseTensor(np.array(indices, "int64"), np.array([1.0, 2.0]), [3, 2])
+    assert message(failure(sess, tf.serialize_many_sparse(sparse))).startswith(what)
+
+
+def test_a_folder_in_the_way_of_a_copy_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one")
+    (tmp_path / "b").mkdir()
+    with pytest.raises(tf.errors.FailedPreconditionError) as refused:
+        tf.gfile.Copy(str(tmp_path / "a"), str(tmp_path / "b"), overwrite=True)
+    assert refused.value.message == f"{tmp_path / 'b'}; Is a directory"

@@ -142,6 +142,7 @@ def test_positions_of_a_pipeline_have_the_same_entries(name: str, tmp_path: Path
 
 def test_another_pipeline_is_refused_by_dcp_as_well(tmp_path: Path) -> None:
     one, other = (numbers(9, shuffle=True, seed=seed).shuffle(3).batch(2) for seed in (1, 2))
+    pytest.importorskip("torch")
     with one.epochs(1) as epochs:
         next(next(epochs))
         with pytest.raises(BaseException) as refused:  # noqa: PT011  # DCP has its own

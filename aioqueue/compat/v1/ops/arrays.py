@@ -127,7 +127,15 @@ def broadcast_static_shape(shape_x: TensorShape, shape_y: TensorShape) -> Tensor
     Raises:
         ValueError: they do not fit.
     """
-    return TensorShape(broadcast(TensorShape(shape_x).as_tuple(), TensorShape(shape_y).as_tuple()))
+    one, other = TensorShape(shape_x), TensorShape(shape_y)
+    try:
+        return TensorShape(broadcast(one.as_tuple(), other.as_tuple()))
+    except ValueError:
+        raise ValueError(
+            "Incompatible shapes for broadcasting. Two shapes are compatible if for each dimension"
+            " pair they are either equal or one of them is 1. Received:"
+            f" {one} and {other}."
+        ) from None
 
 
 def broadcast_dynamic_shape(shape_x: Any, shape_y: Any) -> Tensor:

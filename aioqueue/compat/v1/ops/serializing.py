@@ -12,7 +12,7 @@ from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import OpBuilder, Pure, array, invalid, shape_text
-from aioqueue.compat.v1.ops.sparse import SparseTensor, as_sparse
+from aioqueue.compat.v1.ops.sparse import SparseTensor, as_sparse, check_indices
 from aioqueue.compat.v1.ops.tensor_protos import decode_tensor, encode_tensor
 
 __all__ = (
@@ -104,6 +104,7 @@ def serialize_many_sparse(
             raise invalid(
                 f"Rank of input SparseTensor should be > 1, but saw rank: {len(dense_shape)}"
             )
+        check_indices(indices, tuple(dense_shape), in_order=True)
         rows = int(dense_shape[0])
         starts = np.searchsorted(indices[:, 0], np.arange(rows + 1))
         shape = encode_tensor(dense_shape[1:])

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from aioqueue.compat.v1 import errors
+from aioqueue.compat.v1.ops.escaping import c_escaped
 from aioqueue.compat.v1.parsing.columns import Column, DenseColumn, PaddedColumn
 from aioqueue.compat.v1.parsing.values import Array, Values, as_array, invalid
 
@@ -78,7 +79,7 @@ class RecordReader:
         try:
             entries = _entries(record)
         except _DamagedError:
-            shown = record.decode(errors="replace")
+            shown = c_escaped(record)
             raise invalid(f"Could not parse example input, value: '{shown}'") from None
         found: dict[bytes, Array] = {}
         for key, start, end in reversed(entries):
