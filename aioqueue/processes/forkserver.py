@@ -21,7 +21,7 @@ from aioqueue.processes.program import (
     sources,
 )
 
-__all__ = ("ForkServer", "wanted_modules")
+__all__ = ("ForkServer", "ensure_tracker", "wanted_modules")
 
 _MAIN: Final = "__main__"
 

@@ -151,6 +151,8 @@ def test_what_is_no_example_is_shown_as_there(sess: Any) -> None:
     parsed = tf.parse_single_example(b"no\xc3", {"a": tf.VarLenFeature(tf.int64)})
     failed = failure(sess, parsed)
     assert message(failed) == r"Could not parse example input, value: 'no\303'"
+    batch = tf.parse_example([b"\xc3\xa9\t"], {"a": tf.VarLenFeature(tf.int64)})
+    assert message(failure(sess, batch)) == "Could not parse example input, value: 'é\t'"
 
 
 def test_what_comes_behind_the_last_column_need_not_make_sense(sess: Any) -> None:

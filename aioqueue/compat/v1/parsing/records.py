@@ -79,8 +79,7 @@ class RecordReader:
         try:
             entries = _entries(record)
         except _DamagedError:
-            shown = c_escaped(record)
-            raise invalid(f"Could not parse example input, value: '{shown}'") from None
+            raise words.unreadable(record) from None
         found: dict[bytes, Array] = {}
         for key, start, end in reversed(entries):
             column = self._columns.get(key)
@@ -132,6 +131,14 @@ class _Words:
             f"{self._prefix}Feature: {column.key} (data type: {column.kind}) is required but could"
             " not be found."
         )
+
+    def unreadable(self, record: bytes) -> errors.InvalidArgumentError:
+        """It is no example at all."""
+        try:
+            shown = record.decode()
+        except UnicodeDecodeError:  # of which TensorFlow can make no message
+            shown = c_escaped(record)
+        return invalid(f"Could not parse example input, value: '{shown}'")
 
     def damaged(self, column: Column) -> errors.InvalidArgumentError:
         """A list cannot be read."""
