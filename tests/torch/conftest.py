@@ -34,8 +34,7 @@ def fork_server() -> Iterator[None]:
     others, SERVER._server = SERVER._server, SERVER._Server()
     multiprocessing.set_forkserver_preload(["aioqueue.torch", "tests.torch.datasets"])
     yield
-    if SERVER._server._server is not None:
-        SERVER._server._bury()
+    SERVER._server._bury()
     SERVER._server = others
 
 
