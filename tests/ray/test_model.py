@@ -41,6 +41,7 @@ class Users(RuleBasedStateMachine):
         self.consumers: list[Desk] = []
         self.puts: list[Sent] = []
         self.takes: list[Sent] = []
+        self.uses: list[tuple[Sent, list[int]]] = []  # which call says of which leases that
         self.held: dict[tuple[str, int], list[int]] = {}  # what was received, and not used
         self.used: list[int] = []
         self.is_closed = False
@@ -78,6 +79,7 @@ class Users(RuleBasedStateMachine):
         for number in mine:
             self.used += self.held.pop((consumer.life, number))
         self.takes.append(consumer.take(n, up_to=up_to, used=mine))
+        self.uses.append((self.takes[-1], mine))
         if mine:  # else they would be used and not told so, as if the program had died there
             self._arrive_all(consumer)
 

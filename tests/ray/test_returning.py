@@ -92,6 +92,22 @@ async def test_a_lease_outlives_the_actor() -> None:
 
 
 @looped
+async def test_what_a_waiting_call_has_used_does_not_come_again() -> None:
+    """It has said so, but had no answer: the journal may have lost that."""
+    actor, (producer, consumer) = await desks("p", "c")
+    producer.put(0).arrive()
+    consumer.take(1).arrive()
+    await settled()
+    waiting = consumer.take(1, used=[0]).arrive()
+    await settled()
+    actor = await died(actor, producer, consumer, held={"c": [0]})
+    assert (actor.statistics().size, actor.leases()) == (0, 0)
+    producer.put(1).arrive()
+    await settled()
+    assert waiting.got == [1]
+
+
+@looped
 async def test_a_lease_whose_answer_was_lost_is_given_again() -> None:
     actor, (producer, consumer) = await desks("p", "c")
     producer.put(*range(4)).arrive()
@@ -330,6 +346,9 @@ class UsersOfOneThatDies(Users):
         held: dict[str, list[int]] = {}
         for life, number in self.held:
             held.setdefault(life, []).append(number)
+        for take, numbers in self.uses:
+            if take.answer is None:  # a program has them until the actor has said that it knows
+                held.setdefault(take.desk.life, []).extend(numbers)
         self.actor = self._run(died(self.actor, *living, held=held))
         for life in set(self.actor.clients()) - {desk.life for desk in living}:
             self.actor.dismiss(life)
