@@ -469,9 +469,9 @@ class TestRefused:
 
     def test_other_versions(self) -> None:
         position = numbers(5).position()
-        newer = refused(numbers(5), {**position, "version": 3})
-        assert "version 3, which a newer aioqueue has written; expected version 2" in newer
-        assert "version None; expected version 2" in refused(
+        newer = refused(numbers(5), {**position, "version": 2})
+        assert "version 2, which a newer aioqueue has written; expected version 1" in newer
+        assert "version None; expected version 1" in refused(
             numbers(5), {**position, "version": None}
         )
 

@@ -34,9 +34,7 @@ Place: TypeAlias = Any
 """Ints, strings, ``None``, and lists or tuples of them; ``None`` is the beginning."""
 
 _FORMAT: Final = "aioqueue.position"
-_VERSION: Final = 2
-_PLACE_AS_IT_IS: Final = 1
-"""The version whose places are no text."""
+_VERSION: Final = 1
 _MISSING: Final = "nothing"
 
 
@@ -74,7 +72,7 @@ def fingerprint_in(position: Any) -> Mapping[str, Any]:
         raise misplaced(
             f"version {version}, which a newer aioqueue has written", f"version {_VERSION} at most"
         )
-    if not is_int(version) or version < _PLACE_AS_IT_IS:
+    if version != _VERSION:
         raise misplaced(f"version {version!r}", f"version {_VERSION}")
     fingerprint = position.get("source")
     if not isinstance(fingerprint, Mapping):
@@ -110,8 +108,6 @@ def place_in(position: Mapping[str, Any]) -> Place:
         InvalidArgumentError: it has none.
     """
     place = position.get("after")
-    if position.get("version") == _PLACE_AS_IT_IS:
-        return place
     try:
         return json.loads(place)  # type: ignore[arg-type]  # it may be anything
     except (TypeError, ValueError) as error:
