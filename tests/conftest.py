@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import inspect
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
 import pytest
 
-from tests.worlds import KINDS, TASK_WORLDS, WORLDS, Kind, TaskWorld, World
+from tests.worlds import KINDS, TASK_WORLDS, WORLDS, Kind, TaskWorld, World, spin_until
 
 WorldT = TypeVar("WorldT", bound=World)
 LOOPS = ("trio", "uvloop")
@@ -42,6 +46,12 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what pytest knows out of collections: it is larger than all that a test makes."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header() -> list[str]:
@@ -89,6 +99,23 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     """Each of the four kinds of queue in turn."""
     kind_of_queue: Kind = request.param
     return kind_of_queue
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """No thread of ours outlives a test, for another one might take it for its own."""
+    before = set(threading.enumerate())
+    yield
+    with suppress(AssertionError):
+        spin_until(lambda: not left_since(before))
+    left = left_since(before)
+    assert not left, f"left behind: {left}"
+
+
+def left_since(before: set[threading.Thread]) -> list[threading.Thread]:
+    """The threads of ours that are there, and were not."""
+    now = set(threading.enumerate()) - before
+    return [thread for thread in now if "aioqueue" in thread.name]
 
 
 @pytest.hookimpl(tryfirst=True)

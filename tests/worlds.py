@@ -556,6 +556,20 @@ def ctrl_c(when: Callable[[], object]) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def press_until(handled: threading.Event) -> None:
+    """Send SIGUSR1 to the main thread until its handler has ended.
+
+    One that comes just before that thread falls asleep is handled when it wakes: try again, and
+    give the handler the time to end before the next one strikes it.
+    """
+
+    def is_handled() -> bool:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        return handled.wait(0.05)
+
+    spin_until(is_handled)
+
+
 def waiting(queue: Any) -> int:
     """How many enqueues and dequeues stand in line."""
     statistics = queue.statistics()

@@ -41,6 +41,7 @@ from tests.worlds import (
     UvloopWorld,
     World,
     ctrl_c,
+    press_until,
     spin_until,
 )
 
@@ -304,12 +305,17 @@ class TestSignals:
 
     def test_a_stop_from_a_handler_wakes_the_thread_it_interrupts(self) -> None:
         coord = sync.Coordinator()
+        handled = threading.Event()
+
+        def handle(*_: object) -> None:
+            coord.request_stop()
+            handled.set()
 
         def interrupt() -> None:
             spin_until(lambda: waiting_for_stop(coord) == 1)
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            press_until(handled)
 
-        before = signal.signal(signal.SIGUSR1, lambda *_: coord.request_stop())
+        before = signal.signal(signal.SIGUSR1, handle)
         helper = threading.Thread(target=interrupt)
         try:
             helper.start()
