@@ -548,8 +548,13 @@ class TestSignals:
             handled.set()
 
         signal.signal(signal.SIGUSR1, handle)
+
+        def interrupt() -> None:
+            wait_until_waiting(queue, dequeues=1)
+            press_until(handled)
+
         crowd = Crowd()
-        crowd.add(lambda: (wait_until_waiting(queue, dequeues=1), press_until(handled)))
+        crowd.add(interrupt)
         crowd.start()
         began = perf_counter()
         with pytest.raises(OutOfRangeError) as caught:
