@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -123,3 +126,38 @@ def test_a_queue_of_a_type_is_that_queue(face: object, name: str) -> None:
     assert type(queue) is kind
     assert isinstance(queue, kind)
     assert repr(kind[int]) == f"{kind.__module__}.{name}[int]"
+
+
+WITHOUT_DOCSTRINGS = """
+import importlib, sys
+failed = {}
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except ImportError as error:  # of an extra that is not installed
+        failed[name] = str(error)
+print(sorted(failed))
+
+from aioqueue import inputs
+pipeline = inputs.numbers(6).prepare(float, workers=2).batch(3)
+print([batch.tolist() for batch in pipeline])
+"""
+
+
+def test_python_may_leave_docstrings_out() -> None:
+    """`python -OO` strips them, and asserts: whatever can be imported can be imported so too."""
+    root = Path(aioqueue.__file__).parent
+    files = [path.relative_to(root.parent).with_suffix("") for path in sorted(root.rglob("*.py"))]
+    names = [".".join(path.parts) for path in files if path.name not in {"__init__", "__main__"}]
+
+    def run(*options: str) -> str:
+        command = [sys.executable, "-W", "error", *options, "-c", WITHOUT_DOCSTRINGS, *names]
+        ran = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=root.parent, timeout=100
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    as_ever = run()
+    assert "[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]" in as_ever
+    assert run("-OO") == as_ever

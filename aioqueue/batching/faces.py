@@ -5,12 +5,12 @@ That they stand in one file lets type checkers know it as well.
 
 from __future__ import annotations
 
-import inspect
 from typing import Self
 
 from aioqueue.batching.aio import AsyncBatcher
 from aioqueue.batching.blocking import ThreadBatcher
 from aioqueue.batching.face import BATCHER_ARGUMENTS, ResultT, ValueT
+from aioqueue.docstrings import with_sections
 
 __all__ = ("Batcher", "BlockingBatcher")
 
@@ -33,7 +33,7 @@ class Batcher(AsyncBatcher[ValueT, ResultT]):
     Tasks of other event loops may call it too, and threads may by its other face, ``batcher.sync``.
     """
 
-    __doc__ = f"{inspect.cleandoc(__doc__)}\n\n{BATCHER_ARGUMENTS}"
+    __doc__ = with_sections(__doc__, BATCHER_ARGUMENTS)
 
     @property
     def aio(self) -> Self:
@@ -65,7 +65,7 @@ class BlockingBatcher(ThreadBatcher[ValueT, ResultT]):
     A coroutine function runs in tasks of one event loop, in one more thread.
     """
 
-    __doc__ = f"{inspect.cleandoc(__doc__)}\n\n{BATCHER_ARGUMENTS}"
+    __doc__ = with_sections(__doc__, BATCHER_ARGUMENTS)
 
     @property
     def sync(self) -> Self:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NoReturn
 import aioqueue
 from aioqueue import InvalidArgumentError, Statistics
 from aioqueue.checks import checked_count, checked_flag, checked_seconds
+from aioqueue.docstrings import with_sections
 from aioqueue.inputs.prepare.ray.cluster import checked_options, connected, not_connected
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.blocking import Batches
@@ -572,5 +573,5 @@ def checked_name(name: Any) -> str:
 
 for _kind in (FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue):
     _bounds = "capacity, dtypes, shapes, names, max_bytes: as for the queue in one program."
-    _kind.__doc__ = f"{_kind.__doc__}\n{_ARGUMENTS.format(arguments=_bounds)}"
+    _kind.__doc__ = with_sections(_kind.__doc__, _ARGUMENTS.format(arguments=_bounds))
 del _kind, _bounds
