@@ -23,6 +23,7 @@ __all__ = (
     "imports_main",
     "main_module",
     "sources",
+    "where_main_is",
 )
 
 _INSTALLED: Final = tuple(
@@ -86,10 +87,23 @@ COLD: Final = "imports nothing of the program"
 
 
 def imports_main() -> bool:
-    """Whether a new process imports the main module of the program: if it has a name, or a file."""
+    """Whether a new process imports the main module of the program."""
+    return bool(main_module())
+
+
+def where_main_is() -> str:
+    """Where the functions of a main module are that no new process imports, and what to do."""
     main = sys.modules["__main__"]
-    named = getattr(getattr(main, "__spec__", None), "name", None)
-    return named is not None or getattr(main, "__file__", None) is not None
+    name = getattr(getattr(main, "__spec__", None), "name", None)
+    if name is not None:
+        return f"in the module '{name}', which only the program runs; write it to another module"
+    path = getattr(main, "__file__", None)
+    if path is not None and _is_no_file(path):
+        return "in a program that is no file; write it to a file"
+    return (
+        "in a cell of a notebook or at a prompt; write it to a file (in a notebook with"
+        " %%writefile)"
+    )
 
 
 def main_module() -> dict[str, str]:
@@ -101,12 +115,20 @@ def main_module() -> dict[str, str]:
         is_of_package = name == "__main__" or name.endswith(".__main__")
         return {} if is_of_package else {"init_main_from_name": name}
     path = getattr(main, "__file__", None)
-    if path is None or os.path.splitext(os.path.basename(path))[0] == "ipython":
+    if path is None or _is_no_file(path) or _is_ipython(path):
         return {}
     original = multiprocessing.process.ORIGINAL_DIR  # type: ignore[attr-defined]
     if not os.path.isabs(path) and original is not None:
         path = os.path.join(original, path)
     return {"init_main_from_path": os.path.normpath(path)}
+
+
+def _is_no_file(path: str) -> bool:
+    return os.path.basename(path).startswith("<")  # as that of standard input
+
+
+def _is_ipython(path: str) -> bool:
+    return os.path.splitext(os.path.basename(path))[0] == "ipython"
 
 
 def sources() -> dict[str, int]:

@@ -19,7 +19,7 @@ from aioqueue.processes.arena import Arena
 from aioqueue.processes.channels import Channel, channels
 from aioqueue.processes.deaths import why_not_begun
 from aioqueue.processes.dumps import DumpReader, DumpWriter, dump_pair, state_of
-from aioqueue.processes.program import imports_main
+from aioqueue.processes.program import imports_main, where_main_is
 from aioqueue.processes.start import (
     CannotStartError,
     StartedProcess,
@@ -211,8 +211,8 @@ def dumped(thing: object, pickler: type[pickle.Pickler]) -> bytes:
         pickler: what pickles it.
 
     Raises:
-        UnknownToOthersError: it has a function or class of a main module that is no file, such as
-            those of a notebook's cells: pickle writes no more than its name.
+        UnknownToOthersError: it has a function or class of a main module that no other process
+            imports, such as those of a notebook's cells: pickle writes no more than its name.
         Exception: it cannot be pickled.
     """
 
@@ -220,8 +220,7 @@ def dumped(thing: object, pickler: type[pickle.Pickler]) -> bytes:
         def reducer_override(self, thing: Any) -> Any:
             if isinstance(thing, FunctionType | type) and thing.__module__ == "__main__":
                 raise UnknownToOthersError(
-                    f"{thing.__qualname__!r} is defined in a cell of a notebook or at a prompt;"
-                    " write it to a file (in a notebook with %%writefile) and import that, or use"
+                    f"{thing.__qualname__!r} is defined {where_main_is()} and import that, or use"
                     " where='thread'"
                 )
             return NotImplemented

@@ -21,8 +21,10 @@ from aioqueue.processes.program import Program
         ("program", None, True, {"init_main_from_name": "program"}),
         (None, "/a/../program.py", True, {"init_main_from_path": "/program.py"}),
         ("program", "program.py", True, {"init_main_from_name": "program"}),
-        ("package.__main__", "/package/__main__.py", True, {}),
-        (None, "/bin/ipython", True, {}),
+        ("package.__main__", "/package/__main__.py", False, {}),
+        ("__main__", "/program.pyz/__main__.py", False, {}),
+        (None, "<stdin>", False, {}),
+        (None, "/bin/ipython", False, {}),
     ],
 )
 def test_which_main_module_is_imported(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import os
 import pickle
 import subprocess
 import sys
+import zipapp
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,38 @@ def test_what_was_written_at_a_prompt_is_refused_when_it_is_said() -> None:
     for name, line in zip(["double"] * 3 + ["Doubling"], told, strict=True):
         assert "which a new process cannot import" in line
         assert f"'{name}' is defined in a cell of a notebook or at a prompt" in line
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (["-"], "'double' is defined in a program that is no file; write it to a file and import"),
+        (["-m", "package"], "'double' is defined in the module 'package.__main__', which only the"),
+        (["program.pyz"], "'double' is defined in the module '__main__', which only the program"),
+    ],
+    ids=["from standard input", "a package", "a zip archive"],
+)
+def test_what_is_in_a_program_that_no_process_imports_is_refused(
+    command: list[str], why: str, tmp_path: Path
+) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__main__.py").write_text(PROMPT)
+    zipapp.create_archive(package, tmp_path / "program.pyz")
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", *command],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        input=PROMPT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    told = ran.stdout.splitlines()
+    assert len(told) == 4
+    assert why in told[0]
 
 
 def test_what_has_a_module_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
