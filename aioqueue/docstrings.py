@@ -70,7 +70,7 @@ def with_sections(text: str | None, described: str | None) -> str | None:
 
 def _inherited(face: type, name: str) -> str | None:
     for base in face.__mro__[1:]:
-        text: Any = getattr(vars(base).get(name), "__doc__", None)
+        text: Any = vars(base)[name].__doc__ if name in vars(base) else None
         if text:
             return str(text)
     return None

@@ -13,6 +13,8 @@ from functools import partial
 from typing import TypeVar
 
 import pytest
+from hypothesis import given, settings
+from hypothesis.strategies import none
 
 from tests.worlds import KINDS, TASK_WORLDS, WORLDS, Kind, TaskWorld, World, spin_until
 
@@ -50,8 +52,15 @@ def pytest_configure() -> None:
 
 def pytest_collection_finish() -> None:
     """Leave what pytest knows out of collections: it is larger than all that a test makes."""
+    _begin_hypothesis()
     gc.collect()
     gc.freeze()
+
+
+@settings(max_examples=1, database=None)
+@given(none())
+def _begin_hypothesis(_: None) -> None:
+    """Have Hypothesis look for who refers to its generators while `gc` still tells."""
 
 
 def pytest_report_header() -> list[str]:
