@@ -136,8 +136,12 @@ class _Server:
             OSError: it cannot be reached.
         """
         request = Request(self.endpoint + path, headers=dict(headers), method=method)
-        with self._opener.open(request, timeout=self._timeout) as answer:
-            text: str = answer.read().decode()
+        try:
+            with self._opener.open(request, timeout=self._timeout) as answer:
+                text: str = answer.read().decode()
+        except HTTPError as error:
+            error.close()  # it is an answer too, and has the connection
+            raise
         return text
 
 
@@ -155,8 +159,7 @@ class _AWS:
                 return self._asked(self._token)
             except HTTPError as error:
                 if error.code != _UNAUTHORIZED:
-                    raise
-                error.close()  # the token has expired
+                    raise  # else the token has expired
         lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": str(_AWS_TOKEN_SECONDS)}
         self._token = self._server.get("/latest/api/token", lifetime, "PUT")
         return self._asked(self._token)
@@ -169,7 +172,6 @@ class _AWS:
         except HTTPError as error:
             if error.code != _NOT_FOUND:
                 raise
-            error.close()
             return None  # nothing is going to happen
         action = json.loads(answer)
         when = datetime.fromisoformat(action["time"])  # as 2017-09-18T08:22:00Z

@@ -26,5 +26,5 @@ def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert multiprocessing.active_children() == []
     spin_until(lambda: not [t for t in threading.enumerate() if "aioqueue" in t.name])
     gc.collect()
-    assert shared_memory() == shared
+    assert shared_memory() <= shared
     assert open_files() <= files

@@ -305,6 +305,7 @@ def test_ctrl_c_leaves_no_attempt_without_an_owner() -> None:
             nonlocal count
             if frame.f_code.co_name != "_complete":
                 return None
+            frame.f_trace = trace  # first: since CPython 3.13, opcodes of a frame without are not
             frame.f_trace_opcodes = True
             if event == "opcode":
                 count += 1

@@ -51,6 +51,7 @@ class Striker:
     def enter(self, frame: FrameType, event: str, arg: object) -> Any:
         if not frame.f_code.co_filename.startswith(PACKAGE):
             return None
+        frame.f_trace = self.step  # first: since CPython 3.13, opcodes of a frame without are not
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         self.strike()
         return self.step

@@ -56,8 +56,10 @@ def open_files() -> int:
 
 
 def shared_memory() -> set[str]:
-    """What there is of it; where tests run side by side, without the semaphores of others."""
+    """What there is of it, but for that of other libraries, which other programs may use now; where
+    tests run side by side, without the semaphores of others."""
     names = set(os.listdir("/dev/shm")) if HAS_PROC else set()
+    names = {name for name in names if not name.startswith(("torch_", "plasma", "__KMP"))}
     if "PYTEST_XDIST_WORKER" in os.environ:
         names = {name for name in names if not name.startswith("sem.mp-")}
     return names
