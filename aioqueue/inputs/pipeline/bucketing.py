@@ -71,8 +71,7 @@ class Bucketing(Making):
 
     def _reshape(self, state: State) -> None:
         self._made = state["made"]
-        if "counts" in state:  # not in those of earlier versions
-            self._buckets.go_on(state["counts"])
+        self._buckets.go_on(state["counts"])
 
     def _put_back(self, rows: list[Row]) -> None:
         counts = self._buckets.counts()

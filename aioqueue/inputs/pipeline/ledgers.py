@@ -42,8 +42,6 @@ _EVERY: Final = 64
 
 _MOST_STARTS: Final = 4096
 
-_EARLIER: Final = "it was gone on with from a position of an earlier version"
-
 
 class _Shared(NamedTuple):
     """What the epochs of a ledger have in common."""
@@ -361,10 +359,6 @@ class Handing(Node):
 
     def restore(self, state: State, wanted: Wanted | None = None) -> None:
         self._epoch = state["epoch"]
-        if "total" not in state:  # of a version that kept no books
-            self._books.restore(self._epoch, {"total": 0, "lost": _EARLIER})
-            self._upstream.restore(state, wanted)
-            return
         self._books.restore(self._epoch, state)
         self._upstream.restore(state["upstream"], wanted)
 

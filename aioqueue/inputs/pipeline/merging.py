@@ -36,10 +36,7 @@ from aioqueue.inputs.sources.rests import WHOLE, Rest
 
 __all__ = ("merge_positions",)
 
-_NO_LEDGER: Final = (
-    "its source is gone through by `async for` alone, or it was saved by a version that had no"
-    " merge_positions"
-)
+_NO_LEDGER: Final = "its source is gone through by `async for` alone"
 
 _NOTHING: Final[State] = {"missing": "", "upto": 0}
 """What the ledger of an epoch says of which nothing was taken."""

@@ -53,7 +53,7 @@ class Standing(NamedTuple):
 
 
 _LATER: Final = {"rest", "stages", "handed", "run"}
-"""What positions have only if it says something; those of earlier versions have none of it."""
+"""What positions have only if it says something."""
 
 
 def fingerprint_of(pipeline: Pipeline[Any]) -> dict[str, Any]:

@@ -9,8 +9,7 @@ import pytest
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import Position, merge_positions, numbers, read_lines
-from aioqueue.inputs.sources.positions import position_of
-from tests.inputs.pipeline.resuming import noisy, place_of, run, shuffled, through_json
+from tests.inputs.pipeline.resuming import noisy, run, shuffled, through_json
 
 RANKS = 3
 
@@ -186,22 +185,6 @@ class TestPositions:
 
     def test_that_were_merged_already(self) -> None:
         refused([merge_positions(states_of())], "that merge_positions has made")
-
-    def test_of_an_earlier_version(self) -> None:
-        """They have no books: the same rank goes on from them, and others do not."""
-        states = states_of(most=2)
-        earlier = []
-        for state in states:
-            after = {key: one for key, one in place_of(state).items() if key != "rest"}
-            after["node"] = after["node"]["upstream"]
-            earlier.append(position_of(state["source"], after))
-        refused(earlier, r"^positions\[0\]: .*no merge_positions")
-        later = []
-        for rank, (new, old) in enumerate(zip(states, earlier, strict=True)):
-            pipeline = made().shard(rank, RANKS)
-            assert run(pipeline, 2, None, old)[0] == run(pipeline, 2, None, new)[0]
-            later.append(run(pipeline, 2, 1, old)[1])
-        refused(later, "it was gone on with from a position of an earlier version")
 
 
 class TestLoading:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import random
 import threading
-import zlib
-from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -364,13 +361,6 @@ def test_the_state_is_small() -> None:
 @example([0, 2**15 - 1, 2**15 - 1 - 2**15])
 def test_numbers_are_packed(found: list[int]) -> None:
     assert unpacked(packed(found)) == found
-
-
-def test_numbers_that_an_earlier_version_has_packed() -> None:
-    """It compressed all of them."""
-    planes = np.array([5, -2, 4], "<i4").view(np.uint8).reshape(-1, 4).T
-    text = b64encode(zlib.compress(planes.tobytes(), 1)).decode("ascii")
-    assert unpacked(f"4{text}") == [5, 3, 7]
 
 
 class Resuming(RuleBasedStateMachine):
