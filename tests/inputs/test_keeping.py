@@ -57,6 +57,26 @@ def test_a_failed_write_leaves_the_earlier_one(
         assert os.listdir(tmp_path) == ["position.json"]
 
 
+@pytest.mark.parametrize("moment", ["fsync", "replace"])
+def test_one_that_interrupts_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Of a signal handler, or of another thread: neither writes into what the other one writes."""
+    path, larger = tmp_path / "position.json", {"step": 1, "data": "a" * 1000}
+    calm = getattr(os, moment)
+
+    def interrupted(*arguments: Any) -> None:
+        monkeypatch.setattr(os, moment, calm)
+        save_position(path, {"step": 2})
+        assert load_position(path) == {"step": 2}
+        calm(*arguments)
+
+    monkeypatch.setattr(os, moment, interrupted)
+    save_position(path, larger)
+    assert load_position(path) == larger
+    assert os.listdir(tmp_path) == ["position.json"]
+
+
 def test_what_cannot_be_saved(tmp_path: Path) -> None:
     for state in ({"step": object()}, [1, 2], None):
         with pytest.raises(InvalidArgumentError, match=r"^state: "):

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -110,7 +110,8 @@ class Buckets:
     ) -> None:
         self.limit = limit
         self._length = length or _first_dimension
-        self._collator = collate
+        self.collator: Final = collate
+        """What makes a batch, now or later."""
         self._collate: Callable[..., Any] = collate
         self._too_long = too_long
         self._lock = threading.Lock()  # guards all below
@@ -170,7 +171,7 @@ class Buckets:
 
     def defer(self) -> None:
         """Leave the making of batches to who takes them: they are `Uncollated` from now on."""
-        self._collate = self._collator.later
+        self._collate = self.collator.later
 
     def statistics(self) -> BucketStatistics:
         """What has been done so far."""

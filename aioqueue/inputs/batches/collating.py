@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from aioqueue import InvalidArgumentError, components
 from aioqueue.checks import counted
 from aioqueue.coordination.outcomes import said
+from aioqueue.inputs.batches.layouts import Kind, Layout, Look
 
 __all__ = (
     "Collator",
@@ -98,6 +99,8 @@ class Collator:
         self._lock = threading.Lock()  # guards the first look at an example
         self._components: list[ExampleComponent] = []
         self._is_decided = False
+        self._earlier: list[Any] | None = None  # what an earlier run has decided
+        self._layout: list[Any] | None = None
         self._split: Callable[[Sequence[Any]], Iterable[tuple[Any, ...]]]
         self._join: Callable[[list[Any]], Any]
 
@@ -151,40 +154,64 @@ class Collator:
     def later(
         self, examples: Sequence[Any], *, lengths: Sequence[int] = (), to: int | None = None
     ) -> Uncollated:
-        """The same, but leave the making to who takes the batch."""
+        """The same, but leave the making to who takes the batch.
+
+        Raises:
+            InvalidArgumentError: the first example is not one that can be in a batch.
+        """
+        self._learnt(examples)  # now, as it is known here which one is the first
         return Uncollated(lambda empty: self(examples, lengths=lengths, to=to, empty=empty))
+
+    @property
+    def layout(self) -> list[Any] | None:
+        """What the first example has decided, in plain JSON types; ``None`` if none has yet."""
+        return self._layout
+
+    def go_on(self, layout: list[Any] | None) -> None:
+        """Let all examples look as those of an earlier run, which had this `layout`."""
+        self._earlier = self._layout = layout
 
     def _learnt(self, examples: Sequence[Any]) -> list[ExampleComponent]:
         """What all examples must look like; the first that says so decides."""
         with self._lock:
             if not self._is_decided:
-                telling = next(filter(_tells_dtypes, examples), None)
-                self._learn(examples[0] if telling is None else telling)
-                self._is_decided = telling is not None
+                self._decide(examples)
             return self._components
 
-    def _learn(self, example: Any) -> None:
-        labels, values = components_of(example)
-        paddings = self._paddings(labels, example)
+    def _decide(self, examples: Sequence[Any]) -> None:
+        if self._earlier is not None:
+            self._learn(Layout.of_plain(self._earlier), examples[0])
+            self._is_decided = True
+            return
+        telling = next(filter(_tells_dtypes, examples), None)
+        example = examples[0] if telling is None else telling
+        layout = _layout_of(example)
+        self._learn(layout, example)
+        self._is_decided = telling is not None
+        self._layout = layout.plain() if self._is_decided else None
+
+    def _learn(self, layout: Layout, example: Any) -> None:
+        kind, labels, looks = layout
         learnt = [
-            _component(label, value, padding)
-            for label, value, padding in zip(labels, values, paddings, strict=True)
+            _component(label, look, padding)
+            for label, look, padding in zip(labels, looks, self._paddings(layout), strict=True)
         ]
-        if isinstance(example, Mapping):
+        if kind == "mapping":
             self._split = _splitting(_of_mapping(labels))
             self._join = lambda columns: dict(zip(labels, columns, strict=True))
-        elif isinstance(example, tuple):
-            make = getattr(type(example), "_make", tuple)  # a named tuple stays one
-            self._split, self._join = _splitting_tuples(type(example), len(labels)), make
-        else:
+        elif kind == "one":
             self._split, self._join = _single, lambda columns: columns[0]
+        else:
+            of = type(example) if kind == "named tuple" else tuple
+            self._split = _splitting_tuples(of, len(labels))
+            self._join = getattr(of, "_make", tuple)  # a named tuple stays one
         self._components = learnt
 
-    def _paddings(self, labels: list[str], example: Any) -> list[Any]:
-        given = self._padding_value
+    def _paddings(self, layout: Layout) -> list[Any]:
+        given, labels = self._padding_value, layout.labels
         if isinstance(given, Mapping) and set(given) <= set(labels):
             listed = [given.get(label, 0) for label in labels]
-        elif isinstance(given, tuple | list) and not isinstance(example, Mapping):
+        elif isinstance(given, tuple | list) and layout.kind != "mapping":
             listed = list(given)
         else:
             listed = [given] * len(labels)
@@ -348,21 +375,44 @@ def examples_in(batch: Any) -> int:
     return len(next(iter(batch.values())) if isinstance(batch, dict) else batch)
 
 
-def _component(label: str, value: Any, padding: Any) -> ExampleComponent:
-    """What one value says about its component."""
+def _layout_of(example: Any) -> Layout:
+    """What an example says of all.
+
+    Raises:
+        InvalidArgumentError: it is not one that can be in a batch.
+    """
+    labels, values = components_of(example)
+    kind: Kind = "one"
+    if isinstance(example, Mapping):
+        kind = "mapping"
+    elif isinstance(example, tuple):
+        kind = "named tuple" if hasattr(type(example), "_make") else "tuple"
+    return Layout(kind, labels, list(map(_look_of, labels, values)))
+
+
+def _look_of(label: str, value: Any) -> Look:
+    """What one value says of its component."""
     kind = type(value)
     if kind in _PYTHON_NUMBERS:
-        return ExampleComponent(label, np.dtype(_PYTHON_NUMBERS[kind]), (), False, padding)
+        return Look(np.dtype(_PYTHON_NUMBERS[kind]), ())
     is_array = isinstance(value, np.ndarray | np.generic | list) or hasattr(value, "__array__")
     if not is_array:
-        return ExampleComponent(label, np.dtype(object), (), True, None)
+        return Look(None, ())
     array = _as_array(label, value)
-    if array.dtype.kind in "US":
-        blank = "" if array.dtype.kind == "U" else b""
-        return ExampleComponent(label, np.dtype(object), array.shape, not array.ndim, blank)
-    return ExampleComponent(
-        label, array.dtype, array.shape, False, _padding_of(label, array.dtype, padding)
-    )
+    is_text = array.dtype.kind in "US"  # of any length
+    return Look(np.dtype(array.dtype.kind) if is_text else array.dtype, array.shape)
+
+
+def _component(label: str, look: Look, padding: Any) -> ExampleComponent:
+    """What is to be made of the values of a component."""
+    dtype, shape = look
+    if dtype is None:
+        return ExampleComponent(label, np.dtype(object), (), True, None)
+    if dtype.kind in "US":
+        blank = "" if dtype.kind == "U" else b""
+        return ExampleComponent(label, np.dtype(object), shape, not shape, blank)
+    fills = _padding_of(label, dtype, padding) if shape else padding  # which scalars never need
+    return ExampleComponent(label, dtype, shape, False, fills)
 
 
 def _padding_of(label: str, dtype: np.dtype[Any], padding: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from aioqueue.inputs.batches.buckets import Buckets
 from aioqueue.inputs.pipeline.flow import Id, Node, Row, State
 from aioqueue.inputs.pipeline.origins import finish, joined
-from aioqueue.inputs.pipeline.transforms import Making
+from aioqueue.inputs.pipeline.transforms import Making, layout_in
 from aioqueue.inputs.statistics import BucketStatistics
 
 __all__ = ("Bucketing",)
@@ -67,11 +67,13 @@ class Bucketing(Making):
         return self._ids([*self._buckets.tags(), *alone])
 
     def _shape(self) -> State:
-        return {"made": self._made - len(self._ready), "counts": self._buckets.counts()}
+        buckets, made = self._buckets, self._made - len(self._ready)
+        return {"made": made, "counts": buckets.counts(), **layout_in(buckets.collator)}
 
     def _reshape(self, state: State) -> None:
         self._made = state["made"]
         self._buckets.go_on(state["counts"])
+        self._buckets.collator.go_on(state.get("layout"))
 
     def _put_back(self, rows: list[Row]) -> None:
         counts = self._buckets.counts()

@@ -20,7 +20,7 @@ from aioqueue.inputs.batches.collating import Collator, ExampleComponent
 from aioqueue.inputs.pipeline.flow import Id, Node, Row, State
 from aioqueue.inputs.pipeline.origins import GONE, RowOrigin, finish, joined, split
 from aioqueue.inputs.pipeline.states import packed, unpacked
-from aioqueue.inputs.pipeline.transforms import Making
+from aioqueue.inputs.pipeline.transforms import Making, layout_in
 
 __all__ = ("SEGMENT_IDS", "Packing", "TooLong")
 
@@ -122,18 +122,20 @@ class Packing(Making):
         return [piece.row for piece in self._all_pieces()]
 
     def _shape(self) -> State:
+        state: State = {"made": self._made - len(self._ready), **layout_in(self._collator)}
         if not self.is_ordered:
             # What is held comes again in another order, and sequences come whole.
             again = [[*one, sorted(places)] for one, places in self._split_over().items()]
-            return {"made": self._made - len(self._ready), "again": again}
+            return {**state, "again": again}
         return {
-            "made": self._made - len(self._ready),
+            **state,
             "counts": [len(row.pieces) for row in self._open],
             "places": packed([piece.place for piece in self._all_pieces()]),
         }
 
     def _reshape(self, state: State) -> None:
         self._made = state["made"]
+        self._collator.go_on(state.get("layout"))
         self._again = {
             (epoch, number, sub): frozenset(places)
             for epoch, number, sub, places in state.get("again", ())

@@ -31,6 +31,7 @@ __all__ = (
     "Taking",
     "Transform",
     "Unbatching",
+    "layout_in",
     "rows_of",
 )
 
@@ -374,10 +375,11 @@ class Shuffling(Holding):
         return lambda: Names.of_rows(epoch, rows)
 
     def _shape(self) -> State:
-        return {"drawn": self._drawn, "sizes": [len(self._buffer), len(self._ready)]}
+        sizes = [len(self._buffer), len(self._ready)]
+        return {"drawn": self._drawn, "sizes": sizes} if any(sizes) else {"drawn": self._drawn}
 
     def _reshape(self, state: State) -> None:
-        self._sizes = state["sizes"]
+        self._sizes = state.get("sizes", [0, 0])
         self._drawn = state["drawn"]
         self._words.skip(self._drawn)
 
@@ -412,14 +414,15 @@ class Batching(Making):
         super().__init__(upstream)
         self._size = size
         self._collate = collate
+        self._collator = collate if isinstance(collate, Collator) else None
         self._drop_remainder = drop_remainder
         self._across_epochs = across_epochs
         self._rows: list[Row] = []
         self._epochs: list[int] = []  # of the rows
 
     def defer(self) -> None:
-        if isinstance(self._collate, Collator):
-            self._collate = self._collate.later
+        if self._collator is not None:
+            self._collate = self._collator.later
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         self._rows += rows
@@ -441,11 +444,15 @@ class Batching(Making):
         return [(epoch, number, sub) for epoch, (_, number, _, sub, _) in rows]
 
     def _shape(self) -> State:
-        return {"made": self._made, "epochs": packed(self._epochs)}
+        epochs: State = {"epochs": packed(self._epochs)} if self._epochs else {}
+        layout = {} if self._collator is None else layout_in(self._collator)
+        return {"made": self._made, **epochs, **layout}
 
     def _reshape(self, state: State) -> None:
         self._made = state["made"]
-        self._restored_epochs = unpacked(state["epochs"])
+        if self._collator is not None:
+            self._collator.go_on(state.get("layout"))
+        self._restored_epochs = unpacked(state.get("epochs", ""))
 
     def _put_back(self, rows: list[Row]) -> None:
         self._rows, self._epochs = rows, self._restored_epochs
@@ -499,6 +506,11 @@ class Unbatching(Holding):
 
     def _need(self, n: int) -> int:
         return 1
+
+
+def layout_in(collator: Collator) -> State:
+    """What a state has of what the first example has decided, if one has."""
+    return {} if collator.layout is None else {"layout": collator.layout}
 
 
 def rows_of(batch: Any) -> Iterable[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -69,7 +70,8 @@ def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(f"state: {error}; expected plain JSON types") from error
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    # Of this call alone: another thread may save there too, or a signal handler in the midst of it.
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(text)

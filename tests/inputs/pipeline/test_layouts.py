@@ -1,0 +1,321 @@
+"""The first example decides what batches look like; whoever goes on later keeps to that.
+
+Examples of one component may be of several dtypes that fit each other. What the first of them was
+is decided once, by the first example of the whole run, and not by the first one after a restart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from aioqueue import InvalidArgumentError, sync
+from aioqueue.inputs import batch, bucket_by_sequence_length, numbers, shuffle_batch
+from aioqueue.inputs.batches.collating import Collator
+from aioqueue.inputs.batches.layouts import dtype_of, text_of
+from tests.inputs.pipeline.resuming import through_json
+
+ITEMS = 48
+FIRST = 8
+"""Of the items, those that are of another kind than all others."""
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+def number(item: int) -> Any:
+    return float(item) if item < FIRST else item
+
+
+def narrow(item: int) -> Any:
+    return np.float32(item) if item < FIRST else np.float64(item / 3)
+
+
+def pair(item: int) -> Any:
+    return number(item), "x" * item
+
+
+def named(item: int) -> Any:
+    return Pair(narrow(item), {"any": "object"})
+
+
+def mapping(item: int) -> Any:
+    given = {"b": narrow(item), "a": [number(item)] * 2}
+    return given if item < FIRST else dict(sorted(given.items()))
+
+
+def text(item: int) -> Any:
+    return np.array(["x" * item, ""])
+
+
+def record(item: int) -> Any:
+    return np.array([(item / 3, item)], [("a", "<f4"), ("b", "<i2", (2,))])
+
+
+def day(item: int) -> Any:
+    return np.datetime64("2026-11-22", "s" if item < FIRST else "D")
+
+
+def sequence(item: int) -> Any:
+    length = 1 + item % 5
+    return np.full(length, item / 3, np.float32 if item < FIRST else np.float64)
+
+
+def named_sequences(item: int) -> Any:
+    given = {"tokens": sequence(item), "marks": [item] * (1 + item % 5)}
+    return given if item < FIRST else dict(sorted(given.items()))
+
+
+def empty_first(item: int) -> Any:
+    """The first of them says nothing."""
+    return [] if item < 3 else [number(item)] * (item % 4)
+
+
+MAKERS: dict[str, Callable[[int], Any]] = {
+    "numbers": number,
+    "narrow numbers": narrow,
+    "tuples": pair,
+    "named tuples": named,
+    "mappings": mapping,
+    "text": text,
+    "records": record,
+    "times": day,
+}
+
+SEQUENCES: dict[str, Callable[[int], Any]] = {
+    "sequences": sequence,
+    "named sequences": named_sequences,
+    "some are empty": empty_first,
+}
+
+SHAPES: dict[str, Callable[[Any], Any]] = {
+    "batch": lambda made: made.batch(3),
+    "shuffle": lambda made: made.shuffle(4).batch(3),
+    "prefetch": lambda made: made.batch(3).prefetch(4),
+    "batches of batches": lambda made: made.batch(2).batch(2).prefetch(1),
+    "unbatch": lambda made: made.batch(4).unbatch().batch(3),
+    "shuffled batches": lambda made: made.batch(2).shuffle(3),
+    "across epochs": lambda made: made.batch(5, across_epochs=True),
+}
+
+PADDED: dict[str, Callable[[Any], Any]] = {
+    "batch": lambda made: made.batch(3, pad=True),
+    "bucket": lambda made: made.bucket([3, 4], 4, length=length_of),
+    "bucket, prefetch": lambda made: made.bucket([3, 4], tokens_per_batch=12, length=length_of)
+    .prefetch(2),
+}  # fmt: skip
+
+PACKED: dict[str, Callable[[Any], Any]] = {
+    "pack": lambda made: made.pack(8, open_rows=2),
+    "pack, batch": lambda made: made.pack(8, open_rows=3).batch(2).prefetch(2),
+}
+
+
+def length_of(example: Any) -> int:
+    return len(example["tokens"] if isinstance(example, dict) else example)
+
+
+def seen(made: Any) -> Any:
+    """All that there is to be seen of a batch."""
+    if isinstance(made, np.ndarray):
+        return made.dtype.descr, made.shape, repr(made.tolist())
+    if isinstance(made, dict):
+        return [(key, seen(one)) for key, one in made.items()]
+    return type(made).__name__, [seen(one) for one in made]
+
+
+def taken(pipeline: Any, most: int | None = None, state: Any = None) -> tuple[list[Any], Any]:
+    found: list[Any] = []
+    with pipeline.epochs(2, resume=state) as epochs:
+        for epoch in epochs:
+            for made in epoch:
+                found.append(seen(made))
+                if len(found) == most:
+                    return found, through_json(epochs.state_dict())
+        return found, through_json(epochs.state_dict())
+
+
+def assert_same(pipeline: Callable[[], Any]) -> None:
+    whole, _ = taken(pipeline())
+    for first in (1, len(whole) // 2 - 2, len(whole) - 3):
+        head, state = taken(pipeline(), first)
+        middle, state = taken(pipeline(), 2, state)
+        rest, _ = taken(pipeline(), None, state)
+        assert head + middle + rest == whole
+
+
+def made_by(maker: Callable[[int], Any], ordered: bool = True) -> Any:
+    return numbers(ITEMS, seed=1).prepare(maker, workers=2, ordered=ordered)
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_what_examples_may_be(maker: str) -> None:
+    assert_same(lambda: made_by(MAKERS[maker]).batch(3))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_makes_batches(shape: str) -> None:
+    assert_same(lambda: SHAPES[shape](made_by(pair)))
+
+
+@pytest.mark.parametrize("shape", PADDED)
+@pytest.mark.parametrize("maker", SEQUENCES)
+def test_padded_ones(maker: str, shape: str) -> None:
+    assert_same(lambda: PADDED[shape](made_by(SEQUENCES[maker])))
+
+
+@pytest.mark.parametrize("shape", PACKED)
+@pytest.mark.parametrize("maker", ["sequences", "named sequences"])
+def test_packed_ones(maker: str, shape: str) -> None:
+    assert_same(lambda: PACKED[shape](made_by(SEQUENCES[maker])))
+
+
+def test_what_is_mixed() -> None:
+    def pipeline() -> Any:
+        other = made_by(lambda item: -number(item)).batch(2)
+        return made_by(number).batch(2).mix(other).unbatch().batch(3)
+
+    assert_same(pipeline)
+
+
+def test_where_there_is_no_order() -> None:
+    """The first example to arrive has decided; as good as any, but it stays so."""
+
+    def dtypes(most: int | None, state: Any = None) -> tuple[set[str], Any]:
+        pipeline = made_by(number, ordered=False).batch(3)
+        found, after = taken(pipeline, most, state)
+        return {str(descr) for descr, *_ in found}, after
+
+    first, state = dtypes(6)
+    rest, _ = dtypes(None, state)
+    assert len(first) == 1
+    assert rest == first
+
+
+def test_what_is_refused_later_is_refused_after_a_restart() -> None:
+    def whole_then_broken(item: int) -> Any:
+        return item if item < 24 else item + 0.5
+
+    pipeline = made_by(whole_then_broken).batch(3)
+    _, state = taken(pipeline, 8)
+    for begin in (None, state):
+        with pytest.raises(ExceptionGroup) as failed:
+            taken(pipeline, None, begin)
+        assert "the first example had int64" in str(failed.value.exceptions[0])
+
+
+STREAMS: dict[str, Callable[..., Any]] = {
+    "batch": partial(batch, batch_size=3, function=number),
+    "batch, padded": partial(batch, batch_size=3, function=sequence, dynamic_pad=True),
+    "shuffle_batch": partial(shuffle_batch, batch_size=3, min_after_dequeue=4, function=number),
+    "bucket_by_sequence_length": partial(
+        bucket_by_sequence_length, boundaries=[3, 4], batch_size=4, function=sequence
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_streams_made_by_hand(name: str) -> None:
+    def taken_from(most: int | None, state: Any) -> tuple[list[Any], Any]:
+        found: list[Any] = []
+        with sync.Coordinator() as coord:
+            stream = STREAMS[name](
+                numbers(ITEMS, 1, seed=1), coord=coord, workers=2, ordered=True, resume=state
+            )
+            for made in stream:
+                found.append(seen(made))
+                if len(found) == most:
+                    break
+            return found, through_json(stream.state_dict())
+
+    whole, _ = taken_from(None, None)
+    head, state = taken_from(5, None)
+    middle, state = taken_from(2, state)
+    assert head + middle + taken_from(None, state)[0] == whole
+
+
+class TestCollating:
+    def test_what_is_made_later_is_decided_at_once(self) -> None:
+        """Who takes batches may be behind who asks for the state."""
+        collator = Collator()
+        assert collator.layout is None
+        later = collator.later([1.5])
+        assert collator.layout == ["one", [" <f8"]]
+        collator([2])
+        assert later.make(np.empty).dtype == np.float64
+
+    def test_what_says_nothing_leaves_it_to_the_next(self) -> None:
+        collator = Collator(pad=True)
+        collator([[], []])
+        assert collator.layout is None
+        collator([[1.5]])
+        assert collator.layout == ["one", ["1 <f8"]]
+
+    @pytest.mark.parametrize(
+        "example", [1, (1, 2.5), Pair([1], "x"), {"b": np.zeros((2, 3)), "a": object()}]
+    )
+    def test_other_structures_are_refused_as_before(self, example: Any) -> None:
+        first, second = Collator(), Collator()
+        made = first([example, example])
+        second.go_on(json.loads(json.dumps(first.layout)))
+        assert seen(second([example, example])) == seen(made)
+        if isinstance(example, tuple | dict):
+            for collator in (first, second):
+                for other in ((1, 2, 3), {"c": 1}):
+                    with pytest.raises(InvalidArgumentError, match="the first one"):
+                        collator([other])
+
+    def test_paddings_are_those_of_now(self) -> None:
+        first, second = Collator(pad=True), Collator(pad=True, padding_value=-1)
+        first([([1.5], 3)])
+        second.go_on(first.layout)
+        rows, labels = second([([1], 3), ([], 4)])
+        assert rows.tolist() == [[1.0], [-1.0]]
+        assert labels.tolist() == [3, 4]
+
+
+class TestDtypes:
+    @pytest.mark.parametrize(
+        "dtype",
+        [
+            *("bool", "int8", ">i2", "uint64", "float16", "<f4", "complex64", "O", "U", "S"),
+            *("M8[ns]", "m8[7D]", "V3", [("a", "<i4"), ("b", ">f8", (2, 3))]),
+            [("point", [("x", "f4"), ("y", "f4")]), ("name", "U5")],
+            np.dtype([("a", "i1"), ("b", "i8")], align=True),
+        ],
+    )
+    def test_they_come_back(self, dtype: Any) -> None:
+        found = text_of(np.dtype(dtype))
+        assert found is not None
+        assert dtype_of(found) == np.dtype(dtype)
+
+    def test_strings_of_any_length(self) -> None:
+        if not hasattr(np.dtypes, "StringDType"):
+            pytest.skip("NumPy has them since version 2")
+        assert text_of(np.dtypes.StringDType()) == "T"
+
+    @pytest.mark.parametrize(
+        "dtype",
+        [
+            {"names": ["a", "b"], "formats": ["i4", "i2"], "offsets": [0, 0]},
+            (np.record, [("a", "i4")]),
+        ],
+    )
+    def test_what_has_no_text_is_left_to_the_next_example(self, dtype: Any) -> None:
+        assert text_of(np.dtype(dtype)) is None
+        collator = Collator()
+        collator([np.zeros(2, np.dtype(dtype))])
+        assert collator.layout is None
+
+    def test_those_of_other_libraries(self) -> None:
+        ml_dtypes = pytest.importorskip("ml_dtypes")
+        dtype = np.dtype(ml_dtypes.bfloat16)
+        assert text_of(dtype) == "bfloat16"
+        assert dtype_of("bfloat16") == dtype
