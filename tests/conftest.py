@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import inspect
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -46,6 +47,8 @@ def pytest_configure() -> None:
 
     Else every test of Ctrl-C would wait for ever: processes inherit what is ignored.
     """
+    # Programs that tests run keep what they compile: else each compiles the whole package again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -35,6 +35,28 @@ class TestSparseTensors:
             tf.sparse_reshape(given, [3, 5])
         assert tf.sparse_reshape(given, [4, -1]).dense_shape.shape.as_list() == [2]
 
+    def test_what_is_left_open_in_a_new_shape_is_found(self, sess: Any) -> None:
+        given = tf.SparseTensor(*self.SPARSE)
+        made = tf.sparse_reshape(given, [1, -1])
+        assert made.get_shape().as_list() == [1, 4]
+        assert sess.run(made).dense_shape.tolist() == [1, 4]
+        with pytest.raises(ValueError, match="At most one dimension can be inferred"):
+            tf.sparse_reshape(given, [-1, -1])
+        assert tf.sparse_reshape(given, [0, -1]).get_shape().as_list() == [0, None]
+
+    @pytest.mark.parametrize(
+        ("indices", "what"),
+        [
+            ([[0, 1], [0, 0], [2, 0]], r"indices\[1\] = \[0,0\] is out of order"),
+            ([[0, 1], [2, 0], [0, 0]], r"indices\[1\] = \[2,0\] is out of bounds"),
+            ([[0, 1], [0, 1], [2, 0]], r"indices\[1\] = \[0,1\] is repeated"),
+        ],
+    )
+    def test_the_first_wrong_index_is_told(self, sess: Any, indices: Any, what: str) -> None:
+        dense = tf.sparse_tensor_to_dense(tf.SparseTensor(indices, [1, 2, 3], [2, 2]))
+        with pytest.raises(tf.errors.InvalidArgumentError, match=what):
+            sess.run(dense)
+
     def test_the_shape_of_what_is_joined_is_known(self, sess: Any) -> None:
         given = tf.SparseTensor(*self.SPARSE)
         joined = tf.sparse_concat(1, [given, given, given])
@@ -50,6 +72,52 @@ class TestSparseTensors:
         feature = {"s": tf.SparseFeature("places", "values", tf.float32, 400)}
         assert tf.parse_single_example(b"", feature)["s"].get_shape().as_list() == [400]
         assert tf.parse_example([b"", b""], feature)["s"].get_shape().as_list() == [2, 400]
+
+
+class TestNamesOfOps:
+    """Later ops and errors show them, as scripts print both."""
+
+    def test_exclusive_or_is_made_of_others(self, sess: Any) -> None:
+        few, many = (tf.placeholder_with_default([True] * count, None) for count in (3, 7))
+        names = [tf.logical_xor(few, many).op.name, tf.logical_and(few, few).op.name]
+        assert names == ["LogicalXor", "LogicalAnd_1"]
+        assert failure(sess, tf.logical_xor(few, many)).op.name == "LogicalOr_1"
+        assert failure(sess, few ^ many).op.name == "xor/LogicalOr"
+        assert sess.run(tf.constant([True, True, False]) ^ few).tolist() == [False, False, True]
+
+    def test_python_values_are_constants_within_the_op(self) -> None:
+        tf.logical_and([True, False], True)
+        assert [op.name for op in tf.get_default_graph().get_operations()] == [
+            *("LogicalAnd/x", "LogicalAnd/y", "LogicalAnd"),
+        ]
+
+    def test_an_array_on_the_left_is_left_to_the_tensor(self) -> None:
+        x = tf.constant([1.0, 2.0])
+        made = [np.ones(2) - x, np.float64(2.5) * x, np.ones(2) < x, np.ones(2) >= x]
+        assert [one.op.name for one in made] == ["sub", "mul", "Greater", "LessEqual"]
+
+    def test_versions_of_ops(self) -> None:
+        image = tf.zeros([2, 2, 3], tf.uint8)
+        made = [
+            tf.pad([1], [[1, 0]]),
+            tf.pad([1], [[1, 0]], constant_values=7),
+            tf.regex_replace(["ab"], "a", "b"),
+            tf.regex_replace(["ab"], tf.constant("a"), "b"),
+            tf.strings.regex_full_match(["ab"], "a"),
+            tf.strings.split(["a b"]).values,
+            tf.image.convert_image_dtype(image, tf.uint8),
+        ]
+        assert [one.op.name for one in made] == [
+            *("Pad", "PadV2", "StaticRegexReplace", "RegexReplace", "StaticRegexFullMatch"),
+            *("StringSplit/StringSplitV2", "Identity"),
+        ]
+
+
+@pytest.mark.parametrize("value", [[1, "a"], ["a", 1], [[1], [b"a"]], ["a", None], [None], {1: 2}])
+def test_what_cannot_be_a_tensor_is_said_in_its_words(value: Any) -> None:
+    with pytest.raises(TypeError, match="Consider casting elements to a supported type") as caught:
+        tf.convert_to_tensor(value)
+    assert repr(value) in str(caught.value)
 
 
 def failure(sess: Any, fetch: Any) -> tf.OpError:
@@ -205,3 +273,10 @@ def test_a_folder_in_the_way_of_a_copy_is_named(tmp_path: Path) -> None:
     with pytest.raises(tf.errors.FailedPreconditionError) as refused:
         tf.gfile.Copy(str(tmp_path / "a"), str(tmp_path / "b"), overwrite=True)
     assert refused.value.message == f"{tmp_path / 'b'}; Is a directory"
+
+
+def test_a_producer_of_no_rows_tells_of_its_epochs_first() -> None:
+    with pytest.raises(ValueError, match="num_epochs must be > 0 not -1"):
+        tf.train.input_producer(5, num_epochs=-1)
+    with pytest.raises(ValueError, match="must have rank at least 1"):
+        tf.train.input_producer(5)

@@ -550,7 +550,7 @@ class TestConstants:
     def test_what_is_no_value(self) -> None:
         with pytest.raises(ValueError, match="None values not supported"):
             tf.constant(None)
-        with pytest.raises(ValueError, match="None values not supported"):
+        with pytest.raises(TypeError, match="Expected int32, but got None of type 'NoneType'"):
             tf.constant([1, None], tf.int32)
         with pytest.raises(ValueError, match="inhomogeneous"):
             tf.constant([[1], [2, 3]])

@@ -247,6 +247,14 @@ def _(tf: Any) -> Any:
             return outcome(lambda: sess.run(value))
 
 
+@case("no repetition of what is shuffled", theirs="InvalidArgumentError", ours="OutOfRangeError")
+def _(tf: Any) -> Any:
+    data = tf.data.Dataset.range(6).shuffle(3, seed=7, reshuffle_each_iteration=False).repeat(0)
+    iterator = tf.data.make_initializable_iterator(data)
+    with tf.Session() as sess:
+        return outcome(lambda: sess.run(iterator.initializer) or sess.run(iterator.get_next()))
+
+
 CRASH = """
 import sys
 import numpy as np

@@ -91,15 +91,15 @@ def _as_array(value: Any, dtype: DType | None, check: bool) -> np.ndarray[Any, A
 def _suggested(value: Any) -> np.ndarray[Any, Any]:
     """A Python value (or NumPy strings) as the array that TensorFlow would make of it."""
     array = np.asarray(value)
-    if array.dtype.kind in "SU":
-        return _as_strings(np.asarray(value, dtype=object))
-    if array.dtype.kind == "O":
-        if not all(isinstance(one, str | bytes) for one in array.flat):
+    if array.dtype.kind in "OSU":
+        texts = np.asarray(value, dtype=object)
+        if not all(isinstance(one, str | bytes) for one in texts.flat):
             raise TypeError(
-                f"Failed to convert elements of {value!r} to Tensor: expected numbers, strings, "
-                "lists of them, or NumPy arrays"
+                f"Failed to convert elements of {value!r} to Tensor. Consider casting elements to a"
+                " supported type. See https://www.tensorflow.org/api_docs/python/tf/dtypes for"
+                " supported TF dtypes."
             )
-        return _as_strings(array)
+        return _as_strings(texts)
     if array.dtype == np.float64:
         return array.astype(np.float32)
     if array.dtype == np.int64:
@@ -152,8 +152,6 @@ def _check_kind(value: Any, dtype: DType) -> None:
             return
         for one in value:
             _check_kind(one, dtype)
-    elif value is None:
-        raise ValueError("None values not supported.")
     elif hasattr(value, "__array__") and not isinstance(value, np.generic):
         return
     elif not _KINDS[dtype.numpy.kind](value) and not isinstance(value, np.ndarray):

@@ -455,6 +455,8 @@ class Graph(NameScopes, Collections):
             TypeError: it stands for nothing of the kind allowed.
             ValueError: it is of another graph, or a name of the wrong form.
         """
+        if type(obj) is Tensor and allow_tensor and obj.graph is self:
+            return obj  # nearly always
         wanted = " or ".join(
             kind
             for kind, allowed in (("Tensor", allow_tensor), ("Operation", allow_operation))

@@ -115,7 +115,7 @@ def input_producer(
     """
     with name_scope(name, "input_producer", [input_tensor]):
         rows = convert_to_tensor(input_tensor, name="input_tensor")
-        row_shape = rows.shape.with_rank_at_least(1)[1:].merge_with(element_shape)
+        row_shape = rows.shape[1:].merge_with(element_shape)
         if not row_shape.is_fully_defined():
             raise ValueError(
                 "Either `input_tensor` must have a fully defined shape or `element_shape` must be"

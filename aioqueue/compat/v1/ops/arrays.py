@@ -23,6 +23,7 @@ from aioqueue.compat.v1.ops.building import (
     Pure,
     array,
     broadcast,
+    dtype_hint,
     invalid,
     shape_text,
     unless_given,
@@ -484,7 +485,9 @@ def pad(
         result[tuple(slice(before, before + size) for (before, _), size in inside)] = x
         return result
 
-    with OpBuilder(types[mode], name) as op:
+    # The first version of the op knows no value but zero.
+    has_value = mode == "CONSTANT" and (dtype_hint(constant_values) or np.any(constant_values))
+    with OpBuilder("PadV2" if has_value else types[mode], name) as op:
         tensor = op.tensor(tensor, "tensor")
         widths = op.tensor(paddings, "paddings", None, INDICES)
         if mode == "CONSTANT":

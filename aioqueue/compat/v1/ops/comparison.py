@@ -8,9 +8,14 @@ from typing import Any
 import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
-from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.ops.building import NUMBERS, REALS, dtype_hint
+from aioqueue.compat.v1.ops.building import (
+    NUMBERS,
+    REALS,
+    Elementwise,
+    OpBuilder,
+    dtype_hint,
+)
 from aioqueue.compat.v1.ops.elementwise import binary, unary
 
 __all__ = (
@@ -73,26 +78,30 @@ def greater_equal(x: Any, y: Any, name: str | None = None) -> Tensor:
 
 def logical_and(x: Any, y: Any, name: str | None = None) -> Tensor:
     """Whether both are true, element by element."""
-    return binary("LogicalAnd", np.logical_and, _bools(x), _bools(y), name, _BOOLS)
+    return _logical("LogicalAnd", np.logical_and, name, x=x, y=y)
 
 
 def logical_or(x: Any, y: Any, name: str | None = None) -> Tensor:
     """Whether either is true, element by element."""
-    return binary("LogicalOr", np.logical_or, _bools(x), _bools(y), name, _BOOLS)
+    return _logical("LogicalOr", np.logical_or, name, x=x, y=y)
 
 
 def logical_xor(x: Any, y: Any, name: str = "LogicalXor") -> Tensor:
     """Whether just one is true, element by element."""
-    return binary("LogicalXor", np.logical_xor, _bools(x), _bools(y), name, _BOOLS)
+    # Of four ops, as in TensorFlow, whose names errors and later ops show.
+    return logical_and(logical_or(x, y), logical_not(logical_and(x, y)), name)
 
 
 def logical_not(x: Any, name: str | None = None) -> Tensor:
     """Whether it is false, element by element."""
-    return unary("LogicalNot", np.logical_not, _bools(x), name, _BOOLS)
+    return _logical("LogicalNot", np.logical_not, name, x=x)
 
 
-def _bools(value: Any) -> Any:
-    return convert_to_tensor(value, dtype=None if dtype_hint(value) else dtypes.bool)
+def _logical(op_type: str, function: Callable[..., Any], name: str | None, **values: Any) -> Tensor:
+    with OpBuilder(op_type, name) as op:
+        for argument, value in values.items():
+            op.tensor(value, argument, None if dtype_hint(value) else dtypes.bool, _BOOLS)
+        return op.output(dtypes.bool, op.broadcast(*op.inputs), Elementwise(function))
 
 
 def is_nan(x: Any, name: str | None = None) -> Tensor:

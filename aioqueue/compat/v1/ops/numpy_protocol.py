@@ -23,7 +23,7 @@ from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Operation, Tensor
-from aioqueue.compat.v1.ops import comparison, math, products
+from aioqueue.compat.v1.ops import comparison
 from aioqueue.compat.v1.ops.building import (
     Dims,
     OpBuilder,
@@ -39,23 +39,23 @@ __all__ = ("apply_function", "apply_ufunc")
 _MOST_ELEMENTS = 4096
 """Samples are as large as the static shape says up to here, and beyond that are small."""
 
-_OPERATORS: Mapping[np.ufunc, Callable[..., Tensor]] = {
-    np.add: math.add,
-    np.subtract: math.subtract,
-    np.multiply: math.multiply,
-    np.true_divide: math.truediv,
-    np.floor_divide: math.floordiv,
-    np.remainder: math.mod,
-    np.power: math.pow,
-    np.matmul: products.matmul,
-    np.less: comparison.less,
-    np.less_equal: comparison.less_equal,
-    np.greater: comparison.greater,
-    np.greater_equal: comparison.greater_equal,
-    np.equal: comparison.equal,
-    np.not_equal: comparison.not_equal,
+_OPERATORS: Mapping[np.ufunc, tuple[str, str]] = {
+    np.add: ("__add__", "__radd__"),
+    np.subtract: ("__sub__", "__rsub__"),
+    np.multiply: ("__mul__", "__rmul__"),
+    np.true_divide: ("__truediv__", "__rtruediv__"),
+    np.floor_divide: ("__floordiv__", "__rfloordiv__"),
+    np.remainder: ("__mod__", "__rmod__"),
+    np.power: ("__pow__", "__rpow__"),
+    np.matmul: ("__matmul__", "__rmatmul__"),
+    np.less: ("__lt__", "__gt__"),
+    np.less_equal: ("__le__", "__ge__"),
+    np.greater: ("__gt__", "__lt__"),
+    np.greater_equal: ("__ge__", "__le__"),
 }
-"""The ufuncs behind Python's operators, and the ops that do the same."""
+"""The ufuncs behind Python's operators, and the methods of a left and of a right operand."""
+_EQUALITY = {np.equal: comparison.equal, np.not_equal: comparison.not_equal}
+"""The same where the operator of tensors compares which ones they are."""
 
 _WRITES_FILES = (np.save, np.savez, np.savez_compressed, np.savetxt)
 _CHANGES_ITS_ARGUMENT = (
@@ -73,8 +73,11 @@ def apply_ufunc(
     """
     if method == "at" or kwargs.get("out") is not None:
         _refuse_change(f"numpy.{ufunc.__name__}")
-    if method == "__call__" and not kwargs and ufunc in _OPERATORS and _one_is_a_value(inputs):
-        return _OPERATORS[ufunc](*inputs)
+    if method == "__call__" and not kwargs and _one_is_a_value(inputs):
+        if ufunc in _OPERATORS:
+            return _operated(ufunc, *inputs)
+        if ufunc in _EQUALITY:
+            return _EQUALITY[ufunc](*inputs)
     function = getattr(ufunc, method)
     call = _Call(function, inputs, kwargs)
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}_{method}"
@@ -83,6 +86,12 @@ def apply_ufunc(
 
 def _one_is_a_value(inputs: Sequence[Any]) -> bool:
     return len(inputs) == 2 and sum(dtype_hint(one) is None for one in inputs) == 1
+
+
+def _operated(ufunc: np.ufunc, x: Any, y: Any) -> Any:
+    """What the operator behind a ufunc gives, as if NumPy had left it to the tensor."""
+    of_left, of_right = _OPERATORS[ufunc]
+    return getattr(x, of_left)(y) if dtype_hint(x) else getattr(y, of_right)(x)
 
 
 def apply_function(

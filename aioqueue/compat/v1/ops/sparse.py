@@ -253,15 +253,22 @@ def check_indices(indices: Any, shape: tuple[int, ...], *, in_order: bool) -> No
         InvalidArgumentError: one is not as it must be.
     """
     outside = ((indices < 0) | (indices >= np.array(shape, np.int64))).any(axis=1)
-    if outside.any():
-        number = int(outside.argmax())
-        sizes = ",".join(map(str, shape))
-        if not in_order:  # TensorFlow notices when it sets them, and knows no more than that
-            raise errors.InvalidArgumentError(
-                None, None, f"Indices are not valid (out of bounds).  Shape: [{sizes}]"
-            )
-        raise _wrong_index(indices, number, f"out of bounds: need 0 <= index < [{sizes}]")
-    if not in_order or len(indices) < 2:
+    first = int(outside.argmax()) if outside.any() else None
+    if in_order:
+        _check_order(indices[:first], shape)  # the first one that is wrong is told
+    if first is None:
+        return
+    sizes = ",".join(map(str, shape))
+    if not in_order:  # TensorFlow notices when it sets them, and knows no more than that
+        raise errors.InvalidArgumentError(
+            None, None, f"Indices are not valid (out of bounds).  Shape: [{sizes}]"
+        )
+    raise _wrong_index(indices, first, f"out of bounds: need 0 <= index < [{sizes}]")
+
+
+def _check_order(indices: Any, shape: tuple[int, ...]) -> None:
+    """Refuse indices, all within bounds, that are not in row-major order and all different."""
+    if len(indices) < 2:
         return
     places = np.ravel_multi_index(tuple(indices.T), shape) if len(shape) else np.zeros(2)
     steps = np.diff(places)

@@ -14,7 +14,6 @@ from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.building import (
     INDICES,
-    Dims,
     OpBuilder,
     Pure,
     array,
@@ -22,7 +21,7 @@ from aioqueue.compat.v1.ops.building import (
     shape_text,
 )
 from aioqueue.compat.v1.ops.sparse import SparseTensor, as_sparse, check_indices
-from aioqueue.compat.v1.ops.static import shape_value
+from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
 __all__ = (
     "sparse_concat",
@@ -195,21 +194,35 @@ def sparse_reshape(sp_input: Any, shape: Any, name: str | None = None) -> Sparse
     with OpBuilder("SparseReshape", name) as op:
         _from_parts(op, sparse)
         wanted = op.tensor(shape, "shape", dtypes.int64)
-        _check_count(sparse.shape, shape_value(wanted))
+        known = _reshaped(sparse.shape, wanted)
         rank = wanted.shape.as_tuple()
-        return _made(op, sparse.dtype, rank[0] if rank else None, reshaped)
+        made = _made(op, sparse.dtype, rank[0] if rank else None, reshaped)
+        return made if known is None else made.note_shape(known)
 
 
-def _check_count(given: TensorShape, wanted: Dims) -> None:
-    """Refuse another number of elements, if both are known and no size is left open."""
-    count = given.num_elements()
-    if count is None or wanted is None or None in wanted or -1 in wanted:
-        return
-    if (asked := TensorShape(wanted).num_elements()) != count:
+def _reshaped(given: TensorShape, wanted: Tensor) -> TensorShape | None:
+    """What is known of a new shape; None if it tells nothing of sizes.
+
+    Raises:
+        ValueError: it is known to have another number of elements, or leaves two sizes open.
+    """
+    count, sizes = given.num_elements(), shape_value(wanted)
+    if count is None or sizes is None:
+        return None
+    asked = constant_value(wanted)
+    if asked is not None and np.count_nonzero(asked == -1) > 1:
+        raise ValueError(f"At most one dimension can be inferred (-1). Found: {asked}")
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes) - 1 or (0 in known and None in sizes):
+        return TensorShape(sizes)
+    left = count // math.prod(known) if None in sizes else None
+    filled = [left if size is None else size for size in sizes]
+    if (elements := TensorShape(filled).num_elements()) != count:
         raise ValueError(
-            f"Cannot reshape a tensor with {count} elements to shape {list(wanted)} ({asked}"
+            f"Cannot reshape a tensor with {count} elements to shape {list(sizes)} ({elements}"
             " elements)."
         )
+    return TensorShape(filled)
 
 
 def sparse_concat(

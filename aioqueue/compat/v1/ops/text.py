@@ -15,6 +15,7 @@ import numpy as np
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import as_bytes
 from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.ops.building import (
     INDICES,
     OpBuilder,
@@ -132,7 +133,8 @@ def regex_replace(
 
         return _each(lambda text: expression.sub(rewritten, text, not replace_global), texts)
 
-    with OpBuilder("RegexReplace", name) as op:
+    is_static = isinstance(pattern, str | bytes) and isinstance(rewrite, str | bytes)
+    with OpBuilder("StaticRegexReplace" if is_static else "RegexReplace", name) as op:
         texts = op.tensor(input, "input", dtypes.string)
         op.tensor(pattern, "pattern", dtypes.string)
         op.tensor(rewrite, "rewrite", dtypes.string)
@@ -146,7 +148,8 @@ def regex_full_match(input: Any, pattern: Any, name: str | None = None) -> Tenso
         expression = _compiled(pattern)
         return _each(lambda text: expression.fullmatch(text) is not None, texts, np.bool_)
 
-    with OpBuilder("RegexFullMatch", name) as op:
+    is_static = isinstance(pattern, str | bytes)
+    with OpBuilder("StaticRegexFullMatch" if is_static else "RegexFullMatch", name) as op:
         texts = op.tensor(input, "input", dtypes.string)
         op.tensor(pattern, "pattern", dtypes.string)
         return op.output(dtypes.bool, texts.shape.as_tuple(), Pure(matches))
@@ -299,7 +302,8 @@ def string_split_v2(
         return text.split(separator or None, maxsplit)
 
     texts = input if source is None else source
-    return _split("StringSplitV2", texts, sep or "", pieces, result_type, name)
+    with name_scope(name, "StringSplit"):
+        return _split("StringSplitV2", texts, sep or "", pieces, result_type, None)
 
 
 def _split(

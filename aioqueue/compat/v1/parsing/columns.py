@@ -100,6 +100,12 @@ class DenseColumn(Column):
         out[~values.there] = default.reshape(-1)
         return (out.reshape(shape),)
 
+    def single(self, parts: Sequence[Values], default: Array | None) -> tuple[Array, ...]:
+        (values,) = parts
+        if not values.there[0]:
+            return tuple(array[0] for array in self.batch(parts, default))
+        return (values.flat.reshape(self.shape)[()],)
+
 
 class PaddedColumn(Column):
     """Any number of rows of one shape, padded to the longest: ``FixedLenSequenceFeature``."""

@@ -41,7 +41,7 @@ __all__ = (
 KINDS = {"string": "string", "float32": "float", "int64": "int64"}
 """The dtypes that features may have, each with what messages call it."""
 
-_WORTH_IT = 16
+_WORTH_IT = 12
 """Smaller batches are read faster one record after another."""
 _LARGE = 8192
 """So are records of more bytes than this: all are laid behind each other, which copies them."""

@@ -71,7 +71,7 @@ class RecordReader:
 
     def single(self, record: bytes) -> list[Values]:
         """The same for one example that is parsed alone."""
-        row = self._row(record, _Words())
+        row = self._row(record, _ALONE)
         return [Values.of([row.get(key)], column.kind) for key, column in self._columns.items()]
 
     def _row(self, record: bytes, words: _Words) -> dict[bytes, Array]:
@@ -183,6 +183,9 @@ class _BatchWords(_Words):
         return self.error(column, column.refusal(count) or "")
 
 
+_ALONE = _Words()
+
+
 def _is_overfull(column: Column, count: int) -> bool:
     """Whether there are more texts than there is space for: TensorFlow reads no further then."""
     return isinstance(column, DenseColumn) and column.kind == "string" and count > column.size
@@ -210,8 +213,9 @@ def _length(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 def _limit(data: bytes, at: int, end: int) -> tuple[int, int]:
     """Where the message that is written here begins and ends, not beyond the one around it."""
-    size, at = _length(data, at, end)
-    return at, min(at + size, end)
+    size, at = (data[at], at + 1) if at < end and data[at] < 128 else _length(data, at, end)
+    stop = at + size
+    return at, stop if stop < end else end
 
 
 def _whole(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -242,6 +246,12 @@ def _entries(data: bytes) -> list[tuple[bytes, int, int]]:
 
 def _entry(data: bytes, at: int, end: int) -> tuple[bytes, int, int]:
     """The key of an entry, and where its feature begins and ends: two fields, in any order."""
+    # As a rule the key is first, and a byte each is enough for both lengths.
+    if end - at > 2 and data[at] == FIRST:
+        value = at + 2 + data[at + 1]
+        if value + 2 <= end and data[value] == SECOND and value + 2 + data[value + 1] == end:
+            if data[at + 1] < 128 > data[value + 1]:
+                return data[at + 2 : value], value + 2, end
     key, feature = b"", (0, 0)
     for _ in range(2):
         tag, at = _length(data, at, end)

@@ -219,6 +219,9 @@ class Feeder:
             made = freeze(value) if value.ndim else value[()]  # by far the most frequent kind
             self._check_shape(value.shape)
             return made
+        if type(value) is bytes and self._dtype.name == "string":
+            self._check_shape(())
+            return value
         if isinstance(value, Tensor):
             raise TypeError(
                 "The value of a feed cannot be a tf.Tensor object. Acceptable feed values include "

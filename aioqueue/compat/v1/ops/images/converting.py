@@ -8,6 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from aioqueue.compat.v1.core import dtypes
+from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import OpBuilder, Pure, array
@@ -65,12 +66,13 @@ def convert_image_dtype(
     wanted = dtypes.as_dtype(dtype).base_dtype
     if not (wanted.is_floating or wanted.is_integer):
         raise AttributeError("dtype must be either floating point or integer")
+    tensor = convert_to_tensor(image, name="image")
+    if not (tensor.dtype.is_floating or tensor.dtype.is_integer):
+        raise AttributeError("image dtype must be either floating point or integer")
+    if tensor.dtype == wanted:
+        return identity(tensor, name)
     with OpBuilder("ConvertImage", name, "convert_image") as op:
-        tensor = op.tensor(image, "image")
-        if not (tensor.dtype.is_floating or tensor.dtype.is_integer):
-            raise AttributeError("image dtype must be either floating point or integer")
-        if tensor.dtype == wanted:
-            return identity(tensor)
+        tensor = op.tensor(tensor, "image")
         convert = converter(tensor.dtype, wanted, saturate=saturate)
         return op.output(
             wanted, tensor.shape.as_tuple(), Pure(lambda pixels: convert(array(pixels)))
