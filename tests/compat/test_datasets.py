@@ -216,6 +216,85 @@ class TestStages:
             Dataset.zip((1, 2))
 
 
+class TestPartsOfThem:
+    """What scripts for several workers do with a dataset, and with files of records."""
+
+    def test_shards(self, sess: Any) -> None:
+        shards = [listed(sess, Dataset.range(7).shard(3, index)) for index in range(3)]
+        assert shards == [[0, 3, 6], [1, 4], [2, 5]]
+        assert listed(sess, Dataset.range(3).shard(2, 1).repeat(2)) == [1, 1]
+
+    @pytest.mark.parametrize(
+        ("count", "index", "what"),
+        [
+            (3, 3, r"Index must be between 0 and 2 \(currently index = 3\)\."),
+            (3, -1, r"Index must be between 0 and 2 \(currently index = -1\)\."),
+            (0, 0, r"greater than zero \(currently num_shards = 0\)\."),
+        ],
+    )
+    def test_shards_that_are_none(self, sess: Any, count: int, index: int, what: str) -> None:
+        iterator = Dataset.range(7).shard(count, index).make_initializable_iterator()
+        with pytest.raises(tf.errors.InvalidArgumentError, match=what):
+            sess.run(iterator.initializer)
+
+    def test_numbers(self, sess: Any) -> None:
+        assert elements(sess, Dataset.from_tensor_slices(["a", "b"]).enumerate(5)) == [
+            *((5, b"a"), (6, b"b")),
+        ]
+
+    def test_a_cache_remembers_what_has_been_seen_to_the_end(self, sess: Any) -> None:
+        calls: list[int] = []
+
+        def seen(number: Any) -> Any:
+            calls.append(int(number))
+            return number
+
+        numbers = Dataset.range(4).map(lambda n: tf.py_func(seen, [n], tf.int64))
+        assert listed(sess, numbers.cache().repeat(3)) == [0, 1, 2, 3] * 3
+        assert calls == [0, 1, 2, 3]
+        assert listed(sess, numbers.cache("a name").take(2).repeat(2)) == [0, 1, 0, 1]
+        assert calls[4:] == [0, 1, 0, 1]
+
+    def test_a_cache_keeps_the_order_of_a_shuffle(self, sess: Any) -> None:
+        shuffled = Dataset.range(4).shuffle(4, seed=1)
+        assert listed(sess, shuffled.cache().repeat(2)) == [0, 3, 1, 2] * 2
+        assert listed(sess, Dataset.range(4).cache().shuffle(4, seed=1).repeat(2)) == [
+            *(0, 3, 1, 2, 2, 3, 1, 0),
+        ]
+
+    def test_names_of_files(self, sess: Any, tmp_path: Path) -> None:
+        for name in ("b.bin", "a.bin", "c.txt"):
+            (tmp_path / name).touch()
+        paths = [bytes(tmp_path / name) for name in ("a.bin", "b.bin", "c.txt")]
+        assert listed(sess, Dataset.list_files(f"{tmp_path}/*.bin", shuffle=False)) == paths[:2]
+        both = [f"{tmp_path}/*.bin", f"{tmp_path}/c*"]
+        assert listed(sess, Dataset.list_files(both, shuffle=False)) == paths
+        assert sorted(listed(sess, Dataset.list_files(both))) == paths
+        missing = Dataset.list_files(f"{tmp_path}/*.png").make_initializable_iterator()
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=r"No files matched pattern: .*png"
+        ):
+            sess.run(missing.initializer)
+
+    def test_records_of_one_length(self, sess: Any, tmp_path: Path) -> None:
+        for name, data in (("a", b"HHabcdefF"), ("b", b"HHghF"), ("odd", b"HHklmF")):
+            (tmp_path / name).write_bytes(data)
+        a, b, odd = (str(tmp_path / name) for name in ("a", "b", "odd"))
+        records = tf.data.FixedLengthRecordDataset([a, b], 2, 2, 1)
+        assert listed(sess, records) == [b"ab", b"cd", b"ef", b"gh"]
+        assert listed(sess, tf.data.FixedLengthRecordDataset(b, 5)) == [b"HHghF"]
+        with pytest.raises(
+            tf.errors.InvalidArgumentError,
+            match=r"body length 3 bytes, which is not an exact multiple of the record length",
+        ):
+            listed(sess, tf.data.FixedLengthRecordDataset([a, odd], 2, 2, 1))
+        for sizes, what in (((0,), "`record_bytes` must be > 0"), ((1, -1), "`header_bytes` must")):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=what):
+                listed(sess, tf.data.FixedLengthRecordDataset(a, *sizes))
+        with pytest.raises(tf.errors.NotFoundError, match="no_such"):
+            listed(sess, tf.data.FixedLengthRecordDataset(str(tmp_path / "no_such"), 2))
+
+
 class TestShuffle:
     """The same seeds give TensorFlow's order: these are orders of TensorFlow 2.21."""
 

@@ -215,3 +215,16 @@ def test_so_it_does_when_the_session_without_hooks_is_aborted() -> None:
     value = tf.py_func(call, [], tf.int32)
     with tf.train.MonitoredSession() as sess:
         assert sess.run_step_fn(lambda step_context: step_context.session.run(value)) == 7
+
+
+def test_names_that_old_scripts_have_for_others(sess: Any) -> None:
+    x = tf.constant([[3, 1, 2], [4, 5, 0]])
+    assert sess.run(tf.arg_max(x, 1)).tolist() == [0, 1]
+    assert sess.run(tf.arg_min(x, 0, tf.int32)).tolist() == [0, 0, 1]
+    assert sess.run(tf.reverse_v2(x, [1])).tolist() == [[2, 1, 3], [0, 5, 4]]
+    held = tf.stop_gradient(x)
+    assert (held.op.type, held.op.name, held.shape.as_list()) == (
+        *("StopGradient", "StopGradient"),
+        [2, 3],
+    )
+    assert sess.run(held).tolist() == sess.run(x).tolist()

@@ -306,6 +306,25 @@ class TestFlags:
         with pytest.raises(KeyError, match="other"):
             values["other"]
 
+    def test_one_may_be_given_several_times(self, values: Any) -> None:
+        flags.DEFINE_multi_integer("crop", [9, 9], "of it")
+        flags.DEFINE_multi_float("scale", 0.5, "of it")
+        flags.DEFINE_multi_string("part", None, "of it")
+        flags.DEFINE_multi_enum("letter", "a", ["a", "b"], "of it")
+        values(["script.py"])
+        assert (values.crop, values.scale, values.part, values.letter) == (
+            [9, 9],
+            [0.5],
+            None,
+            ["a"],
+        )
+        values(["script.py", "--crop=5", "--crop=0x7", "--scale", "2", "--part=x", "--letter=b"])
+        assert (values.crop, values.scale, values.part, values.letter) == (
+            *([5, 7], [2.0], ["x"], ["b"]),
+        )
+        with pytest.raises(SystemExit):
+            values(["script.py", "--letter=c"])
+
     def test_help_tells_all_of_them(self, values: Any, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as caught:
             values(["script.py", "--help"])

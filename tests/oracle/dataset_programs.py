@@ -138,6 +138,8 @@ def _plain(draw: random.Random, flow: _Flow) -> str:
         f".take({draw.choice((0, 1, 3, 5, -1))})",
         f".skip({draw.choice((0, 1, 2, 9))})",
         f".prefetch({draw.choice((0, 1, 3))})",
+        f".shard({draw.choice((1, 2, 3))}, {draw.choice((0, 0, 1))})",
+        ".cache()",
         f".shuffle({draw.choice((1, 2, 5, 100))}, seed={seed})",
         f".shuffle(3, seed={seed}, reshuffle_each_iteration={draw.random() < 0.5})",
     ]

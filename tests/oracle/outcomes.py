@@ -58,6 +58,8 @@ PARSING = re.compile(r"(?<=Example)(_\d+)?/Parse(Single)?(Sequence)?Example\w*(/
 ASSERTION = re.compile(r"/Assert(_\d+)?(/Assert)?\Z")
 # Two ops that `logical_xor` is made of: TensorFlow runs both at once, and either may fail first.
 EITHER = re.compile(r"\bLogical(Or|And)(_\d+)?\Z")
+# Kinds of pictures that TensorFlow 2.21 reads beside those of TensorFlow 1.
+NEWER_KINDS = re.compile(r"JPEG XL, |, WebP(?= required)")
 # The names of threads, which come out of a set.
 STRAGGLERS = re.compile(r"(?<=threads still running: ).*")
 
@@ -165,6 +167,7 @@ def text_of(error: BaseException) -> str:
     text = FUNCTION_NUMBER.sub("pyfunc_N", DEBUG.sub("", TRACEBACK.sub("", text)))
     text = BUILT_NODE.sub("", NODE.sub("", text))
     text = STRAGGLERS.sub(lambda found: " ".join(sorted(found[0].split())), text)
+    text = NEWER_KINDS.sub("", text)
     return AROUND.sub("", PRIVATE_NUMBER.sub("'_N_", text)).strip()
 
 

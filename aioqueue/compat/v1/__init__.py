@@ -113,7 +113,14 @@ from aioqueue.compat.v1.ops.asserting import (
 from aioqueue.compat.v1.ops.branches import *
 from aioqueue.compat.v1.ops.casting import *
 from aioqueue.compat.v1.ops.comparison import *
-from aioqueue.compat.v1.ops.control import group, identity, identity_n, no_op, tuple
+from aioqueue.compat.v1.ops.control import (
+    group,
+    identity,
+    identity_n,
+    no_op,
+    stop_gradient,
+    tuple,
+)
 from aioqueue.compat.v1.ops.csv import decode_csv
 from aioqueue.compat.v1.ops.decoding import *
 from aioqueue.compat.v1.ops.files import matching_files, read_file, write_file
@@ -148,6 +155,8 @@ from aioqueue.compat.v1.ops.random import (
     truncated_normal,
 )
 from aioqueue.compat.v1.ops.reductions import (
+    arg_max,
+    arg_min,
     argmax,
     argmin,
     count_nonzero,
@@ -281,6 +290,8 @@ __all__: _builtins.tuple[str, ...] = (
     "__version__",
     "all_variables",
     "app",
+    "arg_max",
+    "arg_min",
     "argmax",
     "argmin",
     "argsort",
@@ -428,6 +439,7 @@ __all__: _builtins.tuple[str, ...] = (
     "sparse_tensor_to_dense",
     "sparse_to_dense",
     "sparse_to_indicator",
+    "stop_gradient",
     "strided_slice",
     "string",
     "string_join",

@@ -49,8 +49,8 @@ ESTIMATORS = "estimators are out of scope: loop over tf.train.MonitoredSession i
 LMDB = "it would need the package lmdb: read the database in a tf.py_func"
 DATASETS = (
     "tf.data goes as far as scripts with queues use it: from_tensor_slices, from_tensors, range,"
-    " from_generator, zip, concatenate, map, filter, apply, batch, shuffle, repeat, take, skip,"
-    " padded_batch, flat_map, interleave, prefetch"
+    " from_generator, list_files, zip, concatenate, map, filter, apply, batch, shuffle, repeat,"
+    " take, skip, shard, enumerate, cache, padded_batch, flat_map, interleave, prefetch"
 )
 ADVICE = (
     "compute it in NumPy within a tf.py_func; or leave the script as it is, and run it from a"
@@ -73,7 +73,6 @@ REASONS: dict[str, str] = {
             "custom_gradient",
             "gradients",
             "hessians",
-            "stop_gradient",
             "train.AdadeltaOptimizer",
             "train.AdagradOptimizer",
             "train.AdamOptimizer",

@@ -22,6 +22,10 @@ __all__ = (
     "DEFINE_float",
     "DEFINE_integer",
     "DEFINE_list",
+    "DEFINE_multi_enum",
+    "DEFINE_multi_float",
+    "DEFINE_multi_integer",
+    "DEFINE_multi_string",
     "DEFINE_string",
     "DuplicateFlagError",
     "Error",
@@ -29,6 +33,7 @@ __all__ = (
     "FlagValues",
     "UnparsedFlagAccessError",
     "mark_flag_as_required",
+    "mark_flags_as_required",
 )
 
 
@@ -203,6 +208,51 @@ def DEFINE_enum(  # noqa: N802
     FLAGS._define(name, default, help, choices=list(enum_values))
 
 
+def DEFINE_multi_string(  # noqa: N802
+    name: str, default: Sequence[str] | str | None, help: str
+) -> None:
+    """Define a flag that may be given several times, whose value is the list of its values.
+
+    Args:
+        name: of the flag, and of the attribute of `FLAGS`.
+        default: its values, or the one, if it is not given.
+        help: what ``--help`` says of it.
+    """
+    _define_several(name, default, help)
+
+
+def DEFINE_multi_integer(  # noqa: N802
+    name: str, default: Sequence[int] | int | None, help: str
+) -> None:
+    """The same of ints; arguments as for `DEFINE_multi_string`."""
+    _define_several(name, default, help, type=_named("integer", lambda text: int(text, 0)))
+
+
+def DEFINE_multi_float(  # noqa: N802
+    name: str, default: Sequence[float] | float | None, help: str
+) -> None:
+    """The same of floats; arguments as for `DEFINE_multi_string`."""
+    _define_several(name, default, help, type=_named("float", float))
+
+
+def DEFINE_multi_enum(  # noqa: N802
+    name: str, default: Sequence[str] | str | None, enum_values: Sequence[str], help: str
+) -> None:
+    """The same of strings among `enum_values`; arguments as for `DEFINE_multi_string`."""
+    _define_several(name, default, help, choices=list(enum_values))
+
+
+def _define_several(name: str, default: Any, help: str, **options: Any) -> None:
+    one = isinstance(default, str) or not isinstance(default, Sequence | None)
+    FLAGS._define(
+        name,
+        [default] if one else None if default is None else list(default),
+        help,
+        action="append",
+        **options,
+    )
+
+
 def mark_flag_as_required(flag_name: str) -> None:
     """Refuse command lines without a flag whose default is None.
 
@@ -210,6 +260,15 @@ def mark_flag_as_required(flag_name: str) -> None:
         flag_name: of the flag.
     """
     FLAGS._required.add(flag_name)
+
+
+def mark_flags_as_required(flag_names: Sequence[str]) -> None:
+    """The same for several flags.
+
+    Args:
+        flag_names: of the flags.
+    """
+    FLAGS._required.update(flag_names)
 
 
 def _boolean(text: str) -> bool:

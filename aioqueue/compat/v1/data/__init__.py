@@ -10,6 +10,7 @@ from aioqueue.compat.v1.datasets.dataset import (
     Dataset,
 )
 from aioqueue.compat.v1.datasets.files import (
+    FixedLengthRecordDataset,
     TextLineDataset,
     TFRecordDataset,
 )
@@ -21,6 +22,7 @@ from aioqueue.compat.v1.datasets.iterator import (
 
 __all__ = (
     "Dataset",
+    "FixedLengthRecordDataset",
     "Iterator",
     "TFRecordDataset",
     "TextLineDataset",

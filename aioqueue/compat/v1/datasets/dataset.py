@@ -12,7 +12,7 @@ import numpy as np
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.absent import DATASETS, AbsentNameError
 from aioqueue.compat.v1.core.bodies import trace
-from aioqueue.compat.v1.core.convert import as_value, convert_to_tensor
+from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.dtypes import bool as tf_bool
 from aioqueue.compat.v1.core.dtypes import int64
@@ -28,6 +28,7 @@ from aioqueue.compat.v1.datasets.elements import (
     TensorInfo,
     as_leaf,
 )
+from aioqueue.compat.v1.datasets.generating import generated
 from aioqueue.compat.v1.datasets.iterator import Iterator as DatasetIterator
 from aioqueue.compat.v1.datasets.iterator import (
     make_initializable_iterator,
@@ -35,7 +36,9 @@ from aioqueue.compat.v1.datasets.iterator import (
 )
 from aioqueue.compat.v1.datasets.padding import padding_target, padding_value
 from aioqueue.compat.v1.datasets.stages import Row, Rows
+from aioqueue.compat.v1.ops.arrays import size
 from aioqueue.compat.v1.ops.control import identity
+from aioqueue.compat.v1.ops.files import existing_files
 from aioqueue.compat.v1.ops.placeholders import placeholder
 from aioqueue.compat.v1.ops.static import shape_value
 
@@ -135,11 +138,31 @@ class Dataset(Elements):
         def begin(run: DatasetRun) -> Start:
             def start() -> Rows:
                 elements = iter(generator(*(run.values[one] for one in leaves)))
-                return map(partial(_generated, spec, infos), elements)
+                return map(partial(generated, spec, infos), elements)
 
             return start
 
         return Dataset(spec, begin, tensors=leaves)
+
+    @staticmethod
+    def list_files(
+        file_pattern: Any, shuffle: bool | None = None, seed: int | None = None
+    ) -> Dataset:
+        """A dataset of the names of files.
+
+        Args:
+            file_pattern: a pattern such as ``"/data/*.csv"``, or a vector of them.
+            shuffle: whether in random order, another one each time; True if None.
+            seed: of the order, see `shuffle`.
+
+        Raises:
+            InvalidArgumentError: when it runs: there is no such file.
+        """
+        names = existing_files(file_pattern)
+        dataset = Dataset.from_tensor_slices(names)
+        if shuffle is False:
+            return dataset
+        return dataset.shuffle(size(names, out_type=int64), seed)
 
     @staticmethod
     def range(*args: Any) -> Dataset:
@@ -434,6 +457,47 @@ class Dataset(Elements):
 
         return Dataset(self._spec, begin, [self], [number])
 
+    def enumerate(self, start: Any = 0) -> Dataset:
+        """A dataset of pairs: the number of an element, and the element.
+
+        Args:
+            start: the number of the first.
+        """
+        return Dataset.zip((Dataset.range(start, int64.max), self))
+
+    def cache(self, filename: Any = "") -> Dataset:
+        """A dataset that remembers its elements, once all of them have been there.
+
+        Args:
+            filename: without effect: they are kept in memory.
+        """
+        del filename
+
+        def begin(run: DatasetRun) -> Start:
+            return stages.Cache(self._begin(run))
+
+        return Dataset(self._spec, begin, [self])
+
+    def shard(self, num_shards: Any, index: Any) -> Dataset:
+        """A dataset of every so many-th element: a worker's part.
+
+        Args:
+            num_shards: how many parts there are.
+            index: which of them this is, from 0.
+
+        Raises:
+            InvalidArgumentError: when it runs: there is no such part.
+        """
+        numbers = [convert_to_tensor(one, dtype=int64) for one in (num_shards, index)]
+
+        def begin(run: DatasetRun) -> Start:
+            start = self._begin(run)
+            count, place = (int(run.values[one]) for one in numbers)
+            _check_shard(count, place)
+            return lambda: stages.Sharded(start(), count, place)
+
+        return Dataset(self._spec, begin, [self], numbers)
+
     def concatenate(self, dataset: Dataset) -> Dataset:
         """A dataset of these elements, and then those of another one.
 
@@ -555,46 +619,14 @@ def _shape_leaves(shapes: Any) -> list[Any]:
     return [leaf for one in shapes for leaf in _shape_leaves(one)]
 
 
-def _generated(spec: Any, infos: Sequence[TensorInfo], element: Any) -> Row:
-    """A row of what a generator has yielded."""
-    leaves = _leaves_like(spec, element)
-    if len(leaves) != len(infos):
-        expected = nest.mapped(lambda info: info.dtype.name, spec)
-        raise TypeError(
-            "`generator` yielded an element that did not match the expected structure. The"
-            f" expected structure was {expected}, but the yielded element was {element!r}."
+def _check_shard(count: int, index: int) -> None:
+    _at_least_one(
+        count, f"Number of shards must be greater than zero (currently num_shards = {count})."
+    )
+    if not 0 <= index < count:
+        raise errors.InvalidArgumentError(
+            None, None, f"Index must be between 0 and {count - 1} (currently index = {index})."
         )
-    return tuple(_value(info, leaf) for info, leaf in zip(infos, leaves, strict=True))
-
-
-def _leaves_like(spec: Any, element: Any) -> list[Any]:
-    """The leaves of an element that has about the nesting of a spec: a list may be a tuple."""
-    if isinstance(spec, tuple):
-        if not isinstance(element, tuple | list) or len(element) != len(spec):
-            return []
-        pairs = zip(spec, element, strict=True)
-        return [leaf for part, one in pairs for leaf in _leaves_like(part, one)]
-    if isinstance(spec, Mapping):
-        if not isinstance(element, Mapping) or set(element) != set(spec):
-            return []
-        return [leaf for key in sorted(spec) for leaf in _leaves_like(spec[key], element[key])]
-    return [element]
-
-
-def _value(info: TensorInfo, leaf: Any) -> Any:
-    try:
-        value = as_value(leaf, info.dtype)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            "`generator` yielded an element that could not be converted to the expected type. The"
-            f" expected type was {info.dtype.name}, but the yielded element was {leaf!r}."
-        ) from error
-    if not info.shape.is_compatible_with(np.shape(value)):
-        raise TypeError(
-            f"`generator` yielded an element of shape {np.shape(value)} where an element of shape"
-            f" {info.shape} was expected."
-        )
-    return value
 
 
 def _at_least_one(value: Any, message: str) -> int:

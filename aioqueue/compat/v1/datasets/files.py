@@ -1,4 +1,4 @@
-"""Datasets of what is in files: `TextLineDataset` and `TFRecordDataset`."""
+"""Datasets of what is in files: their lines, their TFRecords, or records of one length."""
 
 from __future__ import annotations
 
@@ -14,10 +14,17 @@ from aioqueue.compat.v1.core.dtypes import string
 from aioqueue.compat.v1.datasets.dataset import Dataset
 from aioqueue.compat.v1.datasets.elements import DatasetRun, Start, TensorInfo
 from aioqueue.compat.v1.datasets.stages import Row, Rows
-from aioqueue.compat.v1.readers.formats import Record, line_file, tf_record_file
+from aioqueue.compat.v1.ops.building import invalid
+from aioqueue.compat.v1.ops.file_errors import file_errors
+from aioqueue.compat.v1.readers.formats import (
+    Record,
+    fixed_length_records,
+    line_file,
+    tf_record_file,
+)
 from aioqueue.compat.v1.readers.records import TFRecordOptions
 
-__all__ = ("TFRecordDataset", "TextLineDataset")
+__all__ = ("FixedLengthRecordDataset", "TFRecordDataset", "TextLineDataset")
 
 
 class TextLineDataset(Dataset):
@@ -66,6 +73,62 @@ class TFRecordDataset(Dataset):
     ) -> None:
         compression = TFRecordOptions.get_compression_type_string(compression_type)
         _of_files(self, filenames, lambda path: tf_record_file(path, compression))
+
+
+class FixedLengthRecordDataset(Dataset):
+    """The records of binary files, which all have the same length.
+
+    Args:
+        filenames: a string tensor: one name, or a vector of them.
+        record_bytes: how long a record is.
+        header_bytes: how much to leave out at the start of each file.
+        footer_bytes: how much to leave out at its end.
+        buffer_size: without effect.
+        compression_type: ``"GZIP"``, ``"ZLIB"`` or ``""``.
+        num_parallel_reads: without effect: files are read one after another.
+
+    Raises:
+        ValueError: there is no such compression.
+        InvalidArgumentError: when it runs: a size is none, or a file has a part of a record.
+    """
+
+    def __init__(
+        self,
+        filenames: Any,
+        record_bytes: int,
+        header_bytes: int | None = None,
+        footer_bytes: int | None = None,
+        buffer_size: Any = None,
+        compression_type: str | None = None,
+        num_parallel_reads: Any = None,
+    ) -> None:
+        compression = TFRecordOptions.get_compression_type_string(compression_type)
+        header, footer = header_bytes or 0, footer_bytes or 0
+
+        def read(path: str) -> Iterator[Record]:
+            for name, size, least in (
+                ("record_bytes", record_bytes, 1),
+                ("header_bytes", header, 0),
+                ("footer_bytes", footer, 0),
+            ):
+                if size < least:
+                    raise invalid(f"`{name}` must be {'>= 0' if not least else '> 0'}")
+            if not compression and "://" not in path:
+                _check_multiple(path, record_bytes, header, footer)
+            return fixed_length_records(record_bytes, header, footer, 0, compression)(path)
+
+        _of_files(self, filenames, read)
+
+
+def _check_multiple(path: str, record: int, header: int, footer: int) -> None:
+    with file_errors(path):
+        body = os.path.getsize(path) - header - footer
+    if body < 0 or body % record:
+        raise invalid(
+            f"Excluding the header ({header} bytes) and footer ({footer} bytes), input file"
+            f' "{path}" has body length {body} bytes, which is not an exact multiple of the record'
+            f" length ({record} bytes)."
+        )
 
 
 def _of_files(dataset: Dataset, filenames: Any, read: Callable[[str], Iterator[Record]]) -> None:

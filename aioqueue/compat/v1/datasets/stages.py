@@ -94,6 +94,62 @@ class Skipped(Iterator[Row]):
         return next(self._rows)
 
 
+class Cache:
+    """Begins with rows as often as asked: once they have all been seen, with those that were.
+
+    Args:
+        start: begins with the rows themselves.
+    """
+
+    def __init__(self, start: Callable[[], Rows]) -> None:
+        self._start = start
+        self._kept: list[Row] | None = None
+
+    def __call__(self) -> Rows:
+        return _Kept(self._start(), self._keep) if self._kept is None else iter(self._kept)
+
+    def _keep(self, rows: list[Row]) -> None:
+        self._kept = rows
+
+
+class _Kept(Iterator[Row]):
+    def __init__(self, rows: Rows, keep: Callable[[list[Row]], None]) -> None:
+        self._rows = rows
+        self._keep = keep
+        self._seen: list[Row] = []
+
+    def __next__(self) -> Row:
+        try:
+            row = next(self._rows)
+        except StopIteration:
+            self._keep(self._seen)
+            raise
+        self._seen.append(row)
+        return row
+
+
+class Sharded(Iterator[Row]):
+    """Every so many-th row.
+
+    Args:
+        rows: of which.
+        count: how many shards there are.
+        index: which of them this is.
+    """
+
+    def __init__(self, rows: Rows, count: int, index: int) -> None:
+        self._rows = rows
+        self._others = count - 1
+        self._left = index
+
+    def __next__(self) -> Row:
+        while self._left:
+            next(self._rows)
+            self._left -= 1
+        self._left = self._others
+        return next(self._rows)
+
+
 class Chain(Iterator[Row]):
     """The rows of one iterator, then those of another.
 

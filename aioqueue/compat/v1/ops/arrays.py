@@ -40,6 +40,7 @@ __all__ = (
     "repeat",
     "reshape",
     "reverse",
+    "reverse_v2",
     "roll",
     "shape",
     "shape_n",
@@ -374,6 +375,11 @@ def reverse(tensor: Any, axis: Any, name: str | None = None) -> Tensor:
         tensor = op.tensor(tensor, "tensor")
         op.tensor(axis, "axis", None, INDICES)
         return op.output(tensor.dtype, tensor.shape.as_tuple(), Pure(reversed_along))
+
+
+def reverse_v2(tensor: Any, axis: Any, name: str | None = None) -> Tensor:
+    """The same as `reverse`."""
+    return reverse(tensor, axis, name)
 
 
 def roll(input: Any, shift: Any, axis: Any, name: str | None = None) -> Tensor:

@@ -11,7 +11,15 @@ from aioqueue.compat.v1.core.default_graph import get_default_graph, op
 from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 
-__all__ = ("group", "identity", "identity_n", "no_op", "tuple", "with_dependencies")
+__all__ = (
+    "group",
+    "identity",
+    "identity_n",
+    "no_op",
+    "stop_gradient",
+    "tuple",
+    "with_dependencies",
+)
 
 
 def _nothing(step: Any) -> None:
@@ -44,10 +52,24 @@ def identity(input: Any, name: str | None = None) -> Tensor:
         input: a tensor, a variable or a value.
         name: of the operation.
     """
-    with name_scope(name, "Identity") as scope:
+    return _identity("Identity", input, name)
+
+
+def stop_gradient(input: Any, name: str | None = None) -> Tensor:
+    """The same as `identity`, here, where there are no gradients.
+
+    Args:
+        input: a tensor, a variable or a value.
+        name: of the operation.
+    """
+    return _identity("StopGradient", input, name)
+
+
+def _identity(op_type: str, input: Any, name: str | None) -> Tensor:
+    with name_scope(name, op_type) as scope:
         tensor = convert_to_tensor(input, name="input")
         outputs = [(tensor.dtype, tensor.shape)]
-        return op("Identity", [tensor], outputs, _same, name=scope).outputs[0]
+        return op(op_type, [tensor], outputs, _same, name=scope).outputs[0]
 
 
 def identity_n(input: Sequence[Any], name: str | None = None) -> list[Tensor]:

@@ -8,11 +8,20 @@ from typing import Any
 import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
+from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Operation, Tensor
-from aioqueue.compat.v1.ops.building import OpBuilder
+from aioqueue.compat.v1.core.scopes import name_scope
+from aioqueue.compat.v1.ops.building import OpBuilder, invalid
 from aioqueue.compat.v1.ops.filesystems import Local, failing_as, filesystem
 
-__all__ = ("glob_files", "matching_files", "read_bytes", "read_file", "write_file")
+__all__ = (
+    "existing_files",
+    "glob_files",
+    "matching_files",
+    "read_bytes",
+    "read_file",
+    "write_file",
+)
 
 
 def read_file(filename: Any, name: str | None = None) -> Tensor:
@@ -89,6 +98,27 @@ def matching_files(pattern: Any, name: str | None = None) -> Tensor:
     with OpBuilder("MatchingFiles", name) as builder:
         builder.tensor(pattern, "pattern", dtypes.string)
         return builder.output(dtypes.string, (None,), matching)
+
+
+def existing_files(pattern: Any) -> Tensor:
+    """The same, which fails if there are none.
+
+    Args:
+        pattern: as for `matching_files`.
+    """
+    with name_scope("list_files"):
+        patterns = convert_to_tensor(pattern, dtype=dtypes.string, name="file_pattern")
+        names = matching_files(patterns)
+
+        def checked(step: Any, names: Any, patterns: Any) -> Any:
+            if not len(names):
+                shown = ", ".join(map(os.fsdecode, np.ravel(np.asarray(patterns, object)).tolist()))
+                raise invalid(f"assertion failed: [No files matched pattern: {shown}]")
+            return names
+
+        with OpBuilder("Assert", "assert_not_empty") as builder:
+            builder.inputs += [names, patterns]
+            return builder.output(dtypes.string, (None,), checked)
 
 
 def glob_files(pattern: Any) -> list[str]:

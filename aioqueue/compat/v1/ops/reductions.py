@@ -27,6 +27,8 @@ from aioqueue.compat.v1.ops.building import (
 from aioqueue.compat.v1.ops.static import constant_value
 
 __all__ = (
+    "arg_max",
+    "arg_min",
     "argmax",
     "argmin",
     "count_nonzero",
@@ -428,6 +430,20 @@ def argmin(
     """The index of the smallest element along `axis` (0 if left out); the first of equal ones."""
     axis = unless_given(axis, dimension, "axis", "dimension")
     return _arg("ArgMin", np.argmin, input, axis, name, output_type)
+
+
+def arg_max(
+    input: Any, dimension: Any, output_type: Any = dtypes.int64, name: str | None = None
+) -> Tensor:
+    """The same as `argmax`, by the op's own name."""
+    return argmax(input, dimension, name, output_type=output_type)
+
+
+def arg_min(
+    input: Any, dimension: Any, output_type: Any = dtypes.int64, name: str | None = None
+) -> Tensor:
+    """The same as `argmin`, by the op's own name."""
+    return argmin(input, dimension, name, output_type=output_type)
 
 
 def _arg(

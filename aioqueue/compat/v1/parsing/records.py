@@ -214,8 +214,7 @@ def _length(data: bytes, at: int, end: int) -> tuple[int, int]:
 def _limit(data: bytes, at: int, end: int) -> tuple[int, int]:
     """Where the message that is written here begins and ends, not beyond the one around it."""
     size, at = (data[at], at + 1) if at < end and data[at] < 128 else _length(data, at, end)
-    stop = at + size
-    return at, stop if stop < end else end
+    return at, min(at + size, end)
 
 
 def _whole(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -249,9 +248,13 @@ def _entry(data: bytes, at: int, end: int) -> tuple[bytes, int, int]:
     # As a rule the key is first, and a byte each is enough for both lengths.
     if end - at > 2 and data[at] == FIRST:
         value = at + 2 + data[at + 1]
-        if value + 2 <= end and data[value] == SECOND and value + 2 + data[value + 1] == end:
-            if data[at + 1] < 128 > data[value + 1]:
-                return data[at + 2 : value], value + 2, end
+        if (
+            value + 2 <= end
+            and data[value] == SECOND
+            and value + 2 + data[value + 1] == end
+            and data[at + 1] < 128 > data[value + 1]
+        ):
+            return data[at + 2 : value], value + 2, end
     key, feature = b"", (0, 0)
     for _ in range(2):
         tag, at = _length(data, at, end)
