@@ -271,9 +271,7 @@ class TestPartsOfThem:
         assert listed(sess, Dataset.list_files(both, shuffle=False)) == paths
         assert sorted(listed(sess, Dataset.list_files(both))) == paths
         missing = Dataset.list_files(f"{tmp_path}/*.png").make_initializable_iterator()
-        with pytest.raises(
-            tf.errors.InvalidArgumentError, match=r"No files matched pattern: .*png"
-        ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="No files matched pattern: "):
             sess.run(missing.initializer)
 
     def test_records_of_one_length(self, sess: Any, tmp_path: Path) -> None:

@@ -115,7 +115,9 @@ class FixedLengthRecordDataset(Dataset):
                     raise invalid(f"`{name}` must be {'>= 0' if not least else '> 0'}")
             if not compression and "://" not in path:
                 _check_multiple(path, record_bytes, header, footer)
-            return fixed_length_records(record_bytes, header, footer, 0, compression)(path)
+            return fixed_length_records(record_bytes, header, footer, 0, compression)(
+                os.fsencode(path)
+            )
 
         _of_files(self, filenames, read)
 

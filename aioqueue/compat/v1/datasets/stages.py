@@ -20,12 +20,14 @@ from aioqueue.philox import philox_blocks
 
 __all__ = (
     "Batches",
+    "Cache",
     "Chain",
     "Flattened",
     "Interleaved",
     "Repeated",
     "Row",
     "Rows",
+    "Sharded",
     "Shuffled",
     "Skipped",
     "Taken",
