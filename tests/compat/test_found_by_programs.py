@@ -44,6 +44,12 @@ class TestSparseTensors:
             tf.sparse_reshape(given, [-1, -1])
         assert tf.sparse_reshape(given, [0, -1]).get_shape().as_list() == [0, None]
 
+    def test_a_reshape_computes_with_indices_that_are_out_of_bounds(self, sess: Any) -> None:
+        given = tf.SparseTensor([[3, 0], [1, 2]], [1, 2], [3, 4])
+        assert sess.run(tf.sparse_reshape(given, [4, 3])).indices.tolist() == [[4, 0], [2, 0]]
+        none = tf.SparseTensor(np.zeros((0, 2), np.int64), np.zeros(0, np.int32), [0, 4])
+        assert sess.run(tf.sparse_reshape(none, [2, 0, 3])).indices.shape == (0, 3)
+
     @pytest.mark.parametrize(
         ("indices", "what"),
         [

@@ -41,7 +41,15 @@ def _source(draw: random.Random) -> tuple[str, _Flow]:
             made = f"{{'a': {numbers}, 'b': np.arange({count}) - 3}}"
             return f"tf.data.Dataset.from_tensor_slices({made})", _Flow("dict")
         case "text":
-            return "tf.data.TextLineDataset(folder + '/lines')", _Flow("text")
+            size = draw.choice((1, 2, 3, 4, 5))
+            made = draw.choice(
+                (
+                    "TextLineDataset(folder + '/lines')",
+                    f"FixedLengthRecordDataset(folder + '/lines', {size}, 1)",
+                    "Dataset.list_files(folder + '/*', shuffle=False)",
+                )
+            )
+            return f"tf.data.{made}", _Flow("text")
         case "generator":
             made = f"lambda: iter(range({count}))"
             return f"tf.data.Dataset.from_generator({made}, tf.int64, [])", _Flow("number")
@@ -138,7 +146,7 @@ def _plain(draw: random.Random, flow: _Flow) -> str:
         f".take({draw.choice((0, 1, 3, 5, -1))})",
         f".skip({draw.choice((0, 1, 2, 9))})",
         f".prefetch({draw.choice((0, 1, 3))})",
-        f".shard({draw.choice((1, 2, 3))}, {draw.choice((0, 0, 1))})",
+        f".shard({draw.choice(('1, 0', '2, 0', '2, 1', '3, 1'))})",
         ".cache()",
         f".shuffle({draw.choice((1, 2, 5, 100))}, seed={seed})",
         f".shuffle(3, seed={seed}, reshuffle_each_iteration={draw.random() < 0.5})",

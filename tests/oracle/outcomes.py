@@ -58,6 +58,8 @@ PARSING = re.compile(r"(?<=Example)(_\d+)?/Parse(Single)?(Sequence)?Example\w*(/
 ASSERTION = re.compile(r"/Assert(_\d+)?(/Assert)?\Z")
 # Two ops that `logical_xor` is made of: TensorFlow runs both at once, and either may fail first.
 EITHER = re.compile(r"\bLogical(Or|And)(_\d+)?\Z")
+# Shapes that do not fit: TensorFlow exchanges operands where it can, to have constants first.
+NO_FIT = re.compile(r"(?<=Incompatible shapes: )(\[[\d,]*\]) vs\. (\[[\d,]*\])")
 # Kinds of pictures that TensorFlow 2.21 reads beside those of TensorFlow 1.
 NEWER_KINDS = re.compile(r"JPEG XL, |, WebP(?= required)")
 # The names of threads, which come out of a set.
@@ -168,6 +170,7 @@ def text_of(error: BaseException) -> str:
     text = BUILT_NODE.sub("", NODE.sub("", text))
     text = STRAGGLERS.sub(lambda found: " ".join(sorted(found[0].split())), text)
     text = NEWER_KINDS.sub("", text)
+    text = NO_FIT.sub(lambda found: " vs. ".join(sorted(found.groups())), text)
     return AROUND.sub("", PRIVATE_NUMBER.sub("'_N_", text)).strip()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
@@ -186,8 +187,11 @@ def sparse_reshape(sp_input: Any, shape: Any, name: str | None = None) -> Sparse
                 f" has {math.prod(sizes)}. input_shape={shape_text(dense_shape.tolist())}"
                 f" output_shape={shape_text(sizes)}"
             )
-        flat = np.ravel_multi_index(tuple(indices.T), tuple(dense_shape))
-        places = np.stack(np.unravel_index(flat, sizes), axis=1).astype(np.int64)
+        # As in TensorFlow, nobody looks whether indices are within bounds.
+        left = indices @ _strides(dense_shape.tolist())
+        places = np.empty((len(indices), len(sizes)), np.int64)
+        for axis, stride in enumerate(_strides(sizes)):
+            places[:, axis], left = np.divmod(left, max(stride, 1))
         return places, values, np.array(sizes, np.int64)
 
     sparse = as_sparse(sp_input)
@@ -198,6 +202,11 @@ def sparse_reshape(sp_input: Any, shape: Any, name: str | None = None) -> Sparse
         rank = wanted.shape.as_tuple()
         made = _made(op, sparse.dtype, rank[0] if rank else None, reshaped)
         return made if known is None else made.note_shape(known)
+
+
+def _strides(sizes: Sequence[int]) -> NDArray[np.int64]:
+    """How many elements each axis steps over."""
+    return np.array([math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))], np.int64)
 
 
 def _reshaped(given: TensorShape, wanted: Tensor) -> TensorShape | None:
