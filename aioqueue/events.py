@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 __all__ = ("Doing", "Event", "Ring")
 
@@ -45,21 +45,21 @@ class Ring:
     __slots__ = ("_events",)
 
     def __init__(self) -> None:
-        self._events: deque[Event] = deque(maxlen=_EVENTS)
+        self._events: deque[tuple[Any, ...]] = deque(maxlen=_EVENTS)  # as `Event`, but quick
 
     def worked(self, began: float, ended: float, item: int | None = None) -> None:
         """It was in its function."""
-        self._events.append(Event("works", began, ended, item))
+        self._events.append(("works", began, ended, item))
 
     def worked_elsewhere(self, began: float, ended: float, items: int) -> None:
         """Its process was in its function, for so many items."""
-        self._events.append(Event("works elsewhere", began, ended, None, items))
+        self._events.append(("works elsewhere", began, ended, None, items))
 
     def waited(self, doing: Doing, began: float, ended: float) -> None:
         """It waited, if that was no matter of microseconds."""
         if ended - began >= _SHORTEST:
-            self._events.append(Event(doing, began, ended))
+            self._events.append((doing, began, ended))
 
     def events(self) -> list[Event]:
         """Those that it keeps; for any thread."""
-        return list(self._events)
+        return [Event(*one) for one in list(self._events)]

@@ -65,11 +65,12 @@ class Meter:
 
     def sleeps(self, attempt: Attempt, queue: str, now: float) -> None:
         """It is going to wait at a queue."""
+        waits = self.waits
         if attempt.side is ENQUEUE:
-            self.waits = self.waits._replace(since=now, is_enqueue=True)
+            self.waits = Waits(waits.enqueues, waits.dequeues, now, True)
         elif attempt.side is DEQUEUE:
             self.reads = queue
-            self.waits = self.waits._replace(since=now, is_enqueue=False)
+            self.waits = Waits(waits.enqueues, waits.dequeues, now, False)
 
     def awoke(self, now: float) -> None:
         """The wait has ended, in whatever way."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -25,8 +26,10 @@ PARTS = [
     (scaling.measure, {"13", "14", "15", "16"}),
     (pipelines.measure, {"11"}),
     (stalls.measure, {"22", "23"}),
-    (watching.measure, {"30", "31"}),
+    (watching.measure, {"35", "36", "37", "38"}),
 ]
+
+NUMBER = re.compile(r"""(?:\bRow\(|\bAim\(|\bNUMBER = )\s*"(\d+)\"""")
 
 
 @pytest.mark.parametrize(("measure", "numbers"), PARTS)
@@ -38,6 +41,15 @@ def test_a_part_measures_its_rows(
     for comparison in comparisons:
         assert comparison.ratio >= 0
         assert comparison.figures
+
+
+def test_no_two_parts_have_rows_of_one_number() -> None:
+    parts: dict[str, set[str]] = {}
+    for file in Path(report.__file__).parent.glob("*.py"):
+        for number in NUMBER.findall(file.read_text(encoding="utf-8")):
+            parts.setdefault(number, set()).add(file.stem)
+    assert len(parts) > 30
+    assert not {number: files for number, files in parts.items() if len(files) > 1}
 
 
 def test_the_loaders_are_measured_where_pytorch_is() -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
+from math import inf
 from time import perf_counter, process_time, sleep, thread_time, time
 from typing import Any, Final, Generic, TypeVar
 
@@ -64,8 +65,9 @@ class Collector:
         self._cores: Final = cores()
         self._gil_looks = self._gil_taken = 0
         self._is_looking = True
-        self._latest: Snapshot | None = None
-        self._credit, self._made = _SAVED, perf_counter()
+        self._latest: tuple[float, Snapshot | None] = (0.0, None)  # until when it is shared
+        self._last: Snapshot | None = None  # that was made
+        self._credit, self._credited = _SAVED, perf_counter()
         watch.tell(self)
 
     @guarded
@@ -100,22 +102,52 @@ class Collector:
         for place in self._stages.values():
             place.part.look_no_more()
 
-    @guarded
     def shared(self) -> Snapshot:
         """All numbers, as of now; or as they were just now, if it is asked for so often that making
         them each time would take more than `_BUDGET` of the time."""
+        until, latest = self._latest  # without the lock: many may ask
+        if latest is not None and perf_counter() < until:
+            return latest
+        return self._made_anew()
+
+    @guarded
+    def _made_anew(self) -> Snapshot:
         now = perf_counter()
-        self._credit = min(_SAVED, self._credit + _BUDGET * (now - self._made))
-        self._made = now
-        if self._latest is None or self._credit > 0:
-            began = thread_time()
-            self._latest = self.snapshot()
-            self._credit -= thread_time() - began
-        return self._latest
+        until, latest = self._latest
+        if latest is not None and now < until:
+            return latest  # somebody else has made it meanwhile
+        self._credit = min(_SAVED, self._credit + _BUDGET * (now - self._credited))
+        self._credited = now
+        began = thread_time()
+        latest = self.snapshot()
+        self._credit -= thread_time() - began
+        self._latest = (now + max(0.0, -self._credit) / _BUDGET, latest)
+        return latest
+
+    @guarded
+    def sizes(self) -> dict[str, int]:
+        """How many elements are in each queue, by the names that they have in a snapshot."""
+        cores = [place.part.core for place in self._queues.values()]
+        names = _apart(core.name for core in cores)
+        return {name: len(core.machine.storage) for name, core in zip(names, cores, strict=True)}
+
+    def freeze(self) -> None:
+        """What was seen last stays as it is; for a process in which nothing goes on."""
+        self._lock = threading.RLock()
+        self._stages, self._queues = {}, {}
+        if self._last is not None:
+            self._latest = (inf, self._last)
 
     @guarded
     def snapshot(self) -> Snapshot:
         """All numbers, as of now."""
+        until, frozen = self._latest
+        if until == inf and frozen is not None:
+            return frozen
+        self._last = self._made()
+        return self._last
+
+    def _made(self) -> Snapshot:
         now = perf_counter()
         stages = _named_apart(place.numbers(now) for place in self._stages.values())
         queues = _named_apart(place.numbers(now) for place in self._queues.values())
@@ -143,14 +175,24 @@ class Collector:
 
 def _named_apart(numbers: Iterable[NumbersT]) -> list[NumbersT]:
     """The same with names that differ."""
-    found: dict[str, NumbersT] = {}
-    for one in numbers:
-        name, count = one.name, 1
+    found = list(numbers)
+    names = _apart(one.name for one in found)
+    return [
+        one if name == one.name else replace(one, name=name)
+        for name, one in zip(names, found, strict=True)
+    ]
+
+
+def _apart(names: Iterable[str]) -> list[str]:
+    """The names; what comes again has a number behind it."""
+    found: dict[str, None] = {}
+    for given in names:
+        name, count = given, 1
         while name in found:
             count += 1
-            name = f"{one.name}-{count}"
-        found[name] = one if name == one.name else replace(one, name=name)
-    return list(found.values())
+            name = f"{given}-{count}"
+        found[name] = None
+    return list(found)
 
 
 def _stages_in_order(stages: list[StageNumbers]) -> tuple[StageNumbers, ...]:

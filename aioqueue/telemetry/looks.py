@@ -59,6 +59,10 @@ class Looks(ABC):
         """Tell of each worker that there is, and that comes."""
 
     @abstractmethod
+    def _sizes(self) -> dict[str, int]:
+        """How many elements are in each queue now, by name."""
+
+    @abstractmethod
     def _trace_no_more(self, tracer: Tracer) -> None:
         """Tell no more."""
 

@@ -26,7 +26,7 @@ from aioqueue.telemetry.numbers import Snapshot
 
 __all__ = ("Trace", "Traceable", "Track", "events_of")
 
-_LOOKS: Final = 50
+_LOOKS: Final = 20
 """Times a second that queues are looked at."""
 
 
@@ -49,6 +49,9 @@ class Traceable(Protocol):
 
     def snapshot(self) -> Snapshot:
         """The numbers of now."""
+
+    def _sizes(self) -> dict[str, int]:
+        """How many elements are in each queue now, by the names that they have in a snapshot."""
 
     def _trace(self, tracer: Tracer) -> None:
         """Tell of each worker that there is, and that comes."""
@@ -131,8 +134,7 @@ class Trace:
     def _look_on(self) -> None:
         end = self._began + self._seconds
         while (now := perf_counter()) < end:
-            snapshot = self._of.snapshot()
-            self._looks.append((now, {queue.name: queue.size for queue in snapshot.queues}))
+            self._looks.append((now, self._of._sizes()))
             if self._stopped.wait(min(1 / _LOOKS, end - now)):
                 break
 

@@ -1,4 +1,4 @@
-"""Row 30: what it costs to say where a pipeline is, and to go on there."""
+"""Row 39: what it costs to say where a pipeline is, and to go on there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BUFFER = 10_000
 BATCH = 128
 LOCK_SECONDS = 1e-4
 
-NUMBER = "30"
+NUMBER = "39"
 
 
 def itself(item: int) -> int:
@@ -184,7 +184,7 @@ def throughput(mode: Mode) -> Iterator[Comparison]:
 
 
 def measure(mode: Mode) -> Iterator[Comparison]:
-    """Row 30."""
+    """Row 39."""
     yield from locked(mode)
     yield from throughput(mode)
     yield from first_batches(mode)

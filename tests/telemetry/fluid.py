@@ -260,6 +260,9 @@ class Watching(Looks):
         first = next((one for one in self.seen if one.seconds >= since), self.now)
         return scalars_of(first, self.now)
 
+    def _sizes(self) -> dict[str, int]:
+        return {queue.name: queue.size for queue in self.now.queues}
+
     def _trace(self, tracer: Tracer) -> None:
         pass
 

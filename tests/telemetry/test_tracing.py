@@ -122,6 +122,9 @@ class Run:
     def snapshot(self) -> Snapshot:
         return usual(1).now
 
+    def _sizes(self) -> dict[str, int]:
+        return {queue.name: queue.size for queue in self.snapshot().queues}
+
     def _trace(self, tracer: Tracer) -> None:
         self.watch.trace(tracer)
 

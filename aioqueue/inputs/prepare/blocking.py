@@ -73,14 +73,14 @@ class ThreadSource:
             try:
                 if worker is None:
                     return next(self._items)
-                return self._measured(worker.stride)
+                return self._measured(worker.weight)
             except BaseException as error:
                 raise job.source_raised(error)  # noqa: B904  # the cause is the user's affair
 
-    def _measured(self, stride: int) -> Item:
+    def _measured(self, weight: int) -> Item:
         began = perf_counter()
         item = next(self._items)
-        self._job.gauge.source_waits.add(perf_counter() - began, stride)
+        self._job.gauge.source_waits.add(perf_counter() - began, weight)
         return item
 
     def _wait_for_room(self) -> None:

@@ -3,7 +3,9 @@
 A worker measures its own turns (take an item, prepare it, deliver the examples), and only while
 somebody wants to know. To measure one takes about `_COST`, so where turns are quick only one in
 some is measured, and stands for those since the last one: so that measuring takes `_SHARE` of the
-time, at most. What workers wait at queues is counted there, always and exactly (`Meter`).
+time, at most. Whoever looks at a worker has its next turn measured, so that turns which have become
+slow are no longer passed over. What workers wait at queues is counted there, always and exactly
+(`Meter`).
 
 All totals only grow, and what goes on is in them as far as it has come: who reads twice sees what
 was spent in between.
@@ -12,7 +14,7 @@ was spent in between.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 from time import perf_counter
 from typing import Final, NamedTuple
@@ -27,12 +29,14 @@ from aioqueue.telemetry import WorkerNumbers
 __all__ = ("Gauge", "Spent", "WorkerGauge")
 
 _COST: Final = 4e-6
-_SHARE: Final = 0.003
-_TRACED: Final = 0.02
+_SHARE: Final = 0.002
+_TRACED: Final = 0.008
 """The share while a trace is taken."""
 
-_MOST: Final = 128
+_MOST: Final = 512
 """Turns that one may stand for."""
+
+_PASSED_OVER: Final = list(range(1, _MOST))
 
 
 class Spent(NamedTuple):
@@ -65,7 +69,8 @@ class WorkerGauge(Meter):
         measures_all: whether each turn is measured, quick or not.
         deaths: how many of its processes have died.
         spent: where its time has gone.
-        service: how long the function took, each call once.
+        weight: how many turns the one stands for that is measured, or was last.
+        service: how long the function took, each call once, or weighted so.
         cpu: processor seconds of the calls that took ``cpu_sampled`` seconds.
     """
 
@@ -73,6 +78,7 @@ class WorkerGauge(Meter):
         "_blocked",
         "_busy",
         "_idle",
+        "_passed_over",
         "_seen",
         "_stride",
         "_turn",
@@ -86,6 +92,7 @@ class WorkerGauge(Meter):
         "service",
         "spent",
         "tell_item",
+        "weight",
     )
 
     def __init__(self, name: str) -> None:
@@ -99,7 +106,9 @@ class WorkerGauge(Meter):
         self.spent = Spent()
         self.service = Durations()
         self.cpu = self.cpu_sampled = 0.0
-        self._stride = 1
+        self.weight = 1
+        self._stride = 1  # what the weight is to be, if nobody looks meanwhile
+        self._passed_over: list[int] = []
         self._turn = 0.0  # when the turn began that is measured
         self._turned = 0.0  # when the last one had ended
         self._blocked = 0.0  # seconds in enqueues until then
@@ -108,17 +117,19 @@ class WorkerGauge(Meter):
 
     # One turn, step by step.
 
-    @property
-    def stride(self) -> int:
-        """How many turns the one stands for that is measured."""
-        return self._stride
-
     def begins(self) -> None:
         """It begins to measure its turns: somebody wants to know."""
         self._stride, self._turned = 1, 0.0
 
-    def asks(self) -> None:
-        """It asks for an item."""
+    def passed_over(self) -> Iterable[int]:
+        """The turns that are not measured until the next one that is, numbered from 1. They end
+        early when somebody looks."""
+        self._passed_over = turns = _PASSED_OVER[: self._stride - 1]
+        return turns
+
+    def asks(self, passed_over: int = 0) -> None:
+        """It asks for an item, in a turn that is measured, after so many that were not."""
+        self.weight = passed_over + 1
         now = self._turn = perf_counter()
         self._busy = 0.0
         busy, starved, _, _ = self.spent
@@ -177,9 +188,9 @@ class WorkerGauge(Meter):
             ring = self.ring
             if ring is not None:
                 ring.worked(began, now)
-        self.service.add(self._busy, self._stride)
-        self.calls += self._stride
-        if self._stride > 1 and self._turned:
+        self.service.add(self._busy, self.weight)
+        self.calls += self.weight
+        if self.weight > 1 and self._turned:
             busy, starved = self._with_others(now, waited, busy, starved)
         self.spent = Spent(busy, starved)
         self._set_stride(now)
@@ -198,7 +209,7 @@ class WorkerGauge(Meter):
         return busy, starved
 
     def _set_stride(self, now: float) -> None:
-        each = (now - (self._turned or self._turn)) / self._stride
+        each = (now - (self._turned or self._turn)) / self.weight
         share = _SHARE if self.ring is None else _TRACED
         wanted = _COST / (share * each) if each > 0 else _MOST
         if not self.measures_all:
@@ -237,7 +248,8 @@ class WorkerGauge(Meter):
     # For who reads.
 
     def look(self, now: float) -> None:
-        """See what it is at; from time to time, by one thread."""
+        """See what it is at, and have its next turn measured; from time to time, by one thread."""
+        self._passed_over.clear()  # which ends the loop that goes through them
         item = self._at()
         if self._seen[0] is not item:
             self._seen = (item, now)

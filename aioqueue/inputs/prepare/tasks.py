@@ -137,15 +137,16 @@ class TaskExecutor:
                 hand.let_go()  # if it was being made until now
             worker.begins()
             while gauge.is_on:
-                for _ in range(worker.stride - 1):
+                passed_over = 0
+                for passed_over in worker.passed_over():  # noqa: B007  # the last one is wanted
                     await deliver(await self._prepare(await take(owner), hand, owner), owner)
                     hand.let_go()
-                await self._work_measured(worker, owner)
+                await self._work_measured(worker, owner, passed_over)
 
-    async def _work_measured(self, worker: WorkerGauge, owner: object) -> None:
+    async def _work_measured(self, worker: WorkerGauge, owner: object, passed_over: int) -> None:
         """One turn of it."""
         full = self._job.gauge.seconds_full
-        worker.asks()
+        worker.asks(passed_over)
         item = await self._source.take(owner, worker)
         worker.got(item, self._job.gauge.seconds_full - full)
         clocked = Clocked(self._prepare(item, worker.hand, owner))
@@ -297,7 +298,7 @@ class _TaskSource:
             try:
                 item = await next_of(self._waited_for)
                 if worker is not None:
-                    job.gauge.source_waits.add(perf_counter() - began, worker.stride)
+                    job.gauge.source_waits.add(perf_counter() - began, worker.weight)
                 return item
             except BaseException as error:
                 raise job.source_raised(error, owner)  # noqa: B904  # as for threads
@@ -320,7 +321,7 @@ class _TaskSource:
         try:
             item = next_at_hand(self._at_hand)  # type: ignore[arg-type]
             if worker is not None:
-                job.gauge.source_waits.add(perf_counter() - began, worker.stride)
+                job.gauge.source_waits.add(perf_counter() - began, worker.weight)
             return item
         except BaseException as error:
             raise job.source_raised(error, owner)  # noqa: B904  # as for threads

@@ -97,15 +97,16 @@ class ThreadExecutor:
                 hand.item = None  # if it was being made until now
             worker.begins()
             while gauge.is_on:
-                for _ in range(worker.stride - 1):
+                passed_over = 0
+                for passed_over in worker.passed_over():  # noqa: B007  # the last one is wanted
                     deliver(prepare(take(None), hand))
                     hand.item = None
-                self._work_measured(worker, hand)
+                self._work_measured(worker, hand, passed_over)
 
-    def _work_measured(self, worker: WorkerGauge, hand: Hand) -> None:
+    def _work_measured(self, worker: WorkerGauge, hand: Hand, passed_over: int) -> None:
         """One turn of it."""
         full = self._job.gauge.seconds_full
-        worker.asks()
+        worker.asks(passed_over)
         item = self._source.take(worker)
         worker.got(item, self._job.gauge.seconds_full - full)
         cpu = thread_time()
@@ -122,7 +123,8 @@ class ThreadExecutor:
         """Prepare an item, as often as it may be tried; so many times it has failed before."""
         make = self._examples
         while True:
-            hand.take(item, failures)
+            hand.failures, hand.began = failures, perf_counter()  # as `hand.take`, for each item
+            hand.item = item
             try:
                 examples = make(item)
                 if not self._streams:

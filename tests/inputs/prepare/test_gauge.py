@@ -1,0 +1,94 @@
+"""How workers measure themselves: what one turn stands for, and that slow ones are not missed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+from aioqueue.inputs.sources.item import Item
+
+gauge = importlib.import_module("aioqueue.inputs.prepare.gauge")
+
+
+class Clock:
+    """Stands still unless it is told to go on."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(gauge, "perf_counter", clock)
+    return clock
+
+
+def goes_round(worker: Any, clock: Clock, seconds: float, look_after: int | None = None) -> int:
+    """Turns that are passed over, and the one that is measured: how many there were in all.
+
+    Args:
+        worker: the gauge.
+        clock: what it measures by.
+        seconds: of each turn, all of them in the function.
+        look_after: after how many turns somebody looks; ``None``: nobody does.
+    """
+    passed_over = 0
+    for passed_over in worker.passed_over():
+        clock.now += seconds
+        if passed_over == look_after:
+            worker.look(clock.now)
+    worker.asks(passed_over)
+    worker.got(Item(0, 0, 0, 0))
+    clock.now += seconds
+    worker.made()
+    worker.delivered(as_made=False)
+    return passed_over + 1
+
+
+class TestQuickTurns:
+    def test_one_stands_for_many_and_all_are_counted(self, clock: Clock) -> None:
+        worker = gauge.WorkerGauge("one")
+        began = clock.now
+        worker.begins()
+        turns = [goes_round(worker, clock, 1e-5) for _ in range(50)]
+        assert turns[0] == 1
+        assert 100 < max(turns) <= 512
+        assert worker.calls == sum(turns)
+        assert sum(worker.service.counted().counts) == sum(turns)
+        assert worker.service.seconds == pytest.approx(1e-5 * sum(turns))
+        assert worker.spent.busy == pytest.approx(clock.now - began)
+
+    def test_who_looks_has_the_next_one_measured(self, clock: Clock) -> None:
+        worker = gauge.WorkerGauge("one")
+        worker.begins()
+        while goes_round(worker, clock, 1e-5) < 100:
+            pass
+        assert goes_round(worker, clock, 1.0, look_after=3) == 4
+        assert goes_round(worker, clock, 1.0) == 1, "they are slow now: each of them is measured"
+        assert goes_round(worker, clock, 1.0) == 1
+
+    def test_the_mean_is_true_where_turns_differ(self, clock: Clock) -> None:
+        """Every third takes ten times as long; looks come whenever they come."""
+        worker = gauge.WorkerGauge("one")
+        worker.begins()
+        began, turns = clock.now, 0
+        for number in range(3000):
+            look_after = 7 if number % 5 == 0 else None
+            turns += goes_round(worker, clock, (1e-5, 1e-5, 1e-4)[number % 3], look_after)
+        assert worker.calls == turns
+        assert worker.spent.busy == pytest.approx(clock.now - began, rel=1e-6)
+        mean = worker.service.seconds / turns
+        assert mean == pytest.approx((clock.now - began) / turns, rel=0.35)
+
+
+def test_slow_turns_are_measured_one_by_one(clock: Clock) -> None:
+    worker = gauge.WorkerGauge("one")
+    worker.begins()
+    assert [goes_round(worker, clock, 0.01) for _ in range(5)] == [1] * 5
+    assert worker.service.longest == pytest.approx(0.01)
