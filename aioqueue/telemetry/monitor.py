@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import weakref
 from collections import deque
@@ -25,7 +26,7 @@ __all__ = ("Monitor",)
 
 T = TypeVar("T")
 
-_LOOKS: Final = 20
+_LOOKS: Final = 10
 """Times a second that queues and workers are looked at."""
 
 _HISTORY: Final = 300
@@ -37,13 +38,17 @@ _LATE: Final = 0.10
 
 _log: Final = logging.getLogger("aioqueue")
 
+_monitors: Final[weakref.WeakSet[Monitor]] = weakref.WeakSet()
+"""Those of this process, for its forks."""
+
 
 class Monitor(Looks):
     """Watches a run, and tells what limits it.
 
-    It counts from when it is made: a thread looks at queues and workers twenty times a second, and
+    It counts from when it is made: a thread looks at queues and workers ten times a second, and
     keeps a snapshot of all numbers every second, for five minutes. It ends with `close`, at the end
-    of its ``with`` block, or when it is dropped; what it has seen can be asked for afterwards.
+    of its ``with`` block, or when it is dropped; what it has seen can be asked for afterwards. In a
+    forked process, where nothing of the run goes on, it is closed from the beginning.
 
     Nothing is measured on the way of an element; workers measure themselves while they are watched,
     where calls are quick one in some. What that costs is among the benchmarks.
@@ -76,6 +81,7 @@ class Monitor(Looks):
             name="aioqueue-monitor",
             daemon=True,
         )
+        _monitors.add(self)
         self._looker.start()
 
     def __repr__(self) -> str:
@@ -185,6 +191,9 @@ class Monitor(Looks):
         """
         return Steps(batches, self._watch.watch_steps())
 
+    def _sizes(self) -> dict[str, int]:
+        return self._collector.sizes()
+
     def _trace(self, tracer: Tracer) -> None:
         self._watch.trace(tracer)
 
@@ -210,6 +219,13 @@ class Monitor(Looks):
         if _come(later) - _come(flowing) < 0.5 * (_come(later) - _come(first)):
             return first, later  # most had come by then
         return flowing, later
+
+    def _was_forked(self) -> None:
+        """This process is a fork of the one that has the run: neither are threads there that could
+        look, nor is there anything to be seen; and locks may be held by nobody."""
+        self._closed = threading.Event()
+        self._closed.set()
+        self._collector.freeze()
 
     def _look(self, count: int) -> None:
         """The life of the thread that looks, step by step."""
@@ -269,3 +285,12 @@ def _marks(snapshot: Snapshot) -> list[Any]:
     if steps is None:
         return [counts, any(not queue.is_closed for queue in snapshot.queues) and snapshot.seconds]
     return [counts, steps.steps, steps.worked, steps.waits.seconds + steps.waiting]
+
+
+def _after_fork() -> None:
+    for monitor in _monitors:
+        monitor._was_forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -87,7 +87,9 @@ class Window:
             if self.last is not None:
                 self.own = max(0.0, self.starved - waited / self.seconds)
         self.full = _full(last_before, self.last) / self.seconds
-        self.has_moved = elements > 0 or self.rate > 0 or any(one.rate for one in self.stages)
+        # The ends of epochs are elements too; but where a loop is watched, they are no batches.
+        has_come = elements > 0 and later.steps is None
+        self.has_moved = has_come or self.rate > 0 or any(one.rate for one in self.stages)
 
     def _last_queue(self) -> QueueNumbers | None:
         """The queue that the training step reads from."""

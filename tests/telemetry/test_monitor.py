@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
+import os
+import signal
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +21,7 @@ from aioqueue import InvalidArgumentError, Monitor, inputs, sync
 from aioqueue.telemetry import Snapshot
 from aioqueue.testing import wait_until_waiting
 from tests.inputs.functions import double
-from tests.worlds import TaskWorld, spin_until
+from tests.worlds import PATIENCE, TaskWorld, spin_until
 
 
 def train(**options: Any) -> Any:
@@ -108,6 +113,39 @@ class TestPipelines:
             assert monitor.history[-1].stage("double").delivered == 64
 
         task_world.run(body)
+
+    def test_sums_agree_wherever_a_loop_of_tasks_was_cancelled(self) -> None:
+        async def make(item: int) -> int:
+            await asyncio.sleep(0)
+            return item
+
+        async def go() -> None:
+            async for _ in pipeline:
+                pass
+
+        async def cancelled_after(turns: int) -> None:
+            loop = asyncio.ensure_future(go())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            loop.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await loop
+
+        async def body() -> None:
+            with pipeline.monitor() as monitor:
+                for turns in range(40):
+                    await cancelled_after(turns)
+                    seen = monitor.snapshot()
+                    for queue in seen.queues:
+                        assert queue.enqueued == queue.dequeued + queue.size + queue.held
+                        assert not queue.dequeue_waiting
+                    for stage in seen.stages:  # what was in flight has gone with its run
+                        assert stage.taken >= stage.delivered + stage.skipped + stage.in_flight
+                    assert seen.steps is None or seen.steps.waiting == 0.0
+
+        source = inputs.items(range(100_000))
+        pipeline = source.prepare(make, workers=2, where="task").batch(4)
+        asyncio.run(body())
 
     def test_workers_measure_themselves_while_it_is_on(self) -> None:
         pipeline = inputs.items(range(64)).prepare(double, workers=1)
@@ -262,9 +300,62 @@ class TestItsLife:
 
     def test_any_number_may_watch_at_once(self) -> None:
         pipeline = train()
-        with pipeline.monitor() as one, pipeline.monitor() as other:
+        with ExitStack() as stack:
+            monitors = [stack.enter_context(pipeline.monitor()) for _ in range(20)]
             list(pipeline)
-        assert one.history[-1].stages[0].delivered == other.history[-1].stages[0].delivered == 64
+        assert {one.history[-1].stages[0].delivered for one in monitors} == {64}
+
+    def test_one_that_is_entered_twice_ends_once(self) -> None:
+        pipeline = train()
+        with pipeline.monitor() as monitor:
+            with monitor:
+                list(pipeline)
+            list(pipeline)
+        assert "closed" in repr(monitor)
+        assert monitor.snapshot().stages[0].delivered == 128
+
+    def test_of_what_has_ended_there_is_nothing_to_be_said(self) -> None:
+        pipeline = train()
+        list(pipeline)
+        with pipeline.monitor() as monitor:
+            assert monitor.verdict().cause == "nothing"
+        assert monitor.scalars()["data/rate"] == 0.0
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+    @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+    def test_in_a_forked_process_it_is_closed_and_tells_what_was_seen(self) -> None:
+        """Also if its thread is at work in that moment, so that its lock is held there for ever."""
+        pipeline = train()
+        with pipeline.monitor() as monitor:
+            list(pipeline)
+            seen, held, may_go = monitor.snapshot(), threading.Event(), threading.Event()
+
+            def hold() -> None:
+                with monitor._collector._lock:
+                    held.set()
+                    may_go.wait(PATIENCE)
+
+            holder = threading.Thread(target=hold)
+            holder.start()
+            held.wait()
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if _is_frozen(monitor, seen) else 1)
+            may_go.set()
+            holder.join()
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def _is_frozen(monitor: Monitor, seen: Snapshot) -> bool:
+    """Called in the fork, which must neither wait nor raise."""
+    signal.alarm(int(PATIENCE))  # what waits there ends
+    try:
+        monitor.close()
+        monitor.verdict()
+        last = monitor.snapshot()
+    except BaseException:
+        return False
+    return "closed" in repr(monitor) and last.seconds >= seen.seconds and last == monitor.snapshot()
 
 
 class TestWhatItSays:
@@ -273,6 +364,39 @@ class TestWhatItSays:
             verdict = monitor.verdict()
         assert verdict.cause == "nothing"
         assert str(verdict) == "nothing has moved yet that could be judged"
+
+    def test_nothing_of_an_epoch_of_no_examples(self) -> None:
+        pipeline = inputs.items([]).prepare(double, workers=2).batch(8)
+        with pipeline.monitor() as monitor:
+            assert list(pipeline) == []
+        assert monitor.verdict().cause == "nothing"
+        assert monitor.history[-1].stages[0].delivered == 0
+
+    def test_a_function_that_raises_leaves_sums_that_agree(self) -> None:
+        def fails(item: int) -> int:
+            if item == 7:
+                raise ValueError("seven")
+            return item
+
+        pipeline = inputs.items(range(64)).prepare(fails, workers=2).batch(8)
+        with pipeline.monitor() as monitor:
+            with pytest.raises(ExceptionGroup):
+                list(pipeline)
+            seen = monitor.snapshot()
+        (stage,), (queue,) = seen.stages, seen.queues
+        assert stage.taken == stage.delivered + stage.skipped + stage.in_flight
+        assert queue.enqueued == queue.dequeued + queue.size + queue.held
+
+    @pytest.mark.parametrize("ending", ["html", "png"])
+    def test_what_cannot_be_written_is_said(self, ending: str, tmp_path: Path) -> None:
+        if ending == "png":
+            pytest.importorskip("matplotlib")
+        with sync.Coordinator().monitor() as monitor:
+            with pytest.raises(OSError, match="nowhere"):
+                monitor.save(tmp_path / "nowhere" / f"run.{ending}")
+            with pytest.raises(OSError, match="nowhere"):
+                monitor.trace(tmp_path / "nowhere" / "run.json", seconds=60).stop()
+        assert list(tmp_path.iterdir()) == []
 
     def test_scalars_are_flat(self) -> None:
         pipeline = train()
