@@ -211,9 +211,10 @@ class Monitor(Looks):
             seen.pop()  # the run had ended
         later = seen.pop()
         if seconds is not None:
-            within = [one for one in seen if one.seconds >= later.seconds - seconds]
             before = [one for one in seen if one.seconds < later.seconds - seconds]
-            return (before[-1] if before else (within or [later])[0]), later
+            within = [*before[-1:], *seen[len(before) :], later]
+            begun = next((i for i, one in enumerate(within) if _has_begun(one)), 0)
+            return within[max(0, begun - 1)], later
         first = (seen or [later])[0]
         flowing = next((one for one in seen if _come(one)), first)
         if _come(later) - _come(flowing) < 0.5 * (_come(later) - _come(first)):
@@ -265,6 +266,11 @@ def _look_on(monitor: weakref.ref[Monitor], closed: threading.Event) -> None:
         except Exception:
             _log.exception("a monitor has failed; it goes on")
         del one
+
+
+def _has_begun(snapshot: Snapshot) -> bool:
+    """Whether any worker has been there: what was before is no part of a run."""
+    return any(stage.alive for stage in snapshot.stages)
 
 
 def _come(snapshot: Snapshot) -> int:

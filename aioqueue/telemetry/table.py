@@ -215,7 +215,7 @@ def _stage(stage: StageShares, mark: str) -> _Row:
     return _Row(
         mark=f"{mark} ",
         name=now.name,
-        what=workers(len(now.workers), now.where),
+        what=workers(len(now.workers) or round(stage.workers), now.where),  # it may have ended
         rate=count(round(stage.rate, 1)),
         part=stage.busy,
         median=duration(stage.service.quantile(0.5)),

@@ -9,8 +9,10 @@ import os
 import signal
 import threading
 import weakref
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from aioqueue import InvalidArgumentError, Monitor, inputs, sync
 from aioqueue.telemetry import Snapshot
 from aioqueue.testing import wait_until_waiting
 from tests.inputs.functions import double
+from tests.telemetry.fluid import usual
 from tests.worlds import PATIENCE, TaskWorld, spin_until
 
 
@@ -397,6 +400,20 @@ class TestWhatItSays:
             with pytest.raises(OSError, match="nowhere"):
                 monitor.trace(tmp_path / "nowhere" / "run.json", seconds=60).stop()
         assert list(tmp_path.iterdir()) == []
+
+    def test_what_was_before_a_run_is_no_part_of_it(self) -> None:
+        """Else workers that came a second ago would be a fraction of one, by the mean."""
+        run = usual(3)
+        idle = [
+            replace(run.seen[0], seconds=run.seen[0].seconds - back, stages=())
+            for back in range(30, 0, -1)
+        ]
+        monitor = sync.Coordinator().monitor()
+        monitor.close()
+        monitor._history = deque([*idle, *run.seen, run.now])
+        earlier, later = monitor._window(20.0)
+        assert later is run.now
+        assert earlier in (idle[-1], run.seen[0])
 
     def test_scalars_are_flat(self) -> None:
         pipeline = train()
