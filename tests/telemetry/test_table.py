@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -88,3 +89,11 @@ def test_in_a_line() -> None:
     assert line.startswith("0:28 100 batches/s, waits 55 %; read busy 20 %; decode busy 90 %. ")
     assert "decode (4 threads)" in line
     assert "\n" not in line
+
+
+def test_of_a_run_that_has_ended_it_tells_how_many_workers_there_were() -> None:
+    run = usual(20)
+    ended = replace(run.now, stages=tuple(replace(one, workers=()) for one in run.now.stages))
+    read, decode = rendered(Watching([*run.history, ended]), 80)[3:7:2]
+    assert read.split()[:3] == ["read", "2", "tasks"]
+    assert decode.replace("▶", " ").split()[:3] == ["decode", "4", "threads"]
