@@ -47,14 +47,11 @@ _CHOICES = (1, 2, 4, 8, 16)
 _RIVALS = 3
 """Of the fixed numbers: those that were fastest at first sight."""
 _WARM, _MEASURED = 1.0, 1.0
-"""Seconds of a turn: at least, until what is in the queues is gone; and then."""
+"""Seconds of a turn: until what is in the queues is gone, and then."""
 
-_LIMIT = 256
-"""Items in flight, so that there is not much in the queues."""
-
-_AHEAD = _LIMIT + 64
-"""Items of a stage that may have come while others had their turns: in flight, and in its queue.
-Who has not taken them yet goes through them faster than the source gives any."""
+_LIMIT = 64
+"""Items in flight: enough for all workers, and few enough that what has come while others had their
+turns is gone when it is measured."""
 
 Counts = tuple[int, ...]
 
@@ -80,7 +77,6 @@ class Going:
         pairs = zip(real.stages, counts, strict=True)
         stages = tuple(replace(one, workers=count) for one, count in pairs)
         self._step = real.step
-        self._ahead = _AHEAD * len(counts) // real.batch
         self._epochs: Any = replace(real, stages=stages).pipeline(limit=_LIMIT).epochs(1)
         self._batches = next(self._epochs)
         next(self._batches)  # processes take their time to start
@@ -91,14 +87,14 @@ class Going:
 
     def takes_turn(self) -> float:
         """Go on with it for some seconds: batches per second, once it is warm."""
-        self._steps(_WARM, self._ahead)
-        steps, seconds = self._steps(_MEASURED, 1)
+        self._steps(_WARM)
+        steps, seconds = self._steps(_MEASURED)
         self.rates.append(steps / seconds)
         return self.rates[-1]
 
-    def _steps(self, seconds: float, least: int) -> tuple[int, float]:
+    def _steps(self, least: float) -> tuple[int, float]:
         began, steps = time.perf_counter(), 0
-        while (passed := time.perf_counter() - began) < seconds or steps < least:
+        while (passed := time.perf_counter() - began) < least or not steps:
             next(self._batches)
             time.sleep(self._step)
             steps += 1

@@ -95,5 +95,5 @@ def test_of_a_run_that_has_ended_it_tells_how_many_workers_there_were() -> None:
     run = usual(20)
     ended = replace(run.now, stages=tuple(replace(one, workers=()) for one in run.now.stages))
     read, decode = rendered(Watching([*run.history, ended]), 80)[3:7:2]
-    assert read.split()[:3] == ["read", "2", "tasks"]
+    assert read.replace("▶", " ").split()[:3] == ["read", "2", "tasks"]
     assert decode.replace("▶", " ").split()[:3] == ["decode", "4", "threads"]
