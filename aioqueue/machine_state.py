@@ -214,6 +214,16 @@ class MachineState:
         )
 
     @guarded
+    def count_wait(self, attempt: Attempt, waited: float) -> None:
+        """The owner of an attempt waits no more, but need not have ended it: it has a lease.
+
+        Args:
+            attempt: one that is no longer pending.
+            waited: seconds, for the statistics.
+        """
+        self._count_wait(attempt, waited)
+
+    @guarded
     def check_invariants(self) -> list[str]:
         """What must always be true and is not, in words; see `aioqueue.invariants`."""
         return violations(self)

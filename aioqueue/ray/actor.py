@@ -12,6 +12,7 @@ import base64
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import aioqueue
@@ -280,6 +281,7 @@ class QueueActor(Host):
     async def _until(
         self, call: Call, wait: Wait, woken: asyncio.Event, timer: asyncio.TimerHandle | None
     ) -> None:
+        waits = wait.attempt.state is PENDING
         try:
             while wait.attempt.state is PENDING:
                 await woken.wait()
@@ -291,6 +293,7 @@ class QueueActor(Host):
         finally:
             with self._lock:  # after which it is also known what it was ended by
                 del self._waits[call]
+                self._book.count_wait(wait.attempt, monotonic() - wait.began if waits else 0.0)
             if timer is not None:
                 timer.cancel()
         if wait.error is not None:

@@ -23,7 +23,8 @@ class Payload(NamedTuple):
     """The rows of a batch on their way, or where they are."""
 
     columns: Columns | None
-    """The rows themselves; ``None`` if they are in the object store."""
+    """The rows themselves, where shapes differ a list of arrays per component; ``None`` if they are
+    in the object store."""
     ref: tuple[Any, ...] = ()
     """There, by this one reference: in a tuple, for Ray would fetch what an argument refers to."""
 
@@ -116,7 +117,7 @@ def gathered(
     """
     if spec.components is None:
         return [columns[row] for columns, rows in runs for row in rows]
-    if is_padded and len(runs) > 1:
+    if is_padded and (len(runs) > 1 or any(isinstance(one, list) for one in runs[0][0])):
         rows_of_all = [
             tuple(column[row] for column in columns) for columns, rows in runs for row in rows
         ]

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import Any, Final, TypeAlias
 from weakref import WeakSet
 
@@ -53,14 +54,16 @@ class Wait:
 
     Attributes:
         attempt: which.
+        began: when.
         sleeper: wakes who waits for it.
         error: why it was withdrawn, if that is to be told.
     """
 
-    __slots__ = ("attempt", "error", "sleeper")
+    __slots__ = ("attempt", "began", "error", "sleeper")
 
     def __init__(self, attempt: Attempt, sleeper: Sleeper) -> None:
         self.attempt = attempt
+        self.began = monotonic()
         self.sleeper = sleeper
         self.error: BaseException | None = None
 

@@ -79,6 +79,10 @@ class Book:
         """Begin an attempt, which may end at once, or be granted."""
         deliver(self._machine.begin(attempt, waker))
 
+    def count_wait(self, attempt: Attempt, waited: float) -> None:
+        """An attempt has ended or was granted, after so many seconds."""
+        self._machine.count_wait(attempt, waited)
+
     def expire(self, attempt: Attempt) -> None:
         """The time of a dequeue is up: it takes what is there."""
         deliver(self._machine.expire(attempt))

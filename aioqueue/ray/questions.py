@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import aioqueue
+from aioqueue.components import Component
 from aioqueue.elements import Columns
 from aioqueue.inputs.prepare.ray.cluster import is_loss
 from aioqueue.ray.client import Asking, Client
@@ -208,11 +209,15 @@ class Questions:
         """The columns of a batch, in the dtypes of the queue, and how many rows it has."""
         columns, n = self._spec.columns(batch)
         components = self._spec.components
-        if components is not None:
-            columns = [
-                np.asarray(column, component.dtype)
-                for column, component in zip(columns, components, strict=True)
-            ]
+        if components is None:
+            return columns, n
+        if self._spec.rows_private:  # then they are rows, since their shapes may differ
+            columns = [[row[place] for row in columns] for place in range(len(components))]
+            return list(map(_column, columns, components)), n
+        columns = [
+            np.asarray(column, component.dtype)
+            for column, component in zip(columns, components, strict=True)
+        ]
         return columns, n
 
     def columns_of(self, element: Any) -> Columns:
@@ -221,13 +226,8 @@ class Questions:
         components = self._spec.components
         if components is None:
             return [row]
-        columns = []
-        for value, component in zip(row, components, strict=True):
-            value = np.asarray(value, component.dtype)
-            column = np.empty((1, *value.shape), component.dtype)
-            column[0] = value
-            columns.append(column)
-        return columns
+        values = zip(row, components, strict=True)
+        return [_column([value], component) for value, component in values]
 
     def element_of(self, columns: Columns) -> Any:
         """The only element of a batch."""
@@ -240,8 +240,31 @@ class Questions:
         return self._spec.batch(columns)
 
 
+def _column(values: list[Any], component: Component) -> Any:
+    """Values as one array; as a list of arrays, where their shapes differ."""
+    if component.scalar:
+        column = np.empty(len(values), component.dtype)
+        for place, value in enumerate(values):
+            column[place] = value  # a list is one object
+        return column
+    arrays = [np.asarray(value, component.dtype) for value in values]
+    shapes = {array.shape for array in arrays}
+    if len(shapes) > 1:
+        return arrays
+    column = np.empty((len(arrays), *shapes.pop()), component.dtype)
+    for place, array in enumerate(arrays):
+        column[place] = array
+    return column
+
+
 def _bytes_of(columns: Columns) -> int:
-    return sum(column.nbytes for column in columns if isinstance(column, np.ndarray))
+    """About: those of arrays."""
+    arrays = [array for one in columns for array in (one if _is_ragged(one) else (one,))]
+    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+
+
+def _is_ragged(column: Any) -> bool:
+    return isinstance(column, list) and bool(column) and isinstance(column[0], np.ndarray)
 
 
 def _note_rows(error: BaseException, rows: int, n: int) -> None:

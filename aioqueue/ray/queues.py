@@ -276,7 +276,7 @@ class RayQueue(_Face):
         await self._client.drive_async(self._questions.ask("wait_closed"))
 
     async def statistics(self) -> Statistics:
-        """What the queue has done and is doing."""
+        """What the queue has done and is doing; what was taken counts when it is committed."""
         found: Statistics = await self._client.drive_async(self._questions.ask("statistics"))
         return found
 

@@ -103,6 +103,17 @@ def test_waits_add_up() -> None:
     assert machine.statistics().enqueue_wait == 10.0
 
 
+def test_a_wait_counts_when_it_ends_whatever_becomes_of_a_lease() -> None:
+    machine = machine_of(capacity=1)
+    take = begun(machine, Take(1, leased=True))
+    machine.begin(Put(1), Waker())
+    assert take.state is GRANTED
+    machine.count_wait(take, 2.0)
+    assert (machine.statistics().dequeue_wait, machine.statistics().dequeued) == (2.0, 0)
+    machine.commit(take, 3.0)
+    assert (machine.statistics().dequeue_wait, machine.statistics().dequeued) == (2.0, 1)
+
+
 def test_who_says_nothing_has_not_waited() -> None:
     machine = machine_of(capacity=1)
     take = begun(machine, Take(1))

@@ -209,6 +209,46 @@ def test_waits_only_so_long_for_a_full_batch(make: Any) -> None:
     assert queue.dequeue_up_to(5, 0.1) == [1, 2]
 
 
+def test_what_was_taken_counts_when_it_is_used(make: Any) -> None:
+    queue = make("FIFOQueue", 2).sync
+    queue.enqueue_many([1, 2])
+    putting = threading.Thread(target=queue.enqueue, args=(3,))
+    putting.start()
+    while not queue.statistics().waiting_enqueues:
+        pass
+    assert queue.dequeue() == 1
+    putting.join()
+    found = queue.statistics()
+    assert (found.size, found.enqueued, found.dequeued) == (2, 3, 0)
+    assert found.enqueue_wait > 0
+    queue.commit()
+    assert queue.statistics().dequeued == 1
+    assert queue.dequeue_many(2) == [2, 3]
+    taking = threading.Thread(target=queue.dequeue)
+    taking.start()
+    while not queue.statistics().waiting_dequeues:
+        pass
+    queue.enqueue(4)
+    taking.join()
+    assert queue.statistics().dequeue_wait > 0
+
+
+def test_rows_of_any_shape(make: Any) -> None:
+    """Also where one batch of them is large, and where several become one."""
+    queue = make("PaddingFIFOQueue", 10, ["int64", "float32"], [(None,), ()]).sync
+    queue.enqueue_many(([[1], [2, 3]], [0.5, 1.5]))
+    queue.enqueue_many((np.ones((2, 20_000), "int64"), [2.5, 3.5]))
+    queue.enqueue_many(([np.ones(30_000, "int64"), [7]], [4.5, 5.5]))
+    first, numbers = queue.dequeue_many(2)
+    assert first.tolist() == [[1, 0], [2, 3]]
+    assert numbers.tolist() == [0.5, 1.5]
+    second, numbers = queue.dequeue_many(3)
+    assert second.shape == (3, 30_000)
+    assert second.sum(axis=1).tolist() == [20_000, 20_000, 30_000]
+    assert numbers.tolist() == [2.5, 3.5, 4.5]
+    assert queue.dequeue()[0].tolist() == [7]
+
+
 def test_wrong_elements_change_nothing(make: Any) -> None:
     queue = make("FIFOQueue", 10, *TYPED).sync
     with pytest.raises(InvalidArgumentError):
