@@ -12,10 +12,9 @@ from aioqueue.checks import checked_watchdog
 from aioqueue.inputs.pipeline.building import length_of, once_only
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.resuming import (
+    PipelinePositions,
     Standing,
     checked_standing,
-    fingerprint_of,
-    position_of_pipeline,
 )
 from aioqueue.inputs.pipeline.runs import AsyncRun, ThreadRun
 from aioqueue.inputs.pipeline.turns import Turns
@@ -66,7 +65,7 @@ class Epochs(Generic[T]):
         # Nothing is prepared ahead of what cannot begin again, lest that fail in the epoch before.
         self._once = once_only(pipeline)
         self._standing = Standing(span.start)
-        self._fingerprint: dict[str, Any] | None = None
+        self._positions: PipelinePositions | None = None
         self._run: ThreadRun | AsyncRun | None = None
         self._epoch: Epoch[T] | None = None
         self._next = span.start
@@ -171,9 +170,9 @@ class Epochs(Generic[T]):
             OSError: the size of a file cannot be found out.
         """
         standing = self._standing if self._run is None else self._run.standing()
-        if self._fingerprint is None:  # it stays as it is, and takes a look at every file
-            self._fingerprint = fingerprint_of(self._pipeline)
-        return position_of_pipeline(self._fingerprint, standing)
+        if self._positions is None:
+            self._positions = PipelinePositions(self._pipeline)
+        return self._positions.behind(standing)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on behind a position, instead of at the beginning.
@@ -193,7 +192,7 @@ class Epochs(Generic[T]):
                 " pipeline.epochs(count, resume=state)"
             )
         self._pipeline, standing = checked_standing(self._pipeline, state)
-        self._fingerprint = None
+        self._positions = None
         stop = self._span.stop
         if stop is not None and standing.epoch > stop:
             raise misplaced(f"epoch {standing.epoch}", f"{stop} at most, where these epochs end")
@@ -349,6 +348,7 @@ class Epoch(Generic[T]):
         self._run = run
         self._is_own = run is None
         self._turns = turns or Turns()
+        self._positions: PipelinePositions | None = None
         self._has_ended = False
         self._was_left = False
 
@@ -404,7 +404,9 @@ class Epoch(Generic[T]):
     def state_dict(self) -> dict[str, Any]:
         """The position behind the last batch that was handed out: see `Epochs.state_dict`."""
         standing = self._standing if self._run is None else self._run.standing()
-        return position_of_pipeline(fingerprint_of(self._pipeline), standing)
+        if self._positions is None:
+            self._positions = PipelinePositions(self._pipeline)
+        return self._positions.behind(standing)
 
     def __del__(self) -> None:
         if self._is_own and self._run is not None:

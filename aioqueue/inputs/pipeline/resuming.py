@@ -11,20 +11,20 @@ from aioqueue.inputs.pipeline.flow import State
 from aioqueue.inputs.pipeline.stages import BaseStage, Batch, Shard
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.positions import (
+    Positions,
     checked_place,
     fingerprint_in,
     misplaced,
-    position_of,
 )
 
 __all__ = (
+    "PipelinePositions",
     "Standing",
     "checked_standing",
     "fields_of",
     "fingerprint_of",
     "is_merged",
     "of_any_rank",
-    "position_of_pipeline",
     "rest_from",
     "shard_in",
     "standing_of",
@@ -80,15 +80,29 @@ def fingerprint_of(pipeline: Pipeline[Any]) -> dict[str, Any]:
     }
 
 
-def position_of_pipeline(fingerprint: Mapping[str, Any], standing: Standing) -> dict[str, Any]:
-    """What can be kept, and gone on from."""
-    return position_of(fingerprint, fields_of(standing))
+class PipelinePositions(Positions):
+    """The positions in a pipeline, at each of which its files are not looked at again.
+
+    Args:
+        pipeline: which.
+
+    Raises:
+        InvalidArgumentError: its source has no positions.
+        OSError: the size of a file cannot be found out.
+    """
+
+    def __init__(self, pipeline: Pipeline[Any]) -> None:
+        super().__init__(fingerprint_of(pipeline))
+
+    def behind(self, standing: Standing) -> dict[str, Any]:
+        """What can be kept, and gone on from."""
+        return self.at(fields_of(standing))
 
 
 def fields_of(standing: Standing) -> dict[str, Any]:
     """What a position has of where a run stands, without what says nothing."""
-    said = standing._asdict()
-    return {name: said[name] for name in said if said[name] or name not in _LATER}
+    said = zip(Standing._fields, standing, strict=True)
+    return {name: value for name, value in said if value or name not in _LATER}
 
 
 def checked_standing(pipeline: Pipeline[Any], position: Any) -> tuple[Pipeline[Any], Standing]:

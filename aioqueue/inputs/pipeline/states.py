@@ -98,10 +98,16 @@ def settled(state: Any) -> Any:
     if isinstance(state, Later):
         return settled(state.make())
     if isinstance(state, dict):
-        return {key: settled(value) for key, value in state.items()}
+        return {
+            key: settled(value) if type(value) in _PARTS else value for key, value in state.items()
+        }
     if isinstance(state, list) and state and isinstance(state[0], dict):
         return [settled(one) for one in state]
     return state
+
+
+_PARTS: Final = frozenset({Later, dict, list})
+"""What may have something in it that is made later."""
 
 
 class _Mark(NamedTuple, Generic[KeyT]):

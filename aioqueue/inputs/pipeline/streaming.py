@@ -24,10 +24,9 @@ from aioqueue.inputs.pipeline.feeding import Feeding
 from aioqueue.inputs.pipeline.flow import END, Node, Span, State, Taken, drive, drive_async
 from aioqueue.inputs.pipeline.nodes import QueueNode
 from aioqueue.inputs.pipeline.resuming import (
+    PipelinePositions,
     Standing,
     checked_standing,
-    fingerprint_of,
-    position_of_pipeline,
 )
 from aioqueue.inputs.pipeline.stages import BaseStage, Building, Prepare
 from aioqueue.inputs.pipeline.states import settled
@@ -257,6 +256,7 @@ class Streaming:
         self._batches, self._given = standing.handed, before.get("examples", 0)
         self._builder = builder
         self._pipeline, self._node, self._first = pipeline, node, builder.first
+        self._positions: PipelinePositions | None = None
         self._length, self._has_ended = before.get("length"), has_ended
         self._steps.skip = standing.skip
         self._preparing = working.runner
@@ -338,7 +338,9 @@ class Streaming:
         """The position behind the last batch that was taken."""
         standing = self._steps.between(self._standing)
         standing = standing._replace(node=settled(standing.node))
-        return position_of_pipeline(fingerprint_of(self._pipeline), standing)
+        if self._positions is None:
+            self._positions = PipelinePositions(self._pipeline)
+        return self._positions.behind(standing)
 
     def _standing(self) -> Standing:
         skip, length = self._steps.skip, self._first.length

@@ -14,10 +14,13 @@ from aioqueue.inputs.pipeline.flow import END, Flow, Id, Node, Row, State, Taken
 from aioqueue.inputs.pipeline.states import Later, Marks, packed, unpacked
 from aioqueue.inputs.sources.item import EpochEnd
 
-__all__ = ("Names", "Tape")
+__all__ = ("KnownNames", "Names", "Tape")
 
 _AT_ONCE: Final = 256
 """Rows that are taken again together: more would have Python look for garbage among them."""
+
+_MOST_CHANGED: Final = 256
+"""Rows of a buffer whose names are looked up again while nobody can take any."""
 
 _NUMBER: Final = itemgetter(1)  # of a `Row`
 _SUB: Final = itemgetter(3)
@@ -39,10 +42,9 @@ class Names(NamedTuple):
         return cls((epochs[:1] if is_one else epochs).tolist(), numbers, subs)
 
     @classmethod
-    def of_rows(cls, epoch: int, rows: Sequence[Row]) -> Names:
-        """Those of rows of one epoch."""
-        count = len(rows)
-        numbers, subs = (np.fromiter(map(get, rows), np.int64, count) for get in (_NUMBER, _SUB))
+    def of_columns(cls, epoch: int, *columns: NDArray[np.int64]) -> Names:
+        """Those of rows of one epoch, from their numbers and subs."""
+        numbers, subs = np.concatenate(columns, axis=1)
         return cls([epoch], numbers, subs)
 
     def first(self) -> Id | None:
@@ -58,6 +60,64 @@ class Names(NamedTuple):
         """All of it for JSON."""
         subs = packed(self.subs) if self.subs.any() else ""
         return [packed(self.numbers), subs, packed(self.epochs)]
+
+
+class KnownNames:
+    """The names of the rows in a buffer, most of which are where they were at the last state.
+
+    Whoever wants a state behind each batch need not have them all looked up again: only those that
+    have changed are, if they are few. Not thread-safe, but for what `copied` returns.
+    """
+
+    def __init__(self) -> None:
+        # Where rows have changed since all names were copied; ``None`` if that is not known.
+        self._changed: list[int] | None = None
+        # The names then, as numbers and subs, with the list of the changes since.
+        self._known: tuple[list[int], NDArray[np.int64]] | None = None
+
+    def change(self, places: Sequence[int], size: int) -> None:
+        """Rows were put to these places, if these are below a size."""
+        if self._changed is not None:
+            self._changed += [place for place in places if place < size]
+            if len(self._changed) > _MOST_CHANGED:
+                self._changed = None
+
+    def forget(self) -> None:
+        """All may be others."""
+        self._changed = None
+
+    def copied(self, rows: Sequence[Row]) -> Callable[[], NDArray[np.int64]]:
+        """What makes later two rows of what there is now: the numbers, and the subs."""
+        known = self._known
+        if known is not None and known[0] is self._changed:
+            found = self._brought_up(known[1], known[0], rows).copy()
+            return lambda: found
+        changed: list[int] = []
+        copy, self._changed = list(rows), changed
+
+        def made() -> NDArray[np.int64]:
+            found = _columns_of(copy)
+            self._known = changed, found.copy()  # which is of use if nobody was faster
+            return found
+
+        return made
+
+    @staticmethod
+    def _brought_up(
+        known: NDArray[np.int64], changed: list[int], rows: Sequence[Row]
+    ) -> NDArray[np.int64]:
+        if changed:
+            known[:, changed] = _columns_of([rows[place] for place in changed])
+            changed.clear()
+        return known
+
+
+def _columns_of(rows: Sequence[Row]) -> NDArray[np.int64]:
+    """The numbers of rows, and their subs."""
+    columns = np.empty((2, len(rows)), np.int64)
+    for column, get in zip(columns, (_NUMBER, _SUB), strict=True):
+        column[:] = np.fromiter(map(get, rows), np.int64, len(rows))
+    return columns
 
 
 class _Sought:

@@ -18,7 +18,7 @@ from aioqueue.inputs.batches.collating import Collator, components_of
 from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, State, Taken, Wanted
 from aioqueue.inputs.pipeline.origins import GONE, RowOrigin, finish, joined, unbatched
 from aioqueue.inputs.pipeline.states import packed, unpacked
-from aioqueue.inputs.pipeline.tapes import Names, Tape
+from aioqueue.inputs.pipeline.tapes import KnownNames, Names, Tape
 from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.philox import PhiloxWords
 
@@ -314,6 +314,7 @@ class Shuffling(Holding):
         self._size = size
         self._seed = seed
         self._buffer: list[Row] = []
+        self._names = KnownNames()  # of the buffer
         self._sizes = [0, 0]  # of the buffer and of what is ready, before a restart
         self._words = self._words_of(0)
         self._drawn = 0  # words of this epoch
@@ -335,17 +336,20 @@ class Shuffling(Holding):
         if missing > 0:
             buffer += rows[:missing]
             rows = rows[missing:]
+            self._names.forget()
         drawn = []
-        for row, word in zip(rows, self._draw(len(rows)), strict=True):
+        places = [word % (size + 1) for word in self._draw(len(rows))]
+        for row, place in zip(rows, places, strict=True):
             # The newcomer may be drawn itself; else it takes the place of the one that is.
-            place = word % (size + 1)
             if place < size:
                 row, buffer[place] = buffer[place], row
             drawn.append(row)
+        self._names.change(places, size)
         return drawn
 
     def finish(self) -> Iterable[Row]:
         buffer, drawn = self._buffer, []
+        self._names.forget()
         for word in self._draw(len(buffer)):
             place = word % len(buffer)
             buffer[place], buffer[-1] = buffer[-1], buffer[place]
@@ -354,6 +358,7 @@ class Shuffling(Holding):
 
     def clear(self) -> None:
         self._buffer.clear()
+        self._names.forget()
 
     def _draw(self, count: int) -> list[int]:
         self._drawn += count
@@ -371,8 +376,9 @@ class Shuffling(Holding):
         return self._ids([*self._buffer, *self._ready])
 
     def _copied(self) -> Callable[[], Names]:
-        epoch, rows = self._epoch, [*self._buffer, *self._ready]
-        return lambda: Names.of_rows(epoch, rows)
+        epoch, buffer = self._epoch, self._names.copied(self._buffer)
+        ready = KnownNames().copied(self._ready)
+        return lambda: Names.of_columns(epoch, buffer(), ready())
 
     def _shape(self) -> State:
         sizes = [len(self._buffer), len(self._ready)]
@@ -385,6 +391,7 @@ class Shuffling(Holding):
 
     def _put_back(self, rows: list[Row]) -> None:
         size = self._sizes[0]
+        self._names.forget()
         self._buffer[:], self._ready = rows[:size], deque(rows[size:])
 
     def _need(self, n: int) -> int:

@@ -21,6 +21,7 @@ from aioqueue.checks import is_int
 
 __all__ = (
     "Place",
+    "Positions",
     "checked_place",
     "differences",
     "digest_of",
@@ -48,13 +49,34 @@ def position_of(fingerprint: Mapping[str, Any], place: Place) -> dict[str, Any]:
     Returns:
         A dict of plain JSON types.
     """
-    position = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "source": _plain(fingerprint),
-        "after": json.dumps(place, separators=(",", ":"), default=_plain_int),
-    }
-    return {**position, "checksum": digest_of(position)}
+    return Positions(fingerprint).at(place)
+
+
+class Positions:
+    """The positions in one source, whose fingerprint is written down once for all of them.
+
+    Args:
+        fingerprint: of the source.
+    """
+
+    def __init__(self, fingerprint: Mapping[str, Any]) -> None:
+        plain = _plain(fingerprint)
+        self._fingerprint = json.dumps(plain)
+        # As `digest_of` writes it; "after" is the first key in its order.
+        rest = {"format": _FORMAT, "source": plain, "version": _VERSION}
+        self._rest_of_text = _canonical(rest).removeprefix("{")
+
+    def at(self, place: Place) -> dict[str, Any]:
+        """The position that a place is: a dict of plain JSON types, which nobody else has."""
+        after = _PLACES.encode(place)
+        text = f'{{"after":{json.dumps(after)},{self._rest_of_text}'
+        return {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "source": json.loads(self._fingerprint),
+            "after": after,
+            "checksum": _digest(text),
+        }
 
 
 def fingerprint_in(position: Any) -> Mapping[str, Any]:
@@ -116,7 +138,14 @@ def place_in(position: Mapping[str, Any]) -> Place:
 
 def digest_of(content: Any) -> str:
     """A short digest of plain JSON types: 16 hexadecimal digits."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return _digest(_canonical(content))
+
+
+def _canonical(content: Any) -> str:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+
+def _digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
@@ -170,6 +199,9 @@ def _plain_int(value: Any) -> int:
     if is_int(value):
         return int(value)
     raise TypeError(f"{value!r} is no plain JSON type")
+
+
+_PLACES: Final = json.JSONEncoder(separators=(",", ":"), default=_plain_int)
 
 
 def _bounded(value: Any) -> str:
