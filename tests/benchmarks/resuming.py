@@ -6,15 +6,17 @@ import json
 import statistics
 from collections.abc import Callable, Iterator
 from functools import partial
-from time import perf_counter
+from itertools import product
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
 
-from aioqueue.inputs import Pipeline, numbers
+from aioqueue import sync
+from aioqueue.inputs import Pipeline, batch, numbers
 from aioqueue.inputs.pipeline.resuming import Standing
 from aioqueue.inputs.pipeline.runs import ThreadRun
-from aioqueue.inputs.pipeline.states import packed, unpacked
+from aioqueue.inputs.pipeline.states import packed, settled, unpacked
 from aioqueue.inputs.sources.positions import position_of
 from aioqueue.telemetry import Watch
 from tests.benchmarks.harness import Comparison, Mode, Row, compare
@@ -25,6 +27,8 @@ ITEMS = 10_000_000
 BUFFER = 10_000
 BATCH = 128
 LOCK_SECONDS = 1e-4
+OVERHEAD, EACH = 1024, 4.2
+"""Bytes that a state may have, and more of them for each element of a shuffle buffer."""
 
 NUMBER = "39"
 
@@ -128,10 +132,9 @@ def locked(mode: Mode) -> Iterator[Comparison]:
                     run.take()
                     began = perf_counter()
                     with run._steps._lock:
-                        run._standing()
+                        standing = run._standing()
                     times.append(perf_counter() - began)
-                    began = perf_counter()
-                    run.standing()
+                    settled(standing.node)
                     totals.append(perf_counter() - began)
                 rounds.append(statistics.median(times))
                 whole.append(statistics.median(totals))
@@ -149,17 +152,45 @@ def locked(mode: Mode) -> Iterator[Comparison]:
         )
 
 
-def seconds_per_batch(make: Callable[[], Pipeline[Any]], batches: int, *, asks: bool) -> float:
+def sizes(mode: Mode) -> Iterator[Comparison]:
+    """How large a state is, in the middle of an epoch."""
+    for size in (0, 1_000, BUFFER, 10 * BUFFER):
+        if mode.quick and size > BUFFER:
+            continue
+        source = numbers(ITEMS, shuffle=True, seed=1)
+        state = state_at(source.shuffle(size) if size else source.shard(0, 1), 3 * BATCH)
+        text = len(json.dumps(state, separators=(",", ":")))
+        limit = OVERHEAD + EACH * size
+        yield Comparison(
+            Row(
+                NUMBER,
+                f"shuffle({size:,}): bytes of a state" if size else "no buffer: bytes of a state",
+                f"1 KiB + {EACH} B per element",
+                1.0,
+                at_least=False,
+            ),
+            [text / limit],
+            {"bytes": f"{text:,}", "per element": f"{text / size:.2f}" if size else "-"},
+        )
+
+
+def seconds_per_batch(
+    make: Callable[[], Pipeline[Any]],
+    batches: int,
+    *,
+    asks: bool,
+    clock: Callable[[], float] = perf_counter,
+) -> float:
     """Of a run through a pipeline, with or without asking for the state behind each."""
     with make().epochs(1) as epochs:
         epoch = next(epochs)
         next(epoch)
-        began = perf_counter()
+        began = clock()
         for _ in range(batches):
             next(epoch)
             if asks:
                 epochs.state_dict()
-        return (perf_counter() - began) / batches
+        return (clock() - began) / batches
 
 
 def throughput(mode: Mode) -> Iterator[Comparison]:
@@ -172,19 +203,49 @@ def throughput(mode: Mode) -> Iterator[Comparison]:
             source.prepare(work, workers=2).shuffle(1_000).batch(32)
         ),
     }
-    for name, make in shapes.items():
+    clocks = {"": perf_counter, ", processor time": process_time}
+    for (name, make), (of, clock) in product(shapes.items(), clocks.items()):
         yield compare(
-            Row(NUMBER, f"{name}: batches with the state behind each", "without", 0.98),
-            partial(seconds_per_batch, make, batches, asks=True),
-            partial(seconds_per_batch, make, batches, asks=False),
+            Row(NUMBER, f"{name}: batches with the state behind each{of}", "without", 0.98),
+            partial(seconds_per_batch, make, batches, asks=True, clock=clock),
+            partial(seconds_per_batch, make, batches, asks=False, clock=clock),
             mode,
             names=("with", "without"),
             show=lambda seconds: f"{seconds * 1e3:.2f} ms per batch",
         )
 
 
+def seconds_of_stream(examples: int, work: Callable[[int], Any], **options: Any) -> float:
+    """Per example of a stream made by hand, all in all."""
+    with sync.Coordinator() as coord:
+        source = numbers(examples, 1, shuffle=True, seed=1)
+        stream = batch(source, 32, coord=coord, function=work, workers=2, ordered=True, **options)
+        began = perf_counter()
+        for _ in stream:
+            pass
+        return (perf_counter() - began) / examples
+
+
+def tracking(mode: Mode) -> Iterator[Comparison]:
+    """What it costs that a stream can be resumed, where nobody asks for its state."""
+    works: dict[str, tuple[Callable[[int], Any], int]] = {
+        "0.5 ms per item": (Working(), mode.scaled(3_000)),
+        "no work": (itself, mode.scaled(60_000)),
+    }
+    for name, (work, examples) in works.items():
+        yield compare(
+            Row(NUMBER, f"batch(32), {name}: examples with resume=None", "without resume", 0.98),
+            partial(seconds_of_stream, examples, work, resume=None),
+            partial(seconds_of_stream, examples, work),
+            mode,
+            names=("with", "without"),
+        )
+
+
 def measure(mode: Mode) -> Iterator[Comparison]:
     """Row 39."""
+    yield from sizes(mode)
     yield from locked(mode)
     yield from throughput(mode)
+    yield from tracking(mode)
     yield from first_batches(mode)

@@ -20,7 +20,7 @@ _AT_ONCE: Final = 256
 """Rows that are taken again together: more would have Python look for garbage among them."""
 
 _MOST_CHANGED: Final = 256
-"""Rows of a buffer whose names are looked up again while nobody can take any."""
+"""Rows of a buffer that are worth being looked up one by one."""
 
 _NUMBER: Final = itemgetter(1)  # of a `Row`
 _SUB: Final = itemgetter(3)
@@ -88,28 +88,24 @@ class KnownNames:
 
     def copied(self, rows: Sequence[Row]) -> Callable[[], NDArray[np.int64]]:
         """What makes later two rows of what there is now: the numbers, and the subs."""
-        known = self._known
-        if known is not None and known[0] is self._changed:
-            found = self._brought_up(known[1], known[0], rows).copy()
-            return lambda: found
+        known, before = self._known, self._changed
         changed: list[int] = []
-        copy, self._changed = list(rows), changed
+        self._changed = changed
+        if known is None or known[0] is not before:
+            copy = list(rows)
+            return lambda: self._know(changed, _columns_of(copy))
+        places, others = known[0], [rows[place] for place in known[0]]
 
         def made() -> NDArray[np.int64]:
-            found = _columns_of(copy)
-            self._known = changed, found.copy()  # which is of use if nobody was faster
-            return found
+            names = known[1].copy()
+            names[:, places] = _columns_of(others)
+            return self._know(changed, names)
 
         return made
 
-    @staticmethod
-    def _brought_up(
-        known: NDArray[np.int64], changed: list[int], rows: Sequence[Row]
-    ) -> NDArray[np.int64]:
-        if changed:
-            known[:, changed] = _columns_of([rows[place] for place in changed])
-            changed.clear()
-        return known
+    def _know(self, changed: list[int], names: NDArray[np.int64]) -> NDArray[np.int64]:
+        self._known = changed, names  # of use if no other state has been asked for meanwhile
+        return names
 
 
 def _columns_of(rows: Sequence[Row]) -> NDArray[np.int64]:
