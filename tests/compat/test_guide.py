@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 import aioqueue.compat.v1 as tf
+from aioqueue.compat.v1.__main__ import main
 from aioqueue.compat.v1.absent import REASONS
 from aioqueue.compat.v1.protos.examples import MESSAGES
 from tests.test_docs import ROOT
@@ -41,6 +45,21 @@ def test_every_public_name_is_in_the_tables_once() -> None:
     assert sorted(names - set(told)) == [], "not in the guide"
     assert sorted(set(told) - names) == [], "in the guide, and not there"
     assert sorted(told) == sorted(set(told)), "twice in the guide"
+
+
+def test_a_check_says_what_the_guide_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = re.search(
+        r"Of the script\n\n```text\n(.*?)```\n\nit says\n\n```text\n(.*?)```",
+        GUIDE.read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
+    assert shown is not None
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(shown[1], encoding="utf-8")
+    assert main(["--check", "train.py"]) == 1
+    assert capsys.readouterr().out.split() == shown[2].split()
 
 
 def test_what_is_absent_is_told_with_the_reason_that_the_error_gives() -> None:
