@@ -547,10 +547,18 @@ def _rows(column: Any) -> Iterable[Any]:
         raise InvalidArgumentError(
             f"batch: got {type(column).__name__}; expected arrays or lists, one row per example"
         )
-    if isinstance(column, np.ndarray) and (column.ndim > 1 or column.dtype.kind == "V"):
-        return (row.copy() for row in column)  # which are views of it
+    if isinstance(column, np.ndarray):
+        has_views = column.ndim > 1 or column.dtype.kind == "V"  # else rows are scalars, or objects
+        return (row.copy() for row in column) if has_views else column
+    if hasattr(column, "__dlpack__"):  # an array of another library, such as a tensor of PyTorch
+        return map(_copied, column)
     rows: Iterable[Any] = column
     return rows
+
+
+def _copied(row: Any) -> Any:
+    copy = getattr(row, "clone", None) or row.copy
+    return copy()
 
 
 def _has_axes(column: Any) -> bool:

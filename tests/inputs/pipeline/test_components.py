@@ -178,6 +178,14 @@ class TestUnbatching:
             owner = row if isinstance(row, np.ndarray) else getattr(row, "base", None)
             assert owner is None or (owner.base is None and owner.size < batch.size)
 
+    @pytest.mark.parametrize("shape", [(4,), (4, 2)])
+    def test_tensors_do_not_share_memory_either(self, shape: tuple[int, ...]) -> None:
+        torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+        batch = torch.zeros(shape)
+        for row in items([(batch, list(range(4)))]).unbatch():
+            row[0].add_(1)
+        assert not batch.any()
+
     def test_what_has_no_rows_is_refused(self) -> None:
         assert "expected arrays or lists" in failure_of(items([np.array(5)]).unbatch())
 
