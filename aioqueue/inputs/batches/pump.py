@@ -17,6 +17,7 @@ from aioqueue.coordination.outcomes import Meaning, as_failure, cause_of, meanin
 from aioqueue.inputs.options import UnseededOptions
 from aioqueue.inputs.prepare.feed import aclose, close, failure_of_clean_up, next_of
 from aioqueue.inputs.prepare.runner import prepare
+from aioqueue.inputs.sources.base import Source
 from aioqueue.inputs.sources.streams import AnyQueue, AsyncBatchStream, BatchStream, Preparing
 
 __all__ = (
@@ -293,7 +294,7 @@ def _put(stage: Stage, queue: AnyQueue, element: Any) -> None:
 
 def _pump_iterable(source: Iterable[Any], stage: Stage, tap: _Tap) -> Callable[[], None]:
     def pour() -> None:
-        iterator = iter(source)
+        iterator = source.run() if isinstance(source, Source) else iter(source)
 
         def take() -> Any:
             if tap.is_shut:

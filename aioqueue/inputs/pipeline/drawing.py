@@ -63,7 +63,6 @@ def _source(pipeline: Pipeline[Any]) -> tuple[str, str]:
     described = repr(pipeline.source)
     while described != (inner := re.sub(r"<aioqueue\.inputs\.([^<>]*)>", r"\1", described)):
         described = inner
-    described = described.replace(", for ever", "")
     found = re.match(r"(\w+)(?:\(('.*?')\))?[,:]?\s*(.*)", described, re.DOTALL)
     return (found[1], " ".join(filter(None, found.groups()[1:]))) if found else (described, "")
 

@@ -147,6 +147,7 @@ class Reader(Source[T]):
         super().__init__(name, None if seeded is None else seeded.seed)
         self._seed_was_drawn = seeded is None or seeded._seed_was_drawn
         self.is_repeatable = isinstance(self._paths, Source) and self._paths.is_repeatable
+        self.is_endless = isinstance(self._paths, Source) and self._paths.is_endless
         self._given = given
         self._format = format
         self._ahead = ahead
@@ -244,6 +245,17 @@ class Reader(Source[T]):
         paths = self._paths._with_seeds_of(fingerprint.get("paths"))
         reader = self._with_seed(paths.seed)
         reader._paths = paths
+        return reader
+
+    def _ending(self, place: Place) -> Reader[T]:
+        if not self.is_endless:
+            return self
+        reader = copy.copy(self)
+        # It ends with the epoch of the path that is being read, which is the next one there.
+        at = self._paths._beginning if place is None or place[0] is None else place[0]
+        path = next(self._paths.placed_after(at), None)
+        reader._paths = self._paths._ending(at if path is None else path.place)
+        reader.is_endless = False
         return reader
 
     def _values_after(self, place: Place) -> Iterator[T]:

@@ -72,7 +72,7 @@ def files(
     Args:
         pattern: a glob: ``*``, ``?``, ``[...]`` and, for any number of directories, ``**``; or
             several; each of local paths, or a URL that fsspec can list (``s3://bucket/*.csv``).
-        epochs: as for `items`; so are the rest. ``None`` goes on for ever.
+        epochs: as for `items`; so are the rest.
         shuffle: whether to shuffle the files each epoch.
         seed: for the order and the generators of the items.
         shard: (index, count) of the part to give out.

@@ -133,6 +133,10 @@ class Source(Stages[T]):
     is_async: bool = False
     """Whether it can be gone through by ``async for`` alone: by `epoch_aentries`."""
 
+    is_endless: bool = False
+    """Whether a run, as a `prepare` goes through it, begins a new epoch behind each, and never
+    ends. Who iterates over the source itself has one epoch of it."""
+
     _ahead = 64
     """How many items that thread may be ahead."""
 
@@ -291,10 +295,17 @@ class Source(Stages[T]):
         return f"item {index} of {self.name}"
 
     def __iter__(self) -> Iterator[T]:
-        return self._values_after(self._beginning)
+        """Its items: those of a run, or of one epoch if a run has no end."""
+        return self._ending(self._beginning).run()
 
     def __aiter__(self) -> AsyncIterator[T]:
-        return _asynchronous(self, self.__iter__, self._bursts)
+        ending = self._ending(self._beginning)
+        iterate = self.__iter__ if ending is self else ending.run
+        return _asynchronous(ending, iterate, ending._bursts)
+
+    def run(self) -> Iterator[T]:
+        """The items of one run, with all its epochs: without an end, if it has none."""
+        return self._values_after(self._beginning)
 
     def aentries(self) -> AsyncIterator[Entry[T]]:
         """One run through the source, for ``async for``, as `entries`."""
@@ -406,6 +417,14 @@ class Source(Stages[T]):
         """How many items come before a place."""
         return 0 if place is None else int(place[0])
 
+    def _ending(self, place: Place) -> Source[T]:
+        """This source with an end: where its runs have none, that of the epoch that a place is in.
+
+        Args:
+            place: of a run; ``None`` for its beginning.
+        """
+        return self
+
     def _values_after(self, place: Place) -> Iterator[T]:
         """The items alone."""
         for entry in self.entries_after(place):
@@ -437,6 +456,7 @@ class Resumed(Source[T]):
         self._ahead = source._ahead
         self._source = source
         self._beginning = place
+        self.is_endless = source.is_endless
 
     @property
     def source(self) -> Source[T]:
@@ -447,12 +467,12 @@ class Resumed(Source[T]):
         return f"<{repr(self._source).strip('<>')}, after {self._beginning}>"
 
     def __len__(self) -> int:
-        """How many items are left in one run.
+        """How many items are left: of the run, or of the epoch if the run has no end.
 
         Raises:
             TypeError: that of the whole source is not known.
         """
-        whole: Any = self._source
+        whole: Any = self._source._ending(self._beginning)
         return max(0, len(whole) - self._source._taken_at(self._beginning))
 
     def entries(self) -> Iterator[Entry[T]]:
@@ -463,6 +483,12 @@ class Resumed(Source[T]):
 
     def placed_after(self, place: Place) -> Iterator[Placed[T]]:
         return self._source.placed_after(self._beginning if place is None else place)
+
+    def _ending(self, place: Place) -> Source[T]:
+        if not self.is_endless:
+            return self
+        place = self._beginning if place is None else place
+        return Resumed(self._source._ending(place), place)
 
     def _values_after(self, place: Place) -> Iterator[T]:
         return self._source._values_after(place)

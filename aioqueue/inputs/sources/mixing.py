@@ -45,6 +45,7 @@ class Mixture(Source[T]):
         self.blocking = any(source.blocking for source in self._sources)
         self.is_repeatable = all(source.is_repeatable for source in self._sources)
         self.is_once = any(source.is_once for source in self._sources)
+        self.is_endless = any(source.is_endless for source in self._sources)
 
     def __repr__(self) -> str:
         shares = ", ".join(
@@ -54,7 +55,7 @@ class Mixture(Source[T]):
         return f"<aioqueue.inputs.{self.name}: {shares}; stop={self._stop!r}, seed={self.seed}>"
 
     def __len__(self) -> int:
-        """How many items one run has, where that is known: if it stops after all of them.
+        """How many items come, where that is known: if it stops after all of them.
 
         Raises:
             TypeError: it is not known.
@@ -152,6 +153,16 @@ class Mixture(Source[T]):
         if isinstance(theirs, Sequence) and len(theirs) == len(self._sources):
             pairs = zip(self._sources, theirs, strict=True)
             mixture._sources = [source._with_seeds_of(one) for source, one in pairs]
+        return mixture
+
+    def _ending(self, place: Place) -> Mixture[T]:
+        if not self.is_endless:
+            return self
+        mixture = copy.copy(self)
+        places = self._begun(place)[1]
+        pairs = zip(self._sources, places, strict=True)
+        mixture._sources = [one._ending(one._beginning if at is None else at) for one, at in pairs]
+        mixture.is_endless = False
         return mixture
 
     def _taken_at(self, place: Place) -> int:

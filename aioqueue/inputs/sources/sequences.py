@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import count, islice
 from typing import Any, Protocol, TypeVar
@@ -46,7 +47,7 @@ class Sequential(Source[T]):
     ) -> None:
         if epochs is not None and (not is_int(epochs) or epochs < 0):
             raise InvalidArgumentError(
-                f"epochs: got {epochs!r}; expected an int >= 0, or None to go on for ever"
+                f"epochs: got {epochs!r}; expected an int >= 0, or None for as many as are wanted"
             )
         checked_flag(shuffle, "shuffle")
         checked_flag(drop_remainder, "drop_remainder")
@@ -58,6 +59,7 @@ class Sequential(Source[T]):
         super().__init__(name, seed)
         self._sequence = sequence
         self._epochs = None if epochs is None else int(epochs)
+        self.is_endless = epochs is None
         self._shuffle = shuffle
         self._shard = (0, 1) if shard is None else _checked_shard(shard)
         self._drop_remainder = drop_remainder
@@ -66,7 +68,7 @@ class Sequential(Source[T]):
         index, count = self._shard
         parts = [
             f"{self.name} of {len(self._sequence)}",
-            "for ever" if self._epochs is None else f"epochs={self._epochs}",
+            *([] if self._epochs is None else [f"epochs={self._epochs}"]),
             *(["shuffled"] if self._shuffle else []),
             f"seed={self.seed}",
             *([f"shard {index} of {count}"] if count > 1 else []),
@@ -75,18 +77,15 @@ class Sequential(Source[T]):
 
     @property
     def repeats(self) -> int | None:
-        """How often it goes through the sequence; ``None`` if for ever."""
+        """How often a run goes through the sequence; ``None`` if for ever."""
         return self._epochs
 
     def __len__(self) -> int:
-        """How many items one run has, in all its epochs.
+        """How many items come, iterated over: those of all its epochs, or of one (`epochs=None`).
 
-        Raises:
-            TypeError: it goes on for ever.
+        The sequence is asked for its length each time.
         """
-        if self._epochs is None:
-            raise TypeError(f"{self!r} has no length: it has no end (epochs=None)")
-        return self._epochs * self.items_per_epoch()
+        return (1 if self._epochs is None else self._epochs) * self.items_per_epoch()
 
     @property
     def sequence(self) -> Indexed[T]:
@@ -160,6 +159,15 @@ class Sequential(Source[T]):
             "drop_remainder": self._drop_remainder,
         }
 
+    def _ending(self, place: Place) -> Sequential[T]:
+        if not self.is_endless:
+            return self
+        source = copy.copy(self)
+        epoch, done = self._epoch_at(place)
+        source._epochs = epoch if epoch and not done else epoch + 1  # that of the last item taken
+        source.is_endless = False
+        return source
+
     def _taken_at(self, place: Place) -> int:
         return 0 if place is None else checked_count(place, "place")
 
@@ -206,7 +214,9 @@ def items(
     Args:
         sequence: a list, a tuple, a range, an array (whose rows are the items), or anything else
             with ``len`` and ``[index]``. It is not copied: its length is read at each epoch.
-        epochs: how often to go through it; ``None`` goes on for ever, as TensorFlow's producers
+        epochs: how often to go through it. ``None`` leaves that to whoever does: a pipeline is told
+            by its `epochs`, iterating over the source itself gives one epoch, and what is handed to
+            workers, as by `aioqueue.inputs.prepare`, goes on for ever, as TensorFlow's producers
             did. An empty sequence ends at once.
         shuffle: whether to shuffle each epoch.
         seed: for the order, and for the generators of the items; ``None`` takes fresh entropy,
@@ -217,7 +227,7 @@ def items(
         name: what messages and worker names call the source.
 
     Returns:
-        A source; ``len`` of it is known if it ends.
+        A source; its ``len`` is that of iterating over it.
 
     Raises:
         InvalidArgumentError: an argument is wrong.

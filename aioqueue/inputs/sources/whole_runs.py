@@ -51,7 +51,7 @@ class WholeRun(Source[T]):
 
     def ends_behind(self, items: int) -> bool:
         """Whether a run that has ended after so many items ends there, as far as that is known."""
-        return not isinstance(self._source, Sequential)  # else it has no end
+        return not self._source.is_endless
 
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "run", "source": self._source.fingerprint()}
@@ -76,6 +76,8 @@ class _SizedRun(WholeRun[T]):
 def whole_run(source: Source[T]) -> WholeRun[T]:
     """One run through a source as a source of one epoch; `as_in_source` undoes it, by entries."""
     given: Any = source
+    if source.is_endless:
+        return WholeRun(source)
     try:
         len(given)
     except TypeError:
