@@ -419,6 +419,18 @@ def test_every_position(
     )
 
 
+@pytest.mark.parametrize("size", [10**17, 10**25])
+def test_a_sparse_file_larger_than_memory_is_told_with_its_place(size: int, path: Path) -> None:
+    fields = {"GNU.sparse.major": "0", "GNU.sparse.map": "0,0", "GNU.sparse.size": str(size)}
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        info = tarfile.TarInfo("a.bin")
+        info.pax_headers = fields
+        archive.addfile(info)
+    with pytest.raises(DataLossError, match=f"a sparse file of {size} bytes") as caught:
+        list(read_tar(path))
+    assert caught.value.offset == 0
+
+
 def test_a_position_within_another_file_is_refused(path: Path) -> None:
     path.write_bytes(archive(SMALL))
     source = read_tar(path)

@@ -306,7 +306,10 @@ def _unpacked(data: bytes, segments: list[tuple[int, int]], size: int) -> bytes:
         end = offset + length
     if end > size or sum(length for _, length in segments) != len(data):
         raise _Damage("corrupted sparse map")
-    whole = bytearray(size)
+    try:
+        whole = bytearray(size)
+    except (MemoryError, OverflowError):
+        raise _Damage(f"a sparse file of {size} bytes, more than memory can hold") from None
     at = 0
     for offset, length in segments:
         whole[offset : offset + length] = data[at : at + length]
