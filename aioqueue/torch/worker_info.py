@@ -5,6 +5,11 @@ Datasets have often imported the function by its name before we come, so it is n
 another one in its place: a dataset that split itself by the old one would give every example once
 per worker, and nobody would notice. Hence the function stays, and its code is replaced, when the
 first worker thread begins. In all other threads it does what it did.
+
+One who asks is told nothing: where PyTorch stacks tensors, it takes a worker for one of its own
+processes and makes each batch in new shared memory. Ours hand batches over without that. It costs a
+system call and a fault for every page, and where there is little of it, as in a container, it kills
+the process.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import numpy as np
 import torch
 from torch.utils.data import _utils as torch_utils
 from torch.utils.data import get_worker_info
+from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 
 __all__ = ("WorkerGenerators", "be_the_worker", "seeds_of", "this_is_worker", "worker_info")
 
@@ -26,6 +32,7 @@ _SEEN_BY_TORCH: Final = "_aioqueue_worker_info"
 """What our function is called where PyTorch's own looks for names."""
 
 _here = threading.local()
+_is_worker_process = False
 _installing: Final = threading.Lock()
 
 
@@ -74,7 +81,11 @@ def worker_info(worker: int, workers: int, base_seed: int, dataset: Any, method:
 
 def be_the_worker(info: Any) -> None:
     """This process is a worker, with all of its threads."""
+    global _is_worker_process
     torch_utils.worker._worker_info = info
+    _is_worker_process = True
+    with _installing:
+        _install()
 
 
 def this_is_worker(info: Any) -> None:
@@ -91,11 +102,26 @@ def _install() -> None:
     torchs_own = FunctionType(get_worker_info.__code__, names, get_worker_info.__name__)
 
     def info_of_this_thread() -> Any:
+        if getattr(_here, "is_stacking", False):
+            return None
         info = getattr(_here, "info", None)
         return torchs_own() if info is None else info
 
     names[_SEEN_BY_TORCH] = info_of_this_thread
     get_worker_info.__code__ = _ask.__code__
+    if default_collate_fn_map[torch.Tensor] is collate_tensor_fn:  # else a user's own is there
+        default_collate_fn_map[torch.Tensor] = _stacked
+
+
+def _stacked(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    """Stack tensors as PyTorch does: a worker of ours in ordinary memory."""
+    if not _is_worker_process and getattr(_here, "info", None) is None:
+        return collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
+    _here.is_stacking = True
+    try:
+        return collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
+    finally:
+        _here.is_stacking = False
 
 
 def _ask() -> Any:

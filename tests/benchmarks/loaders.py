@@ -75,13 +75,19 @@ def by_pillow(path: Path) -> Any:
 def by_opencv(path: Path) -> Any:
     import cv2
 
+    return cv2.resize(by_opencv_whole(path), (224, 224))
+
+
+def by_opencv_whole(path: Path) -> Any:
+    """As large as it is: then a batch has 26 MB, which PyTorch's workers put into shared memory."""
+    import cv2
+
     cv2.setNumThreads(1)  # the workers are what is compared
-    image = cv2.imdecode(np.fromfile(path, "uint8"), cv2.IMREAD_COLOR)
-    return cv2.resize(image, (224, 224))
+    return cv2.imdecode(np.fromfile(path, "uint8"), cv2.IMREAD_COLOR)
 
 
-DECODERS = {"Pillow": by_pillow, "OpenCV": by_opencv}
-NEEDS = {"Pillow": "PIL", "OpenCV": "cv2"}
+DECODERS = {"Pillow": by_pillow, "OpenCV": by_opencv, "OpenCV, full size": by_opencv_whole}
+NEEDS = {"Pillow": "PIL", "OpenCV": "cv2", "OpenCV, full size": "cv2"}
 
 
 def loader_of(peer: str) -> Any:

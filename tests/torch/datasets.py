@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
 
 LENGTH = 23
 
@@ -91,6 +91,15 @@ class OwnIterator(IterableDataset[Any]):
             raise StopIteration
         self.next += 1
         return torch.tensor([self.next, self.draws.randrange(1000)])
+
+
+def shared_or_not(samples: list[Any]) -> Any:
+    """Whether PyTorch's own function makes batches in shared memory; and who is said to ask."""
+    info = get_worker_info()
+    pictures, numbers = default_collate(samples)
+    arrays = default_collate([np.ones(2), np.ones(2)])
+    shared = [one.is_shared() for one in (pictures, numbers, arrays)]
+    return shared, None if info is None else info.id
 
 
 def split_by_info(worker: int) -> None:

@@ -16,7 +16,15 @@ from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, ge
 import aioqueue
 from aioqueue.torch import WorkerGenerators
 from tests.torch.comparing import assert_same, epoch_of, no_thread_is_left, ours, seeded, theirs
-from tests.torch.datasets import Draws, OwnIterator, Sentences, Split, Tensors, padded
+from tests.torch.datasets import (
+    Draws,
+    OwnIterator,
+    Sentences,
+    Split,
+    Tensors,
+    padded,
+    shared_or_not,
+)
 
 
 class Asks(Dataset[Any]):
@@ -156,6 +164,41 @@ class Shuffles(IterableDataset[Any]):
         self.inner.start = info.id
         for one in self.inner:
             yield one, self.numbers.data_ptr()
+
+
+class TestMemory:
+    """PyTorch's function makes batches in shared memory, where a worker of its own calls it."""
+
+    @pytest.mark.usefixtures("few_processes")
+    @pytest.mark.parametrize("where", ["thread", "process"])
+    def test_batches_are_not_made_in_shared_memory(self, where: Any) -> None:
+        loader = ours(Tensors(), 4, num_workers=2, where=where, collate_fn=shared_or_not)
+        batches = list(loader)
+        assert batches == [([False] * 3, number % 2) for number in range(len(batches))]
+
+    def test_workers_of_pytorchs_own_share_as_before(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        list(ours(Tensors(), 4, num_workers=1))
+        info = torch.utils.data._utils.worker.WorkerInfo(id=3, num_workers=4, seed=1, dataset=None)
+        monkeypatch.setattr(torch.utils.data._utils.worker, "_worker_info", info)
+        shared, number = shared_or_not([(torch.ones(2), 1)] * 2)
+        assert number == 3
+        assert shared[0]
+
+    def test_a_function_of_the_users_for_tensors_stays(self) -> None:
+        code = "\n".join(
+            (
+                "import torch",
+                "from torch.utils.data import get_worker_info",
+                "from torch.utils.data._utils.collate import default_collate_fn_map",
+                "def mine(batch, *, collate_fn_map=None):",
+                "    return len(batch), get_worker_info().id",
+                "default_collate_fn_map[torch.Tensor] = mine",
+                "from aioqueue.torch import DataLoader",
+                "print(list(DataLoader(torch.ones(3, 2), 2, num_workers=2)))",
+            )
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.stdout.strip() == "[(2, 0), (1, 1)]", done.stderr
 
 
 class TestDatasets:
