@@ -86,6 +86,13 @@ def test_what_goes_on_behind_a_position_ends_with_its_epoch(source: Source[Any])
             assert list(rest) == [one.value for one, _ in whole[taken:] if one.epoch == entry.epoch]
 
 
+def test_a_mixture_that_ends_with_the_first_source_to_end_is_not_endless() -> None:
+    mixture = mix([numbers(3), numbers(100, epochs=1)], stop="first", seed=5)
+    assert not mixture.is_endless
+    assert list(mixture) == list(mixture.run())
+    assert len(set(mixture)) == 100
+
+
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_so_many_epochs_as_were_said(epochs: int) -> None:
     source = numbers(3, epochs)

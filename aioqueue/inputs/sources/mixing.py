@@ -45,7 +45,8 @@ class Mixture(Source[T]):
         self.blocking = any(source.blocking for source in self._sources)
         self.is_repeatable = all(source.is_repeatable for source in self._sources)
         self.is_once = any(source.is_once for source in self._sources)
-        self.is_endless = any(source.is_endless for source in self._sources)
+        which = all if stop == "first" else any
+        self.is_endless = which(source.is_endless for source in self._sources)
 
     def __repr__(self) -> str:
         shares = ", ".join(
