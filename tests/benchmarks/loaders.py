@@ -176,7 +176,7 @@ def measure(mode: Mode) -> Iterator[Comparison]:
     """Row 25: the rate of decoding, and the memory of all processes."""
     if not (installed("torch") and installed("PIL") and sys.platform == "linux"):
         return
-    count = 20 * BATCH if mode.quick else COUNT
+    count = LOOK_EVERY * BATCH if mode.quick else COUNT
     libraries = [library for library in DECODERS if installed(NEEDS[library])]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
