@@ -153,12 +153,12 @@ def locked(mode: Mode) -> Iterator[Comparison]:
 
 
 def sizes(mode: Mode) -> Iterator[Comparison]:
-    """How large a state is, in the middle of an epoch."""
+    """How large a state is, when a buffer has been gone through several times."""
     for size in (0, 1_000, BUFFER, 10 * BUFFER):
         if mode.quick and size > BUFFER:
             continue
         source = numbers(ITEMS, shuffle=True, seed=1)
-        state = state_at(source.shuffle(size) if size else source.shard(0, 1), 3 * BATCH)
+        state = state_at(source.shuffle(size) if size else source, 3 * max(size, BATCH))
         text = len(json.dumps(state, separators=(",", ":")))
         limit = OVERHEAD + EACH * size
         yield Comparison(
