@@ -319,32 +319,38 @@ class Run:
             queue.note_filler(waker, -1)
 
     def _call_again_and_again(self, plan: WorkerPlan) -> None:
-        what = f"enqueue op {function_name(plan.op)!r}"
         meter = self._metered(plan)
         try:
-            if self._goes_on():
-                call_watched(what, plan.op)
-                meter.calls = 1
-            while self._goes_on():
-                refuse_awaitable(what, plan.op())
-                meter.calls += 1
+            self._calls(plan, meter)
         finally:
             meter.ended = perf_counter()
+
+    def _calls(self, plan: WorkerPlan, meter: Meter) -> None:
+        what = f"enqueue op {function_name(plan.op)!r}"
+        if self._goes_on():
+            call_watched(what, plan.op)
+            meter.calls = 1
+        while self._goes_on():
+            refuse_awaitable(what, plan.op())
+            meter.calls += 1
 
     async def _await_again_and_again(self, plan: WorkerPlan) -> None:
         meter = self._metered(plan)
         try:
-            if self._goes_on():
-                what = f"enqueue op {function_name(plan.op)!r}"
-                with Unawaited(what, can_await=True) as unawaited:
-                    await plan.op()
-                unawaited.refuse()
-                meter.calls = 1
-            while self._goes_on():
-                await plan.op()
-                meter.calls += 1
+            await self._awaits(plan, meter)
         finally:
             meter.ended = perf_counter()
+
+    async def _awaits(self, plan: WorkerPlan, meter: Meter) -> None:
+        if self._goes_on():
+            what = f"enqueue op {function_name(plan.op)!r}"
+            with Unawaited(what, can_await=True) as unawaited:
+                await plan.op()
+            unawaited.refuse()
+            meter.calls = 1
+        while self._goes_on():
+            await plan.op()
+            meter.calls += 1
 
     def _metered(self, plan: WorkerPlan) -> Meter:
         """The meter of a worker, which begins."""

@@ -238,15 +238,18 @@ class Preemption:
     def _watch(self, is_over: threading.Event) -> None:
         """The life of the thread that looks."""
         try:
-            while not is_over.is_set():
-                noticed = self._noticed()
-                if noticed is not None and not is_over.is_set():
-                    self.request(noticed.reason, seconds=noticed.seconds)
-                    return
-                is_over.wait(self._every)
+            self._look_until(is_over)
         except BaseException:
             _log.error("nobody looks for a preemption any more: its thread failed", exc_info=True)
             raise
+
+    def _look_until(self, is_over: threading.Event) -> None:
+        while not is_over.is_set():
+            noticed = self._noticed()
+            if noticed is not None and not is_over.is_set():
+                self.request(noticed.reason, seconds=noticed.seconds)
+                return
+            is_over.wait(self._every)
 
     def _noticed(self) -> Notice | None:
         if self._file is not None and os.path.exists(self._file):
