@@ -17,6 +17,7 @@ from aioqueue.inputs import Pipeline, batch, numbers
 from aioqueue.inputs.pipeline.resuming import Standing
 from aioqueue.inputs.pipeline.runs import ThreadRun
 from aioqueue.inputs.pipeline.states import packed, settled, unpacked
+from aioqueue.inputs.sources.pipeline import Stages
 from aioqueue.inputs.sources.positions import position_of
 from aioqueue.telemetry import Watch
 from tests.benchmarks.harness import Comparison, Mode, Row, compare
@@ -47,7 +48,7 @@ class Working:
         return np.sort(self.data)[:64] + item
 
 
-def state_at(pipeline: Pipeline[Any], items: int) -> dict[str, Any]:
+def state_at(pipeline: Stages[Any], items: int) -> dict[str, Any]:
     """The state of a pipeline of examples behind so many of an epoch."""
     with pipeline.batch(items).epochs(1) as epochs:
         next(next(epochs))

@@ -73,7 +73,7 @@ class TestWhatAProcessHas:
 
     def test_what_cannot_be_sent_it_does_not_have(self) -> None:
         books = Books()
-        with pytest.raises(Exception, match="pickle|local object"):  # by the words of the version
+        with pytest.raises(Exception, match=r"pickle|local object"):  # by the words of the version
             books.enter(pending(0, lambda: None))
         assert len(books) == 0
 
