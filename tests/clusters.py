@@ -1,10 +1,18 @@
-"""Ray clusters for tests: one machine that pretends to be several."""
+"""Ray clusters for tests: one machine that pretends to be several, and programs for themselves.
+
+A cluster takes seconds to start. So all tests of a session share one (`tests/conftest.py`), of one
+node; those that kill nodes have others join it. What ends the connection runs as a program of its
+own.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,22 +21,43 @@ from typing import Any
 STORE = 200 * 2**20
 """Bytes of the object store of a node."""
 
+PATIENCE = 300
+"""Seconds that a program or a test may take: many times what it does, for machines with much else
+to do."""
+
 os.environ.setdefault("RAY_DEDUP_LOGS", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")
+os.environ.setdefault("RAY_worker_register_timeout_seconds", "240")
 
-QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+_QUIET = {"log_to_driver": False, "logging_level": "error"}
+_SMALL = {"include_dashboard": False, "no_monitor": True, "include_log_monitor": False}
+_HEALTH = {
+    # A killed node refuses connections, and so is noticed after two seconds, not after half a
+    # minute. One that is slow, on a machine with much else to do, is not taken to be dead.
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 20_000,
+    "health_check_failure_threshold": 4,
+}
 
 
 @contextmanager
 def one_node(cpus: int = 4, store: int = STORE) -> Iterator[Any]:
-    """Ray with a cluster of one node."""
+    """Ray with a cluster of one node, as users start it on their machine."""
     import ray
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Ray's own
         # A new one, whatever other clusters this machine has.
-        ray.init("local", num_cpus=cpus, object_store_memory=store, **QUIET)
+        ray.init(
+            "local",
+            num_cpus=cpus,
+            object_store_memory=store,
+            include_dashboard=False,
+            **_QUIET,
+        )
     try:
         yield ray
     finally:
@@ -36,23 +65,46 @@ def one_node(cpus: int = 4, store: int = STORE) -> Iterator[Any]:
         _forget_sockets()
 
 
-class Nodes:
-    """A head, which runs no workers, and nodes that do, each with a raylet of its own."""
+class Head:
+    """A cluster of a head, where this program is; nodes may join it.
 
-    def __init__(self, cluster: Any, count: int) -> None:
+    Attributes:
+        ray: Ray, connected to it.
+    """
+
+    def __init__(self, cluster: Any, ray: Any) -> None:
         self._cluster = cluster
+        self.ray = ray
+
+    @contextmanager
+    def joined(self, count: int) -> Iterator[Nodes]:
+        """With so many nodes more, for as long as the block."""
+        nodes = Nodes(self._cluster, self.ray, count)
+        try:
+            yield nodes
+        finally:
+            nodes.remove()
+
+
+class Nodes:
+    """Nodes that have joined a head: each with two CPUs, the resource ``data``, and a raylet."""
+
+    def __init__(self, cluster: Any, ray: Any, count: int) -> None:
+        self._cluster = cluster
+        self._ray = ray
         self.workers = [self._add() for _ in range(count)]
 
     def _add(self) -> Any:
-        return self._cluster.add_node(
-            num_cpus=2, resources={"data": 1000}, object_store_memory=STORE
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self._cluster.add_node(
+                num_cpus=2, resources={"data": 1000}, object_store_memory=STORE
+            )
 
-    def known(self) -> int:
-        """How many nodes, the head among them, live as far as Ray knows."""
-        import ray
-
-        return sum(node["Alive"] for node in ray.nodes())
+    def known(self) -> bool:
+        """Whether Ray knows which nodes live, and which do not any more."""
+        alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
+        return len(alive) == len(self.workers) + 1
 
     def kill(self, node_id: str | None = None) -> None:
         """Kill a node with all that runs on it, the first one if it has no name; another joins."""
@@ -61,11 +113,17 @@ class Nodes:
         self.workers.append(self._add())
         self._cluster.remove_node(node, allow_graceful=False)
 
+    def remove(self) -> None:
+        """End all of them."""
+        for node in self.workers:
+            self._cluster.remove_node(node, allow_graceful=False)
+
 
 @contextmanager
-def several_nodes(count: int = 2) -> Iterator[Nodes]:
-    """A cluster of a head and several nodes, which have the resource ``data``."""
+def head(cpus: int = 4) -> Iterator[Head]:
+    """A new cluster of one node, which others may join."""
     import ray
+    from ray._common.utils import reset_ray_address
     from ray.cluster_utils import Cluster
 
     with warnings.catch_warnings():
@@ -73,26 +131,38 @@ def several_nodes(count: int = 2) -> Iterator[Nodes]:
         cluster = Cluster(
             initialize_head=True,
             head_node_args={
-                "num_cpus": 0,
-                "include_dashboard": False,
+                "num_cpus": cpus,
                 "object_store_memory": STORE,
-                # A dead node is noticed after seconds, not after half a minute.
-                "_system_config": {
-                    "health_check_initial_delay_ms": 0,
-                    "health_check_period_ms": 500,
-                    "health_check_timeout_ms": 1000,
-                    "health_check_failure_threshold": 3,
-                },
+                "_system_config": _HEALTH,
+                **_SMALL,
             },
         )
-        nodes = Nodes(cluster, count)
-        ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
+        reset_ray_address()  # else every `ray.init()` on this machine would find it
+        ray.init(address=cluster.address, **_QUIET)
     try:
-        yield nodes
+        yield Head(cluster, ray)
     finally:
         ray.shutdown()
         cluster.shutdown()
         _forget_sockets()
+
+
+def run_program(text: str) -> list[str]:
+    """Run a program beside the tests, to its end; returns the lines that it has printed."""
+    from tests.test_docs import ROOT, environment  # which such a program does not need
+
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)],
+        cwd=ROOT,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 def kill(pid: int) -> bool:

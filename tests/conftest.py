@@ -11,13 +11,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import none
 
 from tests.worlds import KINDS, TASK_WORLDS, WORLDS, Kind, TaskWorld, World, spin_until
+
+if TYPE_CHECKING:
+    from tests.clusters import Head
 
 WorldT = TypeVar("WorldT", bound=World)
 LOOPS = ("trio", "uvloop")
@@ -128,6 +131,21 @@ def left_since(before: set[threading.Thread]) -> list[threading.Thread]:
     """The threads of ours that are there, and were not."""
     now = set(threading.enumerate()) - before
     return [thread for thread in now if "aioqueue" in thread.name]
+
+
+@pytest.fixture(scope="session")
+def ray_head() -> Iterator[Head]:
+    """A Ray cluster on this machine, for all tests that need one: see `tests.clusters`."""
+    from tests import clusters
+
+    with clusters.head() as head:
+        yield head
+
+
+@pytest.fixture(scope="session")
+def cluster(ray_head: Head) -> Any:
+    """Ray, connected to it."""
+    return ray_head.ray
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -127,13 +127,14 @@ def test_a_missing_loop_is_explained_by_the_command_that_installs_it(loop: str) 
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(200)
+@pytest.mark.long
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("ray", "PIL")),
     reason="the extra `ray`, or Pillow, is not installed",
 )
 def test_a_node_is_lost_and_nothing_else() -> None:
-    done = run("examples/cluster.py", "--count", "400", seconds=180)
+    done = run("examples/cluster.py", "--count", "400", seconds=280)
     assert done.returncode == 0, done.stderr
     assert "a node is killed, another joins" in done.stdout
     assert "13 batches, the same as those of threads" in done.stdout

@@ -23,6 +23,7 @@ from aioqueue.errors import (
     WorkerDiedError,
     counted,
 )
+from aioqueue.ray.fillings import Entry, Filling
 from aioqueue.ray.handles import Handle, Payload, Segment, runs_of
 from aioqueue.ray.hosting import Call, Host, RefusedError, Wait, copied_here, wake_in
 from aioqueue.ray.leases import Lease, Sleeper
@@ -57,8 +58,13 @@ class QueueActor(Host):
         row_bytes: int,
         keys: list[int] | None,
         owned: bool,
+        entry: Entry | None = None,
     ) -> Answer:
-        """Put the rows of a batch in: once, and in the order of the numbers."""
+        """Put the rows of a batch in: once, and in the order of the numbers.
+
+        With an entry it is a batch of a book: once over all lives of its producer. If another batch
+        of it is wanted meanwhile, it ends early: the rows that are in stay in.
+        """
 
         async def put(party: Party, go_on: Callable[[], None]) -> Answer:
             life = caller.life
@@ -70,35 +76,59 @@ class QueueActor(Host):
             there = payload
             if (owned or life in self._leaving) and rows * row_bytes > SMALL:
                 there = await copied_here(payload)
+            is_here = there is not payload or payload.columns is not None
+            with self._lock:
+                is_new, segment, known_rows = self._entered(entry, life, number, there, is_here)
+            if not is_new:
+                return Answer(rows=rows, freed=[number], wanted=self._missing(entry))
             self._journal.note("put", life, number, known, rows, row_bytes, keys)
             with self._lock:
-                segment, given = self._segment(life, number, there, row_bytes)
-            to_come = [row for row in range(rows) if row not in given]
+                given = self._awaited.partial.pop((life, number), set())
+                if segment is None:
+                    segment = self._segment(life, number, there, row_bytes, given)
+                    segment.is_here = is_here
+                if entry is not None:
+                    self._fillings[entry[0]].enter(entry[1], segment)
+                self._tell_of_changes()
+            to_come = [row for row in range(rows) if row not in given and row not in known_rows]
             handles: list[Any] = [Handle(segment, row) for row in to_come]
             if keys is not None:
                 handles = [
                     (keys[row], handle) for row, handle in zip(to_come, handles, strict=True)
                 ]
             attempt = PutMany(*self._spec.columns(handles))
+            is_put_off = False
             try:
                 await self._begin(party, (life, "enqueue", number), attempt, go_on=go_on)
+            except StaleCallError:
+                is_put_off = entry is not None and not party.gone
+                if not is_put_off:
+                    raise
             finally:
                 inside = sorted(given.union(to_come[: attempt.done]))
                 self._journal.note("in", life, number, pairs_of(inside))
+                if entry is not None:
+                    self._note_rows(entry[0], inside, rows)
             await self._journal.safe()
             freed = self._journal.freed(life)
+            if entry is not None and not party.gone:
+                is_put_off = is_put_off or attempt.state is WITHDRAWN
+            if is_put_off:
+                there_are = len(known_rows.union(inside))
+                return Answer(rows=there_are, freed=freed, wanted=self._missing(entry))
             if attempt.state is WITHDRAWN:
                 return Answer(self._why_ended(party), len(inside), freed=freed)
-            return Answer(attempt.error, len(inside), cause=self._cause, freed=freed)
+            done = rows if entry is not None and attempt.error is None else len(inside)
+            wanted = self._missing(entry)
+            return Answer(attempt.error, done, cause=self._cause, freed=freed, wanted=wanted)
 
         return await self._once(caller, "enqueue", number, known, put)
 
     def _segment(
-        self, life: str, number: int, payload: Payload, row_bytes: int
-    ) -> tuple[Segment, set[int]]:
-        """A batch that comes; and which rows of it were given away before the actor came back."""
+        self, life: str, number: int, payload: Payload, row_bytes: int, given: set[int]
+    ) -> Segment:
+        """A batch that comes, of which rows were given away before the actor came back."""
         key = life, number
-        given = self._awaited.partial.pop(key, set())
         segment = self._awaited.come(key, payload)
         if segment is None and given:  # it has come with how its producer stands
             segment = next(
@@ -107,8 +137,105 @@ class QueueActor(Host):
         if segment is None:
             segment = Segment(life, number, payload, row_bytes)
             self._segments.add(segment)
-        self._tell_of_changes()
-        return segment, given
+        return segment
+
+    # Of producers that have a book.
+
+    async def begin_filling(self, caller: Caller, producer: str) -> Answer:
+        """A handle puts in the batches of a book from now on, and no other one does.
+
+        Returns:
+            The number of the first batch that is not in, and those that are to be made again.
+        """
+        try:
+            with self._lock:
+                party = self._party(caller)
+                filling = self._fillings.setdefault(producer, Filling())
+                before = self._parties.find(filling.life)
+                if before is not None and before is not party and not before.gone:
+                    why = f"producer '{producer}' has begun anew, with another handle"
+                    self._dismiss(before, why)
+            await self._change(lambda: filling.call is None)
+            with self._lock:
+                self._party(caller)  # or another one has begun anew since
+                filling.begin(caller.life)
+                return Answer(rows=filling.next, wanted=filling.missing())
+        except RefusedError as refused:
+            return refused.answer
+
+    async def end_filling(self, caller: Caller, producer: str) -> Answer:
+        """A book has come to its end: what is left of it belongs to the actor from now on.
+
+        Returns:
+            The batches that are to be made again before.
+        """
+        try:
+            with self._lock:
+                self._party(caller)
+                filling = self._fillings.setdefault(producer, Filling())
+                segments = filling.elsewhere()
+            for segment in segments:
+                if not await self._copied_here(segment):
+                    with self._lock:
+                        filling.want(segment)
+            return Answer(wanted=self._missing((producer, 0)))
+        except RefusedError as refused:
+            return refused.answer
+        except Exception as error:  # the object store is full, say
+            return Answer(error)
+
+    def _entered(
+        self, entry: Entry | None, life: str, number: int, payload: Payload, is_here: bool
+    ) -> tuple[bool, Segment | None, set[int]]:
+        """A batch of a book comes: whether rows of it are to be put in, its segment if there is
+        one, and which rows are in already."""
+        if entry is None:
+            return True, None, set()
+        producer, place = entry
+        filling = self._fillings.setdefault(producer, Filling())
+        if not filling.life:  # this actor has come back since it began
+            filling.begin(life)
+        if filling.life != life or filling.call is not None or place > filling.next:
+            raise InvalidArgumentError(
+                f"producer: got '{producer}', whose batch {filling.next} another call is about to"
+                f" put in, and here is batch {place}; expected one that fills at a time"
+            )
+        segment = filling.come(place)
+        if segment is not None:
+            segment.payload, segment.is_here, segment.is_awaited = payload, is_here, False
+            self._tell_of_changes()
+        if place == filling.next:
+            filling.call = number
+        return place == filling.next, segment, set(filling.inside)
+
+    def _note_rows(self, producer: str, inside: Sequence[int], rows: int) -> None:
+        with self._lock:
+            filling = self._fillings[producer]
+            filling.note_rows(inside, rows)
+            filling.call = None
+            self._journal.note("fill", producer, filling.next, pairs_of(sorted(filling.inside)))
+            self._tell_of_changes()
+
+    def _missing(self, entry: Entry | None) -> Sequence[int]:
+        if entry is None:
+            return ()
+        with self._lock:
+            return self._fillings[entry[0]].missing()
+
+    def _want(self, segment: Segment) -> bool:
+        """A batch is lost; whether its producer can make it again, and will be told to."""
+        for filling in self._fillings.values():
+            if filling.want(segment):
+                party = self._parties.find(filling.life)
+                if filling.call is not None and party is not None and not party.gone:
+                    # It may wait for room, which there will be when this batch has come.
+                    wait = self._waits.get((filling.life, "enqueue", filling.call))
+                    if wait is not None:
+                        self._end_wait(wait)
+                    else:
+                        party.unwanted.add(("enqueue", filling.call))
+                return True
+        return False
 
     # Out.
 
@@ -350,7 +477,11 @@ class QueueActor(Host):
             segments = {handle.segment for handle in handles}
             found = [one for one in segments if not gone.isdisjoint(one.payload.ref)]
             self._book.give_back(life, number)
+            is_wanted = [one for one in found if self._want(one)]
+            found = [one for one in found if one not in is_wanted]
             self._tell_of_changes()
+            if is_wanted and not found:
+                return Answer(is_elsewhere=True)
             if segments and not found and not any(one.is_lost for one in segments):
                 return Answer(is_elsewhere=True)  # it was copied, or has come again, meanwhile
             return Answer(self._loss([one for one in found if not one.is_told]))

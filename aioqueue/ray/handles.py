@@ -39,13 +39,15 @@ class Segment:
         row_bytes: how many bytes a row has, about.
 
     Attributes:
-        is_awaited: whether its rows have to be sent again: this actor has come back without them.
+        is_here: whether its rows are with this actor, or belong to it.
+        is_awaited: whether its rows have to be sent again: this actor has come back without them,
+            or its producer has, which can make them again.
         is_lost: whether they are gone for good.
         is_told: whether somebody was told so.
     """
 
     __slots__ = (
-        *("__weakref__", "is_awaited", "is_lost", "is_told"),
+        *("__weakref__", "is_awaited", "is_here", "is_lost", "is_told"),
         *("number", "payload", "producer", "row_bytes"),
     )
 
@@ -54,6 +56,7 @@ class Segment:
         self.number = number
         self.payload = payload
         self.row_bytes = row_bytes
+        self.is_here = payload.columns is not None
         self.is_awaited = False
         self.is_lost = False
         self.is_told = False

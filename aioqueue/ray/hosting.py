@@ -19,10 +19,11 @@ from weakref import WeakSet
 from aioqueue.attempts import PENDING, Attempt, QueueState
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, WorkerDiedError
 from aioqueue.inputs.prepare.ray.cluster import is_loss
+from aioqueue.ray.fillings import Filling
 from aioqueue.ray.handles import Payload, Segment
 from aioqueue.ray.journal import Journal, NoJournal
 from aioqueue.ray.leases import Book, Sleeper
-from aioqueue.ray.ledger import Ledger
+from aioqueue.ray.ledger import Ledger, rows_of
 from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.parties import Caller, Parties, Party, Standing
 from aioqueue.ray.returning import Awaited, refilled
@@ -99,6 +100,7 @@ class Host:
         self._parties = Parties()
         self._awaited = Awaited()
         self._segments: WeakSet[Segment] = WeakSet()
+        self._fillings: dict[str, Filling] = {}  # by the name of the producer
         self._leaving: set[str] = set()  # lives that are drained: what they put in is copied here
         self._changed: list[Callable[[], object]] = []  # wake who waits for elements, or the end
         self._waits: dict[Call, Wait] = {}
@@ -119,6 +121,8 @@ class Host:
         self._segments.update(segments)
         for life in self._awaited.producers() - ledger.lives.keys():
             self._give_up_batches(life)
+        for producer, (following, pairs) in ledger.fillings.items():
+            self._fillings[producer] = Filling(following, rows_of(pairs))
         if ledger.closed is not None:
             (cause,) = ledger.closed
             self._cause = None if cause is None else base64.b64decode(cause)
@@ -191,15 +195,22 @@ class Host:
         with self._lock:
             segments = [one for one in self._segments if one.producer in producers]
         for segment in segments:
-            if segment.payload.ref and not segment.is_lost:
-                try:
-                    payload = await copied_here(segment.payload)
-                except Exception as error:
-                    if not is_loss(error):
-                        raise
-                    segment.is_lost = True  # and so whoever takes it is told
-                else:
-                    segment.payload = payload
+            if segment.payload.ref and not segment.is_lost and not await self._copied_here(segment):
+                segment.is_lost = True  # and so whoever takes it is told
+
+    async def _copied_here(self, segment: Segment) -> bool:
+        """Have a batch belong to the actor; whether it was still there."""
+        before = segment.payload
+        try:
+            payload = await copied_here(before)
+        except Exception as error:
+            if not is_loss(error):
+                raise
+            return segment.payload is not before  # it has come again meanwhile
+        with self._lock:
+            if segment.payload is before:
+                segment.payload, segment.is_here = payload, True
+        return True
 
     # Who calls.
 
@@ -288,6 +299,9 @@ class Host:
         self._give_up_batches(life)
         self._journal.note("gone", life)
         self._leaving.discard(life)
+        for filling in self._fillings.values():
+            if filling.life == life:
+                filling.end()
         self._look_for_own_ends()
         return handed
 
@@ -394,6 +408,14 @@ class Host:
         while True:
             await asyncio.sleep(LEASE_SECONDS / 6)
             self.expire(LEASE_SECONDS, _FORGOTTEN_SECONDS)
+            self.give_up_wanted()
+
+    def give_up_wanted(self) -> None:
+        """What producers could make again that have not begun anew for long is lost."""
+        with self._lock:
+            given_up = [filling.give_up() for filling in self._fillings.values()]
+            if any(given_up):
+                self._tell_of_changes()
 
 
 async def copied_here(payload: Payload) -> Payload:

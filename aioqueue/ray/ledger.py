@@ -73,6 +73,8 @@ class Ledger:
         leases: who has what: per life and number the batches and their rows, as `pairs_of`.
         answered: the calls of producers that have ended, until they are known to know that: how
             many rows are in.
+        fillings: of producers that have a book: the first batch that is not in as a whole, and
+            which rows of it are, as `pairs_of`.
         closed: whether, and by which failure, nothing more goes in.
     """
 
@@ -83,6 +85,7 @@ class Ledger:
         self.batches: dict[Key, Batch] = {}
         self.leases: dict[str, dict[int, list[list[Any]]]] = {}
         self.answered: dict[str, dict[int, int]] = {}
+        self.fillings: dict[str, tuple[int, list[int]]] = {}
         self.closed: list[Any] | None = None
         self._freed: dict[str, list[int]] = {}
 
@@ -90,7 +93,8 @@ class Ledger:
     def size(self) -> int:
         """How many records it would take, about."""
         leases = sum(map(len, self.leases.values()))
-        return len(self.lives) + len(self.late) + len(self.batches) + leases + len(self.answered)
+        producers = len(self.answered) + len(self.fillings)
+        return len(self.lives) + len(self.late) + len(self.batches) + leases + producers
 
     def apply(self, record: Record) -> None:
         """Take note of what has happened.
@@ -131,6 +135,8 @@ class Ledger:
         for life, leases in self.leases.items():
             for number, runs in leases.items():
                 yield ["lease", life, number, runs]
+        for producer, filling in self.fillings.items():
+            yield ["fill", producer, *filling]
         if self.closed is not None:
             yield ["close", *self.closed]
 
@@ -203,6 +209,9 @@ class Ledger:
     def _lost(self, life: str, number: int) -> None:
         self.batches.pop((life, number), None)
 
+    def _fill(self, producer: str, following: int, pairs: list[int]) -> None:
+        self.fillings[producer] = following, pairs
+
     def _close(self, cause: str | None) -> None:
         if self.closed is None:
             self.closed = [cause]
@@ -234,5 +243,6 @@ _NOTES: Final[dict[str, Any]] = {
     "used": Ledger._used,
     "back": Ledger._back,
     "lost": Ledger._lost,
+    "fill": Ledger._fill,
     "close": Ledger._close,
 }

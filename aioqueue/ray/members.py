@@ -245,10 +245,6 @@ class CoordinatorActor:
         """How many programs take part."""
         return len(self._members)
 
-    async def silence(self) -> float:
-        """For how many seconds nothing was heard of who is silent for longest."""
-        return monotonic() - min((one.heard for one in self._members.values()), default=0.0)
-
     def _news(self, life: str, seen: int) -> News:
         member = self._members.get(life)
         fresh = [

@@ -60,5 +60,7 @@ class Answer(NamedTuple):
     its caller stands."""
     freed: Sequence[int] = ()
     """The enqueues of which nothing is left: nobody needs to keep their elements any more."""
+    wanted: Sequence[int] = ()
+    """The batches of a book that are to be made again."""
     is_elsewhere: bool = False
     """What was lost is not: the dequeue is to be made again."""

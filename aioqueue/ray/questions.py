@@ -17,6 +17,7 @@ from aioqueue.components import Component
 from aioqueue.elements import Columns
 from aioqueue.inputs.prepare.ray.cluster import is_loss
 from aioqueue.ray.client import Asking, Client
+from aioqueue.ray.fillings import Entry
 from aioqueue.ray.handles import Payload, gathered
 from aioqueue.ray.messages import SMALL, Answer
 
@@ -59,8 +60,8 @@ class Questions:
             client.raise_error(answer)
             self._agrees = True
 
-    def put(self, columns: Columns, n: int) -> Asking[None]:
-        """Put rows in."""
+    def put(self, columns: Columns, n: int, entry: Entry | None = None) -> Asking[Answer]:
+        """Put rows in; with an entry, those of a batch of a book."""
         client, standings = self.client, self.client.standings
         yield from client.meet()
         size = _bytes_of(columns)
@@ -72,7 +73,7 @@ class Questions:
             if copy is not None:
                 standings.keep(number, copy)
             return client.actor.enqueue.remote(
-                client.caller, number, known, payload, n, size // n, keys, self._owned
+                client.caller, number, known, payload, n, size // n, keys, self._owned, entry
             )
 
         number, reference = standings.puts.begin(enqueue)
@@ -92,6 +93,7 @@ class Questions:
             client.end_put(number)
         standings.forget(answer.freed if answer.rows else [number, *answer.freed])
         client.raise_error(answer)
+        return answer
 
     def take(self, n: int, up_to: bool = False, max_wait: float | None = None) -> Asking[Columns]:
         """Take rows out; what was taken before is committed by that."""
@@ -226,8 +228,9 @@ class Questions:
         components = self._spec.components
         if components is None:
             return [row]
-        values = zip(row, components, strict=True)
-        return [_column([value], component) for value, component in values]
+        return [
+            _column([value], component) for value, component in zip(row, components, strict=True)
+        ]
 
     def element_of(self, columns: Columns) -> Any:
         """The only element of a batch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -14,6 +15,7 @@ from aioqueue.docstrings import with_sections
 from aioqueue.inputs.prepare.ray.cluster import checked_options, connected, not_connected
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.blocking import Batches
+from aioqueue.ray.books import Filler
 from aioqueue.ray.client import Client
 from aioqueue.ray.messages import Description
 from aioqueue.ray.questions import Questions
@@ -171,6 +173,34 @@ class RayQueue(_Face):
         columns, n = self._questions.columns_of_batch(batch)
         if n:
             await self._client.drive_async(self._questions.put(columns, n))
+
+    async def fill(self, book: Callable[[int], Any], *, producer: str) -> None:
+        """Put in the batches ``book(0)``, ``book(1)``, and so on, until it gives ``None``.
+
+        Each of them is in once, over all lives of the producer: a program that calls this under the
+        same name goes on where the one before has ended, and what was lost with that is made again,
+        while its consumers wait. So a batch must be the same whenever it is made. When all are in,
+        what is not used yet is copied to the queue's actor, and nothing is lost with this program
+        any more. One program at a time fills under a name: the last one that has begun.
+
+        Args:
+            book: makes a batch by its number, as `enqueue_many` takes it; or a coroutine function.
+            producer: what this producer is called, whichever program it is.
+
+        Raises:
+            QueueClosedError: `close` has been called.
+            InvalidArgumentError: an argument is not as described, or a batch is not.
+            WorkerDiedError: the actor has died; or somebody else fills under this name now.
+
+        Cancellation:
+            What was put in stays in, and the next call goes on there.
+        """
+        filler = Filler(self._questions, book, producer)
+        while (number := await self._client.drive_async(filler.due())) is not None:
+            batch = book(number)
+            if inspect.isawaitable(batch):
+                batch = await batch
+            await self._client.drive_async(filler.put(number, batch))
 
     async def dequeue(self) -> Any:
         """Take one element out, waiting while there is none. It is leased: see `commit`.
@@ -334,6 +364,12 @@ class BlockingRayQueue(_Face):
         columns, n = self._questions.columns_of_batch(batch)
         if n:
             self._client.drive(self._questions.put(columns, n), timeout)
+
+    def fill(self, book: Callable[[int], Any], *, producer: str) -> None:
+        """See `RayQueue.fill`."""
+        filler = Filler(self._questions, book, producer)
+        while (number := self._client.drive(filler.due())) is not None:
+            self._client.drive(filler.put(number, book(number)))
 
     def dequeue(self, *, timeout: float | None = None) -> Any:
         """See `RayQueue.dequeue`."""

@@ -33,6 +33,8 @@ def remote_class() -> Any:
         dequeue = group("out", QueueActor.dequeue)
         wait_closed = group("end", QueueActor.wait_closed)
         drain = group("end", QueueActor.drain)
+        begin_filling = group("end", QueueActor.begin_filling)
+        end_filling = group("end", QueueActor.end_filling)
 
     Remote.__name__ = Remote.__qualname__ = QueueActor.__name__
     return ray.remote(concurrency_groups={"in": _CALLS, "out": _CALLS, "end": _CALLS})(Remote)

@@ -18,15 +18,10 @@ import pytest
 import aioqueue
 from aioqueue import WorkerDiedError
 from tests import clusters
+from tests.ray.marks import MARKS
 from tests.worlds import spin_until
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.timeout(240),
-    # Of Ray's own.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = MARKS
 
 ROW = 20_000
 SPEC = (64, "int64", [(ROW,)])
@@ -78,16 +73,16 @@ class User:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[clusters.Nodes]:
-    with clusters.several_nodes(1) as found:
+def joined(ray_head: clusters.Head) -> Iterator[clusters.Nodes]:
+    with ray_head.joined(1) as found:
         yield found
 
 
 @pytest.fixture
-def nodes(cluster: clusters.Nodes) -> clusters.Nodes:
+def nodes(joined: clusters.Nodes) -> clusters.Nodes:
     """The nodes, when Ray knows which of them are dead, and starts nothing there any more."""
-    spin_until(lambda: cluster.known() == len(cluster.workers) + 1)
-    return cluster
+    spin_until(joined.known)
+    return joined
 
 
 def on(node_id: str, *, soft: bool = True) -> dict[str, Any]:
@@ -142,6 +137,7 @@ def test_a_node_with_producers_and_consumers(nodes: Any) -> None:
     queue.delete()
 
 
+@pytest.mark.long
 def test_what_is_lost_with_a_node_is_told(nodes: Any) -> None:
     """Of each batch all rows come, or it is said that they do not; and it ends."""
     import ray
@@ -167,6 +163,7 @@ def test_what_is_lost_with_a_node_is_told(nodes: Any) -> None:
     queue.delete()
 
 
+@pytest.mark.long
 def test_a_node_is_drained_before_it_goes(nodes: Any) -> None:
     """Then nothing is lost with it, and nothing has to be asked for again."""
     import ray
@@ -204,6 +201,7 @@ def test_the_node_of_the_actor(nodes: Any, tmp_path: Path, monkeypatch: pytest.M
     queue.delete()
 
 
+@pytest.mark.long
 def test_waits_end_when_the_node_of_an_actor_without_a_journal_dies(nodes: Any) -> None:
     there = far_node()
     queue = queue_of("no journal", ray=on(there, soft=False))
@@ -222,3 +220,37 @@ def test_waits_end_when_the_node_of_an_actor_without_a_journal_dies(nodes: Any) 
     nodes.kill(there)
     waiting.join(60)
     assert "the actor of queue 'no journal' has died" in str(ended[0])
+
+
+def test_a_coordinator_tells_of_a_node_that_dies(nodes: Any) -> None:
+    """With all that runs on it: the others stop, and the failure says which node it was."""
+    import ray
+
+    import aioqueue.ray
+
+    name = "a node dies"
+    made = aioqueue.ray.Coordinator(name)
+    coord: Any = made.sync
+
+    @ray.remote(num_cpus=0, max_retries=0)  # type: ignore[untyped-decorator]
+    def work() -> str:
+        found = aioqueue.ray.Coordinator(name).sync
+        with found.stop_on_exception():
+            found.wait_for_stop()
+        return "stopped"
+
+    doomed = far_node()
+    refs = [work.options(**on(place, soft=False)).remote() for place in (doomed, node())]
+    for ref in refs:
+        coord.register(ref)
+    actor = coord._core.link.actor
+    while not all(ray.get(actor.who.remote(ref.task_id().hex())) for ref in refs):
+        pass
+    nodes.kill(doomed)
+    with pytest.raises(ExceptionGroup) as caught:
+        coord.join()
+    (error,) = caught.value.exceptions
+    assert isinstance(error, WorkerDiedError)
+    assert f"on node {doomed}" in str(error)
+    assert ray.get(refs[1]) == "stopped"
+    made.delete()

@@ -1,32 +1,22 @@
 """The suite's own tests of what queues do, on queues of a cluster: one world more.
 
-Left out is what a queue on a cluster does not have: operations that do not wait (``_nowait``),
-which would be a call there all the same; ``out=``, ``copy=False``; attributes of a queue in memory
-(``state``, ``dtypes``, ``len``); arrays that can be written to; the two faces of one queue in one
-program. And what would only be slow here: all kinds where one does, and hundreds of elements one by
-one.
+Their queues share an actor: see `tests.ray.cluster.street`. Left out is what a queue on a cluster
+does not have; and all kinds where one does.
 """
 
 from __future__ import annotations
 
 import inspect
-import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests.queues import test_queues as bodies
+from tests.ray.marks import MARKS
 from tests.worlds import KINDS, AwaitedQueue, ThreadWorld
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.timeout(120),
-    # Of Ray's own.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-_numbers = itertools.count()
+pytestmark = MARKS
 
 
 class AwaitedRayQueue(AwaitedQueue):
@@ -40,17 +30,22 @@ class AwaitedRayQueue(AwaitedQueue):
 
 
 class RayWorld(ThreadWorld):
-    """Threads, and queues on a cluster."""
+    """Threads, and queues on a cluster.
+
+    Args:
+        make: makes them.
+    """
 
     name = "ray"
 
-    def _new(self, kind: str, arguments: Any, options: Any) -> Any:
-        import aioqueue.ray
+    def __init__(self, make: Callable[..., Any]) -> None:
+        super().__init__()
+        self._make = make
 
-        options.pop("name", None)
-        queue = getattr(aioqueue.ray, kind)(f"body {next(_numbers)}", *arguments, **options)
-        self._queues.append(queue.sync)
-        return AwaitedRayQueue(queue.sync)
+    def _new(self, kind: str, arguments: Any, options: Any) -> Any:
+        queue = self._make(kind, *arguments, **options).sync
+        self._queues.append(queue)
+        return AwaitedRayQueue(queue)
 
     def fifo(self, *arguments: Any, **options: Any) -> Any:
         return self._new("FIFOQueue", arguments, options)
@@ -64,66 +59,95 @@ class RayWorld(ThreadWorld):
     def priority(self, *arguments: Any, **options: Any) -> Any:
         return self._new("PriorityQueue", arguments, options)
 
-    def close_all(self) -> None:
-        for queue in self._queues:
-            queue.close(cancel_pending_enqueues=True)
 
-    def delete_all(self) -> None:
-        """End their actors."""
-        for queue in self._queues:
-            queue.delete()  # type: ignore[attr-defined]
-
-
-CHOSEN = {
-    "test_waits_while_full",
-    "test_many_may_exceed_the_capacity",
-    "test_rows_stay_together",
-    "test_waits_for_one",
-    "test_many_waits_for_exactly_n",
-    "test_producers_get_their_room_back_at_once",
-    "test_a_priority_queue_takes_nothing_early",
-    "test_priorities",
-    "test_to_the_largest_in_this_batch",
-    "test_waits_for_n_while_open",
-    "test_what_is_left_after_close",
-    "test_what_is_left_when_closed_meanwhile",
-    "test_what_is_there_when_max_wait_has_passed",
-    "test_the_first_one_when_nothing_was_there",
-    "test_elements",
-    "test_drop_remainder",
-    "test_enqueues_proceed_as_they_began",
-    "test_dequeues_proceed_as_they_began",
-    "test_a_mixture_of_dequeues",
-    "test_a_mixture_of_enqueues",
-    "test_a_smaller_one_does_not_overtake",
-    "test_enqueues_are_tried_before_dequeues",
-    "test_consumers_that_wait_are_told",
-    "test_rows_of_a_failed_batch_serve_the_next",
-    "test_pending_enqueues_can_be_cancelled_later",
-    "test_many_that_wait_are_all_told",
+LEFT_OUT = {
+    "attributes of a queue in memory": {
+        "test_describes_itself",
+        "test_a_queue_of_objects_has_no_components",
+        "test_one_bare_shape_and_dtype",
+        "test_without_shapes",
+        "test_names_are_made_up",
+        "test_unbounded",
+        "test_repr",
+        "test_min_after_dequeue_is_told",
+        "test_cancel_pending_enqueues",
+        "test_state",
+        "test_with_nobody_waiting_it_is_closed_at_once",
+        "test_earlier_enqueues_still_complete",
+        "test_wait_closed",
+        "test_wait_closed_ends_when_enqueues_have_failed",
+        "test_size_is_len",
+    },
+    "operations that do not wait, which would be calls all the same": {
+        "test_closed",
+        "test_keeps_min_after_dequeue_inside",
+        "test_nowait",
+        "test_nowait_serves_who_waits",
+        "test_nowait_never_overtakes",
+    },
+    "elements and causes are pickled, and arrays cannot be written to": {
+        "test_objects_are_returned_themselves",
+        "test_equal_priorities_never_compare_their_objects",
+        "test_the_cause_is_told",
+        "test_a_cause_can_come_with_a_later_close",
+        "test_values_are_copied_in_and_private_on_the_way_out",
+        "test_a_batch_that_waits_is_private_too",
+    },
+    "there is no `copy=False`, and no `out=`": {
+        "test_arrays_can_be_handed_over",
+        "test_out_is_written_and_returned",
+        "test_out_is_written_by_a_batch_that_waits",
+        "test_out_of_no_rows",
+        "test_out_is_left_alone_by_who_comes_next",
+    },
+    "what was taken counts when it is committed": {
+        "test_counts",
+        "test_enqueue_wait",
+    },
+    "thousands of calls, to count what the machine draws": {
+        "test_fresh_entropy",
+        "test_each_is_drawn_uniformly",
+        "test_many_waiters_of_many_sizes",
+    },
 }
-
-BODIES = [
-    pytest.param(case, method, id=f"{case.__name__}.{name}")
-    for case in vars(bodies).values()
-    if inspect.isclass(case) and case.__module__ == bodies.__name__
-    for name, method in vars(case).items()
-    if name in CHOSEN
-]
+"""By the reason why."""
 
 
-def test_all_that_were_chosen_are_there() -> None:
-    assert {str(body.id).split(".")[1] for body in BODIES} == CHOSEN
+def with_parameters(method: Any) -> Iterator[dict[str, Any]]:
+    """The values that a body is run with, as its own marks say them."""
+    marks = [mark for mark in getattr(method, "pytestmark", []) if mark.name == "parametrize"]
+    if not marks:
+        yield {}
+        return
+    (mark,) = marks
+    names, values = mark.args
+    names = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
+    for value in values:
+        yield dict(zip(names, value if len(names) > 1 else [value], strict=True))
 
 
-@pytest.mark.parametrize(("case", "method"), BODIES)
-def test_is_that_of_one_program(case: Any, method: Any, cluster: Any) -> None:
-    world = RayWorld()
-    arguments = {"world": world, "kind": KINDS[0]}
+def chosen() -> Iterator[Any]:
+    left_out = set().union(*LEFT_OUT.values())
+    for case in vars(bodies).values():
+        if not inspect.isclass(case) or case.__module__ != bodies.__name__:
+            continue
+        for name, method in vars(case).items():
+            if name.startswith("test_") and name not in left_out:
+                for place, values in enumerate(with_parameters(method)):
+                    number = f"-{place}" if values else ""
+                    yield pytest.param(case, method, values, id=f"{case.__name__}.{name}{number}")
+
+
+def test_what_is_left_out_is_there() -> None:
+    names = {name for case in vars(bodies).values() if inspect.isclass(case) for name in vars(case)}
+    assert set().union(*LEFT_OUT.values()) <= names
+
+
+@pytest.mark.parametrize(("case", "method", "values"), list(chosen()))
+def test_is_that_of_one_program(case: Any, method: Any, values: Any, share: Any) -> None:
+    world = RayWorld(share)
+    arguments = {"world": world, "kind": KINDS[0], **values}
     taken = {
         name: arguments[name] for name in inspect.signature(method).parameters if name != "self"
     }
-    try:
-        world.run(lambda: method(case(), **taken))
-    finally:
-        world.delete_all()
+    world.run(lambda: method(case(), **taken))

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,15 +13,9 @@ import pytest
 
 import aioqueue
 from tests import clusters
-from tests.test_docs import ROOT, environment
+from tests.ray.marks import MARKS
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.timeout(300),
-    # Of Ray's own.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = MARKS
 
 _numbers = itertools.count()
 
@@ -40,40 +31,59 @@ def coord(cluster: Any) -> Iterator[Any]:
 
 
 class Worker:
-    """Somebody elsewhere."""
+    """Somebody elsewhere, in a process of its own, which can be asked who it is while it works."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._name = ""
+        self._coord: Any = None
+
+    def coord(self, name: str) -> Any:
+        """Its handle of a coordinator."""
         import aioqueue.ray
 
-        self.coord = aioqueue.ray.Coordinator(name).sync
+        with self._lock:
+            if self._name != name:
+                self._name, self._coord = name, aioqueue.ray.Coordinator(name).sync
+            return self._coord
 
     def pid(self) -> int:
         return os.getpid()
 
-    def work(self) -> str:
+    def work(self, name: str) -> str:
         """Until the stop."""
-        with self.coord.stop_on_exception():
-            self.coord.wait_for_stop()
+        coord = self.coord(name)
+        with coord.stop_on_exception():
+            coord.wait_for_stop()
         return "stopped"
 
-    def fail(self) -> None:
-        with self.coord.stop_on_exception():
+    def fail(self, name: str) -> None:
+        with self.coord(name).stop_on_exception():
             raise ValueError("a bad example")
 
     def raise_it(self) -> None:
         raise ValueError("a bad example")
 
-    def stop(self) -> None:
-        self.coord.request_stop()
+    def stop(self, name: str) -> None:
+        self.coord(name).request_stop()
 
-    def is_stopped(self) -> bool:
-        return self.coord.should_stop()
+    def is_stopped(self, name: str) -> bool:
+        return bool(self.coord(name).should_stop())
 
 
-def other(cluster: Any, coord: Any, **options: Any) -> Any:
-    """One, in a process of its own, which can be asked who it is while it works."""
+def new_worker(cluster: Any, **options: Any) -> Any:
+    """One who may be killed, or have a name."""
     options = {"num_cpus": 0, "max_concurrency": 3, **options}
-    return cluster.remote(**options)(Worker).remote(coord.name)
+    return cluster.remote(**options)(Worker).remote()
+
+
+@pytest.fixture(scope="module")
+def team(cluster: Any) -> Iterator[list[Any]]:
+    """Three who work for all tests, one after the other: to start one takes a second."""
+    workers = [new_worker(cluster) for _ in range(3)]
+    yield workers
+    for worker in workers:
+        cluster.kill(worker)
 
 
 def working(cluster: Any, coord: Any, count: int) -> None:
@@ -87,9 +97,8 @@ def leaf(group: BaseExceptionGroup[Any]) -> BaseException:
     return found
 
 
-def test_a_stop_reaches_every_worker(coord: Any, cluster: Any) -> None:
-    others = [other(cluster, coord) for _ in range(3)]
-    refs = [one.work.remote() for one in others]
+def test_a_stop_reaches_every_worker(coord: Any, cluster: Any, team: Any) -> None:
+    refs = [one.work.remote(coord.name) for one in team]
     for ref in refs:
         coord.register(ref)
     working(cluster, coord, 3)
@@ -99,19 +108,19 @@ def test_a_stop_reaches_every_worker(coord: Any, cluster: Any) -> None:
     assert coord.joined
 
 
-def test_a_stop_elsewhere_reaches_this_program(coord: Any, cluster: Any) -> None:
-    cluster.get(other(cluster, coord).stop.remote())
+def test_a_stop_elsewhere_reaches_this_program(coord: Any, cluster: Any, team: Any) -> None:
+    cluster.get(team[0].stop.remote(coord.name))
     assert coord.sync.wait_for_stop(60)
     assert coord.should_stop()
 
 
-def test_a_failure_stops_all_and_comes_home(coord: Any, cluster: Any) -> None:
-    doomed = other(cluster, coord, name=f"doomed {coord.name}")
-    refs = [other(cluster, coord).work.remote() for _ in range(2)]
+def test_a_failure_stops_all_and_comes_home(coord: Any, cluster: Any, team: Any) -> None:
+    doomed = new_worker(cluster, name=f"doomed {coord.name}")
+    refs = [one.work.remote(coord.name) for one in team[:2]]
     for ref in refs:
         coord.register(ref)
     working(cluster, coord, 2)
-    coord.register(doomed.fail.remote())
+    coord.register(doomed.fail.remote(coord.name))
     with pytest.raises(ExceptionGroup) as caught:
         coord.sync.join()
     assert cluster.get(refs) == ["stopped"] * 2
@@ -126,9 +135,9 @@ def test_a_failure_stops_all_and_comes_home(coord: Any, cluster: Any) -> None:
         assert f"actor doomed {coord.name}, process {pid} on node {node}" in text
 
 
-def test_what_a_task_raises_comes_home(coord: Any, cluster: Any) -> None:
+def test_what_a_task_raises_comes_home(coord: Any, cluster: Any, team: Any) -> None:
     """Also if it has not heard of any coordinator."""
-    doomed = other(cluster, coord)
+    doomed = team[0]
     coord.register(doomed.raise_it.remote())
     with pytest.raises(ExceptionGroup) as caught:
         coord.sync.join()
@@ -138,16 +147,16 @@ def test_what_a_task_raises_comes_home(coord: Any, cluster: Any) -> None:
     assert f"pid={cluster.get(doomed.pid.remote())}, ip=" in str(error.__cause__)
 
 
-def test_failures_come_to_every_program(coord: Any, cluster: Any) -> None:
+def test_failures_come_to_every_program(coord: Any, cluster: Any, team: Any) -> None:
     """Not to this one alone, nor twice."""
     import aioqueue.ray
 
     second = aioqueue.ray.Coordinator(coord.name)
-    for _ in range(3):
-        cluster.get(other(cluster, coord).fail.remote())
-    for one in (coord, second):
+    for one in team:
+        cluster.get(one.fail.remote(coord.name))
+    for face in (coord, second):
         with pytest.raises(ExceptionGroup) as caught:
-            one.sync.join()
+            face.sync.join()
         assert [str(error) for error in caught.value.exceptions] == ["a bad example"] * 3
 
 
@@ -157,8 +166,8 @@ def test_what_stopping_causes_is_no_failure(coord: Any, cluster: Any) -> None:
     coord.sync.join()
 
 
-def test_a_failure_here_is_told_elsewhere(coord: Any, cluster: Any) -> None:
-    ref = other(cluster, coord).work.remote()
+def test_a_failure_here_is_told_elsewhere(coord: Any, cluster: Any, team: Any) -> None:
+    ref = team[0].work.remote(coord.name)
     working(cluster, coord, 1)
     with pytest.raises(ExceptionGroup) as caught, coord.sync:
         raise KeyError("here")
@@ -166,26 +175,28 @@ def test_a_failure_here_is_told_elsewhere(coord: Any, cluster: Any) -> None:
     assert cluster.get(ref) == "stopped"
 
 
-def test_a_join_waits_for_workers_that_only_others_know(coord: Any, cluster: Any) -> None:
-    one = other(cluster, coord)
-    ref = one.work.remote()
+def test_a_join_waits_for_workers_that_only_others_know(
+    coord: Any, cluster: Any, team: Any
+) -> None:
+    one = team[0]
+    ref = one.work.remote(coord.name)
     working(cluster, coord, 1)
     joining = threading.Thread(target=coord.sync.join)
     joining.start()
     while cluster.get(coord._core.link.actor.joining.remote()) != 1:
         pass
     assert joining.is_alive()
-    cluster.get(one.stop.remote())
+    cluster.get(one.stop.remote(coord.name))
     joining.join(60)
     assert not joining.is_alive()
     assert cluster.get(ref) == "stopped"
 
 
-def test_a_killed_worker_is_told_and_stops_all(coord: Any, cluster: Any) -> None:
-    doomed = other(cluster, coord, name=f"killed {coord.name}")
+def test_a_killed_worker_is_told_and_stops_all(coord: Any, cluster: Any, team: Any) -> None:
+    doomed = new_worker(cluster, name=f"killed {coord.name}")
     pid = cluster.get(doomed.pid.remote())
-    ref = other(cluster, coord).work.remote()
-    for one in (ref, doomed.work.remote()):
+    ref = team[0].work.remote(coord.name)
+    for one in (ref, doomed.work.remote(coord.name)):
         coord.register(one)
     working(cluster, coord, 2)
     clusters.kill(pid)
@@ -221,31 +232,37 @@ def test_a_killed_task_is_told_with_its_place(coord: Any, cluster: Any) -> None:
     assert where in str(leaf(caught.value))
 
 
+def grow_silent(actor: Any, pid: int) -> None:
+    """In the actor: as if nothing had been heard of a process for a minute."""
+    for member in actor._members.values():
+        if f"process {pid} " in member.place:
+            member.heard -= 60
+
+
 def test_a_death_that_nobody_waits_for_is_told(coord: Any, cluster: Any) -> None:
     """By silence; here at once, as if that time had passed."""
-    doomed = other(cluster, coord)
-    doomed.work.remote()
+    doomed = new_worker(cluster)
+    doomed.work.remote(coord.name)
     working(cluster, coord, 1)
     pid = cluster.get(doomed.pid.remote())
     clusters.kill(pid)
     actor = coord._core.link.actor
-    while cluster.get(actor.silence.remote()) < 6:  # others are heard of every five seconds
-        pass
-    cluster.get(actor.expire.remote(6.0))
+    while not coord.should_stop():
+        cluster.get(actor.__ray_call__.remote(grow_silent, pid))
+        cluster.get(actor.expire.remote(30.0))
     with pytest.raises(ExceptionGroup) as caught:
         coord.sync.join()
     assert isinstance(leaf(caught.value), aioqueue.WorkerDiedError)
     assert f"process {pid}" in str(leaf(caught.value))
 
 
-def test_the_actor_dies(coord: Any, cluster: Any) -> None:
+def test_the_actor_dies(coord: Any, cluster: Any, team: Any) -> None:
     """Every wait ends, with an error that says so."""
     import aioqueue.ray
 
     owner = aioqueue.ray.Coordinator(f"{coord.name} too")
     doomed = aioqueue.ray.Coordinator(owner.name)
-    remote = other(cluster, owner)
-    ref = remote.work.remote()
+    ref = team[0].work.remote(owner.name)
     working(cluster, owner, 1)
     owner.delete()
     assert doomed.sync.wait_for_stop(60)
@@ -256,7 +273,7 @@ def test_the_actor_dies(coord: Any, cluster: Any) -> None:
     assert f"coordinator '{owner.name}': its actor" in str(leaf(caught.value))
 
 
-def test_coroutines(coord: Any, cluster: Any) -> None:
+def test_coroutines(coord: Any, cluster: Any, team: Any) -> None:
     """The async face: its block stops and joins all of the cluster."""
     queue: aioqueue.FIFOQueue[int] = aioqueue.FIFOQueue(4)
 
@@ -266,18 +283,18 @@ def test_coroutines(coord: Any, cluster: Any) -> None:
     async def main() -> None:
         async with coord:
             coord.start(aioqueue.QueueRunner(queue, [put]))
-            refs = [other(cluster, coord).work.remote() for _ in range(2)]
+            refs = [one.work.remote(coord.name) for one in team[:2]]
             for ref in refs:
                 coord.register(ref)
             assert await queue.dequeue() == 1
             await asyncio.to_thread(working, cluster, coord, 2)
         assert await asyncio.gather(*refs) == ["stopped"] * 2
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), clusters.PATIENCE))
 
 
-def test_a_cancelled_wait_changes_nothing(coord: Any, cluster: Any) -> None:
-    ref = other(cluster, coord).work.remote()
+def test_a_cancelled_wait_changes_nothing(coord: Any, cluster: Any, team: Any) -> None:
+    ref = team[0].work.remote(coord.name)
     coord.register(ref)
 
     async def main() -> None:
@@ -292,12 +309,12 @@ def test_a_cancelled_wait_changes_nothing(coord: Any, cluster: Any) -> None:
         coord.request_stop()
         await coord.join()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), clusters.PATIENCE))
     assert cluster.get(ref) == "stopped"
 
 
-def test_workers_that_do_not_end_in_time_are_named(coord: Any, cluster: Any) -> None:
-    one = other(cluster, coord)
+def test_workers_that_do_not_end_in_time_are_named(coord: Any, cluster: Any, team: Any) -> None:
+    one = team[0]
 
     class Stubborn:
         def __init__(self, name: str) -> None:
@@ -316,7 +333,7 @@ def test_workers_that_do_not_end_in_time_are_named(coord: Any, cluster: Any) -> 
     stubborn = cluster.remote(num_cpus=0, max_concurrency=2)(Stubborn).remote(coord.name)
     ref = stubborn.work.remote()
     working(cluster, coord, 1)
-    cluster.get(one.stop.remote())
+    cluster.get(one.stop.remote(coord.name))
     with pytest.raises(ExceptionGroup) as caught:
         coord.sync.join(stop_grace_period=0.1)
     error = leaf(caught.value)
@@ -326,24 +343,24 @@ def test_workers_that_do_not_end_in_time_are_named(coord: Any, cluster: Any) -> 
     cluster.get(ref)
 
 
-def test_it_can_be_used_again(coord: Any, cluster: Any) -> None:
+def test_it_can_be_used_again(coord: Any, cluster: Any, team: Any) -> None:
     """By all, when somebody has said so."""
-    one = other(cluster, coord)
-    cluster.get(one.fail.remote())
+    one = team[0]
+    cluster.get(one.fail.remote(coord.name))
     with pytest.raises(ExceptionGroup):
         coord.sync.join()
     coord.clear_stop()
-    while cluster.get(one.is_stopped.remote()):
+    while cluster.get(one.is_stopped.remote(coord.name)):
         pass
-    cluster.get(one.fail.remote())
+    cluster.get(one.fail.remote(coord.name))
     with pytest.raises(ExceptionGroup) as caught:
         coord.sync.join()
     assert len(caught.value.exceptions) == 1
 
 
-def test_who_comes_later_hears_of_the_stop(coord: Any, cluster: Any) -> None:
+def test_who_comes_later_hears_of_the_stop(coord: Any, cluster: Any, team: Any) -> None:
     coord.request_stop()
-    assert cluster.get(other(cluster, coord).work.remote()) == "stopped"
+    assert cluster.get(team[0].work.remote(coord.name)) == "stopped"
 
 
 def test_programs_that_leave_a_block_together_do_not_wait_for_each_other(
@@ -407,109 +424,3 @@ def test_wrong_arguments(cluster: Any, make: Callable[[Any], Any], message: str)
 
     with pytest.raises(aioqueue.InvalidArgumentError, match=message):
         make(aioqueue.ray.Coordinator)
-
-
-CUT_OFF = """
-import os
-import threading
-import aioqueue
-import aioqueue.ray
-from tests import clusters
-
-try:
-    aioqueue.ray.Coordinator("nowhere")
-except RuntimeError as error:
-    print(error)
-with clusters.one_node(1) as ray:
-    coord = aioqueue.ray.Coordinator("cut off").sync
-    child = os.fork()
-    if not child:
-        try:
-            coord.request_stop()
-        except RuntimeError as error:
-            print(error, flush=True)
-        os._exit(0)
-    os.waitpid(child, 0)
-coord.wait_for_stop()
-try:
-    coord.join()
-except ExceptionGroup as group:
-    (error,) = group.exceptions
-    assert isinstance(error, aioqueue.WorkerDiedError)
-    print(error)
-assert not ray.is_initialized()
-"""
-
-
-def test_a_connection_that_ends_says_so() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(CUT_OFF)],
-        cwd=ROOT,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    nowhere, forked, ended = done.stdout.splitlines()
-    assert "connected to no Ray cluster" in nowhere
-    assert "belongs to the process that this one was forked from" in forked
-    assert "ray.shutdown() was called" in ended
-
-
-NODE_DIES = """
-import aioqueue
-import aioqueue.ray
-from tests import clusters
-
-with clusters.several_nodes(2) as nodes:
-    import ray
-
-    coord = aioqueue.ray.Coordinator("nodes").sync
-
-    @ray.remote(num_cpus=0, max_retries=0)
-    def work():
-        coord = aioqueue.ray.Coordinator("nodes").sync
-        with coord.stop_on_exception():
-            coord.wait_for_stop()
-        return "stopped"
-
-    # By hand, for both must not be on one node.
-    ids = [node.node_id for node in nodes.workers]
-    place = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    refs = [
-        work.options(scheduling_strategy=place(node_id=one, soft=False)).remote() for one in ids
-    ]
-    for ref in refs:
-        coord.register(ref)
-    actor = coord._core.link.actor
-    while not all(ray.get(actor.who.remote(ref.task_id().hex())) for ref in refs):
-        pass
-    nodes.kill()
-    try:
-        coord.join()
-    except ExceptionGroup as group:
-        (error,) = group.exceptions
-        assert isinstance(error, aioqueue.WorkerDiedError), error
-        assert f"on node {ids[0]}" in str(error), error
-    assert ray.get(refs[1]) == "stopped"
-    print("done")
-"""
-
-
-def test_a_node_dies() -> None:
-    """With all that runs on it: the others stop, and the failure says which node it was."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(NODE_DIES)],
-        cwd=ROOT,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "done" in done.stdout

@@ -1,14 +1,11 @@
 """Whoever dies, at a call or at its reply: every wait ends, by data, the end, or a named error.
 
 What the actor does about it, call by call, is in `tests/ray/test_actor.py` and `test_model.py`;
-these need no cluster. Here real processes are killed, and connections cut.
+these need no cluster. Here real processes are killed.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -18,15 +15,9 @@ import pytest
 import aioqueue
 from tests import clusters
 from tests.ray.cluster.test_leases import other
-from tests.test_docs import ROOT, environment
+from tests.ray.marks import MARKS
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.timeout(120),
-    # Of Ray's own.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = MARKS
 
 
 def begun(call: Callable[[], Any]) -> Callable[[], Any]:
@@ -101,8 +92,8 @@ def test_a_consumer_dies_while_it_waits(make: Any, cluster: Any) -> None:
     assert queue.dequeue() == 1
 
 
-def test_what_cannot_be_pickled_leaves_no_gap(make: Any) -> None:
-    queue = make("FIFOQueue", 4).sync
+def test_what_cannot_be_pickled_leaves_no_gap(share: Any) -> None:
+    queue = share("FIFOQueue", 4).sync
     with pytest.raises(TypeError):
         queue.enqueue(threading.Lock())
     queue.enqueue(1)
@@ -117,63 +108,9 @@ class OddError(Exception):
         self.lock = threading.Lock()
 
 
-def test_any_failure_can_close_it(make: Any) -> None:
-    queue = make("FIFOQueue", 4).sync
+def test_any_failure_can_close_it(share: Any) -> None:
+    queue = share("FIFOQueue", 4).sync
     queue.close(cause=OddError(1, 2))
     with pytest.raises(aioqueue.OutOfRangeError) as caught:
         queue.dequeue()
     assert "OddError: 1 and 2" in str(caught.value.__cause__)
-
-
-CUT_OFF = """
-import os
-import threading
-import aioqueue.ray
-from tests import clusters
-
-with clusters.one_node(1) as ray:
-    queue = aioqueue.ray.FIFOQueue("cut off", 4).sync
-
-    def wait():
-        try:
-            queue.dequeue()
-        except aioqueue.WorkerDiedError as error:
-            print(error)
-
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    while not queue.statistics().waiting_dequeues:
-        pass
-    child = os.fork()
-    if not child:
-        try:
-            queue.enqueue(1)
-        except RuntimeError as error:
-            print(error, flush=True)
-        os._exit(0)
-    os.waitpid(child, 0)
-waiting.join()
-try:
-    queue.enqueue(1)
-except aioqueue.WorkerDiedError as error:
-    print(error)
-assert not ray.is_initialized()
-"""
-
-
-def test_a_connection_that_ends_says_so() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(CUT_OFF)],
-        cwd=ROOT,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    forked, ended, refused = done.stdout.splitlines()
-    assert "belongs to the process that this one was forked from" in forked
-    assert "ray.shutdown() was called" in ended
-    assert refused == ended

@@ -10,18 +10,13 @@ import pytest
 
 import aioqueue
 from tests import clusters
+from tests.ray.marks import MARKS
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.timeout(120),
-    # Of Ray's own.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = MARKS
 
 
-def test_the_next_dequeue_commits_the_one_before(make: Any) -> None:
-    queue = make("FIFOQueue", 10).sync
+def test_the_next_dequeue_commits_the_one_before(share: Any) -> None:
+    queue = share("FIFOQueue", 10).sync
     queue.enqueue_many(range(6))
     queue.dequeue_many(2)
     queue.dequeue_many(2)
@@ -30,8 +25,8 @@ def test_the_next_dequeue_commits_the_one_before(make: Any) -> None:
     assert queue.leases() == 0
 
 
-def test_leases_stay_until_they_are_committed(make: Any) -> None:
-    queue = make("FIFOQueue", 10, autocommit=False).sync
+def test_leases_stay_until_they_are_committed(share: Any) -> None:
+    queue = share("FIFOQueue", 10, autocommit=False).sync
     queue.enqueue_many(range(6))
     queue.dequeue_many(2)
     first = queue.last
@@ -87,9 +82,9 @@ def test_what_a_killed_consumer_had_comes_back_first(
     assert cluster.get(taken) == list(range(8, 16))
 
 
-def test_the_end_is_told_when_nothing_can_come_back(make: Any) -> None:
-    one = make("FIFOQueue", 10)
-    two = make("FIFOQueue", 10, name=one.name)
+def test_the_end_is_told_when_nothing_can_come_back(share: Any) -> None:
+    one = share("FIFOQueue", 10)
+    two = share("FIFOQueue", 10, name=one.name)
 
     async def main() -> None:
         await one.enqueue_many(range(4))
@@ -102,24 +97,24 @@ def test_the_end_is_told_when_nothing_can_come_back(make: Any) -> None:
         with pytest.raises(aioqueue.OutOfRangeError):
             await waiting
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), clusters.PATIENCE))
 
 
-def test_a_consumer_does_not_wait_for_its_own_leases(make: Any) -> None:
-    queue = make("FIFOQueue", 10, autocommit=False).sync
+def test_a_consumer_does_not_wait_for_its_own_leases(share: Any) -> None:
+    queue = share("FIFOQueue", 10, autocommit=False).sync
     queue.enqueue_many(range(4))
     queue.close()
     assert [list(batch) for batch in queue.batches(2)] == [[0, 1], [2, 3]]
     assert queue.leases() == 2
 
 
-def test_exactly_once_for_who_saves_the_number_of_its_last_lease(make: Any) -> None:
-    first = make("FIFOQueue", 10, consumer="rank 0", autocommit=False).sync
+def test_exactly_once_for_who_saves_the_number_of_its_last_lease(share: Any) -> None:
+    first = share("FIFOQueue", 10, consumer="rank 0", autocommit=False).sync
     first.enqueue_many(range(6))
     assert first.dequeue_many(2) == [0, 1]
     saved = first.last  # with what was made of it; then it dies, and never commits
     assert first.dequeue_many(2) == [2, 3]
-    again = make(
+    again = share(
         "FIFOQueue", 10, name=first.name, consumer="rank 0", autocommit=False, after=saved
     ).sync
     assert again.dequeue_many(4) == [2, 3, 4, 5]

@@ -11,14 +11,10 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError
+from tests.clusters import PATIENCE
+from tests.ray.marks import MARKS
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.timeout(120),
-    # Of Ray's own.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = MARKS
 
 TYPED = (["float32", "int64"], [(3,), ()])
 
@@ -36,9 +32,9 @@ def test_elements_come_in_order(make: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [3, 50_000])
-def test_batches_are_cut_anew(make: Any, size: int) -> None:
+def test_batches_are_cut_anew(share: Any, size: int) -> None:
     """Small ones lie with the actor, large ones in the object store."""
-    queue = make("FIFOQueue", 100, "float32", [(size,)]).sync
+    queue = share("FIFOQueue", 100, "float32", [(size,)]).sync
     for start in range(0, 24, 8):
         queue.enqueue_many(np.repeat(np.arange(start, start + 8.0)[:, None], size, axis=1))
     got = [queue.dequeue_many(6) for _ in range(4)]
@@ -46,8 +42,8 @@ def test_batches_are_cut_anew(make: Any, size: int) -> None:
     assert np.concatenate(got)[:, -1].tolist() == list(range(24))
 
 
-def test_elements_of_several_components(make: Any) -> None:
-    queue = make("FIFOQueue", 20, *TYPED, ["x", "y"]).sync
+def test_elements_of_several_components(share: Any) -> None:
+    queue = share("FIFOQueue", 20, *TYPED, ["x", "y"]).sync
     queue.enqueue({"x": [1, 2, 3], "y": 4})
     x, y = rows(0, 4)
     queue.enqueue_many({"x": x, "y": y})
@@ -57,9 +53,9 @@ def test_elements_of_several_components(make: Any) -> None:
     assert queue.dequeue_many(4)["y"].tolist() == [0, 1, 2, 3]
 
 
-def test_the_shuffle_is_that_of_one_program(make: Any) -> None:
+def test_the_shuffle_is_that_of_one_program(share: Any) -> None:
     local = aioqueue.sync.RandomShuffleQueue(100, 10, "int64", [()], seed=3)
-    remote = make("RandomShuffleQueue", 100, 10, "int64", [()], seed=3).sync
+    remote = share("RandomShuffleQueue", 100, 10, "int64", [()], seed=3).sync
     for queue in (local, remote):
         queue.enqueue_many(np.arange(80))
         queue.close()
@@ -67,8 +63,8 @@ def test_the_shuffle_is_that_of_one_program(make: Any) -> None:
     assert ours == theirs
 
 
-def test_the_smallest_priority_comes_first(make: Any) -> None:
-    queue = make("PriorityQueue", 10, "float32", [(2,)]).sync
+def test_the_smallest_priority_comes_first(share: Any) -> None:
+    queue = share("PriorityQueue", 10, "float32", [(2,)]).sync
     queue.enqueue_many((np.array([5, 1, 3]), np.ones((3, 2), "float32")))
     queue.enqueue((2, [7, 7]))
     priorities, values = queue.dequeue_many(4)
@@ -76,15 +72,15 @@ def test_the_smallest_priority_comes_first(make: Any) -> None:
     assert values[1].tolist() == [7, 7]
 
 
-def test_sizes_are_padded(make: Any) -> None:
-    queue = make("PaddingFIFOQueue", 10, "int64", [(None,)]).sync
+def test_sizes_are_padded(share: Any) -> None:
+    queue = share("PaddingFIFOQueue", 10, "int64", [(None,)]).sync
     for element in ([1, 2, 3], [4], [5, 6]):
         queue.enqueue(element)
     assert queue.dequeue_many(3).tolist() == [[1, 2, 3], [4, 0, 0], [5, 6, 0]]
 
 
-def test_a_full_queue_blocks_until_there_is_room(make: Any) -> None:
-    queue = make("FIFOQueue", 4).sync
+def test_a_full_queue_blocks_until_there_is_room(share: Any) -> None:
+    queue = share("FIFOQueue", 4).sync
     queue.enqueue_many(range(4))
     with pytest.raises(aioqueue.DeadlineExceededError):
         queue.enqueue(4, timeout=0.2)
@@ -98,8 +94,8 @@ def test_a_full_queue_blocks_until_there_is_room(make: Any) -> None:
     assert queue.dequeue_many(2) == [4, 5]
 
 
-def test_a_closed_queue_gives_what_is_left(make: Any) -> None:
-    queue = make("FIFOQueue", 10).sync
+def test_a_closed_queue_gives_what_is_left(share: Any) -> None:
+    queue = share("FIFOQueue", 10).sync
     queue.enqueue_many(range(5))
     queue.close()
     with pytest.raises(QueueClosedError):
@@ -110,8 +106,8 @@ def test_a_closed_queue_gives_what_is_left(make: Any) -> None:
     queue.wait_closed()
 
 
-def test_closing_fails_pending_enqueues_if_told_so(make: Any) -> None:
-    queue = make("FIFOQueue", 2).sync
+def test_closing_fails_pending_enqueues_if_told_so(share: Any) -> None:
+    queue = share("FIFOQueue", 2).sync
     caught: list[BaseException] = []
 
     def put() -> None:
@@ -131,9 +127,9 @@ def test_closing_fails_pending_enqueues_if_told_so(make: Any) -> None:
     assert isinstance(error.__cause__, ValueError)
 
 
-def test_one_producer_is_kept_in_order_with_many_calls_in_flight(make: Any) -> None:
+def test_one_producer_is_kept_in_order_with_many_calls_in_flight(share: Any) -> None:
     """Ray itself starts the calls of one caller in any order."""
-    queue = make("FIFOQueue", 10_000)
+    queue = share("FIFOQueue", 10_000)
 
     async def main() -> list[int]:
         await asyncio.gather(
@@ -142,13 +138,13 @@ def test_one_producer_is_kept_in_order_with_many_calls_in_flight(make: Any) -> N
         await queue.close()
         return [number async for batch in queue.batches(100) for number in batch]
 
-    got = asyncio.run(asyncio.wait_for(main(), 60))
+    got = asyncio.run(asyncio.wait_for(main(), PATIENCE))
     assert got == sorted(got)
     assert set(got) == set(range(60))
 
 
-def test_a_thousand_blocked_producers_shut_out_nobody(make: Any) -> None:
-    queue = make("FIFOQueue", 1)
+def test_a_thousand_blocked_producers_shut_out_nobody(share: Any) -> None:
+    queue = share("FIFOQueue", 1)
 
     async def main() -> None:
         puts = [asyncio.ensure_future(queue.enqueue(number)) for number in range(1100)]
@@ -156,11 +152,11 @@ def test_a_thousand_blocked_producers_shut_out_nobody(make: Any) -> None:
         await asyncio.gather(*puts)
         assert sorted(got) == list(range(1100))
 
-    asyncio.run(asyncio.wait_for(main(), 100))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
 
-def test_a_cancelled_call_takes_nothing(make: Any) -> None:
-    queue = make("FIFOQueue", 10)
+def test_a_cancelled_call_takes_nothing(share: Any) -> None:
+    queue = share("FIFOQueue", 10)
 
     async def main() -> None:
         task = asyncio.ensure_future(queue.dequeue_many(3))
@@ -172,11 +168,11 @@ def test_a_cancelled_call_takes_nothing(make: Any) -> None:
             await task
         assert await queue.dequeue_many(2) == [1, 2]
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
 
-def test_a_cancelled_call_says_what_it_has_put_in(make: Any) -> None:
-    queue = make("FIFOQueue", 2)
+def test_a_cancelled_call_says_what_it_has_put_in(share: Any) -> None:
+    queue = share("FIFOQueue", 2)
 
     async def main() -> None:
         task = asyncio.ensure_future(queue.enqueue_many(range(5)))
@@ -189,7 +185,7 @@ def test_a_cancelled_call_says_what_it_has_put_in(make: Any) -> None:
         assert await queue.dequeue_many(2) == [0, 1]
         assert (await queue.statistics()).size == 0
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
 
 async def _in_trio(queue: Any) -> list[int]:
@@ -198,19 +194,19 @@ async def _in_trio(queue: Any) -> list[int]:
     return [number async for number in queue]
 
 
-def test_trio(make: Any) -> None:
+def test_trio(share: Any) -> None:
     trio = pytest.importorskip("trio")
-    assert trio.run(_in_trio, make("FIFOQueue", 10)) == [0, 1, 2, 3]
+    assert trio.run(_in_trio, share("FIFOQueue", 10)) == [0, 1, 2, 3]
 
 
-def test_waits_only_so_long_for_a_full_batch(make: Any) -> None:
-    queue = make("FIFOQueue", 10).sync
+def test_waits_only_so_long_for_a_full_batch(share: Any) -> None:
+    queue = share("FIFOQueue", 10).sync
     queue.enqueue_many([1, 2])
     assert queue.dequeue_up_to(5, 0.1) == [1, 2]
 
 
-def test_what_was_taken_counts_when_it_is_used(make: Any) -> None:
-    queue = make("FIFOQueue", 2).sync
+def test_what_was_taken_counts_when_it_is_used(share: Any) -> None:
+    queue = share("FIFOQueue", 2).sync
     queue.enqueue_many([1, 2])
     putting = threading.Thread(target=queue.enqueue, args=(3,))
     putting.start()
@@ -233,9 +229,9 @@ def test_what_was_taken_counts_when_it_is_used(make: Any) -> None:
     assert queue.statistics().dequeue_wait > 0
 
 
-def test_rows_of_any_shape(make: Any) -> None:
+def test_rows_of_any_shape(share: Any) -> None:
     """Also where one batch of them is large, and where several become one."""
-    queue = make("PaddingFIFOQueue", 10, ["int64", "float32"], [(None,), ()]).sync
+    queue = share("PaddingFIFOQueue", 10, ["int64", "float32"], [(None,), ()]).sync
     queue.enqueue_many(([[1], [2, 3]], [0.5, 1.5]))
     queue.enqueue_many((np.ones((2, 20_000), "int64"), [2.5, 3.5]))
     queue.enqueue_many(([np.ones(30_000, "int64"), [7]], [4.5, 5.5]))
@@ -249,8 +245,8 @@ def test_rows_of_any_shape(make: Any) -> None:
     assert queue.dequeue()[0].tolist() == [7]
 
 
-def test_wrong_elements_change_nothing(make: Any) -> None:
-    queue = make("FIFOQueue", 10, *TYPED).sync
+def test_wrong_elements_change_nothing(share: Any) -> None:
+    queue = share("FIFOQueue", 10, *TYPED).sync
     with pytest.raises(InvalidArgumentError):
         queue.enqueue(([1, 2], 3))
     with pytest.raises(InvalidArgumentError):
@@ -258,13 +254,13 @@ def test_wrong_elements_change_nothing(make: Any) -> None:
     assert queue.statistics().enqueued == 0
 
 
-def test_a_second_handle_must_agree(make: Any) -> None:
-    first = make("FIFOQueue", 10).sync
+def test_a_second_handle_must_agree(share: Any) -> None:
+    first = share("FIFOQueue", 10).sync
     first.enqueue(1)
-    same = make("FIFOQueue", 10, name=first.name).sync
+    same = share("FIFOQueue", 10, name=first.name).sync
     assert same.dequeue() == 1
     with pytest.raises(InvalidArgumentError, match="capacity: got 11 for queue"):
-        make("FIFOQueue", 11, name=first.name).sync.enqueue(1)
+        share("FIFOQueue", 11, name=first.name).sync.enqueue(1)
 
 
 @pytest.mark.parametrize(
@@ -294,4 +290,4 @@ def test_a_queue_whose_actor_is_gone_says_so(make: Any) -> None:
         with pytest.raises(aioqueue.WorkerDiedError, match="the actor of queue"):
             await waiting
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))

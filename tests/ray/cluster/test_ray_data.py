@@ -10,16 +10,12 @@ import pytest
 
 import aioqueue
 from aioqueue import inputs
+from tests.ray.marks import MARKS
 
 pytest.importorskip("pandas", reason="pip install '.[ray-data]'")
 pytest.importorskip("pyarrow", reason="pip install '.[ray-data]'")
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.timeout(300),
-    # Of Ray's own.
-    pytest.mark.filterwarnings("ignore"),
-]
+pytestmark = [*MARKS, pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture(scope="module")

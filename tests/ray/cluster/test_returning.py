@@ -20,14 +20,9 @@ import aioqueue
 from aioqueue import InvalidArgumentError, WorkerDiedError
 from tests import clusters
 from tests.ray.cluster.test_leases import other
+from tests.ray.marks import MARKS
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.timeout(120),
-    # Of Ray's own.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = MARKS
 
 LARGE = 10_000  # int64s, so that a batch lies in the object store
 

@@ -8,27 +8,18 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers, prepare
 from tests import clusters
-from tests.test_docs import ROOT, environment
+from tests.ray.marks import MARKS
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.timeout(240),
-    # Of Ray's own.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = MARKS
 
 OPTIONS = {"num_cpus": 1, "resources": {"data": 1}}
 
@@ -68,7 +59,7 @@ def digest(made: Made) -> bytes:
     return hashlib.blake2b(told, digest_size=16).digest()
 
 
-def run(count: int, actors: int, nodes: int) -> tuple[list[bytes], int]:
+def run(head: clusters.Head, count: int, actors: int, nodes: int) -> tuple[list[bytes], int]:
     """Kill so many of both, at random moments; return the digests, and how many workers died.
 
     Whom it kills is at work: an example has just come from there, and there are many more to come.
@@ -80,7 +71,7 @@ def run(count: int, actors: int, nodes: int) -> tuple[list[bytes], int]:
     due_nodes, due = 0, 0
     dead: set[Any] = set()  # processes, and nodes
     found = []
-    with clusters.several_nodes() as cluster:
+    with head.joined(2) as cluster:
         queue = sync.FIFOQueue(16)
         with sync.Coordinator() as coord:
             source = numbers(count, epochs=1, seed=7)
@@ -107,59 +98,17 @@ def run(count: int, actors: int, nodes: int) -> tuple[list[bytes], int]:
         return found, runner.statistics().workers_died
 
 
-def test_deaths_lose_nothing() -> None:
+def test_deaths_lose_nothing(ray_head: clusters.Head) -> None:
     count = 400
-    found, died = run(count, actors=3, nodes=1)
+    found, died = run(ray_head, count, actors=3, nodes=1)
     assert found == list(digests(count))
     assert died >= 4
 
 
-CUT_OFF = """
-import time
-from aioqueue import WorkerDiedError
-from aioqueue.inputs import numbers
-from tests import clusters
-
-def slow(number):
-    if number > 3:
-        time.sleep(3600)
-    return number
-
-with clusters.one_node(2):
-    examples = iter(numbers(100).prepare(slow, where="ray", workers=2, ordered=True))
-    print(next(examples))
-try:
-    for _ in range(10):
-        next(examples)
-except* WorkerDiedError as group:
-    error = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    print(error)
-"""
-
-
-def test_a_connection_that_ends_is_a_failure() -> None:
-    """Of which Ray itself says nothing to who waits."""
-    done = subprocess.run(
-        [sys.executable, "-c", CUT_OFF],
-        cwd=ROOT,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    first, ended = done.stdout.splitlines()
-    assert first == "0"
-    assert "ray.shutdown() was called" in ended
-
-
 if __name__ == "__main__":
     began = time.monotonic()
-    found, died = run(4000, actors=20, nodes=5)
+    with clusters.head(0) as head:
+        found, died = run(head, 4000, actors=20, nodes=5)
     seconds = time.monotonic() - began
     is_same = found == list(digests(4000)) and died >= 25
     print(

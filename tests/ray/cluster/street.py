@@ -1,0 +1,103 @@
+"""One actor that many queues live in, for tests: to start an actor takes a second.
+
+Each queue is a `QueueActor` of its own there, is asked by Ray's calls, in the groups in which it is
+asked elsewhere, and lets its elements lie where they lie elsewhere. Only the process is one.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from aioqueue.ray.actor import QueueActor
+from aioqueue.ray.messages import Description
+
+__all__ = ("Builder", "street_of")
+
+_GROUPS = {"enqueue": "put", "dequeue": "take"} | dict.fromkeys(
+    ("begin_filling", "drain", "end_filling", "wait_closed"), "end"
+)
+_CALLS = 100_000
+
+
+class Street:
+    """The actor."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, QueueActor] = {}
+
+    def build(self, name: str, description: Description) -> None:
+        """Have a queue, if it is not there."""
+        if name not in self._queues:
+            self._queues[name] = QueueActor(name, description)
+
+    def pull_down(self, name: str) -> None:
+        """Forget it."""
+        self._queues.pop(name, None)
+
+    async def ask(self, name: str, method: str, *args: Any) -> Any:
+        """What a queue answers; nothing, if it is not there any more."""
+        queue = self._queues.get(name)
+        if queue is None:
+            return None
+        answer = getattr(queue, method)(*args)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def put(self, *args: Any) -> Any:
+        """The same, in another loop."""
+        return await self.ask(*args)
+
+    async def take(self, *args: Any) -> Any:
+        """The same, in another loop."""
+        return await self.ask(*args)
+
+    async def end(self, *args: Any) -> Any:
+        """The same, in another loop."""
+        return await self.ask(*args)
+
+
+def street_of(ray: Any) -> Any:
+    """A new one."""
+    groups = sorted(set(_GROUPS.values()))
+    ways = {name: ray.method(concurrency_group=name)(getattr(Street, name)) for name in groups}
+    made = ray.remote(num_cpus=0, concurrency_groups=dict.fromkeys(groups, _CALLS))
+    return made(type("Street", (Street,), ways)).remote()
+
+
+class House:
+    """The handle of one of its queues, as if that were an actor of its own."""
+
+    def __init__(self, street: Any, name: str) -> None:
+        self._street = street
+        self._name = name
+
+    def __getattr__(self, method: str) -> _Method:
+        group = getattr(self._street, _GROUPS.get(method, "ask"))
+        return _Method(group, self._name, method)
+
+
+class _Method:
+    def __init__(self, group: Any, name: str, method: str) -> None:
+        self._group = group
+        self._what = name, method
+
+    def remote(self, *args: Any) -> Any:
+        """Ask it."""
+        return self._group.remote(*self._what, *args)
+
+
+class Builder:
+    """What makes houses, as `aioqueue.ray.remote.remote_class` gives what makes actors."""
+
+    def __init__(self, ray: Any, street: Any) -> None:
+        self._ray = ray
+        self._street = street
+
+    def options(self, **_: Any) -> Builder:
+        """Where it runs, and how often, is that of the street."""
+        return self
+
+    def remote(self, name: str, description: Description) -> House:
+        """The one of this name."""
+        self._ray.get(self._street.build.remote(name, description))  # calls come in any order
+        return House(self._street, name)

@@ -1,0 +1,17 @@
+"""What all tests that need a cluster are marked with."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clusters import PATIENCE
+
+__all__ = ("MARKS",)
+
+MARKS = [
+    pytest.mark.ray,
+    pytest.mark.timeout(PATIENCE),
+    # Of Ray's own.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]

@@ -1,0 +1,259 @@
+"""Producers that have a book: each batch once, over all their lives, and what is lost comes again.
+
+Without any cluster: what programs would send is sent by the tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aioqueue.errors import InvalidArgumentError, WorkerDiedError
+from aioqueue.ray import fillings, hosting
+from aioqueue.ray.actor import QueueActor
+from aioqueue.ray.handles import Payload
+from aioqueue.ray.messages import Answer, Description
+from tests.ray.desks import Desk, Records, Sent, fifo, settled
+from tests.ray.test_actor import looped
+
+FIFO = Description("FIFOQueue", None, 0, None, None, None, None, None, "journal")
+BOOK = "shard 3"
+
+
+def entered(desk: Desk, place: int, *rows: Any, ref: str = "") -> Sent:
+    """Put in a batch of the book, in the object store if it has a reference there."""
+    payload = Payload(None, (ref,)) if ref else Payload(list(rows))
+    return desk._made(
+        "enqueue",
+        lambda number, known: desk.actor.enqueue(
+            desk.caller, number, known, payload, len(rows), 8, None, False, (BOOK, place)
+        ),
+    )[1].arrive()
+
+
+async def begun(desk: Desk) -> Answer:
+    """The handle fills from now on."""
+    answer = await desk.actor.begin_filling(desk.caller, BOOK)
+    assert answer.error is None
+    return answer
+
+
+def answer_of(sent: Sent) -> Answer:
+    assert sent.answer is not None
+    assert sent.answer.error is None
+    return sent.answer
+
+
+@looped
+async def test_each_batch_is_in_once_over_all_lives() -> None:
+    actor, description = fifo()
+    first, second = (Desk(actor, description, life) for life in ("one", "two"))
+    assert (await begun(first)).rows == 0
+    for place in range(2):
+        entered(first, place, 2 * place, 2 * place + 1)
+        await settled()
+    assert (await begun(second)).rows == 2
+    again, third = entered(second, 1, 2, 3), entered(second, 2, 4, 5)
+    await settled()
+    assert answer_of(again).rows == answer_of(third).rows == 2
+    taken = Desk(actor, description, "c").take(6).arrive()
+    await settled()
+    assert taken.got == list(range(6))
+
+
+@looped
+async def test_a_batch_that_was_half_in_goes_on() -> None:
+    actor, description = fifo(3)
+    first, second = (Desk(actor, description, life) for life in ("one", "two"))
+    await begun(first)
+    entered(first, 0, *range(5))
+    await settled()
+    assert actor.statistics().size == 3
+    assert (await begun(second)).rows == 0
+    entered(second, 0, *range(5))
+    taken = Desk(actor, description, "c").take(5).arrive()
+    await settled()
+    assert taken.got == list(range(5))
+    assert actor.statistics().enqueued == 5
+
+
+@looped
+async def test_what_is_lost_is_asked_of_the_next_life_while_consumers_wait() -> None:
+    actor, description = fifo()
+    first, consumer = Desk(actor, description, "one"), Desk(actor, description, "c")
+    await begun(first)
+    entered(first, 0, 0, 1, ref="gone")
+    await settled()
+    consumer.take(2).arrive()
+    await settled()
+    actor.dismiss("one")
+    assert actor.lost("c", 0, ["gone"]).is_elsewhere
+    taken = consumer.take(2).arrive()
+    await settled()
+    assert not taken.is_answered
+    second = Desk(actor, description, "two")
+    assert await begun(second) == Answer(rows=1, wanted=[0])
+    again = entered(second, 0, 0, 1)
+    await settled()
+    assert answer_of(again).wanted == []
+    assert taken.got == [0, 1]
+    assert actor.statistics().enqueued == 2
+
+
+@looped
+async def test_what_only_a_former_life_had_is_asked_for_at_once() -> None:
+    actor, description = fifo()
+    first, second = (Desk(actor, description, life) for life in ("one", "two"))
+    await begun(first)
+    entered(first, 0, 0, 1, ref="gone")
+    entered(first, 1, 2, 3)  # which is with the queue
+    await settled()
+    assert (await begun(second)).wanted == [0]
+
+
+@looped
+async def test_a_filler_that_waits_for_room_is_told_that_something_is_wanted() -> None:
+    """Else it would wait for its consumers, and they for it."""
+    actor, description = fifo(2)
+    producer, consumer = Desk(actor, description, "p"), Desk(actor, description, "c")
+    await begun(producer)
+    entered(producer, 0, 0, 1, ref="gone")
+    await settled()
+    consumer.take(2).arrive()
+    await settled()
+    blocked = entered(producer, 1, *range(2, 6))
+    await settled()
+    assert not blocked.is_answered
+    assert actor.lost("c", 0, ["gone"]).is_elsewhere
+    await settled()
+    answer = answer_of(blocked)
+    assert answer.wanted == [0]
+    assert answer.rows < 4
+    entered(producer, 0, 0, 1)
+    entered(producer, 1, *range(2, 6))
+    taken = consumer.take(6).arrive()
+    await settled()
+    assert taken.got == list(range(6))
+
+
+@looped
+async def test_what_is_left_at_the_end_is_copied_to_the_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    actor, description = fifo()
+    producer, consumer = Desk(actor, description, "p"), Desk(actor, description, "c")
+    await begun(producer)
+    for place in range(3):
+        entered(producer, place, 2 * place, 2 * place + 1, ref=f"there {place}")
+        await settled()
+    consumer.take(2).arrive()
+    consumer.take(1, used=[0]).arrive()
+    await settled()
+    copied = []
+
+    async def copied_here(payload: Payload) -> Payload:
+        copied.append(payload.ref)
+        return Payload(None, ("here",))
+
+    monkeypatch.setattr(hosting, "copied_here", copied_here)
+    assert (await actor.end_filling(producer.caller, BOOK)).wanted == []
+    assert copied == [("there 1",), ("there 2",)]
+    assert actor.lost("c", 1, ["there 1"]).is_elsewhere
+    assert (await begun(Desk(actor, description, "two"))) == Answer(rows=3, wanted=[])
+
+
+@looped
+async def test_what_is_lost_at_the_end_is_asked_for_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    actor, description = fifo()
+    producer = Desk(actor, description, "p")
+    await begun(producer)
+    entered(producer, 0, 0, 1, ref="gone")
+    await settled()
+
+    async def copied_here(payload: Payload) -> Payload:
+        raise LookupError("gone")
+
+    monkeypatch.setattr(hosting, "copied_here", copied_here)
+    monkeypatch.setattr(hosting, "is_loss", lambda error: isinstance(error, LookupError))
+    assert (await actor.end_filling(producer.caller, BOOK)).wanted == [0]
+    entered(producer, 0, 0, 1)
+    await settled()
+    assert (await actor.end_filling(producer.caller, BOOK)).wanted == []
+
+
+@looped
+async def test_a_producer_that_never_comes_back_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    actor, description = fifo()
+    producer, consumer = Desk(actor, description, "p"), Desk(actor, description, "c")
+    await begun(producer)
+    entered(producer, 0, 0, 1, ref="gone")
+    await settled()
+    consumer.take(2).arrive()
+    await settled()
+    actor.lost("c", 0, ["gone"])
+    taken = consumer.take(2).arrive()
+    actor.give_up_wanted()
+    await settled()
+    assert not taken.is_answered  # it lives
+    actor.dismiss("p")
+    actor.give_up_wanted()
+    await settled()
+    assert not taken.is_answered  # it may come back
+    monkeypatch.setattr(fillings, "RETURN_SECONDS", 0.0)
+    actor.give_up_wanted()
+    await settled()
+    assert taken.answer is not None
+    assert isinstance(taken.answer.error, WorkerDiedError)
+    assert "call 0 of producer p" in str(taken.answer.error)
+    late = Desk(actor, description, "two")
+    assert await begun(late) == Answer(rows=1, wanted=[])
+
+
+@looped
+async def test_who_was_before_may_not_go_on() -> None:
+    actor, description = fifo()
+    first, second = (Desk(actor, description, life) for life in ("one", "two"))
+    await begun(first)
+    await begun(second)
+    late = entered(first, 0, 1)
+    await settled()
+    assert isinstance(late.answer and late.answer.error, WorkerDiedError)
+    told = await actor.end_filling(first.caller, BOOK)
+    assert "producer 'shard 3' has begun anew" in str(told.error)
+    assert actor.statistics().size == 0
+
+
+@looped
+async def test_one_fills_at_a_time() -> None:
+    actor, description = fifo(1)
+    producer = Desk(actor, description, "p")
+    await begun(producer)
+    entered(producer, 0, 0, 1)
+    second = entered(producer, 0, 0, 1)
+    await settled()
+    assert isinstance(second.answer and second.answer.error, InvalidArgumentError)
+    taken = Desk(actor, description, "c").take(2).arrive()
+    await settled()
+    assert taken.got == [0, 1]
+
+
+@looped
+async def test_an_actor_that_comes_back_knows_how_far_it_was() -> None:
+    actor = QueueActor("desk", FIFO, Records())
+    producer = Desk(actor, FIFO, "one")
+    await producer.rejoin(actor)
+    await begun(producer)
+    for place in range(2):
+        entered(producer, place, 2 * place, 2 * place + 1)
+        await settled()
+    journal: Any = actor._journal
+    actor = QueueActor("desk", FIFO, Records(journal))
+    assert list(journal.ledger.records()).count(["fill", BOOK, 2, []]) == 1
+    other = Desk(actor, FIFO, "two")
+    await other.rejoin(actor)
+    assert (await begun(other)).rows == 2
