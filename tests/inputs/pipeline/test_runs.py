@@ -570,8 +570,11 @@ for _ in range(100):
             while True:
                 for batch in epoch:
                     found.append(batch.tolist())
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RuntimeError) as error:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        # Where it strikes the wait in Thread.start(), Python itself makes that of it.
+        if isinstance(error, RuntimeError) and str(error) != "release unlocked lock":
+            raise
         try:
             found.append(next(epoch).tolist())
         except (RuntimeError, NameError, TypeError):  # it is over, or had not begun
