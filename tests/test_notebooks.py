@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import pytest
@@ -342,11 +343,21 @@ class Caller:
         self._client.stop_channels()
 
     def run(self, source: str, *, interrupt_at: str | None = None) -> list[str]:
-        """The lines that a cell has put out, the last one its error; interrupted at a line."""
+        """The lines that a cell has put out, the last one its error; interrupted at a line.
+
+        An interrupt that comes just before the main thread falls asleep does not wake it: then
+        another one comes.
+        """
         request = self._client.execute(source)
         text = ""
+        is_interrupted = False
         while True:
-            message = self._client.get_iopub_msg(timeout=PATIENCE)
+            try:
+                message = self._client.get_iopub_msg(timeout=5 if is_interrupted else PATIENCE)
+            except Empty:
+                assert is_interrupted, text
+                run_sync(self._manager.interrupt_kernel)()
+                continue
             if message["parent_header"].get("msg_id") != request:
                 continue
             content = message["content"]
@@ -354,7 +365,7 @@ class Caller:
                 case "stream":
                     text += content["text"]
                     if interrupt_at is not None and interrupt_at in text:
-                        interrupt_at = None
+                        interrupt_at, is_interrupted = None, True
                         run_sync(self._manager.interrupt_kernel)()
                 case "error":
                     text += f"{content['ename']}\n"
