@@ -133,6 +133,12 @@ class Clients:
         return await self.batcher(number, timeout=0.0005)  # type: ignore[call-arg]
 
 
+@pytest.fixture(autouse=True)
+def forkserver() -> None:
+    """Before an event loop runs, in which nothing may block."""
+    start_the_forkserver()
+
+
 @pytest.mark.parametrize("where", WHERES)
 @pytest.mark.parametrize("on_full", ["refuse", "wait"])
 @pytest.mark.parametrize("kind", [aioqueue.FIFOQueue, aioqueue.PriorityQueue])
@@ -141,7 +147,6 @@ async def test_every_request_is_answered_once(
 ) -> None:
     gate = FileGate(tmp_path)
     if where == "process":
-        start_the_forkserver()
         gate.shut()
     model = BookedModel(where, world, tmp_path)
     async with batcher_of(
