@@ -24,6 +24,7 @@ from aioqueue.inputs.readers import kafka as module
 
 pytest.importorskip("aiokafka", reason="pip install '.[kafka]'")
 clients = pytest.importorskip("confluent_kafka", reason="it has the broker: pip install '.[test]'")
+admin = pytest.importorskip("confluent_kafka.admin", reason="pip install '.[test]'")
 
 pytestmark = [
     # Of aiokafka's own: consumers that are stopped while they connect.
@@ -47,17 +48,13 @@ class Broker:
             (broker,) = self._producer.list_topics(timeout=20).brokers.values()
             address = f"{broker.host}:{broker.port}"
         else:
-            from confluent_kafka.admin import AdminClient
-
-            self._admin = AdminClient({"bootstrap.servers": address})
+            self._admin = admin.AdminClient({"bootstrap.servers": address})
         self.address = address
 
     def topic(self, name: str) -> str:
         """Make a topic."""
         if hasattr(self, "_admin"):
-            from confluent_kafka.admin import NewTopic
-
-            for made in self._admin.create_topics([NewTopic(name, PARTITIONS)]).values():
+            for made in self._admin.create_topics([admin.NewTopic(name, PARTITIONS)]).values():
                 made.result(20)
         else:
             self._producer.list_topics(name, timeout=20)
