@@ -13,19 +13,10 @@ import pytest
 
 from aioqueue.attempts import Attempt, AttemptState, Put, PutMany, QueueState, Take, Waker
 from aioqueue.machine import Machine
-from tests.explorer import (
-    LEASES,
-    NOWAIT,
-    PUTS,
-    TAKES,
-    WEIGHTY_PUTS,
-    Event,
-    Setting,
-    ViolationError,
-    World,
-    explore,
-    main,
-)
+from tests.explorer import Setting, ViolationError, explore
+from tests.explorer.__main__ import main
+from tests.explorer.model import LEASES, NOWAIT, PUTS, TAKES, WEIGHTY_PUTS
+from tests.explorer.world import Event, World
 
 ANY_NUMBER = 99
 
