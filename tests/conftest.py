@@ -29,8 +29,9 @@ MISSING = [name for name in LOOPS if importlib.util.find_spec(name) is None]
 NEED_ALL_LOOPS = [
     "queues/test_cancellation.py",
     "queues/test_threads.py",
-    "coordination/test_coordinator.py",
+    "coordination/test_failures.py",
     "coordination/test_loopers.py",
+    "coordination/test_stop.py",
 ]
 collect_ignore = NEED_ALL_LOOPS if MISSING else []
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None

@@ -21,6 +21,7 @@ from aioqueue.coordination.tasks import new_tasks, outlast
 from aioqueue.coordination.workers import as_worker
 from aioqueue.errors import OutOfRangeError
 from aioqueue.waiting import Gate, current_waker
+from tests.coordination.coordinators import notes
 from tests.worlds import PATIENCE, AsyncioWorld, CancelledError, TaskWorld, UvloopWorld, spin_until
 
 
@@ -42,10 +43,6 @@ async def forever() -> None:
 
 async def no_more() -> None:
     raise OutOfRangeError
-
-
-def notes(error: BaseException) -> list[str]:
-    return list(getattr(error, "__notes__", ()))
 
 
 def test_a_face_for_coroutines_is_its_own() -> None:

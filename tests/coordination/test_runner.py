@@ -7,7 +7,7 @@ import contextvars
 import functools
 import itertools
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
 from aioqueue.waiting import Gate, current_waker
+from tests.coordination.coordinators import group_of, notes
 from tests.worlds import PATIENCE, TaskWorld, spin_until, waiting
 
 Op = Callable[[], Any]
@@ -53,17 +54,6 @@ def failing(error: BaseException, *, task: bool) -> Op:
 
 async def forever() -> None:
     await Gate().wait(current_waker())
-
-
-async def group_of(call: Awaitable[object]) -> ExceptionGroup[Exception]:
-    with pytest.raises(ExceptionGroup) as caught:
-        await call
-    group: ExceptionGroup[Exception] = caught.value
-    return group
-
-
-def notes(error: BaseException) -> list[str]:
-    return list(getattr(error, "__notes__", ()))
 
 
 async def rest_of(queue: aioqueue.FIFOQueue) -> list[Any]:

@@ -54,7 +54,9 @@ TESTS = """
 machine/test_machine.py machine/test_corners.py machine/test_exhaustive.py test_philox.py
 storage/test_copying.py storage/test_contract.py storage/test_corners.py storage/test_private.py
 test_locks.py waiting/test_corners.py waiting/test_scopes.py queues/test_threads.py
-queues/test_queues.py coordination/test_coordinator.py coordination/test_runner.py
+queues/test_queues.py coordination/test_coordinator.py coordination/test_stop.py
+coordination/test_failures.py coordination/test_join.py coordination/test_register.py
+coordination/test_block.py coordination/test_runner.py
 coordination/test_outcomes.py coordination/test_joins.py coordination/test_loopers.py
 coordination/test_native_cancellation.py coordination/test_corners.py
 queues/test_cancellation.py queues/test_adversary.py queues/test_corners.py

@@ -1,0 +1,42 @@
+"""Coordinators of the face that fits a world, and threads to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import aioqueue
+from tests.conftest import made
+from tests.coordination.coordinators import AwaitedCoordinator, Make, Thread
+from tests.worlds import PATIENCE, AsyncioWorld, ThreadWorld, UvloopWorld, World
+
+
+@pytest.fixture
+def make(world: World) -> Make:
+    """Makes coordinators of the face that fits the world."""
+    return AwaitedCoordinator if isinstance(world, ThreadWorld) else aioqueue.Coordinator
+
+
+@pytest.fixture
+def thread() -> Iterator[Callable[..., Thread]]:
+    """Starts threads that run until they are released, at the latest when the test has ended."""
+    threads: list[Thread] = []
+
+    def start(name: str = "worker", last: Callable[[], object] = lambda: None) -> Thread:
+        threads.append(Thread(name, last))
+        threads[-1].start()
+        return threads[-1]
+
+    yield start
+    for one in threads:
+        one.release()
+        one.join(PATIENCE)
+        assert not one.is_alive()
+
+
+@pytest.fixture(params=[AsyncioWorld, UvloopWorld], ids=lambda world: world.name)
+def loop_world(request: pytest.FixtureRequest) -> AsyncioWorld:
+    """The two worlds that have `asyncio.Task`."""
+    kind_of_world: type[AsyncioWorld] = request.param
+    return made(kind_of_world)
