@@ -49,6 +49,7 @@ __all__ = (
     "CancelledError",
     "Kind",
     "Operation",
+    "StillClock",
     "TaskOperation",
     "TaskWorld",
     "ThreadWorld",
@@ -74,6 +75,16 @@ _LARGE_KINDS = ("large", "large-shuffle")
 
 PATIENCE = 20.0
 """Seconds after which a state that was waited for is taken never to come."""
+
+
+class StillClock:
+    """A clock that stands still unless it is told to go on; the time is `now`, in seconds."""
+
+    def __init__(self, now: float = 100.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class CancelledError(Exception):

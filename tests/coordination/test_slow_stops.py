@@ -21,7 +21,7 @@ from aioqueue.coordination import aio as aio_module
 from aioqueue.coordination import core as core_module
 from aioqueue.coordination import whereabouts
 from aioqueue.coordination.core import SLOW_STOP, CoordinatorCore
-from tests.worlds import PATIENCE, TaskWorld, ctrl_c, spin_until
+from tests.worlds import PATIENCE, StillClock, TaskWorld, ctrl_c, spin_until
 
 HERE = re.escape(__file__)
 
@@ -49,26 +49,16 @@ def stuck() -> Iterator[Stuck]:
     one.thread.join(PATIENCE)
 
 
-class Clock:
-    """What a core reads instead of the time."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    one = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
+    one = StillClock()
     monkeypatch.setattr(core_module, "monotonic", one)
     return one
 
 
 class TestWarning:
     def test_after_five_seconds(
-        self, stuck: Stuck, clock: Clock, caplog: pytest.LogCaptureFixture
+        self, stuck: Stuck, clock: StillClock, caplog: pytest.LogCaptureFixture
     ) -> None:
         core = CoordinatorCore(None)
         core.request_stop()
@@ -89,7 +79,7 @@ class TestWarning:
         assert re.search(place, record.getMessage())
 
     def test_none_if_all_have_ended(
-        self, stuck: Stuck, clock: Clock, caplog: pytest.LogCaptureFixture
+        self, stuck: Stuck, clock: StillClock, caplog: pytest.LogCaptureFixture
     ) -> None:
         core = CoordinatorCore(None)
         core.request_stop()
@@ -102,7 +92,7 @@ class TestWarning:
         assert caplog.messages == []
 
     def test_none_if_they_are_given_up_before(
-        self, stuck: Stuck, clock: Clock, caplog: pytest.LogCaptureFixture
+        self, stuck: Stuck, clock: StillClock, caplog: pytest.LogCaptureFixture
     ) -> None:
         core = CoordinatorCore(None)
         core.request_stop()
@@ -245,7 +235,7 @@ class TestPlaces:
 
 class TestItems:
     def test_the_warning_names_the_item(
-        self, clock: Clock, caplog: pytest.LogCaptureFixture
+        self, clock: StillClock, caplog: pytest.LogCaptureFixture
     ) -> None:
         go = threading.Event()
 

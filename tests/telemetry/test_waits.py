@@ -13,33 +13,23 @@ from aioqueue.queues import aio, blocking
 from aioqueue.telemetry.numbers import QueueNumbers
 from aioqueue.telemetry.parts import QueuePart
 from aioqueue.testing import wait_until_waiting
-from tests.worlds import TaskOperation, TaskWorld, World, spin_until
-
-
-class Clock:
-    """A clock that stands still unless it is told to go on."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.worlds import StillClock, TaskOperation, TaskWorld, World, spin_until
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
+    clock = StillClock()
     monkeypatch.setattr(blocking, "perf_counter", clock)
     monkeypatch.setattr(aio, "perf_counter", clock)
     return clock
 
 
-def numbers(queue: Any, clock: Clock) -> QueueNumbers:
+def numbers(queue: Any, clock: StillClock) -> QueueNumbers:
     return QueuePart(queue._core, clock.now).numbers(clock.now)
 
 
 class TestWaits:
-    def test_of_one_consumer_are_all_time_but_its_own(self, clock: Clock) -> None:
+    def test_of_one_consumer_are_all_time_but_its_own(self, clock: StillClock) -> None:
         """Wall time less service, exactly: five seconds of waiting, three of work, each time."""
         queue = sync.FIFOQueue(2)
         began = clock.now
@@ -64,7 +54,7 @@ class TestWaits:
         consumer.join()
         assert numbers(queue, clock).dequeue_wait == clock.now - began - 10 * 3.0
 
-    def test_that_go_on_are_counted_and_told_one_by_one(self, clock: Clock) -> None:
+    def test_that_go_on_are_counted_and_told_one_by_one(self, clock: StillClock) -> None:
         queue = sync.FIFOQueue(1)
         threads = []
         for seconds in (4.0, 2.0, 1.0):
@@ -95,7 +85,7 @@ class TestWaits:
         assert sum(waits.dequeue_waits.counts) == 2
         assert waits.dequeues_since == []
 
-    def test_that_fail_are_counted_once(self, clock: Clock) -> None:
+    def test_that_fail_are_counted_once(self, clock: StillClock) -> None:
         queue = sync.FIFOQueue(1)
         raised: list[BaseException] = []
 
@@ -186,7 +176,7 @@ class TestSumsAgree:
             *(threading.Thread(target=produce, args=(first,)) for first in range(2)),
             *(threading.Thread(target=consume) for _ in range(2)),
         ]
-        part, clock, before = QueuePart(queue._core, 0.0), Clock(), None
+        part, clock, before = QueuePart(queue._core, 0.0), StillClock(), None
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):

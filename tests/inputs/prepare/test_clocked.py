@@ -11,29 +11,19 @@ from aioqueue import Coordinator, Monitor, inputs
 from aioqueue.inputs.prepare import clocked as room
 from aioqueue.inputs.prepare.clocked import Clocked
 from aioqueue.telemetry.stacks import stack_of
-from tests.worlds import TaskOperation, TaskWorld
-
-
-class Clock:
-    """A clock of the processor: it goes on by what is computed."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.worlds import StillClock, TaskOperation, TaskWorld
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
+    clock = StillClock(0.0)
     monkeypatch.setattr(room, "thread_time", clock)
     return clock
 
 
 class TestClocked:
     def test_its_steps_are_counted_and_its_waits_are_not(
-        self, task_world: TaskWorld, clock: Clock
+        self, task_world: TaskWorld, clock: StillClock
     ) -> None:
         world = task_world
 
@@ -56,7 +46,7 @@ class TestClocked:
 
         world.run(body)
 
-    def test_failures_come_out(self, task_world: TaskWorld, clock: Clock) -> None:
+    def test_failures_come_out(self, task_world: TaskWorld, clock: StillClock) -> None:
         async def fails() -> None:
             clock.now += 2.0
             raise LookupError("of its own")
@@ -70,7 +60,7 @@ class TestClocked:
         task_world.run(body)
 
     def test_a_cancellation_goes_in_and_comes_out(
-        self, task_world: TaskWorld, clock: Clock
+        self, task_world: TaskWorld, clock: StillClock
     ) -> None:
         world = task_world
         ended: list[str] = []

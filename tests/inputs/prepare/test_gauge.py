@@ -8,28 +8,21 @@ from typing import Any
 import pytest
 
 from aioqueue.inputs.sources.item import Item
+from tests.worlds import StillClock
 
 gauge = importlib.import_module("aioqueue.inputs.prepare.gauge")
 
 
-class Clock:
-    """Stands still unless it is told to go on."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
+    clock = StillClock()
     monkeypatch.setattr(gauge, "perf_counter", clock)
     return clock
 
 
-def goes_round(worker: Any, clock: Clock, seconds: float, look_after: int | None = None) -> int:
+def goes_round(
+    worker: Any, clock: StillClock, seconds: float, look_after: int | None = None
+) -> int:
     """Turns that are passed over, and the one that is measured: how many there were in all.
 
     Args:
@@ -52,7 +45,7 @@ def goes_round(worker: Any, clock: Clock, seconds: float, look_after: int | None
 
 
 class TestQuickTurns:
-    def test_one_stands_for_many_and_all_are_counted(self, clock: Clock) -> None:
+    def test_one_stands_for_many_and_all_are_counted(self, clock: StillClock) -> None:
         worker = gauge.WorkerGauge("one")
         began = clock.now
         worker.begins()
@@ -64,7 +57,7 @@ class TestQuickTurns:
         assert worker.service.seconds == pytest.approx(1e-5 * sum(turns))
         assert worker.spent.busy == pytest.approx(clock.now - began)
 
-    def test_who_looks_has_the_next_one_measured(self, clock: Clock) -> None:
+    def test_who_looks_has_the_next_one_measured(self, clock: StillClock) -> None:
         worker = gauge.WorkerGauge("one")
         worker.begins()
         while goes_round(worker, clock, 1e-5) < 100:
@@ -73,7 +66,7 @@ class TestQuickTurns:
         assert goes_round(worker, clock, 1.0) == 1, "they are slow now: each of them is measured"
         assert goes_round(worker, clock, 1.0) == 1
 
-    def test_the_mean_is_true_where_turns_differ(self, clock: Clock) -> None:
+    def test_the_mean_is_true_where_turns_differ(self, clock: StillClock) -> None:
         """Every third takes ten times as long; looks come whenever they come."""
         worker = gauge.WorkerGauge("one")
         worker.begins()
@@ -87,7 +80,7 @@ class TestQuickTurns:
         assert mean == pytest.approx((clock.now - began) / turns, rel=0.35)
 
 
-def test_slow_turns_are_measured_one_by_one(clock: Clock) -> None:
+def test_slow_turns_are_measured_one_by_one(clock: StillClock) -> None:
     worker = gauge.WorkerGauge("one")
     worker.begins()
     assert [goes_round(worker, clock, 0.01) for _ in range(5)] == [1] * 5
