@@ -179,6 +179,31 @@ def test_links_between_pages_have_a_target(page: Path) -> None:
     assert not missing
 
 
+FILES = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "tests").rglob("*.py"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    """Tests go by their end (`machine/test_machine.py`), all others by their whole path."""
+    text = page.read_text(encoding="utf-8")
+    tests = set(re.findall(r"[\w/]*\btest_\w+\.py", text))
+    paths = set(re.findall(r"`((?:tests|examples|aioqueue|docs|\.ci)/[\w./-]+)`", text))
+    modules = {name.replace(".", "/") for name in re.findall(r"python -m (tests[\w.]*)", text)}
+    missing = [
+        *(name for name in tests if not any(f"/{path}".endswith(f"/{name}") for path in FILES)),
+        *(path for path in paths if not (ROOT / path).exists()),
+        *(name for name in modules if not {f"{name}.py", f"{name}/__main__.py"} & {*FILES}),
+    ]
+    assert not missing
+
+
+def test_the_front_page_leads_to_every_page() -> None:
+    front = ROOT / "docs" / "index.md"
+    linked = {*re.findall(r"\]\(([^)#:]+\.md)", front.read_text(encoding="utf-8"))}
+    pages = {path.relative_to(front.parent).as_posix() for path in front.parent.rglob("*.md")}
+    assert pages - linked == {"index.md"}
+
+
 COMMANDS = [
     "pip install '.[examples]' && python examples/train_digits.py",
     "pip install '.[test]' && pytest",
