@@ -20,6 +20,7 @@ from tests.benchmarks import (
     resuming,
     scaling,
     stalls,
+    starting,
     watching,
 )
 from tests.benchmarks.harness import Comparison, Mode
@@ -33,6 +34,7 @@ PARTS = {
     "scaling": scaling.measure,
     "compat": compat.measure,
     "stalls": stalls.measure,
+    "starting": starting.measure,
     "loaders": loaders.measure,
     "clusters": clusters.measure,
     "watching": watching.measure,
