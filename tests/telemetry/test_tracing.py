@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import time
 from pathlib import Path
 from typing import Any, Literal
@@ -20,45 +21,8 @@ from aioqueue.telemetry.numbers import Snapshot
 from aioqueue.telemetry.parts import Watch
 from aioqueue.telemetry.tracing import Trace, Track, events_of
 from tests.telemetry.fluid import usual
-from tests.worlds import TaskWorld
-
-
-def check(events: list[dict[str, Any]], seconds: float) -> None:
-    """Whether events are as the Trace Event Format has them, and within the time of the trace."""
-    named: set[tuple[str, int, int]] = set()
-    slices: dict[tuple[int, int], list[tuple[float, float]]] = {}
-    for event in events:
-        assert set(event) <= {"ph", "name", "cat", "pid", "tid", "ts", "dur", "args"}
-        assert isinstance(event["name"], str)
-        assert type(event["pid"]) is type(event["tid"]) is int
-        assert 0 <= event["ts"] <= 1e6 * seconds
-        if event["ph"] == "M":
-            key = (event["name"], event["pid"], event["tid"])
-            assert key not in named
-            named.add(key)
-            [(kind, value)] = event["args"].items()
-            assert isinstance(value, str if kind == "name" else int)
-        elif event["ph"] == "X":
-            assert event["dur"] >= 0
-            end = event["ts"] + event["dur"]
-            slices.setdefault((event["pid"], event["tid"]), []).append((event["ts"], end))
-        else:
-            assert event["ph"] == "C"
-            assert all(isinstance(value, int) for value in event["args"].values())
-    for (process, thread), found in slices.items():
-        assert ("process_name", process, 0) in named
-        assert ("thread_name", process, thread) in named
-        are_nested(found)
-
-
-def are_nested(slices: list[tuple[float, float]]) -> None:
-    """Slices of one track lie within each other or beside each other, and never overlap."""
-    inside: list[float] = []
-    for begin, end in sorted(slices, key=lambda one: (one[0], -one[1])):
-        while inside and inside[-1] <= begin + 0.002:
-            inside.pop()
-        assert not inside or end <= inside[-1] + 0.002, "they overlap"
-        inside.append(end)
+from tests.telemetry.viewer import opened, read
+from tests.worlds import TaskWorld, spin_until
 
 
 class TestRing:
@@ -79,7 +43,7 @@ class TestRing:
 
 class TestFormat:
     def test_tracks_slices_and_counters(self) -> None:
-        worked = [Event("works", 10.5, 10.6, 7), Event("waits for room", 10.6, 11.0)]
+        worked = [Event("works", 10.5, 10.625, 7), Event("waits for room", 10.625, 11.0)]
         tracks = [
             Track("decode", "decode-1", worked),
             Track("read", "read-1", [Event("works elsewhere", 9.0, 10.25, None, items=3)]),
@@ -87,7 +51,7 @@ class TestFormat:
         ]
         looks = [(10.0, {"q": 1}), (11.0, {"q": 0})]
         events = list(events_of(tracks, looks, 10.0, 12.0, ["read", "decode"]))
-        check(events, 2.0)
+        assert read(events, 2.0).groups == ["read", "decode", "queues"]
         names = {
             (event["name"], event["pid"], event["tid"]): event["args"]
             for event in events
@@ -100,12 +64,30 @@ class TestFormat:
         assert names["thread_name", 2, 2] == {"name": "decode-2"}
         slices = [event for event in events if event["ph"] == "X"]
         assert [(one["name"], one["ts"], one["dur"], one["args"]) for one in slices] == [
-            ("decode", 5e5, 1e5, {"item": 7}),
-            ("waits for room", 6e5, 4e5, {}),
+            ("decode", 5e5, 1.25e5, {"item": 7}),
+            ("waits for room", 6.25e5, 3.75e5, {}),
             ("read", 0.0, 2.5e5, {"items": 3}),
         ]
         counters = [(one["ts"], one["args"]) for one in events if one["ph"] == "C"]
         assert counters == [(0.0, {"elements": 1}), (1e6, {"elements": 0})]
+
+    def test_slices_that_touch_never_overlap(self) -> None:
+        """By no nanosecond, whatever the clock says: viewers would drop one of them."""
+        rng = random.Random(7)
+        now, events = 86_400.123456789, list[Event]()
+        for number in range(2000):
+            began, now = now, now + rng.random() * 10 ** rng.randint(-7, -2)
+            middle = began + (now - began) * rng.random()
+            events.append(Event("waits for data", began, middle))  # it ends first
+            events.append(Event("next item", began, now))
+            began, now = now, now + rng.random() * 1e-5
+            events.append(Event("works", began, now, number))
+        shown = read(list(events_of([Track("a", "a", events)], [], 86_400.1, now)), now - 86_400.1)
+        slices = shown.tracks["a", "a"]
+        assert len(slices) == 6000
+        assert max(one.depth for one in slices if one.end - one.begin > 1000) == 1
+        items = [one.args["item"] for one in slices if one.name == "a"]
+        assert sorted(items) == list(range(2000))
 
     def test_what_was_before_or_after_is_left_out(self) -> None:
         before, after = Event("works", 1.0, 2.0, 0), Event("works", 13.0, 14.0, 1)
@@ -155,18 +137,38 @@ class TestTrace:
             assert not path.exists()
         assert ring_of(meter) is ring_of(late) is None
         trace.wait()
-        document = json.loads(path.read_text(encoding="utf-8"))
-        assert document["displayTimeUnit"] == "ms"
-        check(document["traceEvents"], 60)
-        slices = [event for event in document["traceEvents"] if event["ph"] == "X"]
-        assert [one["args"] for one in slices] == [{"item": 3}]
+        shown = opened(path, 60)
+        [(track, [one])] = shown.tracks.items()
+        assert (track, one.name, one.args) == (("decode", "late"), "decode", {"item": 3})
         assert [one.name for one in tmp_path.iterdir()] == ["run.json"]
+
+    def test_many_events(self, tmp_path: Path) -> None:
+        """Each is a line of the file, and no slice is lost."""
+        run, meters = Run(), [Meter(f"worker {number}") for number in range(2)]
+        stages = [stage(*meters)]
+        run.watch.add(*stages)
+        path = tmp_path / "run.json"
+        with Trace(run, path, seconds=60):
+            now = time.perf_counter()
+            for meter in meters:
+                assert meter.ring is not None
+                for item in range(10_000):
+                    meter.ring.worked(now + 1e-6 * item, now + 1e-6 * (item + 1), item)
+            spin_until(lambda: time.perf_counter() > now + 0.05)  # what comes later is left out
+        shown = opened(path, 60)
+        for meter in meters:
+            slices = shown.tracks["decode", meter.name]
+            assert [one.args["item"] for one in slices] == list(range(10_000))
+            assert {one.depth for one in slices} == {0}
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert len(lines) > 20_000
+        json.loads(lines[10_000].removesuffix(","))
 
     def test_it_ends_by_itself(self, tmp_path: Path) -> None:
         run = Run()
         trace = Trace(run, tmp_path / "run.json", seconds=0.01)
         trace.wait()
-        check(json.loads((tmp_path / "run.json").read_text())["traceEvents"], 20)
+        assert opened(tmp_path / "run.json", 20).counters
         trace.stop()  # which may be said again
 
     def test_a_file_that_cannot_be_written_is_told(self, tmp_path: Path) -> None:
@@ -208,11 +210,10 @@ def test_a_real_run(where: Literal["thread", "task", "process"], tmp_path: Path)
     with pipeline.monitor() as monitor, monitor.trace(path, seconds=50):
         count = in_a_loop(pipeline) if where == "task" else sum(map(len, pipeline))
     assert count == 4000
-    document = json.loads(path.read_text(encoding="utf-8"))
-    events = document["traceEvents"]
-    check(events, 50)
-    tracks = {one["args"]["name"] for one in events if one["name"] == "process_name"}
-    assert tracks == {function.__name__, "training step", "queues"}
+    events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    shown = opened(path, 50)
+    assert set(shown.groups) == {function.__name__, "training step", "queues"}
+    assert shown.counters
     work = [one for one in events if one["ph"] == "X" and one["cat"] == "work"]
     steps = [one["args"]["item"] for one in work if one["name"] == "training step"]
     assert steps == list(range(1000))
@@ -241,8 +242,8 @@ def test_tasks_of_every_world(task_world: TaskWorld, tmp_path: Path) -> None:
         assert count == 200
 
     task_world.run(body)
+    opened(path, 50)
     events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-    check(events, 50)
     tracks = {one["args"]["name"]: one["pid"] for one in events if one["name"] == "process_name"}
     assert set(tracks) == {"double_async", "training step", "queues"}
     workers = {
