@@ -13,8 +13,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from aioqueue.locks import guarded
 from aioqueue.queues.core import QueueCore
-from aioqueue.telemetry.adding import queues_added, stages_added
-from aioqueue.telemetry.numbers import QueueNumbers, Snapshot, StageNumbers
+from aioqueue.telemetry.adding import never_less, queues_added, stages_added
+from aioqueue.telemetry.numbers import QueueNumbers, Snapshot, StageNumbers, StepNumbers
 from aioqueue.telemetry.parts import QueuePart, StagePart, Watch
 
 __all__ = ("Collector", "cores")
@@ -37,6 +37,7 @@ class _Place(Generic[NumbersT]):
     def __init__(self, add: Callable[[NumbersT, NumbersT], NumbersT]) -> None:
         self.part: Any = None
         self._before: NumbersT | None = None
+        self._told: NumbersT | None = None
         self._add: Callable[[NumbersT, NumbersT], NumbersT] = add
 
     def take(self, part: Any, now: float) -> None:
@@ -47,7 +48,12 @@ class _Place(Generic[NumbersT]):
 
     def numbers(self, now: float) -> NumbersT:
         numbers: NumbersT = self.part.numbers(now)
-        return numbers if self._before is None else self._add(self._before, numbers)
+        if self._before is not None:
+            numbers = self._add(self._before, numbers)
+        if self._told is not None:
+            numbers = never_less(self._told, numbers)
+        self._told = numbers
+        return numbers
 
 
 class Collector:
@@ -151,9 +157,6 @@ class Collector:
         now = perf_counter()
         stages = _named_apart(place.numbers(now) for place in self._stages.values())
         queues = _named_apart(place.numbers(now) for place in self._queues.values())
-        steps = self._watch.steps
-        if steps is not None and self._watch.last_queue is not None:
-            steps.queue = self._watch.last_queue
         return Snapshot(
             seconds=now - self._watch.began,
             time=time(),
@@ -161,10 +164,19 @@ class Collector:
             process_cpu=process_time(),
             queues=_in_order(queues, stages),
             stages=_stages_in_order(stages),
-            steps=None if steps is None else steps.numbers(now),
+            steps=self._steps(now),
             gil_looks=self._gil_looks,
             gil_taken=self._gil_taken,
         )
+
+    def _steps(self, now: float) -> StepNumbers | None:
+        steps, told = self._watch.steps, None if self._last is None else self._last.steps
+        if steps is None:
+            return None
+        if self._watch.last_queue is not None:
+            steps.queue = self._watch.last_queue
+        numbers = steps.numbers(now)
+        return numbers if told is None else never_less(told, numbers)
 
     def _take_queue(self, core: QueueCore, now: float) -> None:
         key = core.name if self._watch.comes_again else id(core)

@@ -173,7 +173,7 @@ MEASURES: Final = (
         True,
         "",
         "Workers that died and were replaced.",
-        _of_stages(lambda s: sum(worker.deaths for worker in s.workers)),
+        _of_stages(lambda s: s.deaths),
     ),
     Measure("step.batches", True, "", "Batches handed over.", _of_step(lambda step: step.steps)),
     Measure(

@@ -96,10 +96,14 @@ class QueueNumbers:
         enqueue_waiting: seconds that the enqueues which wait now have waited, one value each,
             longest first.
         dequeue_waiting: the same of the dequeues that wait now.
-        seconds_empty: how long it was empty.
-        seconds_full: how long it was full.
+        seconds_empty: how long it was empty, as far as looks ten times a second tell.
+        seconds_full: how long it was full, told in the same way.
         occupancy: how long it was filled to a tenth, two tenths and so on of its capacity, in
-            seconds: ten values, empty where there is no bound.
+            seconds: ten values, empty where there is no bound. Told in the same way.
+
+    Counts and waits are exact. How full it was is seen ten times a second, for on the way of an
+    element no clock is read: of a window of a second that is ten looks, of a minute six hundred.
+    What was empty while somebody wanted an element is exact, too: that is ``dequeue_wait``.
     """
 
     name: str
@@ -186,6 +190,7 @@ class StageNumbers:
             calls that still go on.
         alive: seconds that its workers have been there, all together.
         fed: seconds of ``source_waits`` in which the source itself waited at a queue.
+        deaths: how many of its workers died and were replaced, those included that have ended.
     """
 
     name: str
@@ -212,6 +217,7 @@ class StageNumbers:
     busy: float = 0.0
     alive: float = 0.0
     fed: float = 0.0
+    deaths: int = 0
 
 
 @dataclass(frozen=True, slots=True)

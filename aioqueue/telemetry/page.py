@@ -260,7 +260,7 @@ def _stage_row(stage: StageShares) -> Iterator[str]:
     yield "–" if stage.on is None else share(stage.on)
     yield from (duration(stage.service.quantile(part)) for part in (0.5, 0.9, 0.99))
     yield f"{now.in_flight:,}" if now.limit is None else f"{now.in_flight:,} of {now.limit:,}"
-    yield from map(count, (now.skipped, now.retried, sum(one.deaths for one in now.workers)))
+    yield from map(count, (now.skipped, now.retried, now.deaths))
 
 
 def _queues(whole: Interval) -> str:

@@ -28,9 +28,9 @@ from aioqueue.telemetry import WorkerNumbers
 
 __all__ = ("Gauge", "Spent", "WorkerGauge")
 
-_COST: Final = 4e-6
+_COST: Final = 6e-6
 _SHARE: Final = 0.002
-_TRACED: Final = 0.008
+_TRACED: Final = 0.004
 """The share while a trace is taken."""
 
 _MOST: Final = 512
@@ -51,12 +51,9 @@ class Spent(NamedTuple):
     is_busy: bool = False
     """Which of both it does."""
 
-    def until(self, now: float) -> tuple[float, float]:
-        """Seconds of both, what goes on included."""
-        going_on = max(0.0, now - self.since) if self.since else 0.0
-        if self.is_busy:
-            return self.busy + going_on, self.starved
-        return self.busy, self.starved + going_on
+    def busy_until(self, now: float) -> float:
+        """Seconds in the function, what goes on included."""
+        return self.busy + (max(0.0, now - self.since) if self.is_busy and self.since else 0.0)
 
 
 class WorkerGauge(Meter):
@@ -77,6 +74,7 @@ class WorkerGauge(Meter):
     __slots__ = (
         "_blocked",
         "_busy",
+        "_full",
         "_idle",
         "_passed_over",
         "_seen",
@@ -113,6 +111,7 @@ class WorkerGauge(Meter):
         self._turned = 0.0  # when the last one had ended
         self._blocked = 0.0  # seconds in enqueues until then
         self._busy = self._idle = 0.0  # of this turn
+        self._full: float | None = None  # seconds that no item had been let in when it asked
         self._seen: tuple[Item | None, float] = (None, 0.0)
 
     # One turn, step by step.
@@ -127,9 +126,14 @@ class WorkerGauge(Meter):
         self._passed_over = turns = _PASSED_OVER[: self._stride - 1]
         return turns
 
-    def asks(self, passed_over: int = 0) -> None:
-        """It asks for an item, in a turn that is measured, after so many that were not."""
-        self.weight = passed_over + 1
+    def asks(self, passed_over: int = 0, full: float | None = None) -> None:
+        """It asks for an item, in a turn that is measured, after so many that were not.
+
+        Args:
+            passed_over: how many.
+            full: seconds so far in which no item was let in, if it does not starve in such ones.
+        """
+        self.weight, self._full = passed_over + 1, full
         now = self._turn = perf_counter()
         self._busy = 0.0
         busy, starved, _, _ = self.spent
@@ -140,12 +144,12 @@ class WorkerGauge(Meter):
 
         Args:
             item: which one.
-            full: seconds of that in which no item was let in.
+            full: seconds so far in which no item was let in.
         """
         self.item = item
         now = perf_counter()
         busy, starved, since, _ = self.spent
-        self._idle = max(0.0, now - since - full)
+        self._idle = max(0.0, now - since - self._full_since(full))
         self.spent = Spent(busy, starved + self._idle, now, True)
         ring = self.ring
         if ring is not None:
@@ -254,9 +258,25 @@ class WorkerGauge(Meter):
         if self._seen[0] is not item:
             self._seen = (item, now)
 
+    def starved_until(self, now: float, full: float) -> float:
+        """Seconds in which it waited for items, what goes on included.
+
+        Args:
+            now: when.
+            full: seconds until then in which no item was let in.
+        """
+        _, starved, since, is_busy = self.spent
+        if is_busy or not since:
+            return starved
+        return starved + max(0.0, now - since - self._full_since(full))
+
+    def _full_since(self, full: float) -> float:
+        """Seconds in which no item was let in, since it has asked; 0 if it starves in them, too."""
+        return 0.0 if self._full is None else max(0.0, full - self._full)
+
     def busy_until(self, now: float) -> float:
         """Seconds in the function, what goes on included."""
-        busy, _ = self.spent.until(now)
+        busy = self.spent.busy_until(now)
         if self.tell_item is not None and self._at() is not None:
             busy += now - self._since(now)
         return busy
@@ -296,11 +316,11 @@ class _Sum:
         self.cpu = self.cpu_sampled = 0.0
         self.deaths = 0
 
-    def add(self, worker: WorkerGauge, now: float) -> None:
-        """Add one."""
+    def add(self, worker: WorkerGauge, now: float, full: float) -> None:
+        """Add one; in so many seconds until now no item was let in."""
         self.alive += max(0.0, now - worker.began)
         self.busy += worker.busy_until(now)
-        self.starved += worker.spent.until(now)[1]
+        self.starved += worker.starved_until(now, full)
         blocked, fed = worker.waits.until(now)
         self.blocked += blocked
         self.fed += fed
@@ -371,7 +391,8 @@ class Gauge:
         worker.item = None
         if worker in self._workers:
             self._workers.remove(worker)
-            self._gone.add(worker, perf_counter())
+            now = perf_counter()
+            self._gone.add(worker, now, self.full_until(now))
 
     @guarded
     def workers(self) -> list[WorkerGauge]:
@@ -401,8 +422,8 @@ class Gauge:
     @guarded
     def sum(self, now: float) -> _Sum:
         """What all have done, those that have ended included."""
-        total = self._gone.copy()
+        total, full = self._gone.copy(), self.full_until(now)
         for worker in self._workers:
-            total.add(worker, now)
+            total.add(worker, now, full)
         total.fed += sum(helper.waits.until(now)[1] for helper in self._helpers)
         return total

@@ -85,4 +85,5 @@ class JobStage:
             busy=total.busy,
             alive=total.alive,
             fed=total.fed,
+            deaths=total.deaths,
         )

@@ -145,10 +145,10 @@ class TaskExecutor:
 
     async def _work_measured(self, worker: WorkerGauge, owner: object, passed_over: int) -> None:
         """One turn of it."""
-        full = self._job.gauge.seconds_full
-        worker.asks(passed_over)
+        gauge = self._job.gauge
+        worker.asks(passed_over, gauge.seconds_full)
         item = await self._source.take(owner, worker)
-        worker.got(item, self._job.gauge.seconds_full - full)
+        worker.got(item, gauge.seconds_full)
         clocked = Clocked(self._prepare(item, worker.hand, owner))
         prepared = await clocked
         as_made = isinstance(prepared.examples, AsyncGenerator)

@@ -105,10 +105,10 @@ class ThreadExecutor:
 
     def _work_measured(self, worker: WorkerGauge, hand: Hand, passed_over: int) -> None:
         """One turn of it."""
-        full = self._job.gauge.seconds_full
-        worker.asks(passed_over)
+        gauge = self._job.gauge
+        worker.asks(passed_over, gauge.seconds_full)
         item = self._source.take(worker)
-        worker.got(item, self._job.gauge.seconds_full - full)
+        worker.got(item, gauge.seconds_full)
         cpu = thread_time()
         prepared = self._prepare(item, hand)
         as_made = type(prepared.examples) is not tuple

@@ -85,3 +85,48 @@ def test_slow_turns_are_measured_one_by_one(clock: StillClock) -> None:
     worker.begins()
     assert [goes_round(worker, clock, 0.01) for _ in range(5)] == [1] * 5
     assert worker.service.longest == pytest.approx(0.01)
+
+
+class TestFullWindow:
+    """While no item is let in, nobody starves: what a reader is told goes on, and never back."""
+
+    def test_what_goes_on_is_no_starving_either(self, clock: StillClock) -> None:
+        job = gauge.Gauge()
+        worker = job.worker("one")
+        worker.begins()
+        worker.asks(0, job.seconds_full)
+        clock.now += 1.0  # the source takes its time
+        job.is_full()
+        told = [job.sum(clock.now).starved]
+        for _ in range(3):
+            clock.now += 5.0
+            told.append(job.sum(clock.now).starved)
+        job.has_room()
+        clock.now += 2.0
+        told.append(job.sum(clock.now).starved)
+        worker.got(Item(0, 0, 0, 0), job.seconds_full)
+        told.append(job.sum(clock.now).starved)
+        assert told == [1.0, 1.0, 1.0, 1.0, 3.0, 3.0]
+
+    def test_of_who_waits_for_others_too(self, clock: StillClock) -> None:
+        """Items come to it by somebody else, who alone knows of the room."""
+        job = gauge.Gauge()
+        worker = job.worker("one")
+        job.is_full()
+        clock.now += 1.0
+        worker.asks()
+        clock.now += 4.0
+        assert job.sum(clock.now).starved == 4.0
+        worker.got(Item(0, 0, 0, 0))
+        assert job.sum(clock.now).starved == 4.0
+
+
+def test_deaths_of_workers_that_have_ended_are_counted(clock: StillClock) -> None:
+    job = gauge.Gauge()
+    workers = [job.worker(name) for name in ("one", "two")]
+    for number, worker in enumerate(workers):
+        worker.deaths = number + 1
+    job.left(workers[0])
+    assert job.sum(clock.now).deaths == 3
+    job.left(workers[1])
+    assert job.sum(clock.now).deaths == 3
