@@ -287,7 +287,16 @@ def part(module: str) -> str:
 OUTER = {"inputs", "compat", "prometheus", "torch"}
 SENDERS = {
     f"aioqueue.telemetry.{name}"
-    for name in ("bars", "live", "looks", "opentelemetry", "picture", "prometheus", "table")
+    for name in (
+        "bars",
+        "live",
+        "looks",
+        "notebook",
+        "opentelemetry",
+        "picture",
+        "prometheus",
+        "table",
+    )
 }
 """Ways to look at a run and to send its numbers, which need a library; no other module of the core
 imports them, but when they are asked for."""
@@ -374,7 +383,7 @@ def test_importing_brings_in_nothing_extra() -> None:
 import sys
 import aioqueue, aioqueue.sync
 extras = {"trio", "uvloop", "tqdm", "sklearn", "torch", "jax", "ray", "tensorflow", "pytest"}
-extras |= {"matplotlib", "opentelemetry", "prometheus_client", "rich", "tensorboardX"}
+extras |= {"IPython", "matplotlib", "opentelemetry", "prometheus_client", "rich", "tensorboardX"}
 print(sorted(extras & set(sys.modules)), "numpy" in sys.modules)
 """
     ran = subprocess.run(

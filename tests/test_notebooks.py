@@ -145,6 +145,26 @@ def test_pipelines(run: Cells) -> None:
     assert refused.endswith("use `async for` here")
 
 
+def test_the_live_table(run: Cells) -> None:
+    """It is below the cell, once; in the end, as the run has ended."""
+    pytest.importorskip("rich", reason="needs the extra `rich`")
+    _, shown = run(
+        """
+from aioqueue.inputs import numbers
+
+pipeline = numbers(40).prepare(abs, workers=2).batch(4)
+""",
+        """
+with pipeline.monitor() as monitor, monitor.live(every=0.01):
+    print(len(list(pipeline)), "batches")
+""",
+    )
+    assert shown.count("batches/s") == 1
+    assert "10 batches" in shown
+    assert re.search(r"abs +\d thread", shown)
+    assert "\x1b" not in shown
+
+
 def test_a_coordinator_that_lives_from_cell_to_cell(run: Cells) -> None:
     outputs = run(
         FILLING,

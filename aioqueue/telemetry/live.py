@@ -2,7 +2,8 @@
 
 What the program writes in the meantime goes above the table, line by line: prints, log messages,
 whatever goes to ``sys.stdout`` and ``sys.stderr``. Bars that rewrite their own line, as those of
-tqdm do, stay below it. Where there is no terminal, a plain line is written now and then instead.
+tqdm do, stay below it. In a notebook the table is below its cell. Where there is neither, a plain
+line is written now and then instead.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from aioqueue.locks import guarded
+from aioqueue.telemetry.notebook import InNotebook, is_in_notebook
 from aioqueue.telemetry.table import RunTable, line_of, rich
 from aioqueue.telemetry.watched import Watched
 
@@ -42,7 +44,8 @@ class Live:
         console: a console of rich to show it in; `None`: ``sys.stderr``.
 
     Raises:
-        ImportError: there is a terminal, and rich is not installed. Raised on entering.
+        ImportError: there is a terminal or a notebook, and rich is not installed. Raised on
+            entering.
     """
 
     def __init__(
@@ -63,10 +66,13 @@ class Live:
 
     def __enter__(self) -> Live:
         stream = sys.stderr
-        has_terminal = self._console is not None or _is_terminal(stream)
+        has_terminal = self._console is not None or stream.isatty()
         with ExitStack() as entered:
             if has_terminal:
                 self._show(entered, self._console or _console(stream))
+            elif is_in_notebook():
+                table = RunTable(self._watched, self._seconds)
+                entered.enter_context(InNotebook(table, self._every))
             elif self._plain is not None:
                 entered.enter_context(_Lines(self._watched, stream, self._plain))
             self._inside = entered.pop_all()
@@ -97,10 +103,6 @@ class Live:
         entered.callback(table.renew)  # so that what stays on the screen is the end
         entered.callback(written.end)
         entered.callback(_redirect(written, console.file))
-
-
-def _is_terminal(stream: TextIO) -> bool:
-    return stream.isatty() or "ipykernel" in sys.modules
 
 
 def _console(stream: TextIO) -> Console:

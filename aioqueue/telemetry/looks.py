@@ -83,8 +83,9 @@ class Looks(ABC):
         """Show a table of the stages in the terminal, for a ``with`` block.
 
         What is printed and logged in the block comes above the table; bars of tqdm stay below it.
-        Where ``sys.stderr`` is no terminal, a line is written there now and then. Needs rich, if
-        there is a terminal: ``pip install 'aioqueue[rich]'``.
+        In a notebook it is below the cell. Where ``sys.stderr`` is neither, a line is written there
+        now and then. Needs rich, if there is a terminal or a notebook: ``pip install
+        'aioqueue[rich]'``.
 
         Args:
             every: seconds from one table to the next, > 0.

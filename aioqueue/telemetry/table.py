@@ -98,25 +98,26 @@ class RunTable:
         now = self._watched.snapshot()
         interval = latest(self._watched.history, now, self._seconds)
         verdict = self._watched.verdict(self._seconds)
-        yield _head(interval)
+        yield _head(interval, options.max_width)
         if interval.stages or interval.queues:
             yield _table(interval, verdict, options.max_width, ascii_only=options.ascii_only)
         yield Text(sentence(str(verdict)), style="bold")
 
 
-def _head(interval: Interval) -> Any:
+def _head(interval: Interval, width: int) -> Any:
     from rich.text import Text
 
     step = interval.step
     who = "the training step" if step.unit == "batches" else "the reader"
-    return Text.assemble(
+    head = Text.assemble(
         (clock(interval.end), "dim"),
         "  ",
         (count(round(step.rate, 2)), "bold"),
         f" {step.unit}/s   {who} waits ",
         (share(step.waits), "bold yellow" if step.waits > _LONG else "bold"),
-        " of the time",
     )
+    rest = " of the time"
+    return head.append(rest) if head.cell_len + len(rest) <= width else head
 
 
 @dataclass(frozen=True)
