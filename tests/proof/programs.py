@@ -32,6 +32,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from aioqueue.telemetry.parts import QueuePart
 from tests.proof.codec import KINDS, MAX_BYTES, Codec, weight_of
 from tests.proof.effort import IS_LONG
 from tests.proof.model import Call, Outcome, Reference, Rules, follow
@@ -93,6 +94,7 @@ class Program(RuleBasedStateMachine):
         self.next_row = 0
         self.unanswered = 0
         self.failed = False
+        self.put_at_once = self.taken_at_once = 0  # rows, by calls that do not wait
         self.outs: dict[int, Any] = {}  # arrays that calls were given to write to, by call
         for _ in range(min(inside, capacity or inside)):
             self.enqueue_nowait()
@@ -243,7 +245,9 @@ class Program(RuleBasedStateMachine):
         (row,) = self._new_rows(1)
         call = partial(self.queue.enqueue_nowait, self.codec.element(row))
         seen = self.stage.here(outcome_of, call)
-        seen = ("returned", ()) if seen == ("returned", None) else seen
+        if seen == ("returned", None):
+            seen = ("returned", ())
+            self.put_at_once += 1
         self._follow_now(seen, "QueueFull", "full", lambda state: state.enqueue_nowait(row))
         self._after(runs)
 
@@ -254,6 +258,7 @@ class Program(RuleBasedStateMachine):
         if seen[0] == "returned":
             told = (self.codec.row(seen[1]),)
             seen = ("returned", told)
+            self.taken_at_once += 1
         self._follow_now(seen, "QueueEmpty", "empty", lambda state: state.dequeue_nowait(told))
         self._after(runs)
 
@@ -371,8 +376,33 @@ class Program(RuleBasedStateMachine):
     def _after(self, runs: bool) -> None:
         """A step has been made: let everybody run, unless the next one is to come before that."""
         self.unanswered += 1
+        if "thread" not in LANES[self.stage_name]:  # else who was woken may be running
+            self._check_what_is_out()
         if runs or self.unanswered >= MOST_AT_ONCE:
             self._settle()
+
+    def _check_what_is_out(self) -> None:
+        """What a monitor is told in between: what was granted to callers that have not run on is
+        held, and what is out is what callers have got."""
+        numbers = QueuePart(self.queue._core, 0.0).numbers(0.0)
+        entered = sum(
+            len(call.rows)
+            for call in self.began
+            if call.is_put and self.outcomes.get(call.number, ("",))[0] == "returned"
+        )
+        out = sum(
+            len(self._decoded(call, self.outcomes[call.number])[1])
+            for call in self.began
+            if call.number in self.outcomes and not call.is_put
+            if self.outcomes[call.number][0] == "returned"
+        )
+        is_so = (
+            min(numbers.size, numbers.held) >= 0
+            and numbers.enqueued == numbers.size + numbers.held + numbers.dequeued
+            and numbers.enqueued >= entered + self.put_at_once
+            and numbers.dequeued == out + self.taken_at_once
+        )
+        self._expect(is_so, f"{entered} + {self.put_at_once} in, {out} out, and told: {numbers}")
 
     def _settle(self) -> None:
         """Let everybody run, and compare."""

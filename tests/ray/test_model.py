@@ -20,6 +20,7 @@ from aioqueue.errors import OutOfRangeError
 from aioqueue.ray.actor import QueueActor
 from aioqueue.ray.messages import Answer
 from aioqueue.ray.parties import Caller
+from aioqueue.telemetry.parts import QueuePart
 from tests.ray.desks import Desk, Sent, fifo, settled
 
 SIZES = st.integers(1, 3)
@@ -44,6 +45,7 @@ class Users(RuleBasedStateMachine):
         self.uses: list[tuple[Sent, list[int]]] = []  # which call says of which leases that
         self.held: dict[tuple[str, int], list[int]] = {}  # what was received, and not used
         self.used: list[int] = []
+        self.used_before = 0  # of these: before the actor was made that there is
         self.is_closed = False
         self.told: set[int] = set()  # takes whose answers were looked at
         for _ in range(2):
@@ -160,6 +162,18 @@ class Users(RuleBasedStateMachine):
                 assert not others, "the end was told while rows could come back"
         assert len(self._everywhere()) == len(set(self._everywhere()))
         assert self.actor.leases() == len(self.held)
+
+    @invariant()
+    def sums_agree(self) -> None:
+        """What a monitor would be told: leases are held until they were used, or came back."""
+        counts = QueuePart(self.actor._queue._core, 0.0).numbers(0.0)
+        assert counts.enqueued == counts.size + counts.held + counts.dequeued
+        assert min(counts.size, counts.held) >= 0
+        assert counts.held >= sum(map(len, self.held.values()))
+        assert counts.dequeued == len(self.used) - self.used_before
+        entered = counts.enqueued + self.used_before
+        assert sum(self._rows_in(put.answer) for put in self.puts) <= entered
+        assert entered <= sum(len(put.rows) for put in self.puts if put.has_arrived)
 
     def _everywhere(self) -> list[int]:
         return self.used + [row for rows in self.held.values() for row in rows]

@@ -19,6 +19,7 @@ from aioqueue.errors import OutOfRangeError, QueueClosedError, WorkerDiedError
 from aioqueue.ray.actor import QueueActor
 from aioqueue.ray.ledger import Ledger
 from aioqueue.ray.messages import Answer, Description
+from aioqueue.telemetry.parts import QueuePart
 from tests.ray.desks import Desk, Records, settled
 from tests.ray.test_actor import looped
 from tests.ray.test_model import CHOICES, Users
@@ -237,6 +238,8 @@ async def test_who_keeps_the_number_of_its_last_lease_has_each_once() -> None:
     taken = again.take(4).arrive()
     await settled()
     assert taken.got == [2, 3, 4, 5]
+    counts = QueuePart(actor._queue._core, 0.0).numbers(0.0)
+    assert (counts.enqueued, counts.held, counts.size, counts.dequeued) == (6, 4, 0, 2)
 
 
 @looped
@@ -350,6 +353,7 @@ class UsersOfOneThatDies(Users):
             if take.answer is None:  # a program has them until the actor has said that it knows
                 held.setdefault(take.desk.life, []).extend(numbers)
         self.actor = self._run(died(self.actor, *living, held=held))
+        self.used_before = len(self.used)
         for life in set(self.actor.clients()) - {desk.life for desk in living}:
             self.actor.dismiss(life)
         self._settle()
