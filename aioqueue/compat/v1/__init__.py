@@ -56,6 +56,7 @@ from aioqueue.compat.v1.core.dtypes import (
     bool,
     complex64,
     complex128,
+    double,
     float16,
     float32,
     float64,
@@ -121,13 +122,12 @@ from aioqueue.compat.v1.ops.control import (
     stop_gradient,
     tuple,
 )
+from aioqueue.compat.v1.ops.counting import *
 from aioqueue.compat.v1.ops.csv import decode_csv
 from aioqueue.compat.v1.ops.decoding import *
 from aioqueue.compat.v1.ops.files import matching_files, read_file, write_file
 from aioqueue.compat.v1.ops.filling import *
-from aioqueue.compat.v1.ops.hashing import (
-    string_to_hash_bucket_fast,
-)
+from aioqueue.compat.v1.ops.hashing import string_to_hash_bucket, string_to_hash_bucket_fast
 from aioqueue.compat.v1.ops.indexing import gather, gather_nd, slice, strided_slice
 from aioqueue.compat.v1.ops.initializing import *
 from aioqueue.compat.v1.ops.joining import *
@@ -154,6 +154,7 @@ from aioqueue.compat.v1.ops.random import (
     random_uniform,
     truncated_normal,
 )
+from aioqueue.compat.v1.ops.rearranging import *
 from aioqueue.compat.v1.ops.reductions import (
     arg_max,
     arg_min,
@@ -172,6 +173,8 @@ from aioqueue.compat.v1.ops.reductions import (
     reduce_prod,
     reduce_sum,
 )
+from aioqueue.compat.v1.ops.scattering import *
+from aioqueue.compat.v1.ops.segments import *
 from aioqueue.compat.v1.ops.selecting import (
     argsort,
     boolean_mask,
@@ -193,9 +196,11 @@ from aioqueue.compat.v1.ops.sparse import (
     SparseTensor,
     SparseTensorValue,
     convert_to_tensor_or_sparse_tensor,
+    is_tensor,
     sparse_placeholder,
     sparse_tensor_to_dense,
 )
+from aioqueue.compat.v1.ops.sparse_arithmetic import *
 from aioqueue.compat.v1.ops.sparse_changes import (
     sparse_concat,
     sparse_reorder,
@@ -203,6 +208,14 @@ from aioqueue.compat.v1.ops.sparse_changes import (
     sparse_retain,
     sparse_to_dense,
     sparse_to_indicator,
+)
+from aioqueue.compat.v1.ops.sparse_parts import (
+    sparse_fill_empty_rows,
+    sparse_merge,
+    sparse_reset_shape,
+    sparse_slice,
+    sparse_split,
+    sparse_transpose,
 )
 from aioqueue.compat.v1.ops.static import constant_value as get_static_value
 from aioqueue.compat.v1.ops.text import (
@@ -342,6 +355,7 @@ __all__: _builtins.tuple[str, ...] = (
     "deserialize_many_sparse",
     "dimension_at_index",
     "dimension_value",
+    "double",
     "dtypes",
     "dynamic_partition",
     "dynamic_stitch",
@@ -377,6 +391,7 @@ __all__: _builtins.tuple[str, ...] = (
     "is_non_decreasing",
     "is_numeric_tensor",
     "is_strictly_increasing",
+    "is_tensor",
     "is_variable_initialized",
     "local_variables",
     "logging",
@@ -432,19 +447,26 @@ __all__: _builtins.tuple[str, ...] = (
     "sort",
     "sparse",
     "sparse_concat",
+    "sparse_fill_empty_rows",
+    "sparse_merge",
     "sparse_placeholder",
     "sparse_reorder",
+    "sparse_reset_shape",
     "sparse_reshape",
     "sparse_retain",
+    "sparse_slice",
+    "sparse_split",
     "sparse_tensor_to_dense",
     "sparse_to_dense",
     "sparse_to_indicator",
+    "sparse_transpose",
     "stop_gradient",
     "strided_slice",
     "string",
     "string_join",
     "string_split",
     "string_strip",
+    "string_to_hash_bucket",
     "string_to_hash_bucket_fast",
     "strings",
     "substr",
@@ -473,6 +495,7 @@ __all__ += _ops.arrays.__all__
 __all__ += _ops.branches.__all__
 __all__ += _ops.casting.__all__
 __all__ += _ops.comparison.__all__
+__all__ += _ops.counting.__all__
 __all__ += _ops.decoding.__all__
 __all__ += _ops.filling.__all__
 __all__ += _ops.initializing.__all__
@@ -481,6 +504,10 @@ __all__ += _ops.math.__all__
 __all__ += _ops.placeholders.__all__
 __all__ += _ops.products.__all__
 __all__ += _ops.pyfunc.__all__
+__all__ += _ops.rearranging.__all__
+__all__ += _ops.scattering.__all__
+__all__ += _ops.segments.__all__
+__all__ += _ops.sparse_arithmetic.__all__
 __all__ += _ops.variable_scope.__all__
 __all__ += _parsing.__all__
 __all__ += _session.config.__all__

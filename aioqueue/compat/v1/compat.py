@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numbers
+import os
 import sys
 from typing import Any
 
 import numpy as np
 
 from aioqueue.compat.v1 import absent
+from aioqueue.compat.v1.core.shapes import dimension_at_index, dimension_value
 
 __all__ = (
     "as_bytes",
@@ -17,7 +19,10 @@ __all__ = (
     "as_text",
     "bytes_or_text_types",
     "complex_types",
+    "dimension_at_index",
+    "dimension_value",
     "integral_types",
+    "path_to_str",
     "real_types",
 )
 
@@ -73,6 +78,11 @@ def as_str_any(value: Any) -> str:
         value: what to convert.
     """
     return as_text(value) if isinstance(value, bytes) else str(value)
+
+
+def path_to_str(path: Any) -> Any:
+    """A path as text; what is no path is returned as it is."""
+    return os.fspath(path) if hasattr(path, "__fspath__") else path
 
 
 __getattr__ = absent.names_of(__name__, deferred={"v1": lambda: sys.modules[__package__]})

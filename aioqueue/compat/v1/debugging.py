@@ -29,8 +29,11 @@ from aioqueue.compat.v1.ops.asserting import (
     is_strictly_increasing,
 )
 from aioqueue.compat.v1.ops.asserting import verify_tensor_all_finite as assert_all_finite
+from aioqueue.compat.v1.ops.comparison import is_finite, is_inf, is_nan
+from aioqueue.compat.v1.ops.printing import Assert
 
 __all__ = (
+    "Assert",
     "assert_all_finite",
     "assert_equal",
     "assert_greater",
@@ -52,6 +55,9 @@ __all__ = (
     "assert_scalar",
     "assert_type",
     "check_numerics",
+    "is_finite",
+    "is_inf",
+    "is_nan",
     "is_non_decreasing",
     "is_numeric_tensor",
     "is_strictly_increasing",

@@ -11,9 +11,11 @@ from aioqueue.compat.v1.core.dtypes import (
     bool,
     complex64,
     complex128,
+    double,
     float16,
     float32,
     float64,
+    half,
     int8,
     int16,
     int32,
@@ -30,17 +32,21 @@ from aioqueue.compat.v1.ops.casting import (
     cast,
     saturate_cast,
 )
+from aioqueue.compat.v1.ops.text import as_string
 
 __all__ = (
     "DType",
     "as_dtype",
+    "as_string",
     "bool",
     "cast",
     "complex64",
     "complex128",
+    "double",
     "float16",
     "float32",
     "float64",
+    "half",
     "int8",
     "int16",
     "int32",

@@ -6,7 +6,12 @@ from aioqueue.compat.v1 import gfile
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.inputs.producers import match_filenames_once
 from aioqueue.compat.v1.ops.csv import decode_csv
-from aioqueue.compat.v1.ops.decoding import decode_base64, decode_raw, encode_base64
+from aioqueue.compat.v1.ops.decoding import (
+    decode_base64,
+    decode_compressed,
+    decode_raw,
+    encode_base64,
+)
 from aioqueue.compat.v1.ops.files import matching_files, read_file, write_file
 from aioqueue.compat.v1.ops.images.files import (
     decode_and_crop_jpeg,
@@ -65,6 +70,7 @@ __all__ = (
     "decode_and_crop_jpeg",
     "decode_base64",
     "decode_bmp",
+    "decode_compressed",
     "decode_csv",
     "decode_gif",
     "decode_image",

@@ -9,10 +9,12 @@ from aioqueue.compat.v1.ops.table_sources import (
     TextFileInitializer,
 )
 from aioqueue.compat.v1.ops.tables import HashTable as StaticHashTable
+from aioqueue.compat.v1.ops.tables import StaticVocabularyTable
 
 __all__ = (
     "KeyValueTensorInitializer",
     "StaticHashTable",
+    "StaticVocabularyTable",
     "TextFileIndex",
     "TextFileInitializer",
 )

@@ -1,9 +1,13 @@
 """``tf.math``: arithmetic, reductions, comparison."""
 
+# ruff: noqa: F403  # a module that has TensorFlow's names and no others is taken whole
+
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
+from aioqueue.compat.v1.ops import segments
 from aioqueue.compat.v1.ops.activations import softmax
+from aioqueue.compat.v1.ops.asserting import is_non_decreasing, is_strictly_increasing
 from aioqueue.compat.v1.ops.comparison import (
     equal,
     greater,
@@ -19,6 +23,7 @@ from aioqueue.compat.v1.ops.comparison import (
     logical_xor,
     not_equal,
 )
+from aioqueue.compat.v1.ops.counting import bincount
 from aioqueue.compat.v1.ops.filling import linspace
 from aioqueue.compat.v1.ops.math import (
     abs,
@@ -47,6 +52,7 @@ from aioqueue.compat.v1.ops.math import (
     rint,
     round,
     rsqrt,
+    scalar_mul,
     sigmoid,
     sign,
     sin,
@@ -66,6 +72,7 @@ from aioqueue.compat.v1.ops.products import (
     accumulate_n,
     add_n,
 )
+from aioqueue.compat.v1.ops.rearranging import invert_permutation
 from aioqueue.compat.v1.ops.reductions import (
     argmax,
     argmin,
@@ -83,9 +90,10 @@ from aioqueue.compat.v1.ops.reductions import (
     reduce_sum,
     reduce_variance,
 )
+from aioqueue.compat.v1.ops.segments import *
 from aioqueue.compat.v1.ops.selecting import top_k
 
-__all__ = (
+__all__: tuple[str, ...] = (
     "abs",
     "accumulate_n",
     "acos",
@@ -96,6 +104,7 @@ __all__ = (
     "asin",
     "atan",
     "atan2",
+    "bincount",
     "ceil",
     "ceiling",
     "cos",
@@ -113,9 +122,12 @@ __all__ = (
     "floormod",
     "greater",
     "greater_equal",
+    "invert_permutation",
     "is_finite",
     "is_inf",
     "is_nan",
+    "is_non_decreasing",
+    "is_strictly_increasing",
     "less",
     "less_equal",
     "linspace",
@@ -146,6 +158,7 @@ __all__ = (
     "rint",
     "round",
     "rsqrt",
+    "scalar_mul",
     "sigmoid",
     "sign",
     "sin",
@@ -160,6 +173,6 @@ __all__ = (
     "top_k",
     "truediv",
 )
-
+__all__ += segments.__all__
 
 __getattr__ = names_of(__name__)

@@ -23,6 +23,7 @@ from aioqueue.compat.v1.ops.sparse import (
     SparseTensor,
     SparseTensorValue,
     convert_to_tensor_or_sparse_tensor,
+    is_tensor,
 )
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
@@ -35,7 +36,6 @@ __all__ = (
     "deprecated_alias",
     "deprecated_argument_lookup",
     "is_sparse",
-    "is_tensor",
     "make_decorator",
     "read_file_to_string",
     "remove_undocumented",
@@ -190,11 +190,6 @@ ABSENT: dict[str, str] = {
 def constant_value_as_shape(tensor: Tensor) -> TensorShape:
     """What is known of the shape that a vector stands for."""
     return as_shape(shape_value(tensor))
-
-
-def is_tensor(x: Any) -> bool:
-    """Whether something is a tensor, dense or sparse, or a variable."""
-    return isinstance(x, Tensor | SparseTensor) or hasattr(x, "_as_graph_element")
 
 
 def is_sparse(x: Any) -> bool:

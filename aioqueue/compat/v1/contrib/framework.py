@@ -10,12 +10,14 @@ from aioqueue.compat.v1.ops.global_step import (
     get_global_step,
     get_or_create_global_step,
 )
+from aioqueue.compat.v1.ops.sparse import is_tensor
 
 __all__ = (
     "assert_global_step",
     "create_global_step",
     "get_global_step",
     "get_or_create_global_step",
+    "is_tensor",
     "nest",
 )
 

@@ -16,6 +16,7 @@ __all__ = (
     "bool",
     "complex64",
     "complex128",
+    "double",
     "dtype_of_value",
     "float16",
     "float32",
@@ -205,6 +206,7 @@ variant = DType("variant", 21, np.object_)
 uint32 = DType("uint32", 22, np.uint32)
 uint64 = DType("uint64", 23, np.uint64)
 half = float16
+double = float64
 
 _ALL = (
     *(float16, float32, float64, complex64, complex128),

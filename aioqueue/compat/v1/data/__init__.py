@@ -16,17 +16,26 @@ from aioqueue.compat.v1.datasets.files import (
 )
 from aioqueue.compat.v1.datasets.iterator import (
     Iterator,
+    get_output_classes,
+    get_output_shapes,
+    get_output_types,
     make_initializable_iterator,
     make_one_shot_iterator,
 )
+from aioqueue.compat.v1.datasets.options import AUTOTUNE, Options
 
 __all__ = (
+    "AUTOTUNE",
     "Dataset",
     "FixedLengthRecordDataset",
     "Iterator",
+    "Options",
     "TFRecordDataset",
     "TextLineDataset",
     "experimental",
+    "get_output_classes",
+    "get_output_shapes",
+    "get_output_types",
     "make_initializable_iterator",
     "make_one_shot_iterator",
 )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 
-from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.absent import DATASETS, AbsentNameError
 from aioqueue.compat.v1.core.bodies import trace
 from aioqueue.compat.v1.core.convert import convert_to_tensor
@@ -20,6 +19,7 @@ from aioqueue.compat.v1.core.graph import Body, Tensor
 from aioqueue.compat.v1.core.scopes import get_seed
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.datasets import nest, stages
+from aioqueue.compat.v1.datasets.counts import at_least_one, check_shard
 from aioqueue.compat.v1.datasets.elements import (
     DatasetRun,
     Elements,
@@ -34,7 +34,8 @@ from aioqueue.compat.v1.datasets.iterator import (
     make_initializable_iterator,
     make_one_shot_iterator,
 )
-from aioqueue.compat.v1.datasets.padding import padding_target, padding_value
+from aioqueue.compat.v1.datasets.options import Options
+from aioqueue.compat.v1.datasets.padding import padding_target, padding_value, shape_leaves
 from aioqueue.compat.v1.datasets.stages import Row, Rows
 from aioqueue.compat.v1.ops.arrays import size
 from aioqueue.compat.v1.ops.control import identity
@@ -131,7 +132,7 @@ class Dataset(Elements):
             raise TypeError("`generator` must be callable.")
         leaves = [convert_to_tensor(one) for one in args or ()]
         types = nest.flatten(output_types)
-        shapes = [None] * len(types) if output_shapes is None else _shape_leaves(output_shapes)
+        shapes = [None] * len(types) if output_shapes is None else shape_leaves(output_shapes)
         infos = [TensorInfo(*pair) for pair in zip(types, shapes, strict=True)]
         spec = nest.packed(output_types, infos)
 
@@ -352,7 +353,7 @@ class Dataset(Elements):
 
         def begin(run: DatasetRun) -> Start:
             rows_of = self._begin(run)
-            count = _at_least_one(run.values[size], "Batch size must be greater than zero.")
+            count = at_least_one(run.values[size], "Batch size must be greater than zero.")
             return lambda: stages.Batches(rows_of(), count, drop_remainder)
 
         def batched(info: TensorInfo) -> TensorInfo:
@@ -406,7 +407,7 @@ class Dataset(Elements):
 
         def begin(run: DatasetRun) -> Start:
             rows_of = self._begin(run)
-            count = _at_least_one(run.values[size], "buffer_size must be greater than zero.")
+            count = at_least_one(run.values[size], "buffer_size must be greater than zero.")
             pair = _fresh_seeds() if seeds[0] is None or seeds[1] is None else (seeds[0], seeds[1])
             of_epochs = stages.random_words(*pair)
 
@@ -493,7 +494,7 @@ class Dataset(Elements):
         def begin(run: DatasetRun) -> Start:
             start = self._begin(run)
             count, place = (int(run.values[one]) for one in numbers)
-            _check_shard(count, place)
+            check_shard(count, place)
             return lambda: stages.Sharded(start(), count, place)
 
         return Dataset(self._spec, begin, [self], numbers)
@@ -545,6 +546,27 @@ class Dataset(Elements):
         """
         return transformation_func(self)
 
+    def unbatch(self) -> Dataset:
+        """A dataset of the rows of each element, along its first axis."""
+
+        def rows(*element: Any) -> Dataset:
+            return Dataset.from_tensor_slices(element if len(element) > 1 else element[0])
+
+        return self.flat_map(rows)
+
+    def options(self) -> Options:
+        """What was asked for of how this dataset is gone through; nothing heeds it."""
+        return Options()
+
+    def with_options(self, options: Options) -> Dataset:
+        """The same dataset: elements are made one after another, when they are asked for.
+
+        Args:
+            options: without effect.
+        """
+        del options
+        return self
+
     # Iterators.
 
     def make_one_shot_iterator(self) -> DatasetIterator:
@@ -571,7 +593,7 @@ def _padded_batches(
     if any(info.is_sparse for info in infos):
         raise TypeError("Batching of padded sparse tensors is not currently supported")
     size = convert_to_tensor(batch_size, dtype=int64)
-    wanted = [info.shape for info in infos] if shapes is None else _shape_leaves(shapes)
+    wanted = [info.shape for info in infos] if shapes is None else shape_leaves(shapes)
     if len(wanted) != len(infos):
         raise ValueError(
             f"padded_shapes: got {len(wanted)} shapes; expected one for each of the"
@@ -584,7 +606,7 @@ def _padded_batches(
 
     def begin(run: DatasetRun) -> Start:
         start = dataset._begin(run)
-        count = _at_least_one(run.values[size], "Batch size must be greater than zero.")
+        count = at_least_one(run.values[size], "Batch size must be greater than zero.")
 
         def stack(place: int, column: tuple[Any, ...]) -> Any:
             sizes = tuple(None if one < 0 else int(one) for one in run.values[targets[place]])
@@ -606,33 +628,6 @@ def _joined(rows: tuple[Row, ...]) -> Row:
 def _captures(body: Body) -> list[Tensor]:
     """The tensors from outside that a body needs, whose values are those at initialisation."""
     return list(body.captures)
-
-
-def _shape_leaves(shapes: Any) -> list[Any]:
-    """The leaves of a nest of shapes, in which a tuple of sizes is one shape."""
-    if isinstance(shapes, TensorShape | Tensor | list) or shapes is None:
-        return [shapes]
-    if isinstance(shapes, Mapping):
-        return [leaf for key in sorted(shapes) for leaf in _shape_leaves(shapes[key])]
-    if all(one is None or isinstance(one, int) for one in shapes):
-        return [shapes]
-    return [leaf for one in shapes for leaf in _shape_leaves(one)]
-
-
-def _check_shard(count: int, index: int) -> None:
-    _at_least_one(
-        count, f"Number of shards must be greater than zero (currently num_shards = {count})."
-    )
-    if not 0 <= index < count:
-        raise errors.InvalidArgumentError(
-            None, None, f"Index must be between 0 and {count - 1} (currently index = {index})."
-        )
-
-
-def _at_least_one(value: Any, message: str) -> int:
-    if value < 1:
-        raise errors.InvalidArgumentError(None, None, message)
-    return int(value)
 
 
 def _fresh_seeds() -> tuple[int, int]:

@@ -276,8 +276,4 @@ def parallel_interleave(
 
 def unbatch() -> Transformation:
     """For `Dataset.apply`: the rows of each element, along its first axis, as elements."""
-
-    def rows(*element: Any) -> Dataset:
-        return Dataset.from_tensor_slices(element if len(element) > 1 else element[0])
-
-    return lambda dataset: dataset.flat_map(rows)
+    return Dataset.unbatch

@@ -14,7 +14,14 @@ from aioqueue.compat.v1.datasets import nest
 from aioqueue.compat.v1.datasets.elements import DatasetRun, Elements, TensorInfo
 from aioqueue.compat.v1.datasets.stages import Rows
 
-__all__ = ("Iterator", "make_initializable_iterator", "make_one_shot_iterator")
+__all__ = (
+    "Iterator",
+    "get_output_classes",
+    "get_output_shapes",
+    "get_output_types",
+    "make_initializable_iterator",
+    "make_one_shot_iterator",
+)
 
 SCALAR = TensorShape([])
 
@@ -160,6 +167,21 @@ class Iterator:
         )
         given = [info.given(one) for info, one in zip(leaves, made.outputs, strict=True)]
         return nest.packed(self._spec, given)
+
+
+def get_output_types(dataset_or_iterator: Any) -> Any:
+    """The dtypes of an element, in its nesting."""
+    return dataset_or_iterator.output_types
+
+
+def get_output_shapes(dataset_or_iterator: Any) -> Any:
+    """The static shapes of an element, in its nesting."""
+    return dataset_or_iterator.output_shapes
+
+
+def get_output_classes(dataset_or_iterator: Any) -> Any:
+    """`Tensor` or `SparseTensor` for each tensor of an element, in its nesting."""
+    return dataset_or_iterator.output_classes
 
 
 def make_one_shot_iterator(dataset: Elements) -> Iterator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,10 @@ import numpy as np
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import int64, string
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.core.shapes import as_shape
+from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.datasets.elements import TensorInfo
 
-__all__ = ("padding_target", "padding_value")
+__all__ = ("padding_target", "padding_value", "shape_leaves")
 
 
 def padding_target(info: TensorInfo, shape: Any) -> Tensor:
@@ -59,3 +60,14 @@ def padding_value(info: TensorInfo, value: Any) -> Tensor:
             f"Padding value tensor ({value}) does not match output type: {info.dtype.name}"
         )
     return convert_to_tensor(value, info.dtype)
+
+
+def shape_leaves(shapes: Any) -> list[Any]:
+    """The leaves of a nest of shapes, in which a tuple of sizes is one shape."""
+    if isinstance(shapes, TensorShape | Tensor | list) or shapes is None:
+        return [shapes]
+    if isinstance(shapes, Mapping):
+        return [leaf for key in sorted(shapes) for leaf in shape_leaves(shapes[key])]
+    if all(one is None or isinstance(one, int) for one in shapes):
+        return [shapes]
+    return [leaf for one in shapes for leaf in shape_leaves(one)]

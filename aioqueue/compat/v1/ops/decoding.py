@@ -1,9 +1,10 @@
-"""Text and bytes to numbers: `string_to_number`, `decode_raw`, base64."""
+"""Text and bytes to numbers or other bytes: `string_to_number`, `decode_raw`, base64, zlib."""
 
 from __future__ import annotations
 
 import base64
 import string
+import zlib
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from aioqueue.compat.v1.ops.text import map_strings
 
 __all__ = (
     "decode_base64",
+    "decode_compressed",
     "decode_raw",
     "encode_base64",
     "string_to_number",
@@ -153,3 +155,36 @@ def decode_base64(input: Any, name: str | None = None) -> Tensor:
         return base64.urlsafe_b64decode(stripped + b"=" * (-len(stripped) % 4))
 
     return map_strings("DecodeBase64", decoded, input, name)
+
+
+_WINDOWS = {"ZLIB": zlib.MAX_WBITS, "GZIP": 16 + zlib.MAX_WBITS}
+"""How zlib is told of each format."""
+
+
+def decode_compressed(bytes: Any, compression_type: str = "", name: str | None = None) -> Tensor:
+    """Strings that were compressed, as they were before.
+
+    Args:
+        bytes: strings.
+        compression_type: ``"ZLIB"``, ``"GZIP"``, or an empty string for none.
+        name: name of the op.
+
+    Raises:
+        ValueError: the type is none of these.
+        InvalidArgumentError: when it runs: a string was not compressed so.
+    """
+    if compression_type not in ("", *_WINDOWS):
+        raise ValueError(
+            "Only ZLIB, GZIP or NONE are supported compressions; compression_type:"
+            f" got {compression_type!r}"
+        )
+
+    def plain(text: Any) -> Any:
+        if not compression_type:
+            return text
+        try:
+            return zlib.decompress(text, _WINDOWS[compression_type])
+        except zlib.error as error:
+            raise invalid(f"inflate failed: {error}") from None
+
+    return map_strings("DecodeCompressed", plain, bytes, name)

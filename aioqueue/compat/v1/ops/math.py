@@ -48,6 +48,7 @@ __all__ = (
     "floor",
     "floor_div",
     "floordiv",
+    "floormod",
     "log",
     "log1p",
     "maximum",
@@ -58,10 +59,12 @@ __all__ = (
     "neg",
     "negative",
     "pow",
+    "realdiv",
     "reciprocal",
     "rint",
     "round",
     "rsqrt",
+    "scalar_mul",
     "sigmoid",
     "sign",
     "sin",
@@ -135,6 +138,23 @@ def div(x: Any, y: Any, name: str | None = None) -> Tensor:
         if x.dtype.is_integer:
             return floordiv(x, y, scope)
         return binary("RealDiv", np.true_divide, x, y, scope, FLOATS)
+
+
+def realdiv(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """``x / y`` of floats."""
+    return binary("RealDiv", np.true_divide, x, y, name, FLOATS, default="realdiv")
+
+
+def scalar_mul(scalar: Any, x: Any, name: str | None = None) -> Tensor:
+    """``scalar * x``, in the dtype of ``x``.
+
+    Raises:
+        ValueError: ``scalar`` is none.
+    """
+    factor = convert_to_tensor(scalar, dtype=dtype_hint(x), name="scalar")
+    if factor.shape.ndims not in (None, 0):
+        raise ValueError(f"The input scalar must be a 0-D value. Received shape {factor.shape}.")
+    return multiply(factor, x, name)
 
 
 def div_no_nan(x: Any, y: Any, name: str | None = None) -> Tensor:
@@ -391,3 +411,4 @@ sub = subtract
 mul = multiply
 neg = negative
 floor_div = floordiv
+floormod = mod

@@ -25,6 +25,7 @@ __all__ = (
     "as_sparse",
     "check_indices",
     "convert_to_tensor_or_sparse_tensor",
+    "is_tensor",
     "sparse_placeholder",
     "sparse_tensor_to_dense",
 )
@@ -174,6 +175,11 @@ def convert_to_tensor_or_sparse_tensor(
             f"Sparse dtype: requested = {as_dtype(dtype).name}, actual = {value.dtype.name}"
         )
     return value
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether something is a tensor, dense or sparse, or a variable."""
+    return isinstance(x, Tensor | SparseTensor) or hasattr(x, "_as_graph_element")
 
 
 def sparse_placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> SparseTensor:

@@ -25,7 +25,9 @@ from aioqueue.compat.v1.ops.sparse import SparseTensor, as_sparse, check_indices
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
 __all__ = (
+    "add_parts",
     "sparse_concat",
+    "sparse_output",
     "sparse_reorder",
     "sparse_reshape",
     "sparse_retain",
@@ -85,18 +87,29 @@ def sparse_to_dense(
         return op.output(values.dtype, shape_value(shape), Pure(dense))
 
 
-def _from_parts(op: OpBuilder, sparse: SparseTensor) -> None:
+def add_parts(op: OpBuilder, sparse: SparseTensor) -> None:
+    """Make the three tensors of a sparse one the op's next inputs."""
     for argument, one in zip(_PARTS, sparse.parts, strict=True):
         op.tensor(one, argument)
 
 
-def _made(
+def sparse_output(
     op: OpBuilder,
     dtype: DType,
     rank: int | None,
     function: Callable[..., Any],
+    count: int | None = None,
 ) -> SparseTensor:
-    outputs = [(dtypes.int64, (None, rank)), (dtype, (None,)), (dtypes.int64, (rank,))]
+    """Add the op, whose one result is sparse.
+
+    Args:
+        op: in the making, with all its inputs.
+        dtype: of the values.
+        rank: of the result, if it is known.
+        function: of the inputs' values; returns the values of indices, values and dense shape.
+        count: how many elements it has, if that is known.
+    """
+    outputs = [(dtypes.int64, (count, rank)), (dtype, (count,)), (dtypes.int64, (rank,))]
     return SparseTensor(*op.outputs(outputs, Pure(function)))
 
 
@@ -126,7 +139,7 @@ def sparse_to_indicator(sp_input: Any, vocab_size: Any, name: str | None = None)
         return made
 
     with OpBuilder("SparseToIndicator", name) as op:
-        _from_parts(op, sparse)
+        add_parts(op, sparse)
         known = sparse.shape.as_tuple()
         return op.output(dtypes.bool, None if known is None else (*known[:-1], size), Pure(dense))
 
@@ -140,8 +153,9 @@ def sparse_reorder(sp_input: Any, name: str | None = None) -> SparseTensor:
 
     sparse = as_sparse(sp_input)
     with OpBuilder("SparseReorder", name) as op:
-        _from_parts(op, sparse)
-        return _made(op, sparse.dtype, sparse.shape.ndims, ordered)
+        add_parts(op, sparse)
+        count = sparse.values.shape[0].value if sparse.values.shape.ndims else None
+        return sparse_output(op, sparse.dtype, sparse.shape.ndims, ordered, count)
 
 
 def sparse_retain(sp_input: Any, to_retain: Any) -> SparseTensor:
@@ -156,9 +170,9 @@ def sparse_retain(sp_input: Any, to_retain: Any) -> SparseTensor:
 
     sparse = as_sparse(sp_input)
     with OpBuilder("SparseRetain", None) as op:
-        _from_parts(op, sparse)
+        add_parts(op, sparse)
         op.tensor(to_retain, "to_retain", dtypes.bool)
-        return _made(op, sparse.dtype, sparse.shape.ndims, kept)
+        return sparse_output(op, sparse.dtype, sparse.shape.ndims, kept)
 
 
 def sparse_reshape(sp_input: Any, shape: Any, name: str | None = None) -> SparseTensor:
@@ -196,11 +210,11 @@ def sparse_reshape(sp_input: Any, shape: Any, name: str | None = None) -> Sparse
 
     sparse = as_sparse(sp_input)
     with OpBuilder("SparseReshape", name) as op:
-        _from_parts(op, sparse)
+        add_parts(op, sparse)
         wanted = op.tensor(shape, "shape", dtypes.int64)
         known = _reshaped(sparse.shape, wanted)
         rank = wanted.shape.as_tuple()
-        made = _made(op, sparse.dtype, rank[0] if rank else None, reshaped)
+        made = sparse_output(op, sparse.dtype, rank[0] if rank else None, reshaped)
         return made if known is None else made.note_shape(known)
 
 
@@ -282,8 +296,8 @@ def sparse_concat(
 
     with OpBuilder("SparseConcat", name) as op:
         for one in sparse:
-            _from_parts(op, one)
-        made = _made(op, sparse[0].dtype, sparse[0].shape.ndims, joined)
+            add_parts(op, one)
+        made = sparse_output(op, sparse[0].dtype, sparse[0].shape.ndims, joined)
         shapes = [one.shape for one in sparse]
         return made.note_shape(_joined_shape(shapes, along, expand_nonconcat_dim))
 

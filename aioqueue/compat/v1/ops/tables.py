@@ -19,7 +19,7 @@ from aioqueue.compat.v1.ops.building import array
 from aioqueue.compat.v1.ops.hashing import fingerprint64
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 
-__all__ = ("HashTable", "IdTableWithHashBuckets", "MutableHashTable")
+__all__ = ("HashTable", "IdTableWithHashBuckets", "MutableHashTable", "StaticVocabularyTable")
 
 SCALAR = TensorShape([])
 
@@ -239,6 +239,34 @@ class IdTableWithHashBuckets(_Table):
             return np.int64(len(self._pairs(step)) + self._buckets)
 
         return self._op("Size", [], [(dtypes.int64, SCALAR)], kernel, name).outputs[0]
+
+
+class StaticVocabularyTable(IdTableWithHashBuckets):
+    """A table from strings to numbers, with numbers beyond for strings that it has not.
+
+    Args:
+        initializer: a `KeyValueTensorInitializer` or a `TextFileInitializer` to int64; None if no
+            string has a number of its own.
+        num_oov_buckets: how many numbers there are beyond, one at least.
+        lookup_key_dtype: of the keys; that of the initializer if None.
+        name: of the ops.
+
+    Raises:
+        ValueError: there are no numbers beyond.
+    """
+
+    def __init__(
+        self,
+        initializer: Any,
+        num_oov_buckets: int,
+        lookup_key_dtype: Any = None,
+        name: str | None = None,
+    ) -> None:
+        if num_oov_buckets <= 0:
+            raise ValueError("oov_buckets must be > 0.")
+        table = None if initializer is None else HashTable(initializer, -1)
+        keys = lookup_key_dtype or (None if initializer is None else initializer.key_dtype)
+        super().__init__(table, num_oov_buckets, name=name, key_dtype=keys)
 
 
 class MutableHashTable(_Table):
