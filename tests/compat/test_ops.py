@@ -19,6 +19,7 @@ from tests.compat import (
     op_cases_arrays,
     op_cases_elementwise,
     op_cases_images,
+    op_cases_places,
     op_cases_text,
 )
 from tests.compat.op_cases import CASES, Outcome, agree, message_of
@@ -26,6 +27,7 @@ from tests.compat.op_cases import CASES, Outcome, agree, message_of
 assert op_cases_arrays.OTHERS
 assert op_cases_elementwise.OPERATORS
 assert op_cases_images.METHODS
+assert op_cases_places.PLACES
 assert op_cases_text.STRINGS
 
 RECORD = json.loads(Path(__file__).with_name("op_record.json").read_text(encoding="utf-8"))

@@ -19,6 +19,7 @@ from tests.compat import (
     op_cases_arrays,
     op_cases_elementwise,
     op_cases_images,
+    op_cases_places,
     op_cases_text,
 )
 from tests.compat.op_cases import CASES, Outcome, agree, message_of
@@ -26,6 +27,7 @@ from tests.compat.op_cases import CASES, Outcome, agree, message_of
 assert op_cases_arrays.OTHERS
 assert op_cases_elementwise.OPERATORS
 assert op_cases_images.METHODS
+assert op_cases_places.PLACES
 assert op_cases_text.STRINGS
 
 
@@ -84,6 +86,10 @@ WORDED_OTHERWISE = {
     "csv option no columns",
     "csv option int8",
     "image png float",
+    "sparse sadd bad",
+    "sparse sexp bad",
+    "sparse sreset small",
+    "sparse sreset small run",
     *(name for name in CASES if name.startswith(("x[-7]", "x[float tensor]"))),
 }
 """Errors of the same class whose messages are not TensorFlow 2.21's word for word."""

@@ -87,6 +87,10 @@ KINDER: dict[str, str] = {
         "Dataset.shuffle(...).repeat(0) is joined to one stage in TensorFlow 2.21, which refuses no"
         " repetitions, or makes a one-shot iterator wait for ever; here it is an empty dataset."
     ),
+    "places of a failed write": (
+        "scatter_update and its kin write to the places before the first one that is not there in"
+        " TensorFlow, and raise then; here nothing is written."
+    ),
     "scalar as a batch": (
         "A scalar fed to enqueue_many has a random number of rows in TensorFlow, read from memory"
         " that is not its own; here the error says that it has none."

@@ -17,6 +17,7 @@ from tests.oracle.program import Maker, Program, made_from
 from tests.oracle.queue_programs import QUEUES
 from tests.oracle.reader_programs import READERS
 from tests.oracle.runner_programs import RUNNERS
+from tests.oracle.segment_programs import SEGMENTS
 from tests.oracle.session_programs import SESSIONS
 from tests.oracle.sharing_programs import SHARING
 from tests.oracle.sparse_programs import SPARSE
@@ -37,6 +38,7 @@ KINDS: dict[str, Maker] = {
     **IMAGE_OPS,
     **TEXTS,
     **SPARSE,
+    **SEGMENTS,
     **DATASETS,
     **GRAPHS,
     **SESSIONS,

@@ -33,6 +33,7 @@ DIVIDING = ("divide", "truediv", "div", "floordiv", "mod", "floor_div", "math.fl
 FLOAT_PAIRS = ("div_no_nan", "atan2", "pow", "math.divide_no_nan")
 INT_PAIRS = ("truncatediv", "truncatemod")
 BITS = ("bitwise.bitwise_and", "bitwise.bitwise_or", "bitwise.bitwise_xor")
+SHIFTS = ("bitwise.left_shift", "bitwise.right_shift")
 REDUCING = ("sum", "mean", "max", "min", "prod")
 OPERATORS = ("+", "-", "*", "<", "<=", ">", ">=", "==", "!=")
 
@@ -101,6 +102,9 @@ def binary(draw: random.Random) -> str:
         case "bits":
             if draw.random() < 0.2:
                 return f"tf.bitwise.invert({tensor(draw, 'int32', one)})"
+            if draw.random() < 0.5:
+                pair = tensor(draw, "int32", one), tensor(draw, "int32", other, 0, 9)
+                return f"tf.{draw.choice(SHIFTS)}({', '.join(pair)})"
             dtype, op = draw.choice(INTS), draw.choice(BITS)
         case "logical":
             dtype, op = "bool", draw.choice(("logical_and", "logical_or", "logical_xor"))

@@ -278,6 +278,16 @@ def _(tf: Any) -> Any:
     return "crashed" if done.returncode < 0 else done.stdout.strip()
 
 
+@case("places of a failed write", theirs=[9, 2], ours=[1, 2])
+def _(tf: Any) -> Any:
+    variable = tf.Variable([1, 2])
+    with tf.Session() as sess:
+        sess.run(variable.initializer)
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            sess.run(tf.scatter_update(variable, [0, 7], [9, 9]))
+        return sess.run(variable).tolist()
+
+
 @case("scalar as a batch", theirs="some number of rows", ours="Expected [?], got []")
 def _(tf: Any) -> Any:
     x = tf.placeholder(tf.int32)

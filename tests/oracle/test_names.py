@@ -21,6 +21,10 @@ PER_KIND = 150
 NEVER = {
     "gfile.FileStatistics": "what Stat returns",
     "initializers.Initializer": "what the others are",
+    "data.experimental.OptimizationOptions": "without effect",
+    "data.experimental.ThreadingOptions": "without effect",
+    "data.experimental.copy_to_device": "there is one device",
+    "data.experimental.prefetch_to_device": "there is one device",
 }
 """What no program names, and why."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import random
+import zlib
 
 from tests.oracle.program import Maker
 from tests.oracle.spelling import WORDS, Spell, tensor, written
@@ -10,6 +12,13 @@ from tests.oracle.spelling import WORDS, Spell, tensor, written
 __all__ = ("TEXTS",)
 
 SERIAL = ("float32", "int32", "string", "bool", "float64", "int64", "uint8")
+
+COMPRESSED = (
+    "['plain', '']",
+    f"{zlib.compress(b'some text')!r}, 'ZLIB'",
+    f"[{gzip.compress(b'some text', mtime=0)!r}], 'GZIP'",
+)
+"""Arguments of ``decode_compressed``."""
 
 
 def _words(draw: random.Random, shape: tuple[int, ...] = (4,)) -> str:
@@ -39,6 +48,9 @@ def strings(draw: random.Random) -> str:
             f"tf.as_string({tensor(draw, 'int32', (3,))}, width=5, fill='0')",
             f"tf.string_to_number([{number!r}], tf.{draw.choice(('float32', 'int32', 'int64'))})",
             f"tf.string_to_hash_bucket_fast({words}, {draw.choice((3, 100, 2**31))})",
+            f"tf.string_to_hash_bucket({words}, {draw.choice((3, 100, 2**31))})",
+            f"tf.strings.to_hash_bucket({words}, {draw.choice((3, 100, 2**31))})",
+            f"tf.io.decode_compressed({draw.choice(COMPRESSED)})",
             f"tf.encode_base64({words}, pad={whole})",
             f"tf.decode_base64(tf.encode_base64({words}))",
             f"tf.decode_base64({draw.choice(('!!', 'YQ', 'YQ==', 'A', '+/8='))!r})",

@@ -14,6 +14,7 @@ import builtins as _builtins
 
 from aioqueue.compat.v1 import (
     app,
+    audio,
     bitwise,
     compat,
     contrib,
@@ -332,6 +333,7 @@ __all__: _builtins.tuple[str, ...] = (
     "assign",
     "assign_add",
     "assign_sub",
+    "audio",
     "audio_summary",
     "bitwise",
     "bool",

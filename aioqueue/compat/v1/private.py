@@ -74,6 +74,7 @@ MODULES: dict[str, tuple[str, ...]] = dict(
                 "gen_array_ops gen_control_flow_ops gen_data_flow_ops gen_math_ops": "tf math io",
                 "gen_io_ops gen_parsing_ops gen_random_ops gen_state_ops": "tf io",
                 "gen_sparse_ops gen_string_ops gen_script_ops": "tf strings",
+                "audio_ops gen_audio_ops": "audio",
                 "bitwise_ops gen_bitwise_ops": "bitwise",
                 "check_ops": "tf debugging",
                 "gen_image_ops image_ops image_ops_impl": "image",
@@ -120,7 +121,10 @@ MODULES: dict[str, tuple[str, ...]] = dict(
         *_listed("contrib.data.python.ops", {"batching grouping shuffle_ops": "contrib.data"}),
         *_listed(
             "contrib.framework.python",
-            {"framework.tensor_util": "contrib.framework", "ops.variables": "contrib.framework"},
+            {
+                "framework.tensor_util ops.variables": "contrib.framework",
+                "ops.audio_ops": "audio",
+            },
         ),
         *_listed("contrib.lookup", {"lookup_ops": "contrib.lookup"}),
         *_listed(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.ops import math
 from aioqueue.compat.v1.ops.building import (
     INDICES,
@@ -204,8 +205,9 @@ def unsorted_segment_mean(
 
     Arguments and errors are those of `unsorted_segment_sum`.
     """
-    total = unsorted_segment_sum(data, segment_ids, num_segments)
-    return math.truediv(total, _counts(total, segment_ids), name)
+    with name_scope(name, "UnsortedSegmentMean"):
+        total = unsorted_segment_sum(data, segment_ids, num_segments)
+        return math.truediv(total, _counts(total, segment_ids))
 
 
 def unsorted_segment_sqrt_n(
@@ -215,8 +217,9 @@ def unsorted_segment_sqrt_n(
 
     Arguments and errors are those of `unsorted_segment_sum`.
     """
-    total = unsorted_segment_sum(data, segment_ids, num_segments)
-    return math.truediv(total, math.sqrt(_counts(total, segment_ids)), name)
+    with name_scope(name, "UnsortedSegmentSqrtN"):
+        total = unsorted_segment_sum(data, segment_ids, num_segments)
+        return math.truediv(total, math.sqrt(_counts(total, segment_ids)))
 
 
 _STARTS: dict[np.ufunc, Callable[[np.dtype[Any]], Any]] = {

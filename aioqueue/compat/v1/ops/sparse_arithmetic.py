@@ -158,7 +158,9 @@ def _places(indices: Array, shape: Array) -> Array:
     if not len(indices):
         return np.zeros(0, np.int64)
     if (indices < 0).any() or (indices >= shape).any():
-        raise invalid(f"Indices are not valid (out of bounds).  Shape: {shape_text(shape.tolist())}")
+        raise invalid(
+            f"Indices are not valid (out of bounds).  Shape: {shape_text(shape.tolist())}"
+        )
     found: Array = np.ravel_multi_index(tuple(indices.T), tuple(shape.tolist()))
     return found
 

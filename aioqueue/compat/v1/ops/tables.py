@@ -266,7 +266,8 @@ class StaticVocabularyTable(IdTableWithHashBuckets):
             raise ValueError("oov_buckets must be > 0.")
         table = None if initializer is None else HashTable(initializer, -1)
         keys = lookup_key_dtype or (None if initializer is None else initializer.key_dtype)
-        super().__init__(table, num_oov_buckets, name=name, key_dtype=keys)
+        called = name or (None if table is None else table.name)
+        super().__init__(table, num_oov_buckets, name=called, key_dtype=keys)
 
 
 class MutableHashTable(_Table):
