@@ -30,6 +30,10 @@ CHECKPOINTS = (
     "checkpoints are out of scope: fetch variables with Session.run and save the arrays with"
     " numpy.savez"
 )
+GRAPHS = (
+    "graphs are not written to files and read from them: build the graph with the functions that"
+    " built it there"
+)
 PROFILES = "nothing is traced: cProfile and py-spy look at Python, and so at every op here"
 EVENTS = "summaries are written by tf.summary.FileWriter, from ops of tf.summary"
 IMAGES = (
@@ -43,6 +47,11 @@ EXAMPLES = (
     "TensorFlow's data sets and examples are not here: read the files with NumPy, and put the"
     " arrays into a queue or a tf.data.Dataset"
 )
+PYTHON = (
+    "use tf.py_func, whose function takes arrays and bytes: it differs in nothing but `.numpy()`"
+)
+BFLOATS = "NumPy has no such numbers: cast to tf.float32, and let your framework make them smaller"
+RAGGED = "rows of different lengths are tf.SparseTensor here, or padded: tf.sparse_tensor_to_dense"
 TESTS = "tests need nothing of it: unittest and pytest do"
 EAGER = "ops are deferred here: build them, then run them with tf.Session"
 ESTIMATORS = "estimators are out of scope: loop over tf.train.MonitoredSession instead"
@@ -50,7 +59,8 @@ LMDB = "it would need the package lmdb: read the database in a tf.py_func"
 DATASETS = (
     "tf.data goes as far as scripts with queues use it: from_tensor_slices, from_tensors, range,"
     " from_generator, list_files, zip, concatenate, map, filter, apply, batch, shuffle, repeat,"
-    " take, skip, shard, enumerate, cache, padded_batch, flat_map, interleave, prefetch"
+    " take, skip, shard, enumerate, cache, padded_batch, flat_map, interleave, unbatch, prefetch;"
+    " for the rest use Dataset.from_generator with a Python function"
 )
 ADVICE = (
     "compute it in NumPy within a tf.py_func; or leave the script as it is, and run it from a"
@@ -69,7 +79,16 @@ REASONS: dict[str, str] = {
             "AggregationMethod",
             "ConditionalAccumulator",
             "GradientTape",
+            "IndexedSlices",
+            "NoGradient",
+            "NotDifferentiable",
+            "RegisterGradient",
+            "clip_by_average_norm",
             "clip_by_global_norm",
+            "clip_by_norm",
+            "contrib.opt",
+            "global_norm",
+            "no_gradient",
             "custom_gradient",
             "gradients",
             "hessians",
@@ -77,14 +96,23 @@ REASONS: dict[str, str] = {
             "train.AdagradOptimizer",
             "train.AdamOptimizer",
             "train.ExponentialMovingAverage",
+            "train.AdagradDAOptimizer",
             "train.FtrlOptimizer",
             "train.GradientDescentOptimizer",
             "train.MomentumOptimizer",
             "train.Optimizer",
+            "train.ProximalAdagradOptimizer",
+            "train.ProximalGradientDescentOptimizer",
             "train.RMSPropOptimizer",
             "train.SyncReplicasOptimizer",
+            "train.cosine_decay",
             "train.exponential_decay",
+            "train.inverse_time_decay",
+            "train.linear_cosine_decay",
+            "train.natural_exp_decay",
+            "train.noisy_linear_cosine_decay",
             "train.piecewise_constant",
+            "train.piecewise_constant_decay",
             "train.polynomial_decay",
         ),
         TRAINING,
@@ -94,7 +122,9 @@ REASONS: dict[str, str] = {
             "contrib.layers",
             "contrib.learn",
             "contrib.rnn",
+            "contrib.seq2seq",
             "contrib.slim",
+            "make_template",
             "feature_column",
             "keras",
             "layers",
@@ -111,14 +141,34 @@ REASONS: dict[str, str] = {
             "train.CheckpointSaverHook",
             "train.CheckpointSaverListener",
             "train.Saver",
+            "train.CheckpointManager",
+            "train.NewCheckpointReader",
             "train.checkpoint_exists",
+            "train.checkpoints_iterator",
             "train.get_checkpoint_state",
-            "train.import_meta_graph",
-            "train.export_meta_graph",
+            "train.init_from_checkpoint",
             "train.latest_checkpoint",
-            "train.write_graph",
+            "train.list_variables",
+            "train.load_checkpoint",
+            "train.load_variable",
+            "train.remove_checkpoint",
+            "train.update_checkpoint_state",
+            "train.warm_start",
         ),
         CHECKPOINTS,
+    ),
+    **dict.fromkeys(
+        (
+            "GraphDef",
+            "MetaGraphDef",
+            "graph_util",
+            "import_graph_def",
+            "io.write_graph",
+            "train.export_meta_graph",
+            "train.import_meta_graph",
+            "train.write_graph",
+        ),
+        GRAPHS,
     ),
     **dict.fromkeys(("profiler", "train.ProfilerHook"), PROFILES),
     **dict.fromkeys(("contrib.summary",), EVENTS),
@@ -137,12 +187,30 @@ REASONS: dict[str, str] = {
         DEVICES,
     ),
     **dict.fromkeys(
-        ("diag", "einsum", "fft", "linalg", "norm", "setdiff1d", "signal", "spectral", "svd"), NUMPY
+        (
+            "confusion_matrix",
+            "diag",
+            "einsum",
+            "fft",
+            "linalg",
+            "norm",
+            "setdiff1d",
+            "signal",
+            "spectral",
+            "svd",
+        ),
+        NUMPY,
     ),
-    **dict.fromkeys(("examples", "models"), EXAMPLES),
+    **dict.fromkeys(("contrib.learn.datasets", "examples", "models"), EXAMPLES),
+    **dict.fromkeys(("py_function",), PYTHON),
+    **dict.fromkeys(("bfloat16", "to_bfloat16"), BFLOATS),
+    **dict.fromkeys(("ragged", "RaggedTensor"), RAGGED),
     **dict.fromkeys(("test",), TESTS),
     **dict.fromkeys(("contrib.eager", "enable_eager_execution", "enable_v2_behavior"), EAGER),
-    **dict.fromkeys(("estimator", "train.Supervisor"), ESTIMATORS),
+    **dict.fromkeys(
+        ("contrib.training.train", "estimator", "train.SessionManager", "train.Supervisor"),
+        ESTIMATORS,
+    ),
     **dict.fromkeys(("LMDBReader",), LMDB),
     **dict.fromkeys(("contrib.data", "data.experimental"), DATASETS),
 }

@@ -13,6 +13,7 @@ from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.datasets import nest
 from aioqueue.compat.v1.datasets.elements import DatasetRun, Elements, TensorInfo
 from aioqueue.compat.v1.datasets.stages import Rows
+from aioqueue.compat.v1.ops.sparse import SparseTensor
 
 __all__ = (
     "Iterator",
@@ -116,8 +117,8 @@ class Iterator:
 
     @property
     def output_classes(self) -> Any:
-        """`Tensor` for each tensor of an element, in its nesting."""
-        return nest.mapped(lambda info: Tensor, self._spec)
+        """`Tensor` or `SparseTensor` for each tensor of an element, in its nesting."""
+        return nest.mapped(lambda info: SparseTensor if info.is_sparse else Tensor, self._spec)
 
     def make_initializer(self, dataset: Elements, name: str | None = None) -> Operation:
         """An op that puts it before the first element of a dataset.

@@ -41,10 +41,12 @@ __all__ = (
 KINDS = {"string": "string", "float32": "float", "int64": "int64"}
 """The dtypes that features may have, each with what messages call it."""
 
-_WORTH_IT = 12
-"""Smaller batches are read faster one record after another."""
+_PER_BATCH, _PER_COLUMN, _PER_KIND = 14, 4, 10
+"""What reading a batch in lock-step costs whatever its size, for each column, and for each kind of
+columns; in units of one feature of one record that is read by itself, and as measured."""
 _LARGE = 8192
-"""So are records of more bytes than this: all are laid behind each other, which copies them."""
+"""Records of more bytes than this are read one after another: in lock-step, all are laid behind
+each other, which copies them."""
 
 
 class FixedLenFeature(NamedTuple):
@@ -407,6 +409,9 @@ class _Examples:
         parts = {part.key: part for column, _ in columns for part in column.parts}
         have_default = {column.key for column, place in columns if place is not None}
         self._keys = list(parts)
+        kinds = {part.kind for part in parts.values()}
+        fixed = _PER_BATCH + _PER_KIND * len(kinds)
+        self._least = _PER_COLUMN + -(-fixed // len(parts))
         self._read_batch = BatchReader(list(parts.values()))
         self._read = RecordReader(list(parts.values()), have_default)
 
@@ -436,7 +441,8 @@ class _Examples:
 
     def _values(self, records: list[bytes], names: Sequence[str | None]) -> dict[str, Values]:
         """The values of the features by key: all at once, or one record after another."""
-        if len(records) >= _WORTH_IT and sum(map(len, records)) <= _LARGE * len(records):
+        # Smaller batches are read faster one record after another.
+        if len(records) >= self._least and sum(map(len, records)) <= _LARGE * len(records):
             found = self._read_batch(records)
             if found is not None:
                 values = dict(zip(self._keys, found, strict=True))
