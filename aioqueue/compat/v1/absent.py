@@ -201,7 +201,7 @@ REASONS: dict[str, str] = {
         ),
         NUMPY,
     ),
-    **dict.fromkeys(("contrib.learn.datasets", "examples", "models"), EXAMPLES),
+    **dict.fromkeys(("examples", "models"), EXAMPLES),
     **dict.fromkeys(("py_function",), PYTHON),
     **dict.fromkeys(("bfloat16", "to_bfloat16"), BFLOATS),
     **dict.fromkeys(("ragged", "RaggedTensor"), RAGGED),
