@@ -87,7 +87,7 @@ def test_serialized_examples(sess: Any) -> None:
 
 
 def test_what_has_no_effect(sess: Any) -> None:
-    options = tf.data.Options()
+    options: Any = tf.data.Options()
     assert options.experimental_deterministic is None
     options.experimental_deterministic = False
     options.experimental_optimization.map_fusion = True
