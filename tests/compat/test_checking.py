@@ -125,6 +125,27 @@ class TestNames:
         assert "it has: input_bytes, out_type" in report.absent[0].why
         assert CHECKPOINTS in report.absent[1].why
 
+    def test_what_datasets_lack(self, tmp_path: Path) -> None:
+        source = (
+            "import tensorflow as tf\n"
+            "d = tf.data.TFRecordDataset(['f'], num_parallel_reads=tf.zork)\n"
+            "d = d.map(lambda x: tf.gradients(x, x)).repeat(2).batch(3).window(2)\n"
+            "d = d.apply(f).shuffle(3, zork=1)\n"
+            "it = d.make_one_shot_iterator().anything()\n"
+            "d = it.get_next()\n"
+            "d.window\n"
+            "print(tf.data.Dataset.range(3).repeat().output_types, tf.data.Dataset.zip)\n"
+        )
+        report = check(written(tmp_path, script=source))
+        assert {(one.name, one.lines) for one in report.absent} == {
+            ("zork", (2,)),
+            ("gradients", (3,)),
+            ("data.Dataset.window", (3,)),
+            ("data.Dataset.shuffle(zork=)", (4,)),
+        }
+        (window,) = (one for one in report.absent if one.name == "data.Dataset.window")
+        assert "Dataset.from_generator" in window.why
+
 
 class TestFiles:
     def test_what_is_imported_from_beside_the_script(self, tmp_path: Path) -> None:

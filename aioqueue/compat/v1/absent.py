@@ -172,7 +172,7 @@ REASONS: dict[str, str] = {
     ),
     **dict.fromkeys(("profiler", "train.ProfilerHook"), PROFILES),
     **dict.fromkeys(("contrib.summary",), EVENTS),
-    **dict.fromkeys(("image",), IMAGES),
+    **dict.fromkeys(("contrib.image", "image"), IMAGES),
     **dict.fromkeys(("TensorArray",), LOOPS),
     **dict.fromkeys(
         (

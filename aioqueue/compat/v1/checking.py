@@ -14,7 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aioqueue.compat.v1.absent import CHECKPOINTS, DEVICES, PACKAGE, AbsentNameError
+from aioqueue.compat.v1.absent import (
+    CHECKPOINTS,
+    DATASETS,
+    DEVICES,
+    PACKAGE,
+    AbsentNameError,
+)
 from aioqueue.compat.v1.shim import ROOT, find
 from aioqueue.compat.v1.summaries.backend import can_write
 
@@ -50,6 +56,10 @@ REFUSED: dict[str, dict[str, str]] = {
     "train.SingularMonitoredSession": {"checkpoint_dir": CHECKPOINTS},
 }
 """Arguments that are there, and raise NotImplementedError unless they are None."""
+
+
+DATASET = "data.Dataset"
+"""What is made by every kind of dataset, and by its methods."""
 
 
 class Finding(NamedTuple):
@@ -249,6 +259,7 @@ class _Names(ast.NodeVisitor):
             if one.arg and not (isinstance(one.value, ast.Constant) and one.value.value is None)
         )
         self._note(full, node.lineno, tuple(given))
+        self._visit_base(node.func)
         for part in (*node.args, *node.keywords):
             self.visit(part)
 
@@ -258,6 +269,14 @@ class _Names(ast.NodeVisitor):
             self.generic_visit(node)
         else:
             self._note(full, node.lineno)
+            self._visit_base(node)
+
+    def _visit_base(self, node: ast.expr) -> None:
+        """Take the names of the call whose result a chain of attributes begins with, if one is."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        if isinstance(node, ast.Call):
+            self.visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:
         full = self._full_name(node)
@@ -273,9 +292,20 @@ class _Names(ast.NodeVisitor):
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
             node = node.value
-        if not isinstance(node, ast.Name) or node.id not in self._bound:
-            return None
-        return ".".join(filter(None, [self._bound[node.id], *reversed(parts)]))
+        if isinstance(node, ast.Call):
+            made = self._full_name(node.func)
+            base = DATASET if made is not None and _makes_dataset(made) else None
+        else:
+            base = self._bound.get(node.id) if isinstance(node, ast.Name) else None
+        return None if base is None else ".".join(filter(None, [base, *reversed(parts)]))
+
+
+def _makes_dataset(name: str) -> bool:
+    """Whether what is called is a kind of dataset, or a method that returns one."""
+    space, _, last = name.removeprefix("compat.v1.").rpartition(".")
+    if space == DATASET:
+        return not last.startswith(("make_", "options", "reduce"))
+    return space in ("data", "contrib.data") and last.endswith("Dataset")
 
 
 def _below(module: str) -> str | None:
@@ -336,7 +366,8 @@ def _missing(use: _Use) -> Iterator[tuple[str, str]]:
         yield use.name, str(error)
         return
     except AttributeError:
-        yield use.name, f"tf.{use.name} is not in {PACKAGE}"
+        why = f": {DATASETS}" if use.name.startswith(DATASET) else ""
+        yield use.name, f"tf.{use.name} is not in {PACKAGE}{why}"
         return
     refused = REFUSED.get(use.name, {})
     known = _arguments(found) if use.keywords else None
