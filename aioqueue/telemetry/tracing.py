@@ -27,7 +27,7 @@ from aioqueue.telemetry.numbers import Snapshot
 
 __all__ = ("Trace", "Traceable", "Track", "events_of")
 
-_LOOKS: Final = 20
+_LOOKS: Final = 10
 """Times a second that queues are looked at."""
 
 

@@ -30,7 +30,7 @@ __all__ = ("Gauge", "Spent", "WorkerGauge")
 
 _COST: Final = 6e-6
 _SHARE: Final = 0.002
-_TRACED: Final = 0.004
+_TRACED: Final = 0.003
 """The share while a trace is taken."""
 
 _MOST: Final = 512
