@@ -67,6 +67,13 @@ class Feeding(Source[Any]):
         self._latest = (0, 0)  # the last of both
         self._listed: tuple[int, list[int]] = (0, [])  # and numbers from a place on
 
+    @property
+    def is_in_memory(self) -> bool:
+        node = self._node
+        if not isinstance(node, SourceNode):
+            return False
+        return node.source.is_addressed and node.source.source.is_in_memory
+
     def skip_to(self, epoch: int) -> None:
         """Nobody wants the epochs before this one any more. May be called from any thread."""
         self._wanted = max(self._wanted, epoch)

@@ -7,7 +7,10 @@ executor adds is how an item gets to the function, and what has become of it bac
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from itertools import islice
 from time import perf_counter
 from typing import Any
 
@@ -19,6 +22,7 @@ from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.inbox import Inbox
 from aioqueue.inputs.prepare.job import Job, Prepared
 from aioqueue.inputs.prepare.limits import NOTE_OF_KEY, Pending
+from aioqueue.inputs.prepare.pace import Pace
 from aioqueue.inputs.prepare.window import Window
 from aioqueue.inputs.sources.item import Item
 from aioqueue.locks import guarded
@@ -28,6 +32,10 @@ __all__ = ("ThreadDelivery", "ThreadInbox", "ThreadSource", "WorkerThreads")
 
 class ThreadSource:
     """The source of a job, for threads, which take turns.
+
+    Where the function is cheap and the items are in memory, who has the turn reads some more for
+    whoever comes next: they need no turn then. Such items are nobody's: none of them waits for
+    another one to be prepared.
 
     Args:
         job: whose source it is.
@@ -45,6 +53,11 @@ class ThreadSource:
         self._room = threading.Condition(job.lock)
         self._reader = job.feed.async_reader(job.count) if job.feed.is_async_only else None
         self._items = (self._reader or job.feed).items()
+        may_read_ahead = job.feed.is_in_memory and job.window.limit_bytes is None
+        self._pace = Pace() if may_read_ahead else None
+        self._ahead: deque[Item] = deque()  # read by somebody, and for anybody
+        job.window.ahead = self._ahead
+        self._seconds_each = 0.0  # that reading one of those took
 
     def enqueue_ops(self) -> list[EnqueueOp]:
         """Who is needed beside those that take."""
@@ -60,22 +73,80 @@ class ThreadSource:
             NothingMore: there is none, or none is wanted.
             BaseException: the failure of the source.
         """
+        job, ahead = self._job, self._ahead
+        while True:
+            if ahead and worker is None and (item := self._read_already()) is not None:
+                return item
+            with self._turn:
+                if ahead and (item := self._read_already()) is not None:
+                    if worker is not None:
+                        job.gauge.source_waits.add(self._seconds_each, worker.weight)
+                    return item
+                n = self._let_in()
+                try:
+                    if n > 1:
+                        self._read_ahead(n)
+                    elif worker is None:
+                        return next(self._items)
+                    else:
+                        return self._measured(worker.weight)
+                except BaseException as error:
+                    raise job.source_raised(error)  # noqa: B904  # the cause is the user's affair
+
+    def _read_already(self) -> Item | None:
+        """The next of those that were read ahead; ``None``: there is none, or none is wanted."""
         job = self._job
-        with self._turn:
-            with self._lock:
-                if not self._window.has_room():
-                    self._wait_for_room()
-                if job.source_ended:
-                    raise job.nothing_more()
-                if job.crew.surplus and self.is_for_workers:
-                    job.dismiss()
+        if job.is_halted:
+            return None
+        if job.crew.surplus and self.is_for_workers:
+            job.dismiss()
+        try:
+            return self._ahead.popleft()
+        except IndexError:
+            return None  # others were quicker
+
+    def _let_in(self) -> int:
+        """Wait until an item may come in; returns how many do."""
+        job, pace = self._job, self._pace
+        with self._lock:
+            if not self._window.has_room():
+                self._wait_for_room()
+            if job.source_ended:
+                raise job.nothing_more()
+            if job.crew.surplus and self.is_for_workers:
+                job.dismiss()
+            if pace is None:
                 self._window.enter()
-            try:
-                if worker is None:
-                    return next(self._items)
-                return self._measured(worker.weight)
-            except BaseException as error:
-                raise job.source_raised(error)  # noqa: B904  # the cause is the user's affair
+                return 1
+            return self._window.enter_some(pace.next(job.count))
+
+    def _read_ahead(self, n: int) -> None:
+        """Read items that were let in. What the source raises is kept until they are all taken.
+
+        Raises:
+            BaseException: what the source has raised, if there are none.
+        """
+        began = perf_counter()
+        read: list[Item] = []
+        try:
+            read.extend(islice(self._items, n))  # keeps what came before a failure
+            if not read:
+                raise StopIteration
+        except BaseException as error:
+            if not read:
+                self._never_came(n - 1)
+                raise
+            self._items = _raising(error)
+        self._never_came(n - len(read))
+        self._seconds_each = (perf_counter() - began) / len(read)
+        self._ahead.extend(read)
+
+    def _never_came(self, n: int) -> None:
+        """So many of the items that were let in are not there. Who has the turn need not be woken,
+        and nobody else waits for room."""
+        if n:
+            with self._lock:
+                self._window.abort(n)
 
     def _measured(self, weight: int) -> Item:
         began = perf_counter()
@@ -107,8 +178,15 @@ class ThreadSource:
 
     def room_came(self) -> None:
         """See `Executor.room_came`."""
-        if not self._waits_till_low or self._window.is_low or self._job.source_ended:
+        if not self._is_patient() or self._window.is_low or self._job.source_ended:
             self._room.notify()
+
+    def _is_patient(self) -> bool:
+        """Whether to wait until there is room for many: quick items in order, for each of which a
+        thread would have to be woken. What the consumer waits for is in preparation then."""
+        pace = self._pace
+        is_quick = pace is not None and pace.is_quick
+        return self._waits_till_low or (is_quick and self._job.is_ordered)
 
     def stop(self) -> None:
         """End the wait for room, and that for an async source."""
@@ -120,6 +198,16 @@ class ThreadSource:
     def _wake(self) -> None:
         self._room.notify_all()
 
+    def _drop_ahead(self) -> None:
+        """Nobody takes what was read ahead: let go of it. That it was there remains known."""
+        dropped = 0
+        with suppress(IndexError):
+            while True:
+                self._ahead.popleft()
+                dropped += 1
+        if dropped:
+            self._window.ahead = range(dropped)
+
     def close(self) -> BaseException | None:
         """Close it; or leave that to who is in it, and closes it afterwards.
 
@@ -129,12 +217,19 @@ class ThreadSource:
         if not self._turn.acquire(blocking=False):
             return None
         try:
+            self._drop_ahead()
             self._items.close()
         except BaseException as error:
             return failure_of_clean_up(error)
         finally:
             self._turn.release()
         return None
+
+
+def _raising(error: BaseException) -> Generator[Item, None, None]:
+    """Items that end by a failure at once."""
+    yield from ()
+    raise error
 
 
 class ThreadDelivery:
@@ -158,26 +253,24 @@ class ThreadDelivery:
         if not self._is_ordered:
             self._put(prepared)
             return
-        while (turn := self._job.next_in_order()) is not None:
-            self._put(turn)
+        while run := self._job.run_in_order():
+            while run:  # and nothing of it is kept that is in the queue
+                self._put(run.popleft())
 
     def _put(self, prepared: Prepared) -> None:
+        examples, enqueue = prepared.examples, self._enqueue
         try:
-            self._put_each(prepared)
+            for example in examples if type(examples) is tuple else self._as_made(prepared):
+                try:
+                    enqueue(example)
+                except BaseException as error:
+                    self._job.not_enqueued(prepared, error)
+                    break
+                prepared.entered += 1
         except BaseException:
             self._job.progress.entered(prepared.entered)
             raise
         self._job.left(prepared)
-
-    def _put_each(self, prepared: Prepared) -> None:
-        examples, enqueue = prepared.examples, self._enqueue
-        for example in examples if type(examples) is tuple else self._as_made(prepared):
-            try:
-                enqueue(example)
-            except BaseException as error:
-                self._job.not_enqueued(prepared, error)
-                return
-            prepared.entered += 1
 
     def _as_made(self, prepared: Prepared) -> Iterator[Any]:
         """The examples that a generator is making; if it fails, so has the item."""

@@ -42,9 +42,11 @@ class Call:
         Returns:
             Its examples: a tuple of one or none, or an iterator that is making them.
         """
-        if isinstance(item.value, EpochEnd):
-            return (item.value,)
-        return self.examples_of(self._made(item))
+        value = item.value
+        if isinstance(value, EpochEnd):
+            return (value,)
+        made = self._made(item) if self._takes_rng else self.function(value)
+        return (made,) if type(made) in _PLAIN else self.examples_of(made)
 
     def examples_of(self, made: Any) -> Iterable[Any]:
         """The examples in what the function has returned."""

@@ -39,7 +39,7 @@ def explained_stage(runner: ExplainedStage, job: Job, description: str) -> Expla
         source=None if source is None else source.name,
         source_key=0 if source is None else id(source._core),
         workers=tuple(workers),
-        in_flight=job.window.items,
+        in_flight=job.window.taken,
         limit=job.window.limit,
         idle_seconds=min((hand.seconds for hand in hands.values()), default=None),
         notes=tuple(_notes(job)),

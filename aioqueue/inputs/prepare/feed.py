@@ -13,7 +13,10 @@ from collections.abc import (
     Generator,
     Iterable,
     Iterator,
+    Sequence,
 )
+from functools import partial
+from operator import concat
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -29,7 +32,7 @@ from aioqueue.coordination.outcomes import (
     running_task,
     told,
 )
-from aioqueue.inputs.sources.base import Source
+from aioqueue.inputs.sources.base import Entry, Source
 from aioqueue.inputs.sources.item import Item
 from aioqueue.inputs.sources.streams import AsyncBatchStream, BatchStream
 
@@ -46,6 +49,8 @@ __all__ = (
 )
 
 T = TypeVar("T")
+
+_item: Final[Callable[[Sequence[Any]], Item]] = partial(tuple.__new__, Item)
 
 _AHEAD: Final = 2
 """How many items per worker are read ahead of an async iterable, for workers that are threads."""
@@ -90,13 +95,22 @@ class Feed:
         """Whether it can be iterated by tasks only."""
         return not isinstance(self.source, Source | Iterable) and self._take is None
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether to take an item is to look it up: nobody ever waits for it."""
+        source = self.source
+        if isinstance(source, Source):
+            return source.is_in_memory
+        return type(source) in (range, tuple)  # but a list may grow while it is gone through
+
     def items(self) -> Generator[Item, None, None]:
         """For threads, which take turns: a queue is waited for, and its end comes as
         `OutOfRangeError`, with what closed it."""
         if self._take is not None:
             return _taken(self._take)
         if isinstance(self.source, Source):
-            return _numbered(self.source.entries())
+            number = _numbered_at_once if self.is_in_memory else _numbered
+            return number(self.source.entries())
         return _counted(self.source)
 
     def items_at_hand(self) -> Generator[Item, None, None] | None:
@@ -225,6 +239,14 @@ def _numbered(entries: Iterator[Any]) -> Generator[Item, None, None]:
     try:
         for number, (value, epoch, index) in enumerate(entries):
             yield Item(number, value, epoch, index)
+    finally:
+        close(entries, None)
+
+
+def _numbered_at_once(entries: Iterator[Entry[Any]]) -> Generator[Item, None, None]:
+    """The same without a step of Python's own for each item."""
+    try:
+        yield from map(_item, map(concat, zip(itertools.count()), entries))
     finally:
         close(entries, None)
 

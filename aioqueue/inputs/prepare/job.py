@@ -8,7 +8,7 @@ while the others prepare.
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -78,7 +78,6 @@ class Prepared:
         self,
         item: Item,
         examples: Any = (),
-        *,
         failures: int = 0,
         is_skipped: bool = False,
         release: Callable[[], None] | None = None,
@@ -180,7 +179,8 @@ class Job:
         is_timed = item_timeout is not None  # what waits for the queue does not take too long
         holds = ordered or is_counted or by_item or is_timed
         self.streams = not (holds or progress.policy.may_fail_twice)
-        self.lock = self._lock = threading.RLock()  # guards the window, and all below
+        # Guards the window, and all below. One for both: each item has to take it.
+        self.lock = self._lock = progress.lock
         self.hands = Hands(self.lock)
         self.source_ended = False  # nothing more is taken from it
         self.is_halted = False
@@ -538,7 +538,8 @@ class Job:
 
     @guarded
     def _note_made(self, prepared: Prepared) -> bool:
-        if self.window.mark_ready(prepared.size):
+        window = self.window
+        if window.limit_bytes is not None and window.mark_ready(prepared.size):
             self._room_came()
         if not self.is_ordered:
             return True
@@ -552,6 +553,14 @@ class Job:
     def waiting_in_order(self) -> int:
         """How many items have been prepared and wait for one before them."""
         return len(self._order)
+
+    @guarded
+    def run_in_order(self) -> deque[Prepared]:
+        """All that can be enqueued next; if nothing can, who brings what is missing goes on."""
+        run = self._order.pop_run()
+        if not run:
+            self._is_flushing = False
+        return run
 
     @guarded
     def next_in_order(self) -> Prepared | None:
@@ -570,10 +579,10 @@ class Job:
             lock.acquire()
             self.window.release(prepared.size)
             examples = prepared.entered if prepared.count is None else prepared.count
-            progress = self.progress
-            if progress.is_known is not None and progress.is_known(prepared.item):
+            progress, item = self.progress, prepared.item
+            if progress.is_known is not None and progress.is_known(item):
                 pass  # the run before has counted it
-            elif prepared.is_skipped or isinstance(prepared.item.value, EpochEnd):
+            elif prepared.is_skipped or isinstance(item.value, EpochEnd):
                 progress.entered(examples)
             else:
                 progress.ended(examples)

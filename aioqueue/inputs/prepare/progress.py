@@ -16,7 +16,7 @@ from aioqueue.inputs.prepare.window import Window
 from aioqueue.inputs.sources.item import Item
 from aioqueue.inputs.sources.quarantined import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
-from aioqueue.locks import guarded, let_go
+from aioqueue.locks import guarded
 
 __all__ = ("Progress",)
 
@@ -40,7 +40,7 @@ class Progress:
         self.quarantine = quarantine
         self._seed = seed
         self._window = window
-        self._lock = threading.RLock()  # guards all below
+        self.lock = self._lock = threading.RLock()  # guards all below; the job's, too
         self._prepared = 0
         self._examples = 0
         self._left_out = 0
@@ -67,7 +67,7 @@ class Progress:
             self._skipped,
             self._retried,
             self._workers_died,
-            self._window.items,
+            self._window.taken,
             self._timed_out,
             self._left_behind,
         )
@@ -84,19 +84,15 @@ class Progress:
         self._examples += examples
 
     def ended(self, examples: int) -> None:
-        """An item has ended well: so many examples of it are in the queue."""
-        lock = self._lock
-        try:  # as `guarded`, on the way of every item
-            lock.acquire()
-            self._examples += examples
-            if examples:
-                self._prepared += 1
-            else:
-                self._left_out += 1
-            lock.release()
-        except BaseException:
-            let_go(lock)
-            raise
+        """An item has ended well: so many examples of it are in the queue.
+
+        Called under the lock, for each item.
+        """
+        self._examples += examples
+        if examples:
+            self._prepared += 1
+        else:
+            self._left_out += 1
 
     @guarded
     def worker_died(self) -> None:

@@ -293,8 +293,9 @@ def prepare(
     Args:
         source: where items come from: a source of `aioqueue.inputs`, any iterable or async
             iterable, or a queue or stream of either face. Items are taken one at a time, by one
-            worker or another; by tasks in their event loop, so that an iterable which blocks is
-            better made a `Source` that says so.
+            worker or another (or some together for all workers, where they are in memory and go
+            quickly); by tasks in their event loop, so that an iterable which blocks is better made
+            a `Source` that says so.
         function: called with an item, returns an example, as ``into`` wants it. A generator
             function makes several of one item; they may be held until it has ended, so each must
             have memory of its own. If it has a parameter ``rng``, which no `functools.partial` has

@@ -127,11 +127,11 @@ class ThreadExecutor:
             hand.item = item
             try:
                 examples = make(item)
-                if not self._streams:
+                if type(examples) is not tuple and not self._streams:
                     examples = tuple(examples)
                 if type(examples) is tuple:
                     hand.item = None
-                return Prepared(item, examples, failures=failures)
+                return Prepared(item, examples, failures)
             except BaseException as raised:
                 hand.let_go()
                 error = self._job.failure_of_item(raised)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
+
 __all__ = ("Window",)
 
 _WEIGHT = 1 / 16  # of the latest size in the mean
@@ -30,10 +32,20 @@ class Window:
         at_once: how many items are prepared at the same time.
     """
 
-    __slots__ = ("_at_once", "_bytes", "_limit", "_mean", "_waiting", "items", "limit_bytes")
+    __slots__ = (
+        "_at_once",
+        "_bytes",
+        "_limit",
+        "_mean",
+        "_waiting",
+        "ahead",
+        "items",
+        "limit_bytes",
+    )
 
     def __init__(self, limit: int, limit_bytes: int | None, at_once: int) -> None:
         self.items = 0
+        self.ahead: Sized = ()  # those of them that were read, and that no worker has taken yet
         self.limit_bytes = limit_bytes
         self._limit = limit
         self._at_once = at_once
@@ -60,6 +72,11 @@ class Window:
         return self._limit
 
     @property
+    def taken(self) -> int:
+        """How many items workers have taken that have not yet left."""
+        return max(0, self.items - len(self.ahead))
+
+    @property
     def bytes(self) -> int:
         """Of prepared examples that wait to be enqueued."""
         return self._bytes
@@ -82,6 +99,21 @@ class Window:
         """An item comes in."""
         self.items += 1
 
+    def enter_some(self, wanted: int) -> int:
+        """Several items come in, as many as there is room for: one at least, if `has_room`.
+
+        Only where there is no ``limit_bytes``.
+
+        Args:
+            wanted: how many at most.
+
+        Returns:
+            How many.
+        """
+        n = max(1, min(wanted, self._limit - self.items))
+        self.items += n
+        return n
+
     def mark_ready(self, size: int) -> bool:
         """An item has been prepared: so many bytes, or 0 if there are no examples.
 
@@ -100,6 +132,6 @@ class Window:
         self._waiting -= 1
         self._bytes -= size
 
-    def abort(self) -> None:
-        """An item that came in will never be prepared."""
-        self.items -= 1
+    def abort(self, n: int = 1) -> None:
+        """Items that came in will never be prepared."""
+        self.items -= n

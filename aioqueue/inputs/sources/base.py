@@ -159,6 +159,11 @@ class Source(Stages[T]):
         return not self.blocking and type(self).aentries is Source.aentries
 
     @property
+    def is_in_memory(self) -> bool:
+        """Whether its items lie ready in memory, so that to take one is to look it up."""
+        return False
+
+    @property
     def seed(self) -> int:
         """What its order, and the generators of its items, are made from."""
         return self._seed

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence, Set
-from itertools import count, islice
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from functools import partial
+from itertools import count, islice, repeat, tee
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,8 @@ __all__ = ("Indexed", "Sequential", "arrays", "items", "numbers")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+
+_entry: Final[Callable[[Sequence[Any]], Entry[Any]]] = partial(tuple.__new__, Entry)
 
 
 class Indexed(Protocol[T_co]):
@@ -92,6 +95,10 @@ class Sequential(Source[T]):
         """What it goes through."""
         return self._sequence
 
+    @property
+    def is_in_memory(self) -> bool:
+        return type(self._sequence) in (list, tuple, range, np.ndarray, _Rows)
+
     def entries(self) -> Iterator[Entry[T]]:
         return self.entries_after(None)
 
@@ -121,8 +128,14 @@ class Sequential(Source[T]):
         sequence = self._sequence
         seed = self.seed if self._shuffle else None
         places = indices(len(sequence), seed, epoch, self._shard, done)
-        for index in islice(places, self.items_per_epoch() - done):
-            yield Entry(sequence[index], epoch, index)
+        places = islice(places, self.items_per_epoch() - done)
+        if not self.is_in_memory:
+            for index in places:
+                yield Entry(sequence[index], epoch, index)
+            return
+        # The same without a step of Python's own for each item.
+        found, again = tee(places)
+        yield from map(_entry, zip(map(sequence.__getitem__, found), repeat(epoch), again))
 
     def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[Placed[T]]:
         """The items of one epoch behind a place, which is how many of them have been taken."""
