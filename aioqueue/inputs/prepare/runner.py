@@ -432,7 +432,7 @@ def _runner(
     ray: Mapping[str, Any] | None = None,
 ) -> AsyncPrepareRunner | PrepareRunner:
     if not isinstance(into, AsyncQueue | sync.BlockingQueue):
-        raise InvalidArgumentError(f"into: got {into!r}; expected a queue of aioqueue")
+        raise InvalidArgumentError(f"into: got {into!r}; expected {_expected(into)}")
     checked_flag(ordered, "ordered")
     checked_flag(skip_none, "skip_none")
     place = checked_place(where, function)
@@ -485,6 +485,19 @@ def _runner(
         runner = PrepareRunner(into, executor.enqueue_ops(), job, stage, description)
     runner._bounds = bounds
     return runner
+
+
+def _expected(into: Any) -> str:
+    """What to give instead of something that is no queue of this program."""
+    if not hasattr(into, "enqueue_many"):
+        return "a queue of aioqueue"
+    # One that lives elsewhere: what the workers make comes here first, to be kept in order and once.
+    return (
+        "a queue of this program; what lives elsewhere is filled by a call for each batch, so make"
+        " batches here and send these: `for batch in source.prepare(function,"
+        " where='ray').batch(128): queue.sync.enqueue_many(batch)`; or have programs on the cluster"
+        " fill it, each from a book of its own: `queue.sync.fill(book, producer=name)`"
+    )
 
 
 def _checked_bounds(autotune: Any, count: int, place: Place) -> tuple[int, int] | None:

@@ -11,6 +11,7 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError
+from aioqueue.inputs import numbers, prepare
 from tests.clusters import PATIENCE
 from tests.ray.marks import MARKS
 
@@ -291,3 +292,14 @@ def test_a_queue_whose_actor_is_gone_says_so(make: Any) -> None:
             await waiting
 
     asyncio.run(asyncio.wait_for(main(), PATIENCE))
+
+
+def test_what_is_prepared_goes_in_by_batches(share: Any) -> None:
+    """`prepare` fills queues of this program; the error says what to write, and that works."""
+    queue = share("FIFOQueue", 100)
+    for face in (queue, queue.sync):
+        with pytest.raises(InvalidArgumentError, match=r"into: got .*queue\.sync\.enqueue_many"):
+            prepare(numbers(10), abs, into=face, where="thread")
+    for batch in numbers(10).prepare(abs, where="thread").batch(4):
+        queue.sync.enqueue_many(batch)
+    assert queue.sync.dequeue_many(10) == list(range(10))

@@ -1,0 +1,227 @@
+"""An actor, its node, or what it has returned is lost at each call and each reply, one after another.
+
+The executor is the library's own, and so is what runs in the actors; these are threads here, and
+no cluster is needed. What is made is what threads make, digest by digest, in the same order.
+
+The long form loses two in a run, at all pairs of moments::
+
+    python -m tests.inputs.prepare.ray.test_every_call
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aioqueue import sync
+from aioqueue.inputs import numbers, prepare
+from aioqueue.inputs.prepare.ray import actors, executor
+
+COUNT, LIMIT = 12, 3
+"""How many items there are, and how many are in flight: so there are four chunks at least."""
+
+
+class ActorError(Exception):
+    """An actor is dead: as Ray's errors say it."""
+
+
+class ObjectError(Exception):
+    """What an actor has returned is lost; the actor lives on."""
+
+
+LOSSES: Mapping[str, Exception] = {
+    "actor": ActorError("its worker process has died"),
+    "node": ActorError("its node has died"),
+    "object": ObjectError("lost"),
+}
+
+
+class Cluster:
+    """A place for actors.
+
+    Args:
+        strikes: what is lost at which moment; the first one is 1.
+
+    Attributes:
+        moments: how many there have been.
+        losses: how many of them were struck.
+    """
+
+    def __init__(self, strikes: Mapping[int, Exception]) -> None:
+        self._strikes = strikes
+        self._lock = threading.Lock()
+        self.moments = self.losses = 0
+        self.actors: list[Actor] = []
+        self.cloudpickle = pickle
+
+    def struck(self) -> Exception | None:
+        """A call or a reply is about to pass: what is lost at this moment, if anything is."""
+        with self._lock:
+            self.moments += 1
+            loss = self._strikes.get(self.moments)
+            self.losses += loss is not None
+            return loss
+
+    # What the executor asks of Ray.
+
+    def put(self, value: bytes) -> bytes:
+        """Into the object store."""
+        return value
+
+    def options(self, **_: Any) -> Cluster:
+        """Of an actor."""
+        return self
+
+    def remote(self, payload: bytes) -> Actor:
+        """A new actor."""
+        self.actors.append(Actor(self, actors.ItemActor(payload)))
+        return self.actors[-1]
+
+    def kill(self, actor: Actor) -> None:
+        """End one."""
+        actor.die(LOSSES["actor"])
+
+
+class Actor:
+    """One, in a thread; and Ray's handle of it."""
+
+    def __init__(self, cluster: Cluster, made: actors.ItemActor) -> None:
+        self._cluster, self._made = cluster, made
+        self._calls: queue.SimpleQueue[tuple[str, tuple[Any, ...], Future[Any]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._lock = threading.Lock()
+        self._unanswered: list[Future[Any]] = []
+        self._death: Exception | None = None
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def __getattr__(self, method: str) -> Any:
+        return SimpleNamespace(remote=partial(self._call, method))
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        future: Future[Any] = Future()
+        loss = self._cluster.struck()
+        if loss is not None:
+            self._lose(loss, future)
+        with self._lock:
+            if self._death is not None and not future.done():
+                future.set_exception(self._death)
+            self._unanswered.append(future)
+        self._calls.put((method, arguments, future))
+        return SimpleNamespace(future=lambda: future)
+
+    def _lose(self, loss: Exception, future: Future[Any]) -> None:
+        if isinstance(loss, ActorError):
+            self.die(loss)
+        self._answer(future, None, loss)
+
+    def die(self, death: Exception) -> None:
+        """Answer nothing more."""
+        with self._lock:
+            self._death = self._death or death
+            unanswered, self._unanswered = self._unanswered, []
+        for future in unanswered:
+            self._answer(future, None, death)
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            method, arguments, future = call
+            answer = getattr(self._made, method)(*arguments)
+            loss = self._cluster.struck()
+            if loss is not None:
+                self._lose(loss, future)
+            else:
+                self._answer(future, pickle.loads(pickle.dumps(answer)), None)
+
+    def _answer(self, future: Future[Any], answer: Any, error: Exception | None) -> None:
+        with self._lock:
+            if future.done():
+                return
+            if future in self._unanswered:
+                self._unanswered.remove(future)
+            if error is None:
+                future.set_result(answer)
+            else:
+                future.set_exception(error)
+
+
+def noise(number: int, rng: np.random.Generator) -> tuple[int, bytes]:
+    return number, rng.bytes(8)
+
+
+def made(where: Any, *, ordered: bool) -> list[Any]:
+    """All that comes out."""
+    into = sync.FIFOQueue(4)
+    with sync.Coordinator() as coord:
+        source = numbers(COUNT, epochs=1, seed=5)
+        options = {"ordered": ordered, "workers": 2, "limit": LIMIT}
+        coord.start(prepare(source, noise, into=into, where=where, **options))
+        return list(into.batches(1))
+    raise AssertionError("unreachable")
+
+
+def run(strikes: Mapping[int, Exception], *, ordered: bool = True) -> tuple[list[Any], Cluster]:
+    """The same from actors, of which these are lost."""
+    cluster = Cluster(strikes)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for name, stand_in in (
+            ("required_ray", lambda: cluster),
+            ("connected", lambda: cluster),
+            ("remote_class", lambda: cluster),
+            ("is_loss", lambda error: isinstance(error, ActorError | ObjectError)),
+            ("is_own_death", lambda error: error is LOSSES["actor"]),
+        ):
+            monkeypatch.setattr(executor, name, stand_in)
+        monkeypatch.setattr(actors, "_cloudpickle", lambda: pickle)
+        found = made("ray", ordered=ordered)
+    for actor in cluster.actors:
+        actor.thread.join()
+    return found, cluster
+
+
+def each_moment(loss: str, *, ordered: bool) -> Iterator[tuple[list[Any], int]]:
+    """What a run gives for each moment of a run, and how many losses there were."""
+    for moment in itertools.count(1):
+        found, cluster = run({moment: LOSSES[loss]}, ordered=ordered)
+        yield found, cluster.losses
+        if not cluster.losses:
+            return
+
+
+@pytest.mark.parametrize(
+    ("loss", "ordered"), [("actor", True), ("actor", False), ("node", True), ("object", False)]
+)
+def test_each_item_comes_once_whatever_is_lost_when(loss: str, ordered: bool) -> None:
+    local = made("thread", ordered=True)
+    losses = 0
+    for found, lost in each_moment(loss, ordered=ordered):
+        assert (found if ordered else sorted(found)) == local
+        losses += lost
+    assert losses >= 10  # else there was nothing to lose
+
+
+if __name__ == "__main__":
+    local, runs = made("thread", ordered=True), 0
+    for first in itertools.count(1):
+        for second in itertools.count(first + 1):
+            for one, other in itertools.product(LOSSES.values(), repeat=2):
+                found, cluster = run({first: one, second: other})
+                assert found == local, (first, second, one, other)
+                runs += 1
+            if cluster.losses < 2:
+                break
+        if cluster.losses < 1:
+            break
+    print(f"{runs:,} runs with two losses: all the same as on threads")
