@@ -370,11 +370,16 @@ class Host:
         What a consumer with a name of its own has stays with it for as long as if it had died: it
         may be started again, and say what it has used.
         """
-        with self._lock, suppress(RefusedError):
+        with self._lock:
             if caller.client != caller.life:
                 self._end_calls(caller.life)
-            else:
-                self._dismiss(self._party(caller), "it was given up")
+                return
+            try:
+                party: Party | None = self._party(caller)
+            except RefusedError:  # who ends need not say before how it stands
+                party = self._parties.find(caller.life)
+            if party is not None and not party.gone:
+                self._dismiss(party, "it was given up")
 
     def dismiss(self, life: str) -> None:
         """A client is known to be dead: sooner than by its silence."""

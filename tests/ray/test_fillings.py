@@ -39,6 +39,14 @@ async def begun(desk: Desk) -> Answer:
     return answer
 
 
+async def opened(*names: str, capacity: int | None = None) -> tuple[Any, ...]:
+    """A queue, and handles of it, of which the first fills."""
+    actor, description = fifo(capacity)
+    desks = [Desk(actor, description, name) for name in names]
+    assert (await begun(desks[0])).rows == 0
+    return actor, *desks
+
+
 def answer_of(sent: Sent) -> Answer:
     assert sent.answer is not None
     assert sent.answer.error is None
@@ -47,9 +55,7 @@ def answer_of(sent: Sent) -> Answer:
 
 @looped
 async def test_each_batch_is_in_once_over_all_lives() -> None:
-    actor, description = fifo()
-    first, second = (Desk(actor, description, life) for life in ("one", "two"))
-    assert (await begun(first)).rows == 0
+    _, first, second, consumer = await opened("one", "two", "c")
     for place in range(2):
         entered(first, place, 2 * place, 2 * place + 1)
         await settled()
@@ -57,22 +63,20 @@ async def test_each_batch_is_in_once_over_all_lives() -> None:
     again, third = entered(second, 1, 2, 3), entered(second, 2, 4, 5)
     await settled()
     assert answer_of(again).rows == answer_of(third).rows == 2
-    taken = Desk(actor, description, "c").take(6).arrive()
+    taken = consumer.take(6).arrive()
     await settled()
     assert taken.got == list(range(6))
 
 
 @looped
 async def test_a_batch_that_was_half_in_goes_on() -> None:
-    actor, description = fifo(3)
-    first, second = (Desk(actor, description, life) for life in ("one", "two"))
-    await begun(first)
+    actor, first, second, consumer = await opened("one", "two", "c", capacity=3)
     entered(first, 0, *range(5))
     await settled()
     assert actor.statistics().size == 3
     assert (await begun(second)).rows == 0
     entered(second, 0, *range(5))
-    taken = Desk(actor, description, "c").take(5).arrive()
+    taken = consumer.take(5).arrive()
     await settled()
     assert taken.got == list(range(5))
     assert actor.statistics().enqueued == 5
@@ -80,9 +84,7 @@ async def test_a_batch_that_was_half_in_goes_on() -> None:
 
 @looped
 async def test_what_is_lost_is_asked_of_the_next_life_while_consumers_wait() -> None:
-    actor, description = fifo()
-    first, consumer = Desk(actor, description, "one"), Desk(actor, description, "c")
-    await begun(first)
+    actor, first, second, consumer = await opened("one", "two", "c")
     entered(first, 0, 0, 1, ref="gone")
     await settled()
     consumer.take(2).arrive()
@@ -92,7 +94,6 @@ async def test_what_is_lost_is_asked_of_the_next_life_while_consumers_wait() -> 
     taken = consumer.take(2).arrive()
     await settled()
     assert not taken.is_answered
-    second = Desk(actor, description, "two")
     assert await begun(second) == Answer(rows=1, wanted=[0])
     again = entered(second, 0, 0, 1)
     await settled()
@@ -103,9 +104,7 @@ async def test_what_is_lost_is_asked_of_the_next_life_while_consumers_wait() -> 
 
 @looped
 async def test_what_only_a_former_life_had_is_asked_for_at_once() -> None:
-    actor, description = fifo()
-    first, second = (Desk(actor, description, life) for life in ("one", "two"))
-    await begun(first)
+    _, first, second = await opened("one", "two")
     entered(first, 0, 0, 1, ref="gone")
     entered(first, 1, 2, 3)  # which is with the queue
     await settled()
@@ -115,9 +114,7 @@ async def test_what_only_a_former_life_had_is_asked_for_at_once() -> None:
 @looped
 async def test_a_filler_that_waits_for_room_is_told_that_something_is_wanted() -> None:
     """Else it would wait for its consumers, and they for it."""
-    actor, description = fifo(2)
-    producer, consumer = Desk(actor, description, "p"), Desk(actor, description, "c")
-    await begun(producer)
+    actor, producer, consumer = await opened("p", "c", capacity=2)
     entered(producer, 0, 0, 1, ref="gone")
     await settled()
     consumer.take(2).arrive()
@@ -141,9 +138,7 @@ async def test_a_filler_that_waits_for_room_is_told_that_something_is_wanted() -
 async def test_what_is_left_at_the_end_is_copied_to_the_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    actor, description = fifo()
-    producer, consumer = Desk(actor, description, "p"), Desk(actor, description, "c")
-    await begun(producer)
+    actor, producer, consumer, other = await opened("p", "c", "two")
     for place in range(3):
         entered(producer, place, 2 * place, 2 * place + 1, ref=f"there {place}")
         await settled()
@@ -160,16 +155,14 @@ async def test_what_is_left_at_the_end_is_copied_to_the_queue(
     assert (await actor.end_filling(producer.caller, BOOK)).wanted == []
     assert copied == [("there 1",), ("there 2",)]
     assert actor.lost("c", 1, ["there 1"]).is_elsewhere
-    assert (await begun(Desk(actor, description, "two"))) == Answer(rows=3, wanted=[])
+    assert await begun(other) == Answer(rows=3, wanted=[])
 
 
 @looped
 async def test_what_is_lost_at_the_end_is_asked_for_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    actor, description = fifo()
-    producer = Desk(actor, description, "p")
-    await begun(producer)
+    actor, producer = await opened("p")
     entered(producer, 0, 0, 1, ref="gone")
     await settled()
 
@@ -188,9 +181,7 @@ async def test_what_is_lost_at_the_end_is_asked_for_before(
 async def test_a_producer_that_never_comes_back_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    actor, description = fifo()
-    producer, consumer = Desk(actor, description, "p"), Desk(actor, description, "c")
-    await begun(producer)
+    actor, producer, consumer, other = await opened("p", "c", "two")
     entered(producer, 0, 0, 1, ref="gone")
     await settled()
     consumer.take(2).arrive()
@@ -210,15 +201,12 @@ async def test_a_producer_that_never_comes_back_is_given_up(
     assert taken.answer is not None
     assert isinstance(taken.answer.error, WorkerDiedError)
     assert "call 0 of producer p" in str(taken.answer.error)
-    late = Desk(actor, description, "two")
-    assert await begun(late) == Answer(rows=1, wanted=[])
+    assert await begun(other) == Answer(rows=1, wanted=[])
 
 
 @looped
 async def test_who_was_before_may_not_go_on() -> None:
-    actor, description = fifo()
-    first, second = (Desk(actor, description, life) for life in ("one", "two"))
-    await begun(first)
+    actor, first, second = await opened("one", "two")
     await begun(second)
     late = entered(first, 0, 1)
     await settled()
@@ -230,14 +218,12 @@ async def test_who_was_before_may_not_go_on() -> None:
 
 @looped
 async def test_one_fills_at_a_time() -> None:
-    actor, description = fifo(1)
-    producer = Desk(actor, description, "p")
-    await begun(producer)
+    _, producer, consumer = await opened("p", "c", capacity=1)
     entered(producer, 0, 0, 1)
     second = entered(producer, 0, 0, 1)
     await settled()
     assert isinstance(second.answer and second.answer.error, InvalidArgumentError)
-    taken = Desk(actor, description, "c").take(2).arrive()
+    taken = consumer.take(2).arrive()
     await settled()
     assert taken.got == [0, 1]
 

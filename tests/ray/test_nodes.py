@@ -220,6 +220,7 @@ def test_waits_end_when_the_node_of_an_actor_without_a_journal_dies(nodes: Any) 
     nodes.kill(there)
     waiting.join(60)
     assert "the actor of queue 'no journal' has died" in str(ended[0])
+    queue.delete()
 
 
 def test_a_coordinator_tells_of_a_node_that_dies(nodes: Any) -> None:

@@ -204,6 +204,21 @@ async def test_what_nobody_can_send_again_is_told_once(has_left: bool) -> None:
 
 
 @looped
+async def test_who_leaves_need_not_say_before_how_it_stands() -> None:
+    """Else consumers would wait for its batches as long as for somebody who is silent."""
+    actor, (gone, consumer) = await desks("gone", "c")
+    gone.put(1, 2).arrive()
+    await settled()
+    actor = await died(actor, consumer)
+    waiting = consumer.take(1).arrive()
+    await settled()
+    assert not waiting.is_answered
+    actor.leave(gone.caller)
+    await settled()
+    assert isinstance(waiting.answer and waiting.answer.error, WorkerDiedError)
+
+
+@looped
 async def test_priorities_and_shuffles_come_back() -> None:
     for kind, keys in (("PriorityQueue", [2, 1, 3, 0]), ("RandomShuffleQueue", None)):
         description = FIFO._replace(kind=kind, min_after_dequeue=0 if keys else 1, seed=3)

@@ -185,8 +185,9 @@ class Wire:
         self._dismiss()
 
     def _dismiss(self) -> None:
-        for life in self._silent if self.actor is not None else ():
-            self.actor.dismiss(life)
+        if self.actor is not None:
+            for life in self._silent:
+                self.actor.dismiss(life)
 
     async def end(self) -> None:
         """Let nothing run on."""

@@ -491,7 +491,7 @@ def _expected(into: Any) -> str:
     """What to give instead of something that is no queue of this program."""
     if not hasattr(into, "enqueue_many"):
         return "a queue of aioqueue"
-    # One that lives elsewhere: what the workers make comes here first, to be kept in order and once.
+    # One that lives elsewhere: what workers make comes here first, to be kept in order and once.
     return (
         "a queue of this program; what lives elsewhere is filled by a call for each batch, so make"
         " batches here and send these: `for batch in source.prepare(function,"

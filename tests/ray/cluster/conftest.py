@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,12 +13,21 @@ import pytest
 _numbers = itertools.count()
 
 
-def _new(kind: str, *args: Any, name: str | None = None, **options: Any) -> Any:
-    """A queue, with a name of its own if it has none."""
+@contextmanager
+def _making(end: Callable[[Any], object]) -> Iterator[Callable[..., Any]]:
+    """Makes queues, with names of their own if they are given none; and how each is ended."""
     import aioqueue.ray
 
-    name = name or f"test {next(_numbers)}"
-    return getattr(aioqueue.ray, kind)(name, *args, **options)
+    made = []
+
+    def queue(kind: str, *args: Any, name: str | None = None, **options: Any) -> Any:
+        name = name or f"test {next(_numbers)}"
+        made.append(getattr(aioqueue.ray, kind)(name, *args, **options))
+        return made[-1]
+
+    yield queue
+    for one in made:
+        end(one)
 
 
 @pytest.fixture(autouse=True)
@@ -30,15 +40,8 @@ def handles_are_let_go() -> Iterator[None]:
 @pytest.fixture
 def make(cluster: Any) -> Iterator[Callable[..., Any]]:
     """Makes queues whose actors may die."""
-    made = []
-
-    def queue(*args: Any, **options: Any) -> Any:
-        made.append(_new(*args, **options))
-        return made[-1]
-
-    yield queue
-    for one in made:
-        one.sync.delete()
+    with _making(lambda queue: queue.sync.delete()) as queue:
+        yield queue
 
 
 @pytest.fixture(scope="session")
@@ -58,13 +61,10 @@ def share(street: Any, cluster: Any, monkeypatch: Any) -> Iterator[Callable[...,
     from tests.ray.cluster.street import Builder
 
     monkeypatch.setattr(aioqueue.ray.queues, "remote_class", lambda: Builder(cluster, street))
-    made = []
 
-    def queue(*args: Any, **options: Any) -> Any:
-        made.append(_new(*args, **options))
-        return made[-1]
+    def end(queue: Any) -> None:
+        queue._client.leave()
+        cluster.get(street.pull_down.remote(queue.name))
 
-    yield queue
-    for one in made:
-        one._client.leave()
-        cluster.get(street.pull_down.remote(one.name))
+    with _making(end) as queue:
+        yield queue

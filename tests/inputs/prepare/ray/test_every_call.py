@@ -1,4 +1,4 @@
-"""An actor, its node, or what it has returned is lost at each call and each reply, one after another.
+"""An actor, its node, or what it has returned is lost at each call and reply, one after another.
 
 The executor is the library's own, and so is what runs in the actors; these are threads here, and
 no cluster is needed. What is made is what threads make, digest by digest, in the same order.
@@ -166,7 +166,7 @@ def made(where: Any, *, ordered: bool) -> list[Any]:
     into = sync.FIFOQueue(4)
     with sync.Coordinator() as coord:
         source = numbers(COUNT, epochs=1, seed=5)
-        options = {"ordered": ordered, "workers": 2, "limit": LIMIT}
+        options: Any = {"ordered": ordered, "workers": 2, "limit": LIMIT}
         coord.start(prepare(source, noise, into=into, where=where, **options))
         return list(into.batches(1))
     raise AssertionError("unreachable")
