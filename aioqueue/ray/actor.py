@@ -96,7 +96,7 @@ class QueueActor(Host):
                 handles = [
                     (keys[row], handle) for row, handle in zip(to_come, handles, strict=True)
                 ]
-            attempt = PutMany(*self._spec.columns(handles))
+            attempt = PutMany(*self._book.entries(handles))
             is_put_off = False
             try:
                 await self._begin(party, (life, "enqueue", number), attempt, go_on=go_on)

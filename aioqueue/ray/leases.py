@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from aioqueue.attempts import GRANTED, Attempt, Take, Waker
+from aioqueue.elements import Columns
 from aioqueue.queues.core import QueueCore
 from aioqueue.ray.handles import Handle, runs_of
 from aioqueue.ray.journal import Journal, NoJournal
@@ -75,6 +76,11 @@ class Book:
         self._machine = core.machine
         self._leases: dict[str, dict[int, Lease]] = {}
 
+    def entries(self, rows: Sequence[Any]) -> tuple[Columns, int]:
+        """Rows as they are put in, with their sizes where bytes are bounded; and how many."""
+        columns, n = self._core.spec.columns(rows)
+        return self._core.made_ready(columns, n, copy=False), n
+
     def begin(self, attempt: Attempt, waker: Waker) -> None:
         """Begin an attempt, which may end at once, or be granted."""
         deliver(self._machine.begin(attempt, waker))
@@ -108,7 +114,7 @@ class Book:
     def adopt(self, consumer: str, number: int, rows: Sequence[Any]) -> None:
         """A consumer was given rows by an actor that has died since; nothing is inside yet."""
         take = Take(len(rows), leased=True)
-        self._machine.adopt(take, self._core.spec.columns(rows)[0])
+        self._machine.adopt(take, self.entries(rows)[0])
         lease = self.open(consumer, number)
         lease.takes.append(take)
         lease.is_handed = True

@@ -9,6 +9,7 @@ send any more are lost, and that is told to who would have got them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from typing import Any
 
 from aioqueue.attempts import PutMany
@@ -93,8 +94,10 @@ def refilled(core: QueueCore, book: Book, ledger: Ledger) -> tuple[Awaited, list
         entries = [_entry(segments[key], row, ledger.batches[key]) for key, row in rows]
         if entries:  # else all of it is lost
             book.adopt(consumer, number, entries)
-    capacity = core.machine.capacity
-    core.machine.resize(None)  # rows that came back had been more than fit
+    machine = core.machine
+    capacity, most = machine.capacity, machine._max_bytes
+    machine.resize(None)  # rows that came back had been more than fit
+    machine._max_bytes = inf
     for key, batch in ledger.batches.items():
         given = batch.used | leased.get(key, set())
         if batch.inside is None:
@@ -102,10 +105,11 @@ def refilled(core: QueueCore, book: Book, ledger: Ledger) -> tuple[Awaited, list
         inside = [row for row in batch.inside or () if row not in given]
         if inside:
             rows = [_entry(segments[key], row, batch) for row in inside]
-            book.begin(PutMany(*core.spec.columns(rows)), Sleeper(lambda: None))
+            book.begin(PutMany(*book.entries(rows)), Sleeper(lambda: None))
         if inside or key in leased:
             awaited.add(segments[key])
-    core.machine.resize(capacity)
+    machine._max_bytes = most
+    machine.resize(capacity)
     return awaited, list(segments.values())
 
 

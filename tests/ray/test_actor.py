@@ -143,6 +143,20 @@ async def test_a_cancelled_enqueue_tells_how_many_rows_are_in() -> None:
 
 
 @looped
+async def test_bytes_are_bounded() -> None:
+    """A row has 8 here."""
+    description = fifo()[1]._replace(max_bytes=16)
+    actor = QueueActor("desk", description)
+    producer, consumer = Desk(actor, description, "p"), Desk(actor, description, "c")
+    put = producer.put(1, 2, 3).arrive()
+    await settled()
+    assert (put.is_answered, actor.statistics().size) == (False, 2)
+    taken = consumer.take(1).arrive()
+    await settled()
+    assert (taken.got, put.is_answered) == ([1], True)
+
+
+@looped
 async def test_what_the_silent_had_comes_back_first_in_line_and_in_order() -> None:
     actor, description = fifo()
     Desk(actor, description, "p").put(*range(8)).arrive()

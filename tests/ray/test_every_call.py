@@ -15,12 +15,14 @@ import asyncio
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from time import monotonic
 from typing import Any
 
 import numpy as np
 import pytest
 
 from aioqueue.errors import OutOfRangeError, WorkerDiedError
+from aioqueue.ray import client
 from tests.ray.wire import Killed, Program, Wire
 
 BATCHES = 3
@@ -167,6 +169,26 @@ def test_all_who_ask_are_told_of_an_actor_that_does_not_come_back(row: int) -> N
         assert all("the actor of queue 'wire' has died" in told for told in run.told)
         if run.wire.deaths and run.saved != local(row):
             assert run.told
+
+
+def test_who_waits_for_an_actor_that_is_silent_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody says that it has died, but for some time it has not answered that it lives."""
+
+    async def main() -> None:
+        wire = Wire(monkeypatch, {})
+        program = Program(wire, "consumer")
+        waiting = asyncio.ensure_future(program.open(3).dequeue())
+        while not wire.moments:  # it has not asked yet
+            await asyncio.sleep(0)
+        (connection,) = program.connections
+        connection._heard = monotonic() - client._SILENT - 1
+        connection._beat()  # as a thread does it every few seconds: it is the last time
+        with pytest.raises(WorkerDiedError, match="nothing was heard of the actor of queue 'wire'"):
+            await waiting
+        await wire.end()
+
+    assert client._SILENT + client._BEAT < 60
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def pairs(row: int) -> Iterator[Strikes]:

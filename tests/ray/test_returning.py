@@ -219,6 +219,27 @@ async def test_who_leaves_need_not_say_before_how_it_stands() -> None:
 
 
 @looped
+async def test_more_comes_back_than_fits() -> None:
+    """A consumer had given back what it had, while others had filled the room that it left."""
+    description = FIFO._replace(max_bytes=16)  # a row has 8
+    actor, (producer, gone, consumer) = await desks("p", "gone", "c", description=description)
+    producer.put(0, 1).arrive()
+    gone.take(2).arrive()
+    await settled()
+    producer.put(2, 3).arrive()
+    await settled()
+    actor.leave(gone.caller)
+    await actor._journal.safe()
+    actor = await died(actor, producer, consumer)
+    late = producer.put(4).arrive()
+    await settled()
+    assert (actor.statistics().size, late.is_answered) == (4, False)
+    rest = consumer.take(5).arrive()
+    await settled()
+    assert rest.got == [0, 1, 2, 3, 4]
+
+
+@looped
 async def test_priorities_and_shuffles_come_back() -> None:
     for kind, keys in (("PriorityQueue", [2, 1, 3, 0]), ("RandomShuffleQueue", None)):
         description = FIFO._replace(kind=kind, min_after_dequeue=0 if keys else 1, seed=3)
