@@ -9,7 +9,7 @@ from __future__ import annotations
 from ast import literal_eval
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,15 @@ class Look(NamedTuple):
     dtype: np.dtype[Any] | None
     """``None`` for objects that are kept as they are."""
     shape: tuple[int, ...]
+
+    def joined(self, other: Look) -> Look | None:
+        """What values of both can be without a loss, with the shape of this one; ``None`` if
+        nothing that one of them is."""
+        if len(self.shape) != len(other.shape):
+            return None  # of one dimension they may be padded, whatever their sizes
+        if self.dtype == other.dtype or _holds(self.dtype, other.dtype):
+            return self
+        return self._replace(dtype=other.dtype) if _holds(other.dtype, self.dtype) else None
 
 
 class Layout(NamedTuple):
@@ -46,6 +55,19 @@ class Layout(NamedTuple):
             return [self.kind, dict(zip(self.labels, texts, strict=True))]
         return [self.kind, texts]
 
+    def joined(self, other: Layout) -> Layout | None:
+        """What examples of both can be without a loss; ``None`` if nothing that one of them is."""
+        if self.kind != other.kind or {*self.labels} != {*other.labels}:
+            return None
+        theirs = dict(zip(other.labels, other.looks, strict=True))
+        looks = []
+        for label, look in zip(self.labels, self.looks, strict=True):
+            joined = look.joined(theirs[label])
+            if joined is None:
+                return None
+            looks.append(joined)
+        return self._replace(looks=looks)
+
     @classmethod
     def of_plain(cls, given: Sequence[Any]) -> Layout:
         """What `plain` has made."""
@@ -57,6 +79,17 @@ class Layout(NamedTuple):
             dtype = dtype_of(name) if name else None
             looks.append(Look(dtype, tuple(map(int, filter(None, shape.split(","))))))
         return cls(kind, labels, looks)
+
+
+_NUMBERS: Final = frozenset("biufc")
+
+
+def _holds(dtype: np.dtype[Any] | None, other: np.dtype[Any] | None) -> bool:
+    """Whether one has all values of another, and of its kind: any may be written as text."""
+    if dtype is None or other is None:
+        return False
+    are_numbers = {dtype.kind, other.kind} <= _NUMBERS
+    return (are_numbers or dtype.kind == other.kind in "Mm") and np.can_cast(other, dtype, "safe")
 
 
 def text_of(dtype: np.dtype[Any]) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 from aioqueue.inputs.batches.buckets import Buckets
 from aioqueue.inputs.pipeline.flow import Id, Node, Row, State
 from aioqueue.inputs.pipeline.origins import finish, joined
-from aioqueue.inputs.pipeline.transforms import Making, layout_in
+from aioqueue.inputs.pipeline.transforms import Making
 from aioqueue.inputs.statistics import BucketStatistics
 
 __all__ = ("Bucketing",)
@@ -27,6 +27,7 @@ class Bucketing(Making):
     def __init__(self, upstream: Node, buckets: Buckets, *, drop_remainder: bool) -> None:
         super().__init__(upstream)
         self._buckets = buckets
+        self.collator = buckets.collator
         self._drop_remainder = drop_remainder
         self._alone: Row | None = None  # the row that is the batch which is ready, if one is
 
@@ -67,13 +68,11 @@ class Bucketing(Making):
         return self._ids([*self._buckets.tags(), *alone])
 
     def _shape(self) -> State:
-        buckets, made = self._buckets, self._made - len(self._ready)
-        return {"made": made, "counts": buckets.counts(), **layout_in(buckets.collator)}
+        return {"made": self._made - len(self._ready), "counts": self._buckets.counts()}
 
     def _reshape(self, state: State) -> None:
         self._made = state["made"]
         self._buckets.go_on(state["counts"])
-        self._buckets.collator.go_on(state.get("layout"))
 
     def _put_back(self, rows: list[Row]) -> None:
         counts = self._buckets.counts()

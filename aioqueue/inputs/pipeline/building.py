@@ -67,6 +67,7 @@ class Builder:
         rest: what another number of ranks has left; ``None`` if none were there.
         is_named: whether somebody keeps a journal of the items.
         books: of the run that it is a part of; ``None`` for those of its own.
+        making: the nodes of that run that make rows of several others; the same.
         branch: names a pipeline that is built beside another, among all of them.
     """
 
@@ -84,6 +85,7 @@ class Builder:
         rest: State | None = None,
         is_named: bool = False,
         books: Books | NameBooks | None = None,
+        making: list[Making] | None = None,
         branch: str = "",
     ) -> None:
         self._pipeline = pipeline
@@ -104,32 +106,45 @@ class Builder:
             self._entries = EpochEntries(source_of(pipeline), self._rank)
         else:
             self._entries, self._ledger = self._books.open(source_of(pipeline), self._rank)
+        self._making: list[Making] = [] if making is None else making
         self._place = 0  # of the stage that is being built
         self._working: list[Working | Builder] = []
         self._branch = branch
         self._reads: str | None = None  # name of the queue that rows come from at that place
 
-    def run(self, state: State | None = None, stages: Sequence[Sequence[Any]] = ()) -> Node:
+    def run(
+        self,
+        state: State | None = None,
+        stages: Sequence[Sequence[Any]] = (),
+        layouts: Sequence[Sequence[Any] | None] = (),
+    ) -> Node:
         """Build it, go to a state, and start the workers; returns where its rows come from.
 
         Args:
             state: of the last node; ``None`` for the beginning.
             stages: what `tallies` of an earlier run gave; none for one that begins.
+            layouts: what its `layouts` gave.
         """
         node = self.build()
         if isinstance(self._books, Books):
             node = Handing(node, self._books)
         if state is not None:
             node.restore(state)
-        self.go_on(stages)
+        self.go_on(stages, layouts)
         for runner in self.runners():
             self.start(runner)
         return node
 
-    def go_on(self, stages: Sequence[Sequence[Any]]) -> None:
-        """Begin with what has become of items in an earlier run; with nothing, if it kept none."""
+    def go_on(
+        self, stages: Sequence[Sequence[Any]], layouts: Sequence[Sequence[Any] | None]
+    ) -> None:
+        """Begin with what has become of items in an earlier run, and with what it has decided; with
+        nothing, if it has kept none."""
         for working, tally in zip(self._all_working() if stages else (), stages, strict=True):
             working.go_on(tally)
+        for node, layout in zip(self._making if layouts else (), layouts, strict=True):
+            if node.collator is not None:
+                node.collator.go_on(layout)
 
     def runners(self) -> list[Any]:
         """All that prepare, those of branches as well."""
@@ -141,9 +156,14 @@ class Builder:
         for place, stage in enumerate(self._stages):
             self._place = place
             node = stage.node(node, self)
-            if isinstance(node, Making) and isinstance(self._books, Books):
-                node.first = self._books.begun
+            if isinstance(node, Making):
+                self._note(node)
         return node
+
+    def _note(self, node: Making) -> None:
+        self._making.append(node)
+        if isinstance(self._books, Books):
+            node.first = self._books.begun
 
     def seed(self, kind: str) -> int:
         """A seed for the next stage of this kind; the first `prepare` has that of the source."""
@@ -231,6 +251,7 @@ class Builder:
             self._watch,
             is_async=self._is_async,
             books=self._books,
+            making=self._making,
             branch=branch,
         )
         self._working.append(builder)
@@ -244,6 +265,12 @@ class Builder:
     def tallies(self) -> list[list[Any]]:
         """What has become of the items of each stage that has workers, as far as they were used."""
         return [working.tally() for working in self._all_working()]
+
+    def layouts(self) -> list[Any]:
+        """What the first example has decided that came to each node which makes rows of several
+        others; nothing if none has."""
+        found = [node.collator and node.collator.layout for node in self._making]
+        return found if any(found) else []
 
     def _all_working(self) -> Iterator[Working]:
         for one in self._working:

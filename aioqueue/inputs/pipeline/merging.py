@@ -8,10 +8,12 @@ is left of an epoch is dealt out to the new ranks like an epoch of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_flag
+from aioqueue.inputs.batches.layouts import Layout
 from aioqueue.inputs.pipeline.flow import State
 from aioqueue.inputs.pipeline.ledgers import MOST_APART, cut_of, cut_state, rest_of
 from aioqueue.inputs.pipeline.origins import Cut
@@ -49,7 +51,9 @@ def merge_positions(positions: Iterable[Mapping[str, Any]], *, lockstep: bool = 
     ``shard(rank, ranks)`` of its own. What the earlier ranks have not delivered of their epoch is
     dealt out to the new ones, each example to one of them; later epochs are as they would have
     been. Positions of the new ranks can be merged again. Counts of items begin anew, since each
-    rank has those of its own items; batches in journals go on in number, in new files.
+    rank has those of its own items; batches in journals go on in number, in new files. Batches keep
+    the dtypes that the first examples have decided on; where these were not the same on all ranks,
+    they have the one that has all values of the others.
 
     Args:
         positions: what ``state_dict()`` gave on every rank, in any order.
@@ -63,7 +67,8 @@ def merge_positions(positions: Iterable[Mapping[str, Any]], *, lockstep: bool = 
 
     Raises:
         InvalidArgumentError: there is none, or not one of each rank; they are not positions of one
-            run, or not of one step; or the stages cannot be gone on with by another number of
+            run, or not of one step; the first examples of ranks have decided on dtypes of batches
+            that do not go together; or the stages cannot be gone on with by another number of
             ranks, which are `take`, ``mix(..., stop="first")`` and batches that go across epochs.
             The message names the field, and both values.
     """
@@ -86,7 +91,14 @@ def merge_positions(positions: Iterable[Mapping[str, Any]], *, lockstep: bool = 
     rest = {"total": max(one.total for one in ranks), "epochs": epochs}
     # Each rank counts its own items, and other items are its own now; so are journals.
     handed = max(one.standing.handed for one in ranks)
-    standing = Standing(first, batches, ranks[0].standing.skip, rest=rest, handed=handed)
+    standing = Standing(
+        first,
+        batches,
+        ranks[0].standing.skip,
+        rest=rest,
+        handed=handed,
+        layouts=_decided(ranks),
+    )
     return Position(position_of(of_any_rank(ranks[0].fingerprint), fields_of(standing)))
 
 
@@ -246,6 +258,34 @@ def _check_lockstep(ranks: Sequence[_Rank]) -> None:
                 " which all ranks have saved at the same step (lockstep=False is for ranks that go"
                 " at their own pace)"
             )
+
+
+def _decided(ranks: Sequence[_Rank]) -> list[Sequence[Any] | None]:
+    """What the first examples have decided, stage by stage, from now on the same for all ranks.
+
+    Raises:
+        InvalidArgumentError: ranks have decided what does not go together.
+    """
+    stages = zip_longest(*(one.standing.layouts for one in ranks))
+    return [_agreed(f"layouts.{at}", layouts) for at, layouts in enumerate(stages)]
+
+
+def _agreed(field: str, layouts: Sequence[Sequence[Any] | None]) -> Sequence[Any] | None:
+    """What examples of all ranks can be, one layout of each; ``None`` if none has decided."""
+    agreed: Sequence[Any] | None = None
+    for rank, layout in enumerate(layouts):
+        if agreed is None or layout is None or layout == agreed:
+            agreed = agreed or layout
+            continue
+        joined = Layout.of_plain(agreed).joined(Layout.of_plain(layout))
+        if joined is None:
+            raise InvalidArgumentError(
+                f"positions: got {field} {layout} of rank {rank} and {agreed} of those before it,"
+                " as the first example of each has decided; expected the same, or dtypes of which"
+                " one has all values of the others: let the function make the same of all items"
+            )
+        agreed = joined.plain()
+    return agreed
 
 
 def _merged(ranks: Sequence[_Rank], epoch: int) -> State | None:

@@ -20,7 +20,7 @@ from aioqueue.inputs.batches.collating import Collator, ExampleComponent
 from aioqueue.inputs.pipeline.flow import Id, Node, Row, State
 from aioqueue.inputs.pipeline.origins import GONE, RowOrigin, finish, joined, split
 from aioqueue.inputs.pipeline.states import packed, unpacked
-from aioqueue.inputs.pipeline.transforms import Making, layout_in
+from aioqueue.inputs.pipeline.transforms import Making
 
 __all__ = ("SEGMENT_IDS", "Packing", "TooLong")
 
@@ -70,7 +70,7 @@ class Packing(Making):
         super().__init__(upstream)
         self._length = length
         self._most = open_rows
-        self._collator = Collator(pad=True, padding_value=padding_value)
+        self.collator: Collator = Collator(pad=True, padding_value=padding_value)
         self._too_long = too_long
         self._open: list[_OpenRow] = []
         self._waiting: deque[_Piece] = deque()  # to be put into rows
@@ -122,7 +122,7 @@ class Packing(Making):
         return [piece.row for piece in self._all_pieces()]
 
     def _shape(self) -> State:
-        state: State = {"made": self._made - len(self._ready), **layout_in(self._collator)}
+        state: State = {"made": self._made - len(self._ready)}
         if not self.is_ordered:
             # What is held comes again in another order, and sequences come whole.
             again = [[*one, sorted(places)] for one, places in self._split_over().items()]
@@ -135,7 +135,6 @@ class Packing(Making):
 
     def _reshape(self, state: State) -> None:
         self._made = state["made"]
-        self._collator.go_on(state.get("layout"))
         self._again = {
             (epoch, number, sub): frozenset(places)
             for epoch, number, sub, places in state.get("again", ())
@@ -205,7 +204,7 @@ class Packing(Making):
         Raises:
             InvalidArgumentError: they do not.
         """
-        parts = self._collator.parts(example)
+        parts = self.collator.parts(example)
         sizes = {component.label: len(array) if array.ndim else None for component, array in parts}
         if None in sizes.values() or len({*sizes.values()}) > 1:
             raise InvalidArgumentError(

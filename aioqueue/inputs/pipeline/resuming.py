@@ -50,9 +50,12 @@ class Standing(NamedTuple):
     """How many batches were handed out, over all epochs, without those that were left out."""
     run: str = ""
     """What tells the run from others in its journal, if it keeps one."""
+    layouts: Sequence[Sequence[Any] | None] = ()
+    """What the first example has decided that came to each stage which makes batches or rows; none
+    where nothing is decided."""
 
 
-_LATER: Final = {"rest", "stages", "handed", "run"}
+_LATER: Final = {"rest", "stages", "handed", "run", "layouts"}
 """What positions have only if it says something."""
 
 

@@ -116,6 +116,7 @@ class _Run(ABC):
             stages=[] if self._builder is None else self._builder.tallies(),
             handed=self._handed,
             run=self._begin_at.run,
+            layouts=() if self._builder is None else self._builder.layouts(),
         )
 
     def _hand_out(self, node: Node, row: Row) -> None:
@@ -223,7 +224,7 @@ class ThreadRun(_Run):
                 rest=standing.rest,
                 is_named=journal is not None,
             )
-            self._node = self._builder.run(standing.node, standing.stages)
+            self._node = self._builder.run(standing.node, standing.stages, standing.layouts)
             self._note()
         except BaseException:
             self._coord.request_stop()
@@ -491,7 +492,7 @@ class AsyncRun(_Run):
                     rest=standing.rest,
                     is_named=self._journal is not None,
                 )
-                self._node = self._builder.run(standing.node, standing.stages)
+                self._node = self._builder.run(standing.node, standing.stages, standing.layouts)
                 self._note()
                 self._has_begun.set()
                 try:

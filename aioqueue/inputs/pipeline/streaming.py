@@ -249,7 +249,7 @@ class Streaming:
         else:
             if before:
                 node.restore(before["run"])
-        builder.go_on(standing.stages)
+        builder.go_on(standing.stages, standing.layouts)
         if not has_ended:
             builder.start(working.runner)
         # What was handed out, and the examples in that.
@@ -348,7 +348,15 @@ class Streaming:
             "length": self._length if length is None else length,
             "examples": self._given,
         }
-        told = Standing(1, 0, skip, node, stages=self._builder.tallies(), handed=self._batches)
+        told = Standing(
+            1,
+            0,
+            skip,
+            node,
+            stages=self._builder.tallies(),
+            handed=self._batches,
+            layouts=self._builder.layouts(),
+        )
         if self._has_ended:
             return told
         state = self._node.state()

@@ -31,7 +31,6 @@ __all__ = (
     "Taking",
     "Transform",
     "Unbatching",
-    "layout_in",
     "rows_of",
 )
 
@@ -221,6 +220,9 @@ class Making(Holding):
     Args:
         upstream: where the others come from.
     """
+
+    collator: Collator | None = None
+    """What looks at the first example, and has all that follow look like that."""
 
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream)
@@ -421,15 +423,15 @@ class Batching(Making):
         super().__init__(upstream)
         self._size = size
         self._collate = collate
-        self._collator = collate if isinstance(collate, Collator) else None
+        self.collator = collate if isinstance(collate, Collator) else None
         self._drop_remainder = drop_remainder
         self._across_epochs = across_epochs
         self._rows: list[Row] = []
         self._epochs: list[int] = []  # of the rows
 
     def defer(self) -> None:
-        if self._collator is not None:
-            self._collate = self._collator.later
+        if self.collator is not None:
+            self._collate = self.collator.later
 
     def accept(self, rows: list[Row]) -> Iterable[Row]:
         self._rows += rows
@@ -452,13 +454,10 @@ class Batching(Making):
 
     def _shape(self) -> State:
         epochs: State = {"epochs": packed(self._epochs)} if self._epochs else {}
-        layout = {} if self._collator is None else layout_in(self._collator)
-        return {"made": self._made, **epochs, **layout}
+        return {"made": self._made, **epochs}
 
     def _reshape(self, state: State) -> None:
         self._made = state["made"]
-        if self._collator is not None:
-            self._collator.go_on(state.get("layout"))
         self._restored_epochs = unpacked(state.get("epochs", ""))
 
     def _put_back(self, rows: list[Row]) -> None:
@@ -513,11 +512,6 @@ class Unbatching(Holding):
 
     def _need(self, n: int) -> int:
         return 1
-
-
-def layout_in(collator: Collator) -> State:
-    """What a state has of what the first example has decided, if one has."""
-    return {} if collator.layout is None else {"layout": collator.layout}
 
 
 def rows_of(batch: Any) -> Iterable[Any]:

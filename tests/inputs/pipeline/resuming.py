@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from aioqueue.inputs import Pipeline, Retry, items, mix, numbers, read_lines
-from tests.inputs.pipeline.going import plain
+from tests.inputs.pipeline.exact import Exact, told
 
 SIZE = 61
 LINES = (13, 0, 30, 18)
@@ -60,6 +60,30 @@ def sequence(item: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
 
 def long_sequence(item: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
     return np.full(int(rng.integers(0, 25)), item)
+
+
+class Pair(NamedTuple):
+    """A named example."""
+
+    left: Any
+    right: Any
+
+
+RECORD = np.dtype([("id", "<i2"), ("parts", "<f4", (2,)), ("word", "S3")])
+
+
+def of_every_kind(item: int, rng: np.random.Generator) -> dict[str, Any]:
+    """What two values may differ in that look the same: dtypes, zeros, empty shapes, structure."""
+    return {
+        "single": np.float32(rng.random()),
+        "zero": -0.0 if item % 3 else 0.0,
+        "none": np.empty((0, 3), np.int16),
+        "swapped": np.array([item, 1], ">u4"),
+        "record": np.array((item, rng.random(2), b"ab"), RECORD),
+        "text": "x" * (item % 4),
+        "day": np.datetime64(item, "D"),
+        "nested": Pair([item, {"bytes": b"%d" % item}], (np.int8(item), None)),
+    }
 
 
 def again(pair: Any, rng: np.random.Generator) -> tuple[Any, float]:
@@ -180,6 +204,10 @@ def ordered_shapes(folder: Path) -> dict[str, Shape]:
             .batch(2)
             .prefetch(1)
         ),
+        "of every kind": lambda how: how.prepare(shuffled(), of_every_kind).shuffle(6).batch(4),
+        "of every kind, one by one": lambda how: how.prepare(
+            how.prepare(shuffled(), of_every_kind).batch(5).unbatch().shuffle(4), again
+        ).batch(3),
         "mix": lambda how: on(
             how.prepare(shuffled(), noisy).mix(
                 how.prepare(numbers(30, seed=2), several).shuffle(4), weights=[2, 1]
@@ -246,6 +274,7 @@ NOT_ELASTIC = (
     "across epochs",
     "long batches across epochs",
     "unbatch",
+    "of every kind, one by one",
     "mix, stopped",
     "one rank",
     "a padded rank",
@@ -271,7 +300,7 @@ def place_of(state: Any) -> Any:
     return json.loads(state["after"])
 
 
-Batches = list[tuple[int, Any]]
+Batches = list[tuple[int, Exact]]
 
 
 def run(
@@ -290,28 +319,26 @@ def run(
     with going:
         for epoch in going:
             for batch in epoch:
-                taken.append((epoch.number, plain(batch)))
+                taken.append((epoch.number, Exact(batch)))
                 if len(taken) == most:
                     return taken, through_json(going.state_dict())
     return taken, through_json(going.state_dict())
 
 
 def rows_in(batch: Any) -> Iterator[Any]:
-    """The examples in a batch, in a form that can be counted."""
+    """The examples in a batch."""
     if isinstance(batch, tuple) and len(batch) == 3:  # packed rows: each segment is an example
         for row, segments, places in zip(*batch, strict=True):
-            for segment in range(1, max(segments) + 1):
-                yield tuple(
-                    (one, place)
-                    for one, of, place in zip(row, segments, places, strict=True)
-                    if of == segment
-                )
-    elif isinstance(batch, tuple) and isinstance(batch[1][0], list):  # buckets
+            for segment in range(1, segments.max() + 1):
+                yield row[segments == segment], places[segments == segment]
+    elif isinstance(batch, tuple) and batch[1].ndim > 1:  # buckets
         for length, row in zip(*batch, strict=True):
-            yield tuple(row[:length])
+            yield row[:length]
     elif isinstance(batch, tuple):
         yield from zip(*batch, strict=True)
-    elif isinstance(batch, list):
+    elif isinstance(batch, dict):
+        yield from (dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True))
+    elif isinstance(batch, np.ndarray):
         yield from batch
     else:
         yield batch
@@ -320,13 +347,8 @@ def rows_in(batch: Any) -> Iterator[Any]:
 def examples(runs: Iterable[Batches]) -> Counter[Any]:
     """How often each example came in each epoch."""
     return Counter(
-        (epoch, hashable(row))
+        (epoch, json.dumps(told(row)))
         for batches in runs
         for epoch, batch in batches
-        for row in rows_in(batch)
+        for row in rows_in(batch.value)
     )
-
-
-def hashable(row: Any) -> Any:
-    """The same, whether it has been written as JSON or not."""
-    return tuple(map(hashable, row)) if isinstance(row, list | tuple) else row

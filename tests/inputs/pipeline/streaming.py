@@ -22,7 +22,7 @@ from aioqueue.inputs import (
     read_lines,
     shuffle_batch,
 )
-from tests.inputs.pipeline.going import plain
+from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.resuming import (
     LINES,
     How,
@@ -229,14 +229,14 @@ def go(shape: Shape, how: How, most: int | None = None, state: Any = None) -> tu
             made = next(stream, None)
             if made is None:
                 break
-            taken.append(plain(made))
+            taken.append(Exact(made))
         return taken, through_json(stream.state_dict())
 
 
 def undisturbed(shape: Shape) -> list[Any]:
     """What the stream gives that cannot be resumed."""
     with sync.Coordinator() as coord:
-        return [plain(made) for made in shape(How(), coord)]
+        return [Exact(made) for made in shape(How(), coord)]
 
 
 def shuffling(how: How, coord: Any, **more: Any) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from aioqueue.inputs import Pipeline, Position, items, merge_positions, numbers, read_lines
+from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import plain
 from tests.inputs.pipeline.resuming import (
     NOT_ELASTIC,
@@ -127,7 +128,14 @@ def stamped(batch: Any, rng: np.random.Generator) -> tuple[Any, float]:
 def of_steps(runs: list[Batches]) -> list[Any]:
     """What all ranks together were given, step by step, as one rank would have been."""
     return [
-        (epoch, [row for rows in zip(*(batch for _, batch in step), strict=True) for row in rows])
+        (
+            epoch,
+            [
+                Exact(row)
+                for rows in zip(*(batch.value for _, batch in step), strict=True)
+                for row in rows
+            ],
+        )
         for step in zip(*runs, strict=True)
         for epoch in {epoch for epoch, _ in step}
     ]

@@ -16,7 +16,7 @@ import pytest
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import from_iterable, merge_positions, read_lines
 from aioqueue.inputs.sources.foreign import decoded, encoded
-from tests.inputs.pipeline.going import plain
+from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.resuming import Batches, noisy, place_of, run, through_json
 from tests.worlds import TaskWorld
 
@@ -125,7 +125,7 @@ async def gone_through(epochs: Any, most: int | None) -> tuple[Batches, Any]:
     async with epochs:
         async for epoch in epochs:
             async for batch in epoch:
-                taken.append((epoch.number, plain(batch)))
+                taken.append((epoch.number, Exact(batch)))
                 if len(taken) == most:
                     return taken, through_json(epochs.state_dict())
         return taken, through_json(epochs.state_dict())

@@ -9,25 +9,27 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.inputs import batch, bucket_by_sequence_length, numbers, shuffle_batch
+from aioqueue.inputs import (
+    batch,
+    bucket_by_sequence_length,
+    merge_positions,
+    numbers,
+    shuffle_batch,
+)
 from aioqueue.inputs.batches.collating import Collator
-from aioqueue.inputs.batches.layouts import dtype_of, text_of
-from tests.inputs.pipeline.resuming import through_json
+from aioqueue.inputs.batches.layouts import Layout, dtype_of, text_of
+from tests.inputs.pipeline.exact import Exact
+from tests.inputs.pipeline.resuming import Pair, through_json
 
 ITEMS = 48
 FIRST = 8
 """Of the items, those that are of another kind than all others."""
-
-
-class Pair(NamedTuple):
-    left: Any
-    right: Any
 
 
 def number(item: int) -> Any:
@@ -122,21 +124,12 @@ def length_of(example: Any) -> int:
     return len(example["tokens"] if isinstance(example, dict) else example)
 
 
-def seen(made: Any) -> Any:
-    """All that there is to be seen of a batch."""
-    if isinstance(made, np.ndarray):
-        return made.dtype.descr, made.shape, repr(made.tolist())
-    if isinstance(made, dict):
-        return [(key, seen(one)) for key, one in made.items()]
-    return type(made).__name__, [seen(one) for one in made]
-
-
 def taken(pipeline: Any, most: int | None = None, state: Any = None) -> tuple[list[Any], Any]:
     found: list[Any] = []
     with pipeline.epochs(2, resume=state) as epochs:
         for epoch in epochs:
             for made in epoch:
-                found.append(seen(made))
+                found.append(Exact(made))
                 if len(found) == most:
                     return found, through_json(epochs.state_dict())
         return found, through_json(epochs.state_dict())
@@ -185,13 +178,31 @@ def test_what_is_mixed() -> None:
     assert_same(pipeline)
 
 
+def test_an_epoch_that_was_left_before_workers() -> None:
+    """What the first example of the run has decided is known where nothing else is of it."""
+    source = numbers(ITEMS, shuffle=True, seed=1)
+    first = next(iter(source))
+
+    def prepared(item: int) -> Any:
+        return float(item) if item == first else item
+
+    pipeline = source.prepare(prepared).batch(3).prepare(lambda made: made)
+    with pipeline.epochs(2) as epochs:
+        next(next(epochs))
+        epoch = next(epochs)
+        state = through_json(epochs.state_dict())
+        rest = [Exact(made) for made in epoch]
+    assert {one.value.dtype for one in rest} == {np.dtype(np.float64)}
+    assert taken(pipeline, None, state)[0] == rest
+
+
 def test_where_there_is_no_order() -> None:
     """The first example to arrive has decided; as good as any, but it stays so."""
 
     def dtypes(most: int | None, state: Any = None) -> tuple[set[str], Any]:
         pipeline = made_by(number, ordered=False).batch(3)
         found, after = taken(pipeline, most, state)
-        return {str(descr) for descr, *_ in found}, after
+        return {str(one.value.dtype) for one in found}, after
 
     first, state = dtypes(6)
     rest, _ = dtypes(None, state)
@@ -230,7 +241,7 @@ def test_streams_made_by_hand(name: str) -> None:
                 numbers(ITEMS, 1, seed=1), coord=coord, workers=2, ordered=True, resume=state
             )
             for made in stream:
-                found.append(seen(made))
+                found.append(Exact(made))
                 if len(found) == most:
                     break
             return found, through_json(stream.state_dict())
@@ -239,6 +250,93 @@ def test_streams_made_by_hand(name: str) -> None:
     head, state = taken_from(5, None)
     middle, state = taken_from(2, state)
     assert head + middle + taken_from(None, state)[0] == whole
+
+
+def on_ranks(
+    pipeline: Any, ranks: int, most: int | None = None, position: Any = None
+) -> tuple[list[Any], list[Any]]:
+    """The batches of all ranks, and where each of them stands."""
+    runs = [
+        taken(pipeline.shard(rank, ranks, uneven="allow"), most, position) for rank in range(ranks)
+    ]
+    return [one.value for found, _ in runs for one in found], [state for _, state in runs]
+
+
+class TestOtherRanks:
+    """What ranks have decided holds when another number of them goes on."""
+
+    @pytest.mark.parametrize("shape", [*PADDED, *PACKED])
+    def test_it_stays_decided(self, shape: str) -> None:
+        def marked(item: int) -> Any:
+            return np.full(1 + item % 5, item, np.float64 if item < FIRST else np.int16)
+
+        pipeline = {**PADDED, **PACKED}[shape](made_by(marked))
+        _, states = on_ranks(pipeline, 2, 3)
+        for _ in range(2):
+            found, states = on_ranks(pipeline, 3, 1, merge_positions(states, lockstep=False))
+            for made in found:
+                sequences = made[shape.startswith("bucket")] if isinstance(made, tuple) else made
+                assert sequences.dtype == np.float64
+
+    def test_before_the_first_batch_of_some(self) -> None:
+        pipeline = made_by(number).batch(3)
+        _, (first, _) = on_ranks(pipeline, 2, 3)
+        second = pipeline.shard(1, 2, uneven="allow").epochs(2).state_dict()
+        found, _ = on_ranks(pipeline, 2, None, merge_positions([first, second], lockstep=False))
+        assert {one.dtype for one in found} == {np.dtype(np.float64)}
+
+    def test_the_dtype_that_has_the_values_of_all(self) -> None:
+        def of_rank(item: int) -> Any:
+            kinds: list[Any] = [np.float32, np.int16, np.float64]
+            return {"value": kinds[item % 3](item), "text": "x"}
+
+        pipeline = made_by(of_rank).batch(3)
+        _, states = on_ranks(pipeline, 3, 2)
+        found, _ = on_ranks(pipeline, 2, None, merge_positions(states))
+        assert {one["value"].dtype for one in found} == {np.dtype(np.float64)}
+
+    def test_what_does_not_go_together_is_refused(self) -> None:
+        def of_rank(item: int) -> Any:
+            return (item, str(item)) if item % 2 else (item, item)
+
+        _, states = on_ranks(made_by(of_rank).batch(3), 2, 2)
+        with pytest.raises(InvalidArgumentError, match=r"^positions: got layouts\.0 .* of rank 1"):
+            merge_positions(states)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "joined"),
+    [
+        (1, 2, 1),
+        (1, 1.5, 1.5),
+        (1.5, np.int32(1), 1.5),
+        (np.int8(1), np.uint8(1), None),
+        (np.float32(1), np.int64(1), None),
+        (np.float32(1), np.int16(1), np.float32(1)),
+        (True, 1, 1),
+        ("a", "b", "a"),
+        ("a", 1, None),
+        (np.array(["a"]), [1], None),
+        (np.zeros(3), np.zeros(4, np.float32), np.zeros(3)),
+        (np.zeros(3), np.zeros((3, 1)), None),
+        (np.datetime64(1, "D"), np.datetime64(1, "s"), np.datetime64(1, "s")),
+        (np.datetime64(1, "D"), 1, None),
+        (np.zeros((), "i4,f4"), np.zeros((), "i4,f4"), np.zeros((), "i4,f4")),
+        (np.zeros((), "i4,f4"), np.zeros((), "i4,f8"), None),
+        ((1, True), (False, 2), (1, 2)),
+        ((1, 2), (1, 2, 3), None),
+        ((1, 2), Pair(1, 2), None),
+        ({"a": True, "b": 2}, {"b": True, "a": 2}, {"a": 1, "b": 1}),
+        ({"a": 1}, {"b": 1}, None),
+    ],
+)
+def test_what_two_first_examples_can_be(one: Any, other: Any, joined: Any) -> None:
+    def layout(example: Any) -> Any:
+        collator = Collator()
+        collator([example])
+        return Layout.of_plain(collator.layout or ())
+
+    assert layout(one).joined(layout(other)) == (None if joined is None else layout(joined))
 
 
 class TestCollating:
@@ -264,7 +362,7 @@ class TestCollating:
         first, second = Collator(), Collator()
         made = first([example, example])
         second.go_on(json.loads(json.dumps(first.layout)))
-        assert seen(second([example, example])) == seen(made)
+        assert Exact(second([example, example])) == Exact(made)
         if isinstance(example, tuple | dict):
             for collator in (first, second):
                 for other in ((1, 2, 3), {"c": 1}):

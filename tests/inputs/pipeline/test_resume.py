@@ -17,12 +17,14 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import Pipeline, items, numbers, read_lines
 from aioqueue.inputs.pipeline.states import packed, unpacked
+from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import Counting, plain
 from tests.inputs.pipeline.resuming import (
     Batches,
     How,
     examples,
     noisy,
+    of_every_kind,
     ordered_shapes,
     place_of,
     run,
@@ -134,14 +136,14 @@ class TestInEveryWorld:
             with epochs:
                 for epoch in epochs:
                     for batch in epoch:
-                        taken.append((epoch.number, plain(batch)))
+                        taken.append((epoch.number, Exact(batch)))
                         if len(taken) == most:
                             return taken, epochs.state_dict()
             return taken, epochs.state_dict()
         async with epochs:
             async for epoch in epochs:
                 async for batch in epoch:
-                    taken.append((epoch.number, plain(batch)))
+                    taken.append((epoch.number, Exact(batch)))
                     if len(taken) == most:
                         return taken, epochs.state_dict()
         return taken, epochs.state_dict()
@@ -173,10 +175,10 @@ class TestWhen:
         assert run(self.PIPELINE, 3, None, state)[0] == run(self.PIPELINE, 3)[0][len(whole) :]
 
     def test_one_epoch(self) -> None:
-        whole = [plain(batch) for batch in self.PIPELINE]
+        whole = [Exact(batch) for batch in self.PIPELINE]
         epoch: Any = iter(self.PIPELINE)
-        head = [plain(next(epoch)) for _ in range(3)]
-        assert head + [plain(one) for one in self.PIPELINE.resume(epoch.state_dict())] == whole
+        head = [Exact(next(epoch)) for _ in range(3)]
+        assert head + [Exact(one) for one in self.PIPELINE.resume(epoch.state_dict())] == whole
 
     def test_while_another_thread_waits_for_a_batch(self) -> None:
         let_go, waits = threading.Event(), threading.Event()
@@ -327,7 +329,7 @@ class TestRefusing:
         epochs = pipeline.epochs(2)
         epochs.load_state_dict(state)
         with epochs:
-            found = [plain(batch) for epoch in epochs for batch in epoch]
+            found = [Exact(batch) for epoch in epochs for batch in epoch]
         assert found == [batch for _, batch in run(pipeline, 2)[0]][2:]
 
     def test_a_source_that_comes_once(self) -> None:
@@ -366,7 +368,7 @@ def test_numbers_are_packed(found: list[int]) -> None:
 class Resuming(RuleBasedStateMachine):
     """Take, save, crash and load in any order; the model is the list of all batches."""
 
-    PIPELINE = shuffled().prepare(noisy, workers=2).shuffle(7).batch(3).prefetch(1)
+    PIPELINE = shuffled().prepare(of_every_kind, workers=2).shuffle(7).batch(3).prefetch(1)
     WHOLE, _ = run(PIPELINE, EPOCHS)
 
     def __init__(self) -> None:
@@ -392,7 +394,7 @@ class Resuming(RuleBasedStateMachine):
                 if batch is not None:
                     break
                 self.epoch = None
-            assert (self.epoch.number, plain(batch)) == self.WHOLE[self.at]
+            assert (self.epoch.number, Exact(batch)) == self.WHOLE[self.at]
             self.at += 1
 
     @rule()

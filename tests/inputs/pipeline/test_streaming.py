@@ -25,8 +25,9 @@ from aioqueue.inputs import (
     save_position,
     shuffle_batch,
 )
+from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import Counting, plain
-from tests.inputs.pipeline.resuming import How, noisy, through_json, write_files
+from tests.inputs.pipeline.resuming import How, examples, noisy, through_json, write_files
 from tests.inputs.pipeline.streaming import (
     go,
     ordered_streams,
@@ -120,7 +121,7 @@ class TestOrderExact:
 
         with sync.Coordinator() as coord:
             stream = shape(How(), coord)
-            whole = [plain(next(stream)) for _ in range(40)]
+            whole = [Exact(next(stream)) for _ in range(40)]
         head, state = go(shape, How(), 25)
         assert head + go(shape, How(), 15, state)[0] == whole
 
@@ -141,7 +142,7 @@ def without_workers(shape: Any) -> Any:
 
 
 def rows_of(batches: list[Any]) -> Counter[Any]:
-    return Counter(row for made in batches for row in zip(*made, strict=True))
+    return examples([[(0, made) for made in batches]])
 
 
 class TestSetExact:
@@ -174,13 +175,13 @@ class TestInEveryWorld:
     async def test_leaving_and_going_on(self, world: World, name: str, folder: Path) -> None:
         shape = ordered_streams(folder)[name]
         async with coordinated(world) as coord:
-            whole = [plain(made) for made in await rest(shape(How(), coord))]
+            whole = [Exact(made) for made in await rest(shape(How(), coord))]
         taken: list[Any] = []
         state = None
         while len(taken) < len(whole):
             async with coordinated(world) as coord:
                 stream = shape(How(2), coord, resume=state)
-                taken += [plain(await take(stream)) for _ in range(min(5, len(whole) - len(taken)))]
+                taken += [Exact(await take(stream)) for _ in range(min(5, len(whole) - len(taken)))]
                 state = through_json(stream.state_dict())
         assert taken == whole
 
@@ -196,7 +197,7 @@ class TestInEveryWorld:
                 stream: Any = batch(
                     twice(), 4, coord=coord, function=awaited, ordered=True, resume=state
                 )
-                return [plain(await take(stream)) for _ in range(most)], stream.state_dict()
+                return [Exact(await take(stream)) for _ in range(most)], stream.state_dict()
 
         whole, _ = await some(None, 16)
         head, state = await some(None, 7)
@@ -222,11 +223,11 @@ class TestInEveryWorld:
             stream: Any = batch(numbers(10, 1, seed=1), 4, coord=coord, resume=None)
             assert plain(await take(stream)) == [0, 1, 2, 3]
             coord.request_stop()
-            more = [plain(made) for made in await rest(stream)]
+            more = [Exact(made) for made in await rest(stream)]
             state = stream.state_dict()
         async with coordinated(world) as coord:
             stream = batch(numbers(10, 1, seed=1), 4, coord=coord, resume=state)
-            more += [plain(made) for made in await rest(stream)]
+            more += [Exact(made) for made in await rest(stream)]
         assert more == [[4, 5, 6, 7], [8, 9]]
 
     async def test_closing_it_ends_its_workers(self, world: World) -> None:

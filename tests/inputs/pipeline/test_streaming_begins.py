@@ -24,6 +24,7 @@ from aioqueue.inputs import (
     numbers,
     shuffle_batch,
 )
+from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import plain
 from tests.inputs.pipeline.resuming import How, noisy, through_json
 from tests.inputs.pipeline.streaming import (
@@ -47,7 +48,7 @@ class TestLoading:
             assert stream.queue is not first
             assert first.is_closed()
             assert stream.state_dict() == state
-            assert [plain(made) for made in stream] == whole[6:]
+            assert [Exact(made) for made in stream] == whole[6:]
 
     async def test_in_a_task_by_the_other_face(self, world: World) -> None:
         if isinstance(world, ThreadWorld):
@@ -56,11 +57,11 @@ class TestLoading:
             stream = shuffling(How(), coord, resume=None)
             await take(stream)
             state = stream.state_dict()
-            whole = [plain(made) async for made in stream]
+            whole = [Exact(made) async for made in stream]
         async with aioqueue.Coordinator() as coord:
             stream = shuffling(How(), coord, resume=None)
             stream.sync.load_state_dict(state)
-            assert [plain(made) async for made in stream] == whole
+            assert [Exact(made) async for made in stream] == whole
             with pytest.raises(TypeError, match="begun with `async for`"):
                 next(stream.sync)
 
@@ -353,7 +354,7 @@ class Resuming(RuleBasedStateMachine):
     @rule(count=st.integers(1, 7))
     def take(self, count: int) -> None:
         expected = self.WHOLE[self.at : self.at + count]
-        found = [plain(made) for made in itertools.islice(self.stream, count)]
+        found = [Exact(made) for made in itertools.islice(self.stream, count)]
         assert found == expected
         self.at += len(found)
 
