@@ -6,10 +6,13 @@ is in flight), and looks at the batches in the end: where the order is kept they
 one run, byte for byte; else each example must be there once. So must be the items in the journal of
 the run, and nobody who was skipped may be listed twice. A third of the kills are in the middle
 of `save_position`, a tenth where one epoch ends and the next begins, the others anywhere.
-``--shape`` chooses one shape of `tests.inputs.pipeline.resuming`, or, as ``stream:...``, one of the
-streams made by hand in `tests.inputs.pipeline.streaming`, which are compared with those that cannot
-be resumed. A shape that begins with ``ranks:`` is gone through by several ranks, in turns, and by
-another number of them at each start: each example must be there once.
+``--shape`` chooses shapes of `tests.inputs.pipeline.resuming` by name or pattern, or, as
+``stream:...``, streams made by hand in `tests.inputs.pipeline.streaming`, which are compared with
+those that cannot be resumed. A shape that begins with ``ranks:`` is gone through by several ranks,
+in turns, and by another number of them at each start: each example must be there once.
+
+All shapes together take a while, and most of that is waiting: ``--jobs`` proves several at a time.
+What is proven is written into the file of ``--done``; who begins again with it goes on behind that.
 
 What is killed is in `tests.proof.resume_run`.
 """
@@ -26,9 +29,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from aioqueue.inputs import Journal, read_journal
@@ -164,8 +170,9 @@ def judge(name: str, folder: Path, outcome: Outcome) -> None:
     if "stream:" not in name and not name.startswith(RANKS):
         _judge_journal(name, folder, outcome, len(found))
     listed = folder / "skipped.jsonl"
-    lines = map(json.loads, listed.read_text().splitlines()) if listed.exists() else ()
-    counts = Counter((line["run"], line["epoch"], line["index"]) for line in lines)
+    # An empty line ends one that another rank was seen writing, or had left without an end.
+    lines = filter(None, listed.read_text().splitlines()) if listed.exists() else ()
+    counts = Counter((one["run"], one["epoch"], one["index"]) for one in map(json.loads, lines))
     if any(count > 1 for count in counts.values()):
         outcome.faults.append(f"{counts.most_common(1)[0]} was listed more than once")
 
@@ -192,18 +199,48 @@ def _examples(batches: list[Any]) -> Counter[Any]:
     return Counter((epoch, json.dumps(row)) for epoch, rows in batches for row in rows)
 
 
+def _chosen(patterns: list[str], done: Path | None) -> list[str]:
+    """The shapes to prove: those that match, without those that are proven."""
+    chosen = [one for one in names() if any(fnmatchcase(one, pattern) for pattern in patterns)]
+    lines = done.read_text().splitlines() if done is not None and done.exists() else []
+    return [one for one in chosen if one not in lines]
+
+
+def _prove_all(chosen: Iterable[str], given: argparse.Namespace) -> Iterator[Outcome]:
+    """What is found out about each, as soon as it is."""
+    idle: SimpleQueue[Runs] = SimpleQueue()
+
+    def proven(name: str) -> Outcome:
+        starter = idle.get()
+        try:
+            return prove(starter, name, given.kills, given.seed)
+        finally:
+            idle.put(starter)
+
+    with ExitStack() as stack:
+        for _ in range(given.jobs):
+            idle.put(stack.enter_context(runs()))
+        pool = stack.enter_context(ThreadPoolExecutor(given.jobs))
+        for future in as_completed([pool.submit(proven, name) for name in chosen]):
+            yield future.result()
+
+
 def main(arguments: list[str]) -> int:
     """Prove all shapes, or some; returns how many failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.proof.resume", description=__doc__)
     parser.add_argument("--kills", type=int, default=100, help="in each shape")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--shape", action="append", help="only these")
+    parser.add_argument("--shape", action="append", help="only these, as in 'ranks:*'")
+    parser.add_argument("--jobs", type=int, default=1, help="how many shapes at a time")
+    parser.add_argument("--done", type=Path, help="a file of the shapes that are proven")
     given = parser.parse_args(arguments)
     begun, outcomes = time.monotonic(), []
-    with runs() as starter:
-        for name in given.shape or names():
-            outcomes.append(prove(starter, name, given.kills, given.seed))
-            print(outcomes[-1], flush=True)
+    for outcome in _prove_all(_chosen(given.shape or ["*"], given.done), given):
+        outcomes.append(outcome)
+        print(outcome, flush=True)
+        if given.done is not None and not outcome.faults:
+            with given.done.open("a") as file:
+                file.write(f"{outcome.name}\n")
     failed = sum(bool(outcome.faults) for outcome in outcomes)
     kills = sum(outcome.kills.total() for outcome in outcomes)
     batches = sum(outcome.batches for outcome in outcomes)
