@@ -9,6 +9,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.inputs.pipeline.building import source_of, stages_of
 from aioqueue.inputs.pipeline.flow import State
 from aioqueue.inputs.pipeline.stages import BaseStage, Batch, Shard
+from aioqueue.inputs.pipeline.states import as_text
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.positions import (
     Positions,
@@ -99,7 +100,7 @@ class PipelinePositions(Positions):
 
     def behind(self, standing: Standing) -> dict[str, Any]:
         """What can be kept, and gone on from."""
-        return self.at(fields_of(standing))
+        return self.at_text(as_text(fields_of(standing)))
 
 
 def fields_of(standing: Standing) -> dict[str, Any]:

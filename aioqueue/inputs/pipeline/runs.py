@@ -30,7 +30,6 @@ from aioqueue.inputs.pipeline.building import Builder
 from aioqueue.inputs.pipeline.flow import Node, Row, RunOver, Span, Taken, drive, drive_async
 from aioqueue.inputs.pipeline.origins import items_of
 from aioqueue.inputs.pipeline.resuming import Standing, rest_from
-from aioqueue.inputs.pipeline.states import settled
 from aioqueue.inputs.pipeline.stepping import Stepping
 from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.sources.journal import JournalWriter
@@ -94,14 +93,14 @@ class _Run(ABC):
         self._watch.last_queue = self._builder.last_queue
 
     def standing(self) -> Standing:
-        """Where it stands behind the last batch that was delivered. For any thread.
+        """Where it stands behind the last batch that was delivered. For any thread. Parts of it are
+        made `Later`.
 
         Raises:
             RuntimeError: a signal handler asks that has interrupted the making of a batch, or has
                 raised in it; or the pipeline has no positions.
         """
-        standing = self._steps.between(self._standing)
-        return standing._replace(node=settled(standing.node))
+        return self._steps.between(self._standing)
 
     def _standing(self) -> Standing:
         if self._node is None:

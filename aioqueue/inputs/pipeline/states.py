@@ -15,6 +15,7 @@ hold, and a `Later` in the state names it when they go on already.
 
 from __future__ import annotations
 
+import json
 import zlib
 from base64 import b64decode, b64encode
 from collections import deque
@@ -25,8 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue.inputs.pipeline.flow import Node, State
+from aioqueue.inputs.sources.positions import plain_int
 
-__all__ = ("Later", "Marks", "packed", "settled", "unpacked")
+__all__ = ("Later", "Marks", "as_text", "packed", "settled", "unpacked")
 
 _EVERY: Final = 64
 """Rows from one mark to the next, at least."""
@@ -45,11 +47,11 @@ def packed(numbers: Sequence[int] | NDArray[np.int64]) -> str:
     to compress and gains little; it is left as it is where two bytes for each are enough, and so
     are a few.
     """
+    if len(numbers) < 2:
+        return "".join(f"1:{number}:" for number in numbers)
     found = np.asarray(numbers, np.int64)
-    if not found.size:
-        return ""
     differences = found[1:] - found[:-1]
-    least, most = (differences.min(), differences.max()) if found.size > 1 else (0, 0)
+    least, most = differences.min(), differences.max()
     if (least < 0 or found.size <= _FEW) and least >= -(2**15) and most < 2**15:
         width = 1 if least >= -(2**7) and most < 2**7 else 2
         return f"{width}:{found[0]}:{_text(differences.astype(f'<i{width}').tobytes())}"
@@ -91,6 +93,18 @@ class Later:
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self.make = make
+
+
+def as_text(state: Any) -> str:
+    """A state as JSON, whose parts are made when they are written down."""
+    return _STATES.encode(state)
+
+
+def _made(part: Any) -> Any:
+    return part.make() if isinstance(part, Later) else plain_int(part)
+
+
+_STATES: Final = json.JSONEncoder(separators=(",", ":"), default=_made)
 
 
 def settled(state: Any) -> Any:

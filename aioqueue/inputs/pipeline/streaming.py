@@ -29,7 +29,6 @@ from aioqueue.inputs.pipeline.resuming import (
     checked_standing,
 )
 from aioqueue.inputs.pipeline.stages import BaseStage, Building, Prepare
-from aioqueue.inputs.pipeline.states import settled
 from aioqueue.inputs.pipeline.stepping import Stepping
 from aioqueue.inputs.pipeline.transforms import Shuffling
 from aioqueue.inputs.pipeline.turns import Turns
@@ -337,7 +336,6 @@ class Streaming:
     def state_dict(self) -> dict[str, Any]:
         """The position behind the last batch that was taken."""
         standing = self._steps.between(self._standing)
-        standing = standing._replace(node=settled(standing.node))
         if self._positions is None:
             self._positions = PipelinePositions(self._pipeline)
         return self._positions.behind(standing)

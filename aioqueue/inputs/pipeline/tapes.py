@@ -14,7 +14,7 @@ from aioqueue.inputs.pipeline.flow import END, Flow, Id, Node, Row, State, Taken
 from aioqueue.inputs.pipeline.states import Later, Marks, packed, unpacked
 from aioqueue.inputs.sources.item import EpochEnd
 
-__all__ = ("KnownNames", "Names", "Tape")
+__all__ = ("Columns", "KnownNames", "Names", "Tape")
 
 _AT_ONCE: Final = 256
 """Rows that are taken again together: more would have Python look for garbage among them."""
@@ -26,25 +26,54 @@ _NUMBER: Final = itemgetter(1)  # of a `Row`
 _SUB: Final = itemgetter(3)
 
 
+class Columns(NamedTuple):
+    """The numbers of rows, and their subs: ``None`` where all of these are 0, as of most rows."""
+
+    numbers: NDArray[np.int64]
+    subs: NDArray[np.int64] | None
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Columns:
+        """Those of these rows."""
+        numbers = np.fromiter(map(_NUMBER, rows), np.int64, len(rows))
+        has_subs = any(map(_SUB, rows))
+        return cls(numbers, np.fromiter(map(_SUB, rows), np.int64, len(rows)) if has_subs else None)
+
+    def changed(self, places: Sequence[int], rows: Sequence[Row]) -> Columns:
+        """The same with other rows at some places."""
+        numbers, subs = self.numbers.copy(), self.subs
+        numbers[places] = list(map(_NUMBER, rows))
+        if subs is not None or any(map(_SUB, rows)):
+            subs = np.zeros_like(numbers) if subs is None else subs.copy()
+            subs[places] = list(map(_SUB, rows))
+        return Columns(numbers, subs)
+
+
 class Names(NamedTuple):
     """What names rows of a node, in columns: there may be as many as a shuffle holds."""
 
     epochs: Sequence[int]
     """One of each, or one for all."""
     numbers: NDArray[np.int64]
-    subs: NDArray[np.int64]
+    subs: NDArray[np.int64] | None
+    """``None`` where all are 0."""
 
     @classmethod
     def of(cls, ids: Sequence[Id]) -> Names:
         """Those of the rows that have these."""
         epochs, numbers, subs = np.array(ids, np.int64).reshape(-1, 3).T
         is_one = bool(len(ids)) and bool((epochs == epochs[0]).all())
-        return cls((epochs[:1] if is_one else epochs).tolist(), numbers, subs)
+        found = (epochs[:1] if is_one else epochs).tolist()
+        return cls(found, numbers, subs if subs.any() else None)
 
     @classmethod
-    def of_columns(cls, epoch: int, *columns: NDArray[np.int64]) -> Names:
-        """Those of rows of one epoch, from their numbers and subs."""
-        numbers, subs = np.concatenate(columns, axis=1)
+    def of_columns(cls, epoch: int, columns: Columns, more: Columns) -> Names:
+        """Those of rows of one epoch."""
+        numbers, subs = columns
+        if len(more.numbers):
+            if subs is not None or more.subs is not None:
+                subs = np.concatenate([_subs_of(columns), _subs_of(more)])
+            numbers = np.concatenate([numbers, more.numbers])
         return cls([epoch], numbers, subs)
 
     def first(self) -> Id | None:
@@ -52,14 +81,20 @@ class Names(NamedTuple):
         if not len(self.numbers):
             return None
         if len(self.epochs) > 1:
-            return min(zip(self.epochs, self.numbers.tolist(), self.subs.tolist(), strict=True))
+            subs = [0] * len(self.epochs) if self.subs is None else self.subs.tolist()
+            return min(zip(self.epochs, self.numbers.tolist(), subs, strict=True))
         number = self.numbers.min()
-        return self.epochs[0], int(number), int(self.subs[self.numbers == number].min())
+        sub = 0 if self.subs is None else self.subs[self.numbers == number].min()
+        return self.epochs[0], int(number), int(sub)
 
     def packed(self) -> list[str]:
         """All of it for JSON."""
-        subs = packed(self.subs) if self.subs.any() else ""
+        subs = "" if self.subs is None else packed(self.subs)
         return [packed(self.numbers), subs, packed(self.epochs)]
+
+
+def _subs_of(columns: Columns) -> NDArray[np.int64]:
+    return np.zeros_like(columns.numbers) if columns.subs is None else columns.subs
 
 
 class KnownNames:
@@ -72,8 +107,8 @@ class KnownNames:
     def __init__(self) -> None:
         # Where rows have changed since all names were copied; ``None`` if that is not known.
         self._changed: list[int] | None = None
-        # The names then, as numbers and subs, with the list of the changes since.
-        self._known: tuple[list[int], NDArray[np.int64]] | None = None
+        # The names then, with the list of the changes since.
+        self._known: tuple[list[int], Columns] | None = None
 
     def change(self, places: Sequence[int], size: int) -> None:
         """Rows were put to these places, if these are below a size."""
@@ -86,34 +121,20 @@ class KnownNames:
         """All may be others."""
         self._changed = None
 
-    def copied(self, rows: Sequence[Row]) -> Callable[[], NDArray[np.int64]]:
-        """What makes later two rows of what there is now: the numbers, and the subs."""
+    def copied(self, rows: Sequence[Row]) -> Callable[[], Columns]:
+        """What makes later the names of what there is now."""
         known, before = self._known, self._changed
         changed: list[int] = []
         self._changed = changed
         if known is None or known[0] is not before:
             copy = list(rows)
-            return lambda: self._know(changed, _columns_of(copy))
+            return lambda: self._know(changed, Columns.of(copy))
         places, others = known[0], [rows[place] for place in known[0]]
+        return lambda: self._know(changed, known[1].changed(places, others))
 
-        def made() -> NDArray[np.int64]:
-            names = known[1].copy()
-            names[:, places] = _columns_of(others)
-            return self._know(changed, names)
-
-        return made
-
-    def _know(self, changed: list[int], names: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _know(self, changed: list[int], names: Columns) -> Columns:
         self._known = changed, names  # of use if no other state has been asked for meanwhile
         return names
-
-
-def _columns_of(rows: Sequence[Row]) -> NDArray[np.int64]:
-    """The numbers of rows, and their subs."""
-    columns = np.empty((2, len(rows)), np.int64)
-    for column, get in zip(columns, (_NUMBER, _SUB), strict=True):
-        column[:] = np.fromiter(map(get, rows), np.int64, len(rows))
-    return columns
 
 
 class _Sought:

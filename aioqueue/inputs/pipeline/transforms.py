@@ -18,7 +18,7 @@ from aioqueue.inputs.batches.collating import Collator, components_of
 from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, State, Taken, Wanted
 from aioqueue.inputs.pipeline.origins import GONE, RowOrigin, finish, joined, unbatched
 from aioqueue.inputs.pipeline.states import packed, unpacked
-from aioqueue.inputs.pipeline.tapes import KnownNames, Names, Tape
+from aioqueue.inputs.pipeline.tapes import Columns, KnownNames, Names, Tape
 from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.philox import PhiloxWords
 
@@ -378,9 +378,8 @@ class Shuffling(Holding):
         return self._ids([*self._buffer, *self._ready])
 
     def _copied(self) -> Callable[[], Names]:
-        epoch, buffer = self._epoch, self._names.copied(self._buffer)
-        ready = KnownNames().copied(self._ready)
-        return lambda: Names.of_columns(epoch, buffer(), ready())
+        epoch, buffer, ready = self._epoch, self._names.copied(self._buffer), list(self._ready)
+        return lambda: Names.of_columns(epoch, buffer(), Columns.of(ready))
 
     def _shape(self) -> State:
         sizes = [len(self._buffer), len(self._ready)]

@@ -12,6 +12,7 @@ whatever saves and loads each entry of a dict by itself asks for.
 from __future__ import annotations
 
 import json
+import marshal
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
@@ -28,6 +29,7 @@ __all__ = (
     "fingerprint_in",
     "misplaced",
     "place_in",
+    "plain_int",
     "position_of",
 )
 
@@ -61,19 +63,22 @@ class Positions:
 
     def __init__(self, fingerprint: Mapping[str, Any]) -> None:
         plain = _plain(fingerprint)
-        self._fingerprint = json.dumps(plain)
+        self._fingerprint = marshal.dumps(plain)  # which is copied sooner than JSON is read
         # As `digest_of` writes it; "after" is the first key in its order.
         rest = {"format": _FORMAT, "source": plain, "version": _VERSION}
         self._rest_of_text = _canonical(rest).removeprefix("{")
 
     def at(self, place: Place) -> dict[str, Any]:
         """The position that a place is: a dict of plain JSON types, which nobody else has."""
-        after = _PLACES.encode(place)
+        return self.at_text(_PLACES.encode(place))
+
+    def at_text(self, after: str) -> dict[str, Any]:
+        """The same of a place that is JSON already."""
         text = f'{{"after":{json.dumps(after)},{self._rest_of_text}'
         return {
             "format": _FORMAT,
             "version": _VERSION,
-            "source": json.loads(self._fingerprint),
+            "source": marshal.loads(self._fingerprint),
             "after": after,
             "checksum": _digest(text),
         }
@@ -190,7 +195,7 @@ def _plain(value: Any) -> Any:
     return int(value) if is_int(value) else value
 
 
-def _plain_int(value: Any) -> int:
+def plain_int(value: Any) -> int:
     """An int for JSON, which knows none of NumPy's.
 
     Raises:
@@ -201,7 +206,7 @@ def _plain_int(value: Any) -> int:
     raise TypeError(f"{value!r} is no plain JSON type")
 
 
-_PLACES: Final = json.JSONEncoder(separators=(",", ":"), default=_plain_int)
+_PLACES: Final = json.JSONEncoder(separators=(",", ":"), default=plain_int)
 
 
 def _bounded(value: Any) -> str:
