@@ -205,9 +205,9 @@ def ordered_shapes(folder: Path) -> dict[str, Shape]:
             .prefetch(1)
         ),
         "of every kind": lambda how: how.prepare(shuffled(), of_every_kind).shuffle(6).batch(4),
-        "of every kind, one by one": lambda how: how.prepare(
-            how.prepare(shuffled(), of_every_kind).batch(5).unbatch().shuffle(4), again
-        ).batch(3),
+        "of every kind, one by one": lambda how: (
+            how.prepare(shuffled(), of_every_kind).batch(5).unbatch().shuffle(4).batch(3)
+        ),
         "mix": lambda how: on(
             how.prepare(shuffled(), noisy).mix(
                 how.prepare(numbers(30, seed=2), several).shuffle(4), weights=[2, 1]
@@ -300,7 +300,8 @@ def place_of(state: Any) -> Any:
     return json.loads(state["after"])
 
 
-Batches = list[tuple[int, Exact]]
+Batches = list[tuple[int, Any]]
+"""Each with its epoch, and as `Exact`."""
 
 
 def run(

@@ -336,7 +336,7 @@ class TestAnotherNumberOfRanks:
             found, states = on_ranks(ranks, most, position)
             taken += found
             position = through_json(merge_positions(states))
-        counts = Counter((epoch, item) for epoch, batch in taken for item in batch[0])
+        counts = Counter((epoch, item) for epoch, batch in taken for item in batch.plain[0])
         assert counts == Counter((epoch, n) for epoch in range(EPOCHS) for n in range(SIZE))
 
     def test_none_of_what_comes_by_async_for(self) -> None:

@@ -20,16 +20,27 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioqueue.inputs import Pipeline, numbers
+from aioqueue.inputs import (
+    Pipeline,
+    Retry,
+    arrays,
+    items,
+    merge_positions,
+    mix,
+    numbers,
+    read_lines,
+)
 from tests.inputs.pipeline.exact import Exact, told
 from tests.inputs.pipeline.resuming import (
     Batches,
     How,
+    examples,
     of_every_kind,
     run,
     shuffled,
     slowly,
     through_json,
+    write_files,
 )
 
 EPOCHS = 2
@@ -70,6 +81,12 @@ def mostly(value: Any, rng: np.random.Generator) -> tuple[int, float] | None:
     return None if kind == 1 else noised(value, rng)
 
 
+def rarely_failing(value: Any, rng: np.random.Generator) -> tuple[int, float]:
+    if not sum_of(value) % 4:
+        raise ValueError("not this one")
+    return noised(value, rng)
+
+
 def is_wanted(value: Any) -> bool:
     return bool(sum_of(value) % 4)
 
@@ -89,6 +106,7 @@ STAGES: dict[str, Add] = {
     "tasks": lambda one, how, n: how.prepare(one, noised_in_a_task),
     "generators": lambda one, how, n: how.prepare(one, copies),
     "skips": lambda one, how, n: how.prepare(one, mostly, on_error="skip", skip_none=True),
+    "retries": lambda one, how, n: how.prepare(one, rarely_failing, on_error=Retry(1, then="skip")),
     "flat": lambda one, how, n: one.flat(copies, workers=how.workers),
     "filter": lambda one, how, n: one.filter(is_wanted),
     "shuffle": lambda one, how, n: one.shuffle(3 * n),
@@ -120,9 +138,33 @@ def said(depth: int = 0) -> st.SearchStrategy[list[Said]]:
     return st.lists(plain_ones | plain_ones | plain_ones | mixed, max_size=5)
 
 
-def made(chain: list[Said] | tuple[Said, ...], how: How, source: Any = None) -> Any:
+PATHS: list[str] = []
+"""Of the files that some read."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def files(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = write_files(tmp_path_factory.mktemp("anything"))
+    PATHS[:] = map(str, sorted(folder.iterdir()))
+
+
+def lines(seed: int = 0) -> Any:
+    return read_lines(items(PATHS, shuffle=True, seed=seed))
+
+
+SOURCES: dict[str, Callable[[], Any]] = {
+    "numbers": lambda: numbers(30, shuffle=True, seed=3),
+    "one": lambda: numbers(1, seed=3),
+    "lines": lines,
+    "arrays": lambda: arrays({"x": np.arange(17, dtype=np.int16), "y": np.arange(17) / 3}, seed=1),
+    "mixture": lambda: mix([numbers(20, shuffle=True, seed=1), lines(4)], [2, 1], seed=5),
+    "mixture that stops": lambda: mix([lines(7), numbers(9, seed=2)], stop="first", seed=6),
+}
+
+
+def made(chain: list[Said] | tuple[Said, ...], how: How, source: Any) -> Any:
     """The pipeline that was said."""
-    pipeline: Any = Pipeline(numbers(30, shuffle=True, seed=3) if source is None else source)
+    pipeline: Any = Pipeline(source)
     for one in chain:
         if one.stage.startswith("mix"):
             other = made(one.others, how, numbers(9, seed=one.number))
@@ -157,9 +199,8 @@ async def in_tasks(pipeline: Any, most: int | None, state: Any) -> tuple[Batches
         return taken, through_json(epochs.state_dict())
 
 
-def gone(chain: list[Said], leg: Leg, state: Any) -> tuple[Batches, Any]:
+def gone(pipeline: Any, leg: Leg, state: Any) -> tuple[Batches, Any]:
     """What a run gives, and where it was left."""
-    pipeline = made(chain, leg.how)
     if leg.world == "asyncio":
         return asyncio.run(in_tasks(pipeline, leg.most, state))
     if leg.world == "trio":
@@ -171,17 +212,72 @@ def gone(chain: list[Said], leg: Leg, state: Any) -> tuple[Batches, Any]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(said(), st.lists(legs, min_size=1, max_size=3), legs)
-def test_the_rest_is_what_would_have_come(chain: list[Said], before: list[Leg], last: Leg) -> None:
-    whole, _ = run(made(chain, How(1)), EPOCHS)
+@given(said(), st.sampled_from(sorted(SOURCES)), st.lists(legs, min_size=1, max_size=3), legs)
+def test_the_rest_is_what_would_have_come(
+    chain: list[Said], source: str, before: list[Leg], last: Leg
+) -> None:
+    def pipeline(how: How) -> Any:
+        return made(chain, how, SOURCES[source]())
+
+    whole, _ = run(pipeline(How(1)), EPOCHS)
     found: Batches = []
     state = None
     for leg in before:
-        more, state = gone(chain, leg, state)
+        more, state = gone(pipeline(leg.how), leg, state)
         found += more
-    more, end = gone(chain, last._replace(most=None), state)
+    more, end = gone(pipeline(last.how), last._replace(most=None), state)
     assert found + more == whole
-    assert gone(chain, last._replace(most=None), end)[0] == []
+    assert gone(pipeline(last.how), last._replace(most=None), end)[0] == []
+
+
+ROW_BY_ROW = [
+    *("prepare", "tasks", "generators", "skips", "retries", "flat", "filter"),
+    *("shuffle", "large shuffle", "prefetch", "rich"),
+]
+"""Stages that any number of ranks can go on with, and that give examples one by one."""
+
+AT_THE_END: dict[str, Callable[[Any, How, int], Any]] = {
+    "batch": lambda one, how, n: how.prepare(one, noised).batch(n),
+    "rich": lambda one, how, n: how.prepare(one, rich).batch(n),
+    "bucket": STAGES["bucket"],
+    "pack": lambda one, how, n: STAGES["pack"](one, how, n).batch(2),
+    "pieces": lambda one, how, n: STAGES["pieces"](one, how, n).batch(2),
+}
+
+
+ranks = st.lists(legs, min_size=1, max_size=4)
+"""As many as these, each of which goes its own way."""
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.builds(Said, st.sampled_from(ROW_BY_ROW), st.integers(1, 6)), max_size=4),
+    st.sampled_from(sorted(SOURCES.keys() - {"mixture that stops"})),
+    st.sampled_from(sorted(AT_THE_END)),
+    st.lists(ranks, min_size=1, max_size=3),
+    ranks,
+)
+def test_ranks_of_any_number_give_each_example_once(
+    chain: list[Said], source: str, end: str, before: list[list[Leg]], last: list[Leg]
+) -> None:
+    def pipeline(how: How) -> Any:
+        return AT_THE_END[end](made(chain, how, SOURCES[source]()), how, 3)
+
+    def on_ranks(those: list[Leg], position: Any) -> list[tuple[Batches, Any]]:
+        return [
+            gone(pipeline(leg.how).shard(rank, len(those), uneven="allow"), leg, position)
+            for rank, leg in enumerate(those)
+        ]
+
+    found: list[Batches] = []
+    position = None
+    for those in before:
+        runs = on_ranks(those, position)
+        found += [taken for taken, _ in runs]
+        position = through_json(merge_positions([state for _, state in runs], lockstep=False))
+    to_the_end = [leg._replace(most=None) for leg in last]
+    found += [taken for taken, _ in on_ranks(to_the_end, position)]
+    assert examples(found) == examples([run(pipeline(How(1)), EPOCHS)[0]])
 
 
 class TestCancelled:
