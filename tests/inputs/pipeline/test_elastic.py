@@ -15,7 +15,6 @@ import pytest
 
 from aioqueue.inputs import Pipeline, Position, items, merge_positions, numbers, read_lines
 from tests.inputs.pipeline.exact import Exact
-from tests.inputs.pipeline.going import plain
 from tests.inputs.pipeline.resuming import (
     NOT_ELASTIC,
     Batches,
@@ -396,13 +395,13 @@ class TestGoingOn:
         if isinstance(world, ThreadWorld):
             with epochs:
                 for batch in next(epochs):
-                    taken.append(plain(batch))
+                    taken.append(Exact(batch))
                     if len(taken) == most:
                         break
                 return taken, epochs.state_dict()
         async with epochs:
             async for batch in await anext(epochs):
-                taken.append(plain(batch))
+                taken.append(Exact(batch))
                 if len(taken) == most:
                     break
             return taken, epochs.state_dict()
