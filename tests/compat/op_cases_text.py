@@ -187,3 +187,22 @@ RANDOM: dict[str, Case] = {
 }
 for _name, _function in RANDOM.items():
     case(f"random {_name}", _function)
+
+NOT_ONE: dict[str, Case] = {
+    "several texts parse_tensor": lambda tf: tf.parse_tensor(u(tf, ["a"]), tf.int32),
+    "several texts read_file": lambda tf: tf.read_file(u(tf, ["a", "b"])),
+    "several texts decode_wav": lambda tf: list(tf.audio.decode_wav(u(tf, ["a"]))),
+    "several texts decode_jpeg": lambda tf: tf.image.decode_jpeg(u(tf, ["a"])),
+    "several texts decode_png": lambda tf: tf.image.decode_png(u(tf, [["a"]])),
+    "several texts decode_image": lambda tf: tf.image.decode_image(u(tf, ["a"])),
+    "several texts jpeg shape": lambda tf: tf.image.extract_jpeg_shape(u(tf, ["a"])),
+    "several texts is_jpeg": lambda tf: tf.image.is_jpeg(u(tf, [b"\xff\xd8\xff", b"x"])),
+    "feature shape": lambda tf: tf.parse_example(["x"], {"a": tf.FixedLenFeature(None, tf.int64)}),
+    "feature type": lambda tf: tf.parse_example(["x"], {"a": tf.FixedLenFeature([], None)}),
+    "feature rows": lambda tf: tf.parse_example(["x"], {"a": tf.VarLenFeature(None)}),
+    "feature sizes": lambda tf: tf.parse_example(
+        ["x"], {"a": tf.FixedLenFeature((1, None), tf.int64)}
+    ),
+}
+for _name, _function in NOT_ONE.items():
+    case(_name, _function)

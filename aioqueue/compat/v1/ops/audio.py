@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.ops.building import OpBuilder, Pure, invalid
+from aioqueue.compat.v1.ops.building import OpBuilder, Pure, invalid, one_text
 
 __all__ = ("DecodeWav", "decode_wav", "encode_wav")
 
@@ -58,8 +58,8 @@ def decode_wav(
         InvalidArgumentError: when it runs: it is no such file.
     """
 
-    def decoded(contents: bytes) -> Any:
-        samples, rate = _samples(contents)
+    def decoded(contents: Any) -> Any:
+        samples, rate = _samples(one_text(contents, "contents must be scalar, got shape "))
         channels = samples.shape[1] if desired_channels < 0 else desired_channels
         if channels > samples.shape[1]:
             last = np.repeat(samples[:, -1:], channels - samples.shape[1], axis=1)

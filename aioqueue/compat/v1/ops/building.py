@@ -43,6 +43,7 @@ __all__ = (
     "dtype_hint",
     "invalid",
     "merge",
+    "one_text",
     "shape_text",
     "unless_given",
 )
@@ -72,6 +73,21 @@ def shape_text(shape: Sequence[int | None] | None) -> str:
     if shape is None:
         return "<unknown>"
     return "[" + ",".join("?" if size is None else str(size) for size in shape) + "]"
+
+
+def one_text(value: Any, refusal: str) -> bytes:
+    """A kernel's input that must be one string; it may turn out to be an array of them.
+
+    Args:
+        value: the input.
+        refusal: what the error says, before the shape that was given.
+
+    Raises:
+        InvalidArgumentError: it is an array.
+    """
+    if isinstance(value, bytes):
+        return value
+    raise invalid(f"{refusal}{shape_text(np.shape(value))}")
 
 
 def array(value: Any) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
-from aioqueue.compat.v1.ops.building import OpBuilder, invalid
+from aioqueue.compat.v1.ops.building import OpBuilder, invalid, one_text
 from aioqueue.compat.v1.ops.filesystems import Local, failing_as, filesystem
 
 __all__ = (
@@ -22,6 +22,8 @@ __all__ = (
     "read_file",
     "write_file",
 )
+
+_NOT_ONE = "Input filename tensor must be scalar, but had shape: "
 
 
 def read_file(filename: Any, name: str | None = None) -> Tensor:
@@ -35,8 +37,8 @@ def read_file(filename: Any, name: str | None = None) -> Tensor:
         NotFoundError: when it runs: there is no such file.
     """
 
-    def read(step: Any, path: bytes) -> bytes:
-        return read_bytes(path)
+    def read(step: Any, path: Any) -> bytes:
+        return read_bytes(one_text(path, _NOT_ONE))
 
     with OpBuilder("ReadFile", name) as builder:
         path = builder.tensor(filename, "filename", dtypes.string)
@@ -65,8 +67,9 @@ def write_file(filename: Any, contents: Any, name: str | None = None) -> Operati
         name: name of the op.
     """
 
-    def write(step: Any, path: bytes, contents: bytes) -> None:
-        system, place = filesystem(path)
+    def write(step: Any, path: Any, contents: Any) -> None:
+        contents = one_text(contents, "Contents tensor must be scalar, but had shape: ")
+        system, place = filesystem(one_text(path, _NOT_ONE))
         with failing_as(path):
             if os.path.dirname(place):
                 system.makedirs(os.path.dirname(place), exist_ok=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.ops.building import OpBuilder, Pure, array, invalid, shape_text
+from aioqueue.compat.v1.ops.building import OpBuilder, Pure, array, invalid, one_text, shape_text
 from aioqueue.compat.v1.ops.sparse import SparseTensor, as_sparse, check_indices
 from aioqueue.compat.v1.ops.tensor_protos import decode_tensor, encode_tensor
 
@@ -46,7 +46,8 @@ def parse_tensor(serialized: Any, out_type: Any, name: str | None = None) -> Ten
     """
     wanted = dtypes.as_dtype(out_type)
 
-    def parsed(data: bytes) -> Any:
+    def parsed(data: Any) -> Any:
+        data = one_text(data, "Expected `serialized` to be a scalar, got shape: ")
         if not data:
             raise invalid("Cannot parse tensor from proto: ")  # a message without a dtype
         dtype, found = decode_tensor(data)

@@ -132,7 +132,7 @@ def _sparse_extreme(
         op.tensor(b.indices, "b_indices")
         op.tensor(b.values, "b_values", a.dtype, like="a_values")
         op.tensor(b.dense_shape, "b_shape")
-        return sparse_output(op, a.dtype, a.shape.ndims, chosen)
+        return sparse_output(op, a.dtype, a.shape.ndims, chosen).note_shape(a.shape)
 
 
 def _laid_over(a: Any, b: Any) -> tuple[Array, Array, list[Array]]:

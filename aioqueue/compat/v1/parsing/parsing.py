@@ -25,7 +25,7 @@ from aioqueue.compat.v1.parsing.columns import (
 )
 from aioqueue.compat.v1.parsing.records import RecordReader
 from aioqueue.compat.v1.parsing.sequences import Row, StepsColumn, sequence_of, values_of
-from aioqueue.compat.v1.parsing.values import TYPES, Array, Values
+from aioqueue.compat.v1.parsing.values import TYPES, Array, Values, invalid
 
 __all__ = (
     "FixedLenFeature",
@@ -387,6 +387,8 @@ def _parse(parser: _Parser, op_type: str, example_names: Any) -> dict[str, Any]:
     def kernel(step: Any, data: Any, *rest: Any) -> Any:
         called, defaults = (rest[0], rest[1:]) if names else (None, rest)
         if parser.is_single:
+            if not isinstance(data, bytes):
+                raise invalid("assertion failed: [Input serialized must be a scalar]")
             found = examples.single(data, defaults)
         else:
             labels = [None] * len(data) if called is None else [_text(one) for one in called]
@@ -473,6 +475,7 @@ def _checked(features: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 def _column(key: str, feature: Any) -> tuple[Column, tuple[int | None, ...]]:
     """The column that a feature asks for, and its shape without the axis of the batch."""
+    _check_feature(key, feature)
     match feature:
         case FixedLenFeature():
             shape = _fixed_shape(key, feature)
@@ -523,6 +526,7 @@ def _check_keys(columns: Sequence[Column]) -> None:
 
 def _steps_column(key: str, feature: Any) -> tuple[Column, tuple[int | None, ...]]:
     """The same for a feature of every step of a sequence."""
+    _check_feature(key, feature)
     match feature:
         case FixedLenSequenceFeature():
             shape = _fixed_shape(key, feature)
@@ -531,6 +535,15 @@ def _steps_column(key: str, feature: Any) -> tuple[Column, tuple[int | None, ...
         case VarLenFeature():
             return StepsColumn(key, _kind(feature.dtype), None, True), (None, None)
     raise ValueError(f"Unsupported {type(feature).__name__} {feature} for key {key!r}")
+
+
+def _check_feature(key: str, feature: Any) -> None:
+    """Raise ValueError unless a feature has a dtype, and a shape if it must have one."""
+    for what in ("dtype", "shape"):
+        if getattr(feature, what, feature) is None:
+            missing = {"dtype": "type"}.get(what, what)
+            stop = "" if isinstance(feature, VarLenFeature) else "."
+            raise ValueError(f"Missing {missing} for feature {key}. Received {feature=!s}{stop}")
 
 
 def _kind(dtype: Any) -> str:
@@ -552,7 +565,8 @@ def _fixed_shape(key: str, feature: Any) -> tuple[int, ...]:
         )
     if None in sizes:
         raise ValueError(
-            f"All dimensions of shape for feature {key} need to be known but received {sizes}."
+            f"All dimensions of shape for feature {key} need to be known but received"
+            f" {feature.shape}."
         )
     return tuple(size for size in sizes if size is not None)
 

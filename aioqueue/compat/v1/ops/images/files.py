@@ -17,7 +17,7 @@ from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import as_bytes
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.ops.building import INDICES, OpBuilder, Pure, invalid
+from aioqueue.compat.v1.ops.building import INDICES, OpBuilder, Pure, array, invalid, one_text
 from aioqueue.compat.v1.ops.images import jpeg, png
 from aioqueue.compat.v1.ops.images.libraries import pillow
 from aioqueue.compat.v1.ops.static import constant_value
@@ -38,6 +38,7 @@ __all__ = (
 _MODES: Final = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 _TRANSFORMS: Final = {"": True, "INTEGER_FAST": True, "INTEGER_ACCURATE": False}
 """Names of the inverse transforms, and whether each is the fast one, which is the default."""
+_NOT_ONE: Final = "`contents` must be scalar but got shape"
 _FORMATS: Final = {"": 0, "default": 0, "grayscale": 1, "rgb": 3}
 """Names of formats to encode, and how many channels each has; 0 for what the picture has."""
 
@@ -113,7 +114,8 @@ def decode_and_crop_jpeg(
     """
     decode = _decoding(channels, ratio, fancy_upscaling, try_recover_truncated, dct_method)
 
-    def part(contents: bytes, window: Any) -> NDArray[Any]:
+    def part(contents: Any, window: Any) -> NDArray[Any]:
+        contents = one_text(contents, _NOT_ONE)
         pixels = decode(contents)
         top, left, height, width = window.tolist()
         rows, columns = pixels.shape[:2]
@@ -169,8 +171,8 @@ def extract_jpeg_shape(
     if wanted.name not in INDICES:
         raise TypeError(f"output_type: got {wanted!r}; expected int32 or int64")
 
-    def sizes(contents: bytes) -> NDArray[Any]:
-        header = jpeg.header_of(contents)
+    def sizes(contents: Any) -> NDArray[Any]:
+        header = jpeg.header_of(one_text(contents, "contents must be scalar, got shape "))
         return np.array([header.height, header.width, header.channels], wanted.numpy)
 
     with OpBuilder("ExtractJpegShape", name) as op:
@@ -298,8 +300,8 @@ def decode_gif(contents: Any, name: str | None = None) -> Tensor:
     """The pictures of a GIF file, uint8 ``[pictures, height, width, 3]``."""
     pillow()
 
-    def frames(contents: bytes) -> NDArray[Any]:
-        picture = _opened(contents)
+    def frames(contents: Any) -> NDArray[Any]:
+        picture = _opened(one_text(contents, _NOT_ONE))
         rows = []
         for index in range(getattr(picture, "n_frames", 1)):
             picture.seek(index)
@@ -336,7 +338,8 @@ def decode_image(
     _check_channels(channels or 0, (0, 1, 3, 4))
     pillow()
 
-    def pixels(contents: bytes) -> NDArray[Any]:
+    def pixels(contents: Any) -> NDArray[Any]:
+        contents = one_text(contents, _NOT_ONE)
         picture = None if contents.startswith(jpeg.SIGNATURE) else _opened(contents)
         if picture is None:
             made: NDArray[Any] = jpeg.Decoding(channels or 0)(contents)
@@ -357,12 +360,15 @@ def decode_image(
 
 
 def is_jpeg(contents: Any, name: str | None = None) -> Tensor:
-    """Whether a string begins as JPEG files do."""
+    """Whether a string begins as JPEG files do; of several strings, which do."""
+
+    def begins(texts: Any) -> Any:
+        found = [one.startswith(jpeg.SIGNATURE) for one in array(texts).ravel().tolist()]
+        return np.array(found, np.bool_).reshape(np.shape(texts))
+
     with OpBuilder("IsJpeg", name, "is_jpeg") as op:
-        op.rank(op.tensor(contents, "contents", dtypes.string), 0)
-        return op.output(
-            dtypes.bool, (), Pure(lambda one: np.bool_(one.startswith(jpeg.SIGNATURE)))
-        )
+        texts = op.tensor(contents, "contents", dtypes.string)
+        return op.output(dtypes.bool, texts.shape.as_tuple(), Pure(begins))
 
 
 def _check_channels(channels: int, allowed: tuple[int, ...]) -> None:
@@ -389,7 +395,8 @@ def _decoded(
     if decode is None and count in (0, 1, 3):
         decode = jpeg.Decoding(count)
 
-    def pixels(contents: bytes) -> NDArray[Any]:
+    def pixels(contents: Any) -> NDArray[Any]:
+        contents = one_text(contents, _NOT_ONE)
         if decode is not None and contents.startswith(jpeg.SIGNATURE):
             made: NDArray[Any] = decode(contents)
         elif wanted == dtypes.uint16 and _has_deep_colours(contents):
