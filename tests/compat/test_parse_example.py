@@ -312,3 +312,18 @@ class TestSequences:
             tf.parse_single_sequence_example(
                 self.DATA, None, {"l": tf.FixedLenFeature([], tf.int64)}
             )
+
+
+@pytest.mark.parametrize("parse", [tf.parse_example, tf.parse_sequence_example])
+def test_names_are_as_many_as_examples_or_none(sess: Any, parse: Any) -> None:
+    features = {"a": tf.FixedLenFeature([], tf.int64, 3)}
+
+    def parsed(names: Any) -> Any:
+        found = parse(["", ""], features, example_names=names)
+        return sess.run(found["a"] if isinstance(found, dict) else found[0]["a"]).tolist()
+
+    assert parsed(np.empty(0, object)) == parsed(["x", "y"]) == [3, 3]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"name\.shape=\[1\], ser\w+\.shape=\[2\]"
+    ):
+        parsed(["x"])

@@ -89,7 +89,7 @@ def scattering(draw: random.Random) -> list[str]:
         op, count = draw.choice(WRITING), draw.randint(1, 3)
         # The order in which places are written to that come twice is no promise.
         at = draw.sample(range(4), count) if op == "update" else draw.choices(range(4), k=count)
-        is_far = draw.random() < 0.06 and op != "div"  # of which TensorFlow checks no index
+        is_far = draw.random() < 0.06 and dtype == "float32"  # TensorFlow checks no other's
         if is_far:
             at[-1] = 8
         size = rest if draw.random() < 0.95 else (5,)

@@ -259,7 +259,7 @@ def parse_sequence_example(
 
         def kernel(step: Any, data: Any, *rest: Any) -> Any:
             called, defaults = (rest[0], rest[1:]) if names else (None, rest)
-            labels = [None] * len(data) if called is None else [_text(one) for one in called]
+            labels = _labels(called, len(data))
             pairs = list(zip(map(sequence_of, data), labels, strict=True))
             contexts = [
                 Row(one.context.feature, at, label) for at, (one, label) in enumerate(pairs)
@@ -391,7 +391,7 @@ def _parse(parser: _Parser, op_type: str, example_names: Any) -> dict[str, Any]:
                 raise invalid("assertion failed: [Input serialized must be a scalar]")
             found = examples.single(data, defaults)
         else:
-            labels = [None] * len(data) if called is None else [_text(one) for one in called]
+            labels = _labels(called, len(data))
             found = examples.batch(data.tolist(), labels, defaults)
         return found[0] if len(found) == 1 else tuple(found)
 
@@ -460,6 +460,21 @@ def _names(example_names: Any) -> list[Tensor]:
     if example_names is None:
         return []
     return [convert_to_tensor(example_names, dtype=string, name="names")]
+
+
+def _labels(called: Any, count: int) -> list[str | None]:
+    """What messages call each of so many examples; None for those that have no name.
+
+    Raises:
+        InvalidArgumentError: there are names, but not as many.
+    """
+    names = () if called is None else np.ravel(np.asarray(called, object)).tolist()
+    if len(names) not in (0, count):
+        raise invalid(
+            "Expected names have the same shape as serialized:"
+            f" name.shape=[{len(names)}], serialized.shape=[{count}]"
+        )
+    return [_text(name) for name in names] or [None] * count
 
 
 def _text(name: bytes | None) -> str | None:
