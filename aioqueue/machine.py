@@ -37,10 +37,11 @@ afterwards (`aioqueue.copying`). So every move takes microseconds, and nobody wa
 copy.
 
 **The fast path.** Nearly all operations concern nobody else: there is room, or a row, and no one
-waits. `try_enqueue` and its sisters are that branch. They compare the number of rows in the
-storage with two bounds, which say it all (capacity, order, closing, waiting callers, rows that are
-back) because every slow move sets them afresh when it ends (`_set_bounds`); a signal handler may
-raise before it ends, so until then there is no fast path at all (`_shut`):
+waits. `try_enqueue` and its sisters are that branch; those of one row are in `aioqueue.fast_path`.
+They compare the number of rows in the storage with two bounds, which say it all (capacity, order,
+closing, waiting callers, rows that are back) because every slow move sets them afresh when it ends
+(`_set_bounds`); a signal handler may raise before it ends, so until then there is no fast path at
+all (`_shut`):
 
 * below ``_bound_in`` a row can go in, and no one has to be told;
 * above ``_bound_out`` a row can come out, and no one has to be told.
@@ -54,7 +55,7 @@ dead-locking; and a lock can be released whenever Ctrl-C comes (`aioqueue.locks`
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any
 
 from aioqueue.attempts import (
     CLOSED,
@@ -78,13 +79,11 @@ from aioqueue.attempts import (
 )
 from aioqueue.elements import Columns, Row
 from aioqueue.errors import QueueClosedError
-from aioqueue.locks import REFUSAL, guarded
+from aioqueue.fast_path import NOTHING
+from aioqueue.locks import guarded
 from aioqueue.machine_state import INFINITY, MachineState
 
 __all__ = ("NOTHING", "Machine")
-
-NOTHING: Final = object()
-"""What a try returns that could not be made without waiting or waking someone."""
 
 
 class Machine(MachineState):
@@ -92,42 +91,7 @@ class Machine(MachineState):
 
     __slots__ = ()
 
-    # The fast path: see the module's docstring. Each returns at once, and wakes no one.
-
-    def try_enqueue(self, row: Row) -> bool:
-        """Put a row in, if that concerns no one else."""
-        try:
-            if not self._lock.acquire(False):
-                self._enter(self._lock)
-            fits = len(self.storage) < self._bound_in
-            if fits:
-                self._put(row)
-                self._enqueued += 1
-            self._lock.release()
-        except BaseException:
-            try:
-                self._lock.release()  # before anything else: see `aioqueue.locks`
-            except RuntimeError as error:
-                if error.args != REFUSAL:
-                    raise
-            raise
-        return fits
-
-    def try_dequeue(self) -> Row:
-        """Take a row out, if that concerns no one else; else return `NOTHING`."""
-        try:
-            if not self._lock.acquire(False):
-                self._enter(self._lock)
-            row = self._take() if len(self.storage) > self._bound_out else NOTHING
-            self._lock.release()
-        except BaseException:
-            try:
-                self._lock.release()  # before anything else: see `aioqueue.locks`
-            except RuntimeError as error:
-                if error.args != REFUSAL:
-                    raise
-            raise
-        return row
+    # The fast path of batches; that of single rows is the base class's.
 
     @guarded
     def try_enqueue_many(self, columns: Columns, n: int) -> bool:

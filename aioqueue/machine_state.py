@@ -5,6 +5,7 @@ The fields, and what follows from them by counting. What changes them is in `aio
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -21,6 +22,7 @@ from aioqueue.attempts import (
     Waker,
 )
 from aioqueue.durations import Counted, Durations
+from aioqueue.fast_path import FastPath
 from aioqueue.invariants import violations
 from aioqueue.lines import Lines
 from aioqueue.locks import OwnedLock, guarded, is_held_here
@@ -43,7 +45,7 @@ class Waiting(NamedTuple):
     dequeues_since: list[float]
 
 
-class MachineState:
+class MachineState(FastPath):
     """The state of one queue.
 
     Args:
@@ -62,8 +64,6 @@ class MachineState:
     __slots__ = (
         "_batch_waits",
         "_beginning",
-        "_bound_in",
-        "_bound_out",
         "_brings_sizes",
         "_capacity",
         "_cause",
@@ -71,24 +71,18 @@ class MachineState:
         "_dequeue_waits",
         "_dequeues",
         "_enqueue_waits",
-        "_enqueued",
         "_enqueues",
-        "_enter",
         "_granted",
         "_keep",
         "_lines",
-        "_lock",
         "_max_bytes",
         "_places",
-        "_put",
         "_state",
-        "_take",
         "_waiting",
         "capacity",
         "kind",
         "max_bytes",
         "name",
-        "storage",
     )
 
     def __init__(
@@ -103,13 +97,9 @@ class MachineState:
         name: str = "queue",
         enter: Callable[[OwnedLock], object] = lambda lock: lock.acquire(),
     ) -> None:
-        self._enter = enter
-        self.storage = storage
+        super().__init__(storage, lock, enter)
         self.kind = kind
         self.name = name
-        self._lock = lock
-        self._put = storage.put
-        self._take = storage.take
         self.capacity = capacity
         self.max_bytes = max_bytes
         self._keep = keep
@@ -125,17 +115,12 @@ class MachineState:
         self._claimed = 0  # rows in the storage that belong to the first waiting dequeue
         self._batch_waits = False  # whether the first waiting dequeue can have rows to claim
         self._beginning: Attempt | None = None  # the attempt whose owner is calling right now
-        self._enqueued = 0
         self._enqueue_waits = Durations()  # of attempts that have ended
         self._dequeue_waits = Durations()
         self._waiting: dict[Attempt, None] = {}  # that have begun to, and have not been counted
-        # How full the storage may be for the fast path in and out; set afresh by every slow move.
-        self._bound_in: float = -1 if self._brings_sizes else self._capacity
-        self._bound_out: float = keep
-
-    def guard_with(self, lock: OwnedLock) -> None:
-        """Use another lock from now on, where no one else can be in the middle of a move."""
-        self._lock = lock
+        # Of the fast path, set afresh by every slow move.
+        self._bound_in = -1 if self._brings_sizes else self._capacity
+        self._bound_out = keep
 
     def is_entered_here(self) -> bool:
         """Whether the calling thread is in the middle of a move already.
@@ -254,7 +239,7 @@ class MachineState:
         if self.max_bytes is not None and size is not None:
             by_size = rows_within(self.max_bytes, size)
             most = most if by_size is None else min(most, max(by_size, self._keep + 1))
-        return most
+        return most if most < sys.maxsize else INFINITY  # no storage holds as many
 
     def _missing(self) -> int:
         """How many rows the dequeue that is next lacks: one that waits, or else any of one row."""

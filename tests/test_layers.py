@@ -16,11 +16,11 @@ import aioqueue
 ROOT = Path(aioqueue.__file__).parent
 
 LAYERS = (
-    ("errors", "locks", "checks", "functions", "docstrings"),
+    ("errors", "compiled", "locks", "gil_lock", "checks", "functions", "docstrings"),
     ("elements", "components", "sizes"),
     ("philox", "durations", "events"),
     ("storage",),
-    ("attempts", "copying", "invariants", "lines", "machine_state", "machine"),
+    ("attempts", "copying", "invariants", "lines", "fast_path", "machine_state", "machine"),
     ("meters",),
     ("waiting",),
     ("queues",),
@@ -247,6 +247,7 @@ PURE_PARTS = {
     "storage",
     "attempts",
     "copying",
+    "fast_path",
     "invariants",
     "lines",
     "machine",

@@ -22,11 +22,12 @@ from typing import Any
 
 import pytest
 
+import aioqueue
 from aioqueue.locks import guarded, holding, is_held_here, let_go
 from aioqueue.waiting import running_loop
 
 ROOT = Path(__file__).resolve().parent.parent
-WAITING = sorted((ROOT / "aioqueue" / "waiting").glob("*.py"))
+PACKAGE = Path(aioqueue.__file__).parent
 ROUNDS = 2000
 
 
@@ -204,7 +205,8 @@ class TestWhatIsPrivateInTheStandardLibrary:
     @pytest.mark.parametrize(
         ("name", "places"),
         [
-            ("_is_owned", {"locks.py", "queues/forks.py"}),  # forks makes such a lock
+            # The others make such locks.
+            ("_is_owned", {"locks.py", "gil_lock.py", "queues/forks.py"}),
             ("_get_running_loop", {"waiting/running.py"}),
             ("popen_forkserver", {"processes/start.py"}),
             ("resource_tracker", {"processes/forkserver.py"}),
@@ -212,10 +214,9 @@ class TestWhatIsPrivateInTheStandardLibrary:
         ],
     )
     def test_it_is_used_in_one_place(self, name: str, places: set[str]) -> None:
-        package = ROOT / "aioqueue"
         users = {
-            path.relative_to(package).as_posix()
-            for path in package.rglob("*.py")
+            path.relative_to(PACKAGE).as_posix()
+            for path in PACKAGE.rglob("*.py")
             if re.search(rf"\b{name}\b", path.read_text(encoding="utf-8"))
         }
         assert users == places
@@ -427,9 +428,16 @@ def test_signals_at_random_moments(name: str) -> None:
 # What is to be undone is undone.
 
 UNDOING = [
-    str(path.relative_to(ROOT / "aioqueue"))
-    for part in ("locks.py", "waiting/*.py", "queues/*.py", "coordination/*.py", "inputs/*.py")
-    for path in sorted((ROOT / "aioqueue").glob(part))
+    str(path.relative_to(PACKAGE))
+    for part in (
+        "*lock*.py",
+        "fast_path.py",
+        "waiting/*.py",
+        "queues/*.py",
+        "coordination/*.py",
+        "inputs/*.py",
+    )
+    for path in sorted(PACKAGE.glob(part))
 ]
 """The files in which a handler may strike something that is to be undone."""
 
@@ -470,7 +478,7 @@ def unprotected_loops(code: CodeType) -> Iterator[int | None]:
 @pytest.mark.parametrize("name", UNDOING)
 def test_no_loop_is_left_past_what_undoes(name: str) -> None:
     """See `aioqueue.locks`: CPython leaves some loops without their `finally` or `__exit__`."""
-    source = (ROOT / "aioqueue" / name).read_text(encoding="utf-8")
+    source = (PACKAGE / name).read_text(encoding="utf-8")
     found = {
         one.co_qualname: lines
         for one in codes(compile(source, name, "exec"))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
 
 import numpy as np
 
@@ -38,7 +38,8 @@ from aioqueue.copying import Copier
 from aioqueue.docstrings import World, describe
 from aioqueue.elements import Columns, Component, ElementT, Row, Spec, Typed
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
-from aioqueue.locks import OwnedLock, holding
+from aioqueue.gil_lock import machine_lock
+from aioqueue.locks import holding
 from aioqueue.machine import NOTHING, Machine
 from aioqueue.queues.forks import refuse_in_forks
 from aioqueue.queues.methods import QueueMethods
@@ -100,7 +101,7 @@ class QueueCore:
         self.to_row = _row_maker(spec, storage)
         self.keep = keep
         self.name = name or f"{kind}-{next(_numbers)}"
-        lock = cast(OwnedLock, threading.RLock())
+        lock = machine_lock()
         self.copier = Copier(storage, lock)
         self.machine = Machine(
             storage,

@@ -195,6 +195,7 @@ class Scheduler:
         with ExitStack() as patches:
             for module in (core, aio, threads):
                 patches.enter_context(patch.object(module, "threading", locks))
+            patches.enter_context(patch.object(core, "machine_lock", locks.RLock))
             patches.enter_context(patch.object(blocking, "perf_counter", lambda: self.now))
             # Kept in each thread, and there are new ones for each run.
             patches.enter_context(patch.object(aio, "_here", threading.local()))

@@ -1,0 +1,202 @@
+"""The lock of the compiled core: one at a time, and nobody left asleep, in every order there is.
+
+Its algorithm is explored on the source itself, interpreted, with a bolt at which the explorer's
+threads switch: there, and where the tests say so, a compiled lock lets the interpreter go, and
+nowhere else.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import aioqueue
+from aioqueue import gil_lock
+from aioqueue.locks import REFUSAL
+from tests.proof.scheduling import Choices, ScheduleError, Scheduler, explore
+from tests.test_locks import StruckError
+
+
+def interpreted() -> ModuleType:
+    """The module as it stands in its file, whether or not it was compiled."""
+    file = Path(gil_lock.__file__).with_name("gil_lock.py")
+    spec = importlib.util.spec_from_file_location("gil_lock_interpreted", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SOURCE = interpreted()
+
+
+class Bolt:
+    """A plain lock at which the threads of a scheduler switch as at one that lets go of the GIL.
+
+    Args:
+        scheduler: theirs.
+        fails: whether a handler may raise in a wait, at any time.
+    """
+
+    def __init__(self, scheduler: Scheduler, fails: bool) -> None:
+        self.scheduler = scheduler
+        self.seconds = 1.0 if fails else None
+        self.shut = False
+
+    def acquire(self, blocking: bool = True) -> bool:
+        if self.shut and not blocking:
+            return False
+        if self.shut:
+            if not self.scheduler.wait(lambda: not self.shut, self.seconds):
+                raise StruckError
+            self.shut = True
+            self.scheduler.point()  # it has it, and waits for the interpreter
+        self.shut = True
+        return True
+
+    def release(self) -> None:
+        if not self.shut:
+            raise RuntimeError("release unlocked lock")
+        self.shut = False
+
+    def locked(self) -> bool:
+        return self.shut
+
+
+class Crowd:
+    """Threads that take a lock, some of them twice, and may be stopped while they have it."""
+
+    def __init__(self, lock_type: Callable[[Any], Any], fails: bool, choices: Choices) -> None:
+        self.scheduler = Scheduler(choices, preemptions=2)
+        self.bolt = Bolt(self.scheduler, fails)
+        self.lock = lock_type(lambda: self.bolt)
+        self.inside: list[str] = []
+
+    def run(self) -> None:
+        self.scheduler.add("twice", partial(self.work, "twice", 2, 1))
+        self.scheduler.add("again", partial(self.work, "again", 1, 2))
+        self.scheduler.add("trying", self.work_if_free)
+        asleep = left = self.scheduler.run()
+        while left:  # whoever was forgotten is to end, too
+            self.bolt.shut = False
+            left = self.scheduler.run()
+        self.scheduler.finish()
+        assert asleep == []
+        assert (self.lock._depth, self.lock._waiting) == (0, 0)
+        assert self.lock.acquire(False)
+
+    def work(self, name: str, depth: int, times: int) -> None:
+        for _ in range(times):
+            try:
+                self.lock.acquire()
+            except StruckError:
+                assert not self.lock._is_owned()
+                return
+            self.stay(name)
+            for _ in range(depth - 1):
+                assert self.lock.acquire(False)
+                self.stay(name)
+                self.lock.release()
+            self.stay(name)
+            self.lock.release()
+            self.scheduler.point()
+
+    def work_if_free(self) -> None:
+        if self.lock.acquire(False):
+            self.stay("trying")
+            self.lock.release()
+
+    def stay(self, name: str) -> None:
+        assert self.lock._is_owned()
+        self.inside.append(name)
+        self.scheduler.point()
+        assert self.inside == [name], "two have it at the same time"
+        self.inside.pop()
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["patient", "struck"])
+def test_every_order(fails: bool) -> None:
+    explored = explore(lambda choices: Crowd(SOURCE.GilLock, fails, choices).run())
+    assert explored.finished
+    assert explored.schedules > 100
+
+
+class Forgetful(SOURCE.GilLock):  # type: ignore[misc, name-defined]
+    """Who lets go wakes nobody who came to wait behind another."""
+
+    __slots__ = ()
+
+    def _wait(self) -> None:
+        self._sleep()
+
+
+class Generous(SOURCE.GilLock):  # type: ignore[misc, name-defined]
+    """Who was woken takes it, whoever has it."""
+
+    __slots__ = ()
+
+    def _sleep(self) -> None:
+        self._shut(False)
+        self._shut()
+
+
+@pytest.mark.parametrize("broken", [Forgetful, Generous])
+def test_such_a_mistake_is_found(broken: type[Any]) -> None:
+    with pytest.raises(ScheduleError):
+        explore(lambda choices: Crowd(broken, False, choices).run())
+
+
+LOCKS = pytest.mark.parametrize("lock_type", [gil_lock.GilLock, SOURCE.GilLock, threading.RLock])
+
+
+@LOCKS
+def test_it_knows_its_owner(lock_type: Callable[[], Any]) -> None:
+    lock = lock_type()
+    with pytest.raises(RuntimeError) as refused:
+        lock.release()
+    assert refused.value.args == REFUSAL
+    seen: list[object] = []
+
+    def elsewhere() -> None:
+        seen.extend([lock._is_owned(), lock.acquire(False)])
+        try:
+            lock.release()
+        except RuntimeError as error:
+            seen.append(error.args)
+
+    with lock:
+        assert lock.acquire() is True
+        asking = threading.Thread(target=elsewhere)
+        asking.start()
+        asking.join()
+        assert seen == [False, False, REFUSAL]
+        lock.release()
+        assert lock._is_owned() is True
+    assert lock._is_owned() is False
+
+
+def test_a_machine_of_a_queue_has_it_where_it_is_of_use() -> None:
+    lock: Any = gil_lock.machine_lock()
+    assert gil_lock.COMPILED is aioqueue.__compiled__
+    assert isinstance(lock, gil_lock.GilLock) is aioqueue.__compiled__
+    assert gil_lock.as_gil_lock(lock) is lock
+
+
+def test_another_lock_is_called_as_it_is() -> None:
+    """Whatever lock a machine is given, compiled or not."""
+    lock: Any = threading.RLock()
+    taken: Any = gil_lock.as_gil_lock(lock)
+    assert taken.acquire(False) is True
+    assert lock._is_owned() is taken._is_owned() is True
+    taken.release()
+    with pytest.raises(RuntimeError) as refused:
+        taken.release()
+    assert refused.value.args == REFUSAL
