@@ -14,6 +14,7 @@ from aioqueue import sync
 from aioqueue.attempts import QueueState, Statistics
 from aioqueue.batching.faces import Batcher
 from aioqueue.batching.statistics import BatcherStatistics
+from aioqueue.compiled import show_sources as _show_sources
 from aioqueue.coordination.aio import LooperTask, QueueRunner
 from aioqueue.coordination.faces import Coordinator
 from aioqueue.errors import (
@@ -32,6 +33,7 @@ from aioqueue.errors import (
     UndeliveredError,
     WorkerDiedError,
 )
+from aioqueue.gil_lock import COMPILED as _COMPILED
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.faces import AsyncQueue
 from aioqueue.queues.fifo import FIFOQueue
@@ -75,6 +77,7 @@ __all__ = (
     "StillRunningError",
     "UndeliveredError",
     "WorkerDiedError",
+    "__compiled__",
     "__version__",
     "explain",
     "explain_on_signal",
@@ -83,6 +86,9 @@ __all__ = (
 
 __version__ = "0.1.0"
 
+__compiled__: bool = _COMPILED
+"""Whether the core was compiled when the package was built; it behaves the same either way."""
+
 for _name in __all__:
     # Tracebacks and reprs show the public path.
     if isinstance(globals()[_name], type):
@@ -90,6 +96,8 @@ for _name in __all__:
 del _name
 
 _prepare_as_asked()
+if __compiled__:
+    _show_sources()
 
 if not typing.TYPE_CHECKING:  # else a misspelled name would have a type
 

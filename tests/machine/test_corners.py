@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import aioqueue
 from aioqueue import QueueFull, sync
 from aioqueue import machine as machine_module
 from aioqueue.attempts import Attempt, Put, PutMany, Take
@@ -328,6 +329,12 @@ def granted(side: str) -> tuple[Machine, Attempt]:
     return machine, take
 
 
+has_lines = pytest.mark.skipif(
+    aioqueue.__compiled__, reason="a compiled move has no lines at which a handler could strike"
+)
+
+
+@has_lines
 @pytest.mark.parametrize(
     ("side", "move", "may_be_inside"),
     [
@@ -356,6 +363,7 @@ def test_an_interrupted_move_can_be_followed_by_a_withdrawal(
         assert put.state is DONE
 
 
+@has_lines
 @pytest.mark.parametrize("cancelled", [True, False])
 def test_an_interrupted_close_leaves_granted_places_to_be_committed(cancelled: bool) -> None:
     for line in count():
@@ -370,6 +378,7 @@ def test_an_interrupted_close_leaves_granted_places_to_be_committed(cancelled: b
         assert machine.state.value == "closed"
 
 
+@has_lines
 def test_an_interrupted_commit_of_a_dequeue_can_be_made_again() -> None:
     for line in count():
         machine, take = granted("dequeue")
@@ -381,6 +390,7 @@ def test_an_interrupted_commit_of_a_dequeue_can_be_made_again() -> None:
         assert drained(machine) == []
 
 
+@has_lines
 def test_an_interrupted_close_is_completed_by_what_comes_next() -> None:
     seen = set()
     for line in count():

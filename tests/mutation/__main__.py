@@ -41,7 +41,7 @@ __all__ = ("main",)
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = "aioqueue"
 FILES = """
-machine.py machine_state.py lines.py copying.py locks.py philox.py
+machine.py machine_state.py fast_path.py gil_lock.py lines.py copying.py locks.py philox.py
 storage/*.py waiting/*.py queues/*.py coordination/*.py
 inputs/prepare/call.py inputs/prepare/feed.py inputs/prepare/window.py
 inputs/prepare/ordering.py inputs/prepare/policy.py inputs/prepare/progress.py
@@ -53,7 +53,7 @@ inputs/prepare/processes/books.py inputs/prepare/processes/parent.py processes/*
 TESTS = """
 machine/test_machine.py machine/test_corners.py machine/test_exhaustive.py test_philox.py
 storage/test_copying.py storage/test_contract.py storage/test_corners.py storage/test_private.py
-test_locks.py waiting/test_corners.py waiting/test_scopes.py queues/test_threads.py
+test_gil_lock.py test_locks.py waiting/test_corners.py waiting/test_scopes.py queues/test_threads.py
 queues/test_queues.py coordination/test_coordinator.py coordination/test_stop.py
 coordination/test_failures.py coordination/test_join.py coordination/test_register.py
 coordination/test_block.py coordination/test_runner.py

@@ -1,0 +1,163 @@
+"""The compiled core: it is built when that is asked for, says so, and tells its source."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import linecache
+import pickle
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import traceback
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+import aioqueue
+from aioqueue.attempts import QueueState, Statistics
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+WHEEL = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+NAMES: list[str] = WHEEL["hooks"]["custom"]["modules"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_of_it_is_compiled_or_nothing(name: str) -> None:
+    module = importlib.import_module(name)
+    assert module.__file__ is not None
+    assert module.__file__.endswith(tuple(EXTENSION_SUFFIXES)) is aioqueue.__compiled__
+
+
+def test_what_is_declared_in_c_is_compiled() -> None:
+    package = Path(aioqueue.__file__).parent
+    beside = {
+        ".".join(("aioqueue", *path.relative_to(package).with_suffix("").parts))
+        for path in package.rglob("*.pxd")
+    }
+    assert beside <= set(NAMES)
+
+
+def test_a_traceback_shows_the_lines_of_the_source() -> None:
+    linecache.clearcache()
+    queue = aioqueue.FIFOQueue(1)
+    try:
+        queue._machine.begin("no attempt", None)  # type: ignore[arg-type]
+    except AttributeError as error:
+        told = traceback.extract_tb(error.__traceback__)
+    last = told[-1]
+    assert last.name.rpartition(".")[2] == "begin"
+    assert Path(last.filename).name == "machine.py"
+    assert last.line
+    assert "attempt.side" in last.line
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_what_can_be_pickled(protocol: int) -> None:
+    statistics = aioqueue.FIFOQueue(3).statistics()
+    again = pickle.loads(pickle.dumps((QueueState.OPEN, statistics), protocol))
+    assert again == (QueueState.OPEN, statistics)
+    assert isinstance(again[1], Statistics)
+
+
+# How it is built.
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """`hatch_build`, with as much of hatchling as it needs."""
+
+    class Interface:
+        __class_getitem__ = classmethod(lambda cls, _: cls)
+
+    interface: Any = ModuleType("interface")
+    interface.BuildHookInterface = Interface
+    for name in ("", ".builders", ".builders.hooks", ".builders.hooks.plugin"):
+        monkeypatch.setitem(sys.modules, f"hatchling{name}", ModuleType(name))
+    monkeypatch.setitem(sys.modules, "hatchling.builders.hooks.plugin.interface", interface)
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+needs_hook = pytest.mark.skipif(
+    not (ROOT / "hatch_build.py").is_file(), reason="these tests lie beside no sources"
+)
+
+
+@needs_hook
+class TestHook:
+    @pytest.mark.parametrize("asked", [None, "", "0"])
+    def test_nothing_happens_unless_it_is_asked_for(
+        self, hook: Any, monkeypatch: pytest.MonkeyPatch, asked: str | None
+    ) -> None:
+        monkeypatch.delenv(hook.VARIABLE, raising=False)
+        if asked is not None:
+            monkeypatch.setenv(hook.VARIABLE, asked)
+        build: dict[str, Any] = {}
+        one = hook.CompilingHook()
+        assert one.dependencies() == []
+        one.initialize("standard", build)
+        one.finalize("standard", build, "")
+        assert build == {}
+
+    def test_what_is_neither_is_refused(self, hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(hook.VARIABLE, "yes")
+        with pytest.raises(SystemExit, match="AIOQUEUE_COMPILE: got 'yes'; expected 0 or 1"):
+            hook.is_asked_for()
+
+    def test_it_asks_for_a_compiler(self, hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(hook.VARIABLE, "1")
+        assert [need.partition(">")[0] for need in hook.CompilingHook().dependencies()] == [
+            "cython",
+            "setuptools",
+        ]
+
+    def test_an_editable_install_is_refused(
+        self, hook: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(hook.VARIABLE, "1")
+        with pytest.raises(SystemExit, match="got an editable install"):
+            hook.CompilingHook().initialize("editable", {})
+
+    @pytest.mark.parametrize(
+        ("name", "disabled", "told"),
+        [("pypy", 0, "this is pypy"), ("cpython", 1, "no global interpreter lock")],
+    )
+    def test_where_it_cannot_be(
+        self,
+        hook: Any,
+        monkeypatch: pytest.MonkeyPatch,
+        name: str,
+        disabled: int,
+        told: str,
+    ) -> None:
+        monkeypatch.setenv(hook.VARIABLE, "1")
+        monkeypatch.setattr(hook, "sys", SimpleNamespace(implementation=SimpleNamespace(name=name)))
+        monkeypatch.setattr(hook.sysconfig, "get_config_var", lambda _: disabled)
+        with pytest.raises(SystemExit, match=told):
+            hook.CompilingHook().initialize("standard", {})
+
+    def test_what_it_says_of_this_python(self, hook: Any) -> None:
+        free = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+        assert (hook.obstacle() is not None) is (free or sys.implementation.name != "cpython")
+
+
+def test_a_program_can_ask() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", "import aioqueue; print(aioqueue.__compiled__)"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+        cwd=ROOT,
+    )
+    assert ran.stdout.strip() == str(aioqueue.__compiled__), ran.stderr
