@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -292,3 +293,28 @@ def test_a_producer_of_no_rows_tells_of_its_epochs_first() -> None:
         tf.train.input_producer(5, num_epochs=-1)
     with pytest.raises(ValueError, match="must have rank at least 1"):
         tf.train.input_producer(5)
+
+
+def test_a_copy_of_nothing_onto_a_folder_names_what_is_missing(tmp_path: Path) -> None:
+    missing, folder = str(tmp_path / "none"), str(tmp_path)
+    with pytest.raises(tf.errors.NotFoundError, match=f"^{re.escape(missing)}; No such file"):
+        tf.gfile.Copy(missing, folder, overwrite=True)
+
+
+def test_sparse_sums_of_indices_that_are_out_of_bounds(sess: Any) -> None:
+    far = tf.SparseTensor([[0, 1], [3, 0]], [1.0, 2.0], [2, 2])
+    near = tf.SparseTensor([[0, 1]], [4.0], [2, 2])
+    both = sess.run(tf.sparse_add(far, near))  # TensorFlow looks at no bounds there
+    assert (both.indices.tolist(), both.values.tolist()) == ([[0, 1], [3, 0]], [5.0, 2.0])
+    left = sess.run(tf.sparse_reduce_sum_sparse(far, 1))
+    assert (left.indices.tolist(), left.values.tolist()) == ([[0], [3]], [1.0, 2.0])
+    for made, message in (
+        (tf.sparse_add(far, np.ones((2, 2), np.float32)), r"a_indices\(1,0\) = 3, dense tensor"),
+        (
+            tf.sparse_tensor_dense_matmul(far, np.eye(2, dtype=np.float32)),
+            r"m \(3\) from index\[1,",
+        ),
+        (tf.sparse_reduce_max(far, 1), "out of bounds"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            sess.run(made)

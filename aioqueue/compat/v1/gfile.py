@@ -299,7 +299,8 @@ def _transfer(source: Any, target: Any, overwrite: bool, how: str) -> None:
     if not overwrite and other.exists(new_place):
         raise errors.AlreadyExistsError(None, None, "file already exists")
     # Of a folder that is in the way, the message names that, and not what was to be put there.
-    with failing_as(target if how == "cp_file" and other.isdir(new_place) else source):
+    in_the_way = how == "cp_file" and system.exists(place) and other.isdir(new_place)
+    with failing_as(target if in_the_way else source):
         getattr(system, how)(place, new_place)
 
 

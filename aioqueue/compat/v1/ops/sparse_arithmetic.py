@@ -63,14 +63,11 @@ def sparse_add(a: Any, b: Any, threshold: Any = None, thresh: Any = None) -> Any
 
 def _sparse_sum(a: SparseTensor, b: SparseTensor, least: Any) -> SparseTensor:
     def added(*parts: Any) -> Any:
-        shape, places, sides = _laid_over(parts[:3], parts[3:6])
+        shape, indices, sides, in_both = _laid_over(parts[:3], parts[3:6])
         made = sides[0] + sides[1]
         # As in TensorFlow, what only one of them has is kept, however small.
-        in_both = np.isin(places, _places(parts[0], shape)) & np.isin(
-            places, _places(parts[3], shape)
-        )
         kept = ~in_both | (np.abs(made) >= parts[6])
-        return _indices(places[kept], shape), made[kept], shape
+        return indices[kept], made[kept], shape
 
     with OpBuilder("SparseAdd", None) as op:
         add_parts(op, a)
@@ -90,6 +87,14 @@ def _dense_sum(sparse: SparseTensor, dense: Any) -> Tensor:
                     f"Dimension {axis} does not equal (no broadcasting is supported): sparse side"
                     f" {one} vs dense side {other}"
                 )
+        outside = np.argwhere((indices < 0) | (indices >= dense_shape))
+        if len(outside):
+            number, axis = outside[0]
+            raise invalid(
+                f"Sparse tensor has an invalid index on dimension {axis}: a_indices({number},"
+                f"{axis}) = {indices[number, axis]}, dense tensor shape:"
+                f" {' '.join(map(str, dense.shape))}"
+            )
         made = np.array(dense)
         np.add.at(made, tuple(indices.T), values)
         return made
@@ -123,8 +128,8 @@ def _sparse_extreme(
     op_type: str, choose: Callable[..., Array], sp_a: Any, sp_b: Any, name: str | None
 ) -> SparseTensor:
     def chosen(*parts: Any) -> Any:
-        shape, places, sides = _laid_over(parts[:3], parts[3:])
-        return _indices(places, shape), choose(*sides), shape
+        shape, indices, sides, _ = _laid_over(parts[:3], parts[3:])
+        return indices, choose(*sides), shape
 
     a, b = as_sparse(sp_a), as_sparse(sp_b)
     with OpBuilder(op_type, name) as op:
@@ -135,40 +140,29 @@ def _sparse_extreme(
         return sparse_output(op, a.dtype, a.shape.ndims, chosen).note_shape(a.shape)
 
 
-def _laid_over(a: Any, b: Any) -> tuple[Array, Array, list[Array]]:
-    """Of two sparse values the shape, the places of either, and what each has there or zero."""
+def _laid_over(a: Any, b: Any) -> tuple[Array, Array, list[Array], Array]:
+    """Two sparse values, one over the other; as in TensorFlow, indices may be out of bounds.
+
+    Returns:
+        Their shape, the indices of either in row-major order, what each has there or zero, and
+        which indices both have.
+    """
     (a_indices, a_values, shape), (b_indices, b_values, other) = a, b
     for axis, (size, asked) in enumerate(zip(shape, other, strict=False)):
         if size != asked:
             raise invalid(
                 f"Operands' shapes do not match: got {size} and {asked} for dimension {axis}"
             )
-    numbers = [_places(indices, shape) for indices in (a_indices, b_indices)]
-    places = np.union1d(*numbers)
+    indices, numbers, counts = np.unique(
+        np.concatenate([a_indices, b_indices]), axis=0, return_inverse=True, return_counts=True
+    )
     sides = []
-    for found, values in zip(numbers, (a_values, b_values), strict=True):
-        side = np.zeros(len(places), values.dtype)
-        side[np.searchsorted(places, found)] = values
+    split = np.split(numbers.ravel(), [len(a_indices)])
+    for found, values in zip(split, (a_values, b_values), strict=True):
+        side = np.zeros(len(indices), values.dtype)
+        side[found] = values
         sides.append(side)
-    return shape, places, sides
-
-
-def _places(indices: Array, shape: Array) -> Array:
-    """The place of each element in row-major order."""
-    if not len(indices):
-        return np.zeros(0, np.int64)
-    if (indices < 0).any() or (indices >= shape).any():
-        raise invalid(
-            f"Indices are not valid (out of bounds).  Shape: {shape_text(shape.tolist())}"
-        )
-    found: Array = np.ravel_multi_index(tuple(indices.T), tuple(shape.tolist()))
-    return found
-
-
-def _indices(places: Array, shape: Array) -> Array:
-    """The indices of places in row-major order."""
-    found = np.unravel_index(places, tuple(shape.tolist()))
-    return np.stack(found, axis=1).astype(np.int64).reshape(len(places), len(shape))
+    return shape, indices, sides, counts > 1
 
 
 def sparse_reduce_sum(
@@ -242,9 +236,11 @@ def _dense_reduction(
 ) -> Tensor:
     def reduced(indices: Any, values: Any, dense_shape: Any) -> Any:
         shape, places, found = _reduced(reduce, indices, values, dense_shape, axes, keep)
-        made = np.zeros(int(np.prod(shape, dtype=np.int64)), values.dtype)
-        made[places] = found
-        return made.reshape(shape)
+        if (places >= np.array(shape, np.int64)).any():
+            raise invalid(f"Indices are not valid (out of bounds).  Shape: {shape_text(shape)}")
+        made = np.zeros(shape, values.dtype)
+        made[tuple(places.T)] = found if shape else found.sum(dtype=values.dtype)
+        return made
 
     sparse = as_sparse(sp_input)
     with OpBuilder(op_type, None) as op:
@@ -257,10 +253,7 @@ def _sparse_reduction(
 ) -> SparseTensor:
     def reduced(indices: Any, values: Any, dense_shape: Any) -> Any:
         shape, places, found = _reduced(reduce, indices, values, dense_shape, axes, keep)
-        sizes = np.array(shape, np.int64)
-        if not shape:
-            return np.zeros((len(places), 0), np.int64), found, sizes
-        return _indices(places, sizes), found, sizes
+        return places, found, np.array(shape, np.int64)
 
     sparse = as_sparse(sp_input)
     with OpBuilder(op_type, None) as op:
@@ -272,21 +265,18 @@ def _sparse_reduction(
 def _reduced(
     reduce: np.ufunc, indices: Array, values: Array, dense_shape: Array, axes: Any, keep: bool
 ) -> tuple[tuple[int, ...], Array, Array]:
-    """The shape of what is left, the places that have values in row-major order, and those."""
+    """The shape of what is left, the indices that have values in row-major order, and those."""
     sizes = dense_shape.tolist()
     gone = _axes_of(axes, len(sizes))
     left = [axis for axis in range(len(sizes)) if axis not in gone]
-    inner = tuple(sizes[axis] for axis in left)
-    places = (
-        np.ravel_multi_index(tuple(indices[:, left].T), inner)
-        if left and len(indices)
-        else np.zeros(len(indices), np.int64)
-    )
-    order = np.argsort(places, kind="stable")
-    present, starts = np.unique(places[order], return_index=True)
+    kept = indices.copy()
+    kept[:, sorted(gone)] = 0
+    order = np.lexsort(kept.T[::-1])
+    present, starts = np.unique(kept[order], axis=0, return_index=True)
     found = reduce.reduceat(values[order], starts, dtype=values.dtype) if len(values) else values
-    shape = tuple(1 if axis in gone else size for axis, size in enumerate(sizes)) if keep else inner
-    return shape, present, found
+    if keep:
+        return tuple(1 if axis in gone else size for axis, size in enumerate(sizes)), present, found
+    return tuple(sizes[axis] for axis in left), present[:, left], found
 
 
 def _axes_of(axes: Any, rank: int) -> set[int]:
@@ -342,8 +332,14 @@ def sparse_tensor_dense_matmul(
                 f" {right.shape[0]}.  Did you forget a transpose?  Dimensions of A:"
                 f" [{shape[0]}, {shape[1]}).  Dimensions of B: {shape_text(right.shape)}"
             )
-        if len(rows) and (rows.max() >= shape[0] or columns.max() >= shape[1]):
-            raise invalid(f"Indices are not valid (out of bounds).  Shape: {shape_text(shape)}")
+        turned = (1, 0) if adjoint_a else (0, 1)
+        sides = (("m", rows, shape[0], turned[0]), ("k", columns, shape[1], turned[1]))
+        for what, places, size, axis in sides:
+            for number in np.flatnonzero((places < 0) | (places >= size))[:1].tolist():
+                raise invalid(
+                    f"{what} ({places[number]}) from index[{number},{axis}] out of bounds"
+                    f" (>={size})"
+                )
         made = np.zeros((shape[0], right.shape[1]), right.dtype)
         np.add.at(made, rows, values[:, np.newaxis] * right[columns])
         return made
