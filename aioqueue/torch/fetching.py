@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from aioqueue.torch.collating import gathering_for
+
 __all__ = ("Exhausted", "Fetcher", "Recipe", "Start", "Stateful", "fetcher_of")
 
 
@@ -78,8 +80,12 @@ class _MapFetcher:
         if not recipe.is_batched:
             return recipe.collate_fn(dataset[index])
         at_once = getattr(dataset, "__getitems__", None)
-        samples = at_once(index) if at_once else [dataset[one] for one in index]
-        return recipe.collate_fn(samples)
+        if at_once:
+            return recipe.collate_fn(at_once(index))
+        samples = gathering_for(recipe.collate_fn, index)
+        for one in index:
+            samples.add(dataset[one])
+        return samples.batch()
 
     def state(self) -> None:
         """The position is the sampler's."""
@@ -115,21 +121,26 @@ class _IterableFetcher:
     def fetch(self, index: Any) -> Any:
         while self._behind:  # what was handed out before is read, and nothing is made of it
             self._behind -= 1
-            self._read(index)
-        return self._recipe.collate_fn(self._read(index))
-
-    def _read(self, index: Any) -> Any:
+            self._read(index, lambda sample: None)
         if not self._recipe.is_batched:
-            return self._next()
-        size = len(index)
-        samples: list[Any] = []
+            return self._recipe.collate_fn(self._next())
+        samples = gathering_for(self._recipe.collate_fn, index)
+        self._read(index, samples.add)
+        return samples.batch()
+
+    def _read(self, index: Any, take: Callable[[Any], None]) -> None:
+        """Read the samples of a batch, or the one there is."""
+        if not self._recipe.is_batched:
+            take(self._next())
+            return
+        count = 0
         try:
-            while len(samples) < size:
-                samples.append(self._next())
+            while count < len(index):
+                take(self._next())
+                count += 1
         except Exhausted:
-            if not samples or self._recipe.drop_last:
+            if not count or self._recipe.drop_last:
                 raise
-        return samples
 
     def _next(self) -> Any:
         if not self._has_ended:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-__all__ = ("Parcel", "packed", "unpacked")
+__all__ = ("Parcel", "is_plain", "packed", "unpacked")
 
 
 class Parcel(NamedTuple):
@@ -39,19 +39,20 @@ def unpacked(parcel: Parcel) -> Any:
 
 class _Packer(pickle.Pickler):
     def reducer_override(self, thing: Any) -> Any:
-        if type(thing) is not torch.Tensor or not _is_plain(thing):
+        if type(thing) is not torch.Tensor or not is_plain(thing):
             return NotImplemented
         memory = thing.contiguous().reshape(-1).view(torch.uint8).numpy()
         return _tensor_of, (pickle.PickleBuffer(memory), thing.dtype, tuple(thing.shape))
 
 
-def _is_plain(tensor: Any) -> bool:
+def is_plain(tensor: Any) -> bool:
     """Whether a tensor is nothing but its numbers."""
     return (
         tensor.layout is torch.strided
         and tensor.device.type == "cpu"
         and not tensor.requires_grad
         and not tensor.is_quantized
+        and not tensor.is_nested
         and not tensor.is_conj()
         and not tensor.is_neg()
     )

@@ -10,7 +10,7 @@ import pickle
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -144,18 +144,7 @@ class ThreadWorker(_Worker):
         super().__init__(number)
         recipe = crew.recipe
         dataset = copy_for_thread(recipe.dataset, is_iterable=recipe.is_iterable)
-        self._crew = Crew(
-            Recipe(
-                dataset,
-                recipe.is_iterable,
-                recipe.is_batched,
-                recipe.collate_fn,
-                recipe.drop_last,
-            ),
-            crew.init_fn,
-            crew.size,
-            crew.base_seed,
-        )
+        self._crew = replace(crew, recipe=replace(recipe, dataset=dataset))
         self._pin = pin
         self._is_set_up = False
 

@@ -1,0 +1,212 @@
+"""Batches that are written while their samples come are those of `default_collate`."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import weakref
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset, default_collate
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+from aioqueue.torch import memory
+from aioqueue.torch.collating import gathering_for
+from tests.torch.comparing import assert_same, epoch_of, ours, same, theirs
+
+SIDE = 80
+"""Of pictures that are large enough to be written to their place at once."""
+
+Pair = namedtuple("Pair", ("picture", "label"))
+
+
+def picture(number: int, dtype: str = "uint8", side: int = SIDE) -> Any:
+    return np.random.default_rng(number).integers(0, 99, (side, side, 3)).astype(dtype)
+
+
+def tensor(number: int, **options: Any) -> torch.Tensor:
+    return torch.from_numpy(picture(number, **options))
+
+
+def unwritable(number: int) -> Any:
+    array = picture(number)
+    array.flags.writeable = False
+    return array
+
+
+SAMPLES: dict[str, Callable[[int], Any]] = {
+    "an array": picture,
+    "a tensor": tensor,
+    "with a label": lambda n: (picture(n), n),
+    "channels first": lambda n: (tensor(n).permute(2, 0, 1), float(n)),
+    "channels first, an array": lambda n: [picture(n).transpose(2, 0, 1), np.int16(n)],
+    "channels last": lambda n: torch.rand(
+        2, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(n)
+    ).to(memory_format=torch.channels_last),
+    "every second": lambda n: tensor(n)[::2, :, 1:],
+    "a dict": lambda n: {"name": f"{n}", "picture": picture(n, "float32"), "label": n},
+    "two views": lambda n: ([tensor(n), tensor(n + 50)], {"seen": (picture(n), str(n))}),
+    "a named tuple": lambda n: Pair(picture(n), n),
+    "a named tuple within": lambda n: (Pair(picture(n), n), b"x"),
+    "small": lambda n: (torch.ones(3) * n, np.ones(3), "x"),
+    "half": lambda n: tensor(n, dtype="float16"),
+    "bfloat16": lambda n: tensor(n).to(torch.bfloat16),
+    "complex": lambda n: picture(n, "complex64"),
+    "bool": lambda n: picture(n) > 40,
+    "another dtype": lambda n: (tensor(n, dtype="float32" if n < 2 else "float64"), n),
+    "an array, then a tensor": lambda n: (picture(n), n) if n < 2 else (tensor(n), n),
+    "small, and large": lambda n: n if n < 2 else torch.tensor(n),
+    "a parameter": lambda n: torch.nn.Parameter(tensor(n, dtype="float32")),
+    "with a gradient": lambda n: tensor(n, dtype="float32").requires_grad_(),
+    "other keys": lambda n: {"picture": picture(n), "n": n} | ({"more": 1} if n == 2 else {}),
+    "a tuple and a list": lambda n: (tensor(n), n) if n < 2 else [tensor(n), n],
+    "a conjugate": lambda n: tensor(n, dtype="complex64").conj(),
+    "empty": lambda n: (),
+}
+WRONG: dict[str, Callable[[int], Any]] = {
+    "large, and small": lambda n: (picture(n), n) if n < 2 else (n, n),
+    "a tensor, then an array": lambda n: (tensor(n), n) if n < 2 else (picture(n), n),
+    "another shape": lambda n: (picture(n, side=SIDE + (n == 2)), n),
+    "another rank": lambda n: tensor(n) if n < 2 else tensor(n)[0],
+    "another size": lambda n: (picture(n), n) if n < 2 else (picture(n), n, n),
+    "no such key": lambda n: {"picture": picture(n)} if n < 2 else {"photo": picture(n)},
+    "another byte order": lambda n: picture(n, ">f4"),
+    "the other way round": lambda n: picture(n)[::-1],
+    "objects": lambda n: picture(n, "object"),
+    "sparse": lambda n: tensor(n).to_sparse(),
+    "nothing": lambda n: None,
+}
+
+
+def gathered(samples: list[Any], size: int | None = None) -> Any:
+    gathering = gathering_for(default_collate, range(size or len(samples)))
+    for sample in samples:
+        gathering.add(sample)
+    return gathering.batch()
+
+
+def strides(batch: Any) -> Any:
+    """Those of all tensors in a batch."""
+    if isinstance(batch, torch.Tensor):
+        return batch.stride()
+    if isinstance(batch, dict):
+        return [strides(one) for one in batch.values()]
+    return [strides(one) for one in batch] if isinstance(batch, list | tuple) else None
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize(("count", "size"), [(1, 1), (4, 4), (3, 7)])
+def test_the_batch_is_the_same(name: str, count: int, size: int) -> None:
+    samples = [SAMPLES[name](number) for number in range(count)]
+    batch, expected = gathered(samples, size), default_collate(samples)
+    assert same(batch, expected)
+    assert strides(batch) == strides(expected)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_refused_is_refused_by_the_same_error(name: str) -> None:
+    samples = [WRONG[name](number) for number in range(4)]
+    with pytest.raises(Exception) as expected:  # noqa: PT011  # whatever PyTorch raises
+        default_collate(samples)
+    with pytest.raises(expected.type) as raised:
+        gathered(samples)
+    assert str(raised.value) == str(expected.value)
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_an_array_that_cannot_be_written_to() -> None:
+    samples = [unwritable(number) for number in range(3)]
+    assert same(gathered(samples), default_collate(samples))
+
+
+def test_no_samples() -> None:
+    with pytest.raises(IndexError):
+        gathered([])
+
+
+def test_a_short_batch_keeps_no_memory_of_what_did_not_come() -> None:
+    batch = gathered([tensor(number) for number in range(3)], 50)
+    assert batch.untyped_storage().nbytes() == batch.nbytes
+
+
+def test_a_batch_that_could_not_be_whole() -> None:
+    assert same(gathered([tensor(1)], 2**50), default_collate([tensor(1)]))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float64])
+def test_memory_of_a_large_batch_is_given_back_with_its_last_view(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    mapped: list[weakref.ref[Any]] = []
+
+    def map_and_watch(*arguments: Any, **options: Any) -> Any:
+        block = mmap.mmap(*arguments, **options)
+        mapped.append(weakref.ref(block))
+        return block
+
+    monkeypatch.setattr(memory, "mmap", SimpleNamespace(**vars(mmap) | {"mmap": map_and_watch}))
+    samples = [tensor(number, side=400).to(dtype) for number in range(4)]
+    batch = gathered(samples)
+    view = batch[1:, 0].numpy() if dtype is not torch.bfloat16 else batch[1:, 0]
+    assert same(batch, default_collate(samples))
+    del batch
+    gc.collect()
+    assert [block() is None for block in mapped] == [False]
+    del view
+    gc.collect()
+    assert [block() is None for block in mapped] == [True]
+
+
+def test_functions_that_users_have_registered_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    def names(batch: Any, *, collate_fn_map: Any = None) -> list[str]:
+        return [type(one).__name__ for one in batch]
+
+    monkeypatch.setitem(default_collate_fn_map, np.ndarray, names)
+    assert gathered([picture(1), picture(2)]) == ["ndarray", "ndarray"]
+
+
+class Watched(Dataset[Any]):
+    """Tells with each sample how many others of it are alive."""
+
+    def __init__(self) -> None:
+        self.given: list[weakref.ref[Any]] = []
+
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        count = sum(one() is not None for one in self.given)
+        sample = torch.full((SIDE, SIDE, 3), index)
+        self.given.append(weakref.ref(sample))
+        return sample, count
+
+
+class WatchedStream(IterableDataset[Any]):
+    """The same as a stream."""
+
+    def __iter__(self) -> Iterator[Any]:
+        watched = Watched()
+        for index in range(24):
+            yield watched[index]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("dataset", [Watched, WatchedStream])
+def test_a_large_sample_is_not_kept_until_the_last_has_come(
+    dataset: Callable[[], Any], workers: int
+) -> None:
+    counts = torch.cat([labels for _, labels in ours(dataset(), 8, num_workers=workers)])
+    assert counts.max() <= 2 * max(1, workers)  # those that workers have in hands
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loaders_give_the_same(workers: int) -> None:
+    dataset = [(picture(number), {"number": number}) for number in range(10)]
+    options = {"batch_size": 4, "num_workers": workers}
+    assert_same(epoch_of(ours(dataset, **options)), epoch_of(theirs(dataset, **options)))
