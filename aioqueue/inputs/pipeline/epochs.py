@@ -51,6 +51,8 @@ class Epochs(Generic[T]):
         InvalidArgumentError: the position does not fit, or an argument is wrong.
     """
 
+    _run: ThreadRun | AsyncRun | None = None
+
     def __init__(
         self,
         pipeline: Pipeline[T],
@@ -66,7 +68,6 @@ class Epochs(Generic[T]):
         self._once = once_only(pipeline)
         self._standing = Standing(span.start)
         self._positions: PipelinePositions | None = None
-        self._run: ThreadRun | AsyncRun | None = None
         self._epoch: Epoch[T] | None = None
         self._next = span.start
         self._is_closed = False
@@ -99,7 +100,11 @@ class Epochs(Generic[T]):
         return self
 
     def __next__(self) -> Epoch[T]:
-        return holding(self._turns.lock, self._begin_next)
+        try:
+            return holding(self._turns.lock, self._begin_next)
+        except BaseException as error:
+            _stop_if_interrupted(self._run, error)
+            raise
 
     def __aiter__(self) -> AsyncIterator[Epoch[T]]:
         return self
@@ -333,6 +338,9 @@ class Epoch(Generic[T]):
         turns: those of that run.
     """
 
+    _run: ThreadRun | AsyncRun | None = None
+    _is_own = False
+
     def __init__(
         self,
         pipeline: Pipeline[T],
@@ -379,7 +387,11 @@ class Epoch(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        return holding(self._turns.lock, self._stepped)
+        try:
+            return holding(self._turns.lock, self._stepped)
+        except BaseException as error:
+            _stop_if_interrupted(self._run, error)
+            raise
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self
@@ -462,6 +474,16 @@ class Epoch(Generic[T]):
             raise RuntimeError(
                 f"epoch {self._number} was left when the next one began; take its batches first"
             )
+
+
+def _stop_if_interrupted(run: ThreadRun | AsyncRun | None, error: BaseException) -> None:
+    """Ctrl-C has struck, wherever that was: the loop is left, and the workers are to end.
+
+    Not only when the epochs are dropped: a notebook keeps the traceback, and with it all that the
+    frames in it have, until something else fails.
+    """
+    if not isinstance(error, Exception) and isinstance(run, ThreadRun):
+        run.interrupt()
 
 
 def _refuse_in_loop() -> None:

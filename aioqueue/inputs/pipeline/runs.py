@@ -195,6 +195,8 @@ class ThreadRun(_Run):
     """
 
     _coord: sync.Coordinator
+    _is_made = False
+    """Whether there is something to end: Ctrl-C may strike before that, too."""
 
     def __init__(
         self,
@@ -213,6 +215,7 @@ class ThreadRun(_Run):
         self._is_taking = False
         self._waiting = sync.CancelScope()
         self._taker = threading.get_ident()
+        self._is_made = True
         try:
             self._builder = Builder(
                 pipeline,
@@ -225,11 +228,11 @@ class ThreadRun(_Run):
             )
             self._node = self._builder.run(standing.node, standing.stages, standing.layouts)
             self._note()
+            ALARM.listen(self)
         except BaseException:
             self._coord.request_stop()
             self._coord.join()
             raise
-        ALARM.listen(self)
 
     def wake(self, reason: str) -> None:
         """Let nobody wait for more. For any thread or signal handler."""
@@ -237,7 +240,8 @@ class ThreadRun(_Run):
         self._waiting.cancel()
 
     def __del__(self) -> None:
-        self.abandon()  # Ctrl-C may strike before anybody has it
+        if self._is_made:
+            self.abandon()  # Ctrl-C may strike before anybody has it
 
     def take(self) -> Taken:
         """The next row, in a list; or the end of the epoch.
@@ -262,6 +266,11 @@ class ThreadRun(_Run):
             self._let_go()  # it was closed meanwhile, by another thread
         return taken
 
+    def interrupt(self) -> None:
+        """Let all workers end, since whoever wanted a batch was interrupted. Does not wait."""
+        self._end(_INTERRUPTED)
+        self._coord.request_stop()
+
     def close(self) -> None:
         """Stop and join all workers.
 
@@ -285,9 +294,7 @@ class ThreadRun(_Run):
         except Exception as error:
             return error
         except BaseException:
-            # Ctrl-C may have struck anywhere in there: who knows what was lost.
-            self._end(_INTERRUPTED)
-            self._coord.request_stop()
+            self.interrupt()  # Ctrl-C may have struck anywhere in there: who knows what was lost
             raise
         finally:
             self._is_taking = False
@@ -542,4 +549,12 @@ def _spawn(host: Coroutine[Any, Any, None]) -> None:
         return
     task = asyncio.get_running_loop().create_task(host)
     _hosts.add(task)
-    task.add_done_callback(_hosts.discard)
+    task.add_done_callback(_has_ended)
+
+
+def _has_ended(task: asyncio.Task[None]) -> None:
+    _hosts.discard(task)
+    # A `SystemExit`, or Ctrl-C, that struck in there has ended the event loop, which raises it: so
+    # it is told, and nobody else has to ask the task for it.
+    if not task.cancelled():
+        task.exception()

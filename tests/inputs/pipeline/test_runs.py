@@ -22,6 +22,11 @@ import pytest
 
 from aioqueue import OutOfRangeError
 from aioqueue.inputs import Entry, Pipeline, Source, from_iterable, items, numbers, read_lines
+from aioqueue.inputs.pipeline import epochs as epochs_module
+from aioqueue.inputs.pipeline import runs as runs_module
+from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
+from aioqueue.inputs.pipeline.runs import AsyncRun
+from aioqueue.inputs.waking import Alarm
 from tests.inputs.pipeline.going import Counting, epochs_of, first, results
 from tests.worlds import TaskWorld, ThreadWorld, World, spin_until
 
@@ -125,6 +130,24 @@ class TestFailures:
         (failure,) = raised.value.exceptions
         assert isinstance(failure, type(kind("")))
         gc.collect()  # nothing that was dropped tells it again
+
+    def test_what_ends_an_event_loop_is_told_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As by a signal handler, wherever it strikes: also in a task that nobody awaits."""
+
+        def exit_now(run: object) -> None:
+            raise SystemExit(7)
+
+        told: list[dict[str, Any]] = []
+
+        async def main() -> None:
+            asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(what))
+            await anext(aiter(numbers(9).batch(3)))
+
+        monkeypatch.setattr(AsyncRun, "_note", exit_now)
+        with pytest.raises(SystemExit, match="7"):
+            asyncio.run(main())
+        gc.collect()
+        assert told == []
 
     @pytest.mark.parametrize("stage", ["alone", "thread", "task", "filter"])
     @pytest.mark.parametrize("kind", [StopAsyncIteration, StopIteration, asyncio.CancelledError])
@@ -420,6 +443,52 @@ if __name__ == "__main__":
 
         number.set(7)
         assert await results(world, numbers(2).prepare(told)) == [7, 7]
+
+
+class TestInterrupts:
+    """Ctrl-C may strike anywhere; a notebook keeps its traceback, and with that the frames."""
+
+    @pytest.fixture
+    def before(self) -> set[threading.Thread]:
+        return set(threading.enumerate())
+
+    @staticmethod
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    @pytest.mark.parametrize("function", [tenfold, tenfold_in_a_task])
+    @pytest.mark.parametrize(
+        ("kind", "method"), [(Epochs, "_epoch_of"), (Epoch, "_check_current"), (Alarm, "listen")]
+    )
+    def test_workers_end_though_the_traceback_is_kept(
+        self,
+        before: set[threading.Thread],
+        monkeypatch: pytest.MonkeyPatch,
+        kind: type,
+        method: str,
+        function: Callable[[int], Any],
+    ) -> None:
+        epochs = numbers(100).prepare(function, workers=2).epochs(None)
+        if kind is not Alarm:
+            epoch = next(epochs)
+            assert next(epoch) == 0
+        monkeypatch.setattr(kind, method, self.interrupt)
+        with pytest.raises(KeyboardInterrupt) as kept:
+            next(epoch if kind is Epoch else epochs)
+        spin_until(lambda: {*threading.enumerate()} <= before)
+        monkeypatch.undo()
+        if kind is not Alarm:
+            with pytest.raises(RuntimeError, match="it was interrupted"):
+                next(epoch)
+        assert kept.value.__traceback__ is not None
+
+    def test_what_is_half_made_is_dropped_quietly(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for place, name in ((epochs_module, "Standing"), (runs_module, "Span")):
+            monkeypatch.setattr(place, name, self.interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                next(numbers(3).epochs(None))
+            monkeypatch.undo()
+        gc.collect()  # what fails in that would be a warning, and so a failure
 
 
 class TestTurns:
