@@ -207,8 +207,8 @@ def test_a_real_run(where: Literal["thread", "task", "process"], tmp_path: Path)
     function: Any = double_async if where == "task" else double
     pipeline = numbers(4000).prepare(function, workers=2, where=where).batch(4)
     path = tmp_path / "run.json"
-    with pipeline.monitor() as monitor, monitor.trace(path, seconds=50):
-        count = in_a_loop(pipeline) if where == "task" else sum(map(len, pipeline))
+    with pipeline.monitor() as monitor, monitor.trace(path, seconds=50) as trace:
+        count = in_a_loop(pipeline, trace) if where == "task" else in_a_thread(pipeline, trace)
     assert count == 4000
     events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
     shown = opened(path, 50)
@@ -260,8 +260,25 @@ def test_tasks_of_every_world(task_world: TaskWorld, tmp_path: Path) -> None:
     assert steps == list(range(200))
 
 
-def in_a_loop(pipeline: Any) -> int:
+def wait_for_a_look(trace: Trace) -> None:
+    """Until the queues of a run were looked at, which may be over before that."""
+    spin_until(lambda: any(sizes for _, sizes in trace._looks))
+
+
+def in_a_thread(pipeline: Any, trace: Trace) -> int:
+    count = 0
+    for batch in pipeline:
+        wait_for_a_look(trace)
+        count += len(batch)
+    return count
+
+
+def in_a_loop(pipeline: Any, trace: Trace) -> int:
     async def main() -> int:
-        return sum([len(batch) async for batch in pipeline])
+        count = 0
+        async for batch in pipeline:
+            wait_for_a_look(trace)
+            count += len(batch)
+        return count
 
     return asyncio.run(main())
