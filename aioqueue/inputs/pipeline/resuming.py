@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from aioqueue import InvalidArgumentError
@@ -24,6 +24,7 @@ __all__ = (
     "checked_standing",
     "fields_of",
     "fingerprint_of",
+    "first_epoch_of",
     "is_merged",
     "of_any_rank",
     "rest_from",
@@ -137,6 +138,27 @@ def standing_of(after: Any) -> Standing:
     if not {*Standing._fields} - _LATER <= fields <= {*Standing._fields}:
         raise misplaced(f"after {type(after).__name__}", "what state_dict() of a pipeline has made")
     return Standing(**after)
+
+
+def first_epoch_of(standing: Standing) -> int:
+    """The first epoch that a node has to be at when a run goes on.
+
+    A node that has to give again what is held goes back, perhaps to an earlier epoch than the one
+    in which the run stands: by a state, or by its absence to the beginning of an epoch.
+    """
+    return min(_epochs_in(standing.node), default=standing.epoch)
+
+
+def _epochs_in(state: Any) -> Iterator[int]:
+    """The epochs of all nodes in a state."""
+    if isinstance(state, Mapping):
+        if "epoch" in state:
+            yield state["epoch"]
+        for part in state.values():
+            yield from _epochs_in(part)
+    elif isinstance(state, list):
+        for part in state:
+            yield from _epochs_in(part)
 
 
 def rest_from(rest: State | None, epoch: int) -> State | None:

@@ -29,7 +29,7 @@ from aioqueue.coordination.loops import soon
 from aioqueue.inputs.pipeline.building import Builder
 from aioqueue.inputs.pipeline.flow import Node, Row, RunOver, Span, Taken, drive, drive_async
 from aioqueue.inputs.pipeline.origins import items_of
-from aioqueue.inputs.pipeline.resuming import Standing, rest_from
+from aioqueue.inputs.pipeline.resuming import Standing, first_epoch_of, rest_from
 from aioqueue.inputs.pipeline.stepping import Stepping
 from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.sources.journal import JournalWriter
@@ -209,7 +209,7 @@ class ThreadRun(_Run):
         journal: JournalWriter | None = None,
     ) -> None:
         super().__init__(standing, watch, journal)
-        span = Span(standing.epoch, stop)
+        span = Span(first_epoch_of(standing), stop)
         self._coord = sync.Coordinator(watchdog=watchdog)
         self._is_joined = False
         self._is_taking = False
@@ -381,7 +381,7 @@ class AsyncRun(_Run):
     ) -> None:
         super().__init__(standing, watch, journal)
         self._pipeline = pipeline
-        self._span = Span(standing.epoch, stop)
+        self._span = Span(first_epoch_of(standing), stop)
         self._coord = aioqueue.Coordinator(watchdog=watchdog)
         self._failure: BaseException | None = None
         self._has_begun = anyio.Event()

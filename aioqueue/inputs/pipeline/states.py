@@ -148,9 +148,16 @@ class Marks(Generic[KeyT]):
         """So many rows were taken."""
         self._since += rows
 
-    def note(self, at: KeyT) -> None:
-        """Make a mark if it is worth it: a node whose state is large is asked for it seldom."""
-        if not self._kept or self._since >= max(_EVERY, self._node.weight()):
+    def note(self, at: KeyT, *, is_due: bool = False) -> None:
+        """Make a mark if it is worth it: a node whose state is large is asked for it seldom.
+
+        Args:
+            at: where the node stands.
+            is_due: whether it is worth it whatever was taken since the last one.
+        """
+        if is_due and self._kept and self._kept[-1].at == at:
+            return  # a call that was cut short is made again
+        if is_due or not self._kept or self._since >= max(_EVERY, self._node.weight()):
             self.make(at)
 
     def make(self, at: KeyT) -> None:

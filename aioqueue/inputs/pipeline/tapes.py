@@ -239,7 +239,8 @@ class Tape:
     def take(self, n: int) -> Flow[Taken]:
         """The next rows, as `Node.take`."""
         if self.node.is_ordered:
-            self._marks.note(self._last)
+            # Each epoch has one, lest whoever goes on in it has to go through earlier ones.
+            self._marks.note(self._last, is_due=self._last[1] == END)
             if len(self._marks) > self._prune_at:
                 self._prune()
         taken = yield from self.node.take(n)

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import Pipeline, items, numbers, read_lines
+from aioqueue.inputs.pipeline.feeding import Feeding
 from aioqueue.inputs.pipeline.states import packed, unpacked
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import Counting, plain
@@ -76,6 +77,20 @@ class TestOrderExact:
     def test_many_times(self, name: str, folder: Path) -> None:
         shape = ordered_shapes(folder)[name]
         assert in_pieces(shape, random.Random(name), 4) == run(shape(How()), EPOCHS)[0]
+
+    @pytest.mark.parametrize("name", ordered_shapes(Path()))
+    def test_while_workers_have_not_begun(
+        self, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Until they have, no state of the nodes before them is known, but where epochs begin."""
+        monkeypatch.setattr(Feeding, "_note", lambda feeding: None)
+        shape = ordered_shapes(folder)[name]
+        whole, _ = run(shape(How()), EPOCHS + 1)
+        first = sum(epoch == 0 for epoch, _ in whole)
+        head, state = run(shape(How(1)), EPOCHS + 1, min(first + 1, len(whole)))
+        middle, state = run(shape(How(2)), EPOCHS + 1, 2, state)
+        rest, _ = run(shape(How(4, limit=5)), EPOCHS + 1, None, state)
+        assert head + middle + rest == whole
 
     def test_with_processes(self) -> None:
         def pipeline(**options: Any) -> Any:
