@@ -81,11 +81,14 @@ class Journal:
         self._lines: list[str] = []  # to be written
         self._written = 0  # records that were given to it
         self._safe = 0  # of them on the disk
+        # The batches of producers of which nothing is left, and how many records say so.
+        self._freed: dict[str, list[tuple[int, int]]] = {}
         self._waiting: list[tuple[int, Callable[[], object]]] = []
         self._failure: OSError | None = None
         self._is_over = False
         if not is_new:
             self._read()
+            self._note_freed()
         self._length = 0  # records in the file
         self.ledger.apply(["start", self.ledger.starts + 1])
         self._write_anew(list(self.ledger.records()))
@@ -104,7 +107,15 @@ class Journal:
             self.ledger.apply(list(record))
             self._lines.append(json.dumps(record, separators=(",", ":")) + "\n")
             self._written += 1
+            if record[0] == "gone":
+                self._freed.pop(str(record[1]), None)
+            self._note_freed()
             self._there_is.notify()
+
+    def _note_freed(self) -> None:
+        for life in self.ledger.producers_of_freed():
+            numbers = [(self._written, number) for number in self.ledger.freed(life)]
+            self._freed.setdefault(life, []).extend(numbers)
 
     async def safe(self) -> None:
         """Wait until all that was noted so far is on the disk.
@@ -127,9 +138,14 @@ class Journal:
             ) from self._failure
 
     def freed(self, life: str) -> list[int]:
-        """See `Ledger.freed`."""
+        """See `Ledger.freed`; those of which the disk says so: else an actor that comes back would
+        ask for them, and nobody would have kept them."""
         with self._lock:
-            return self.ledger.freed(life)
+            freed = self._freed.pop(life, [])
+            unsafe = [one for one in freed if one[0] > self._safe]
+            if unsafe:
+                self._freed[life] = unsafe
+            return [number for written, number in freed if written <= self._safe]
 
     def end(self, *, remove: bool) -> None:
         """Write no more."""
@@ -147,9 +163,11 @@ class Journal:
             return self.ledger.answered.get(life, {}).get(number)
 
     def used_of(self, life: str, numbers: Iterable[int]) -> list[int]:
-        """Which of these enqueues need not be kept any more."""
+        """Which of these enqueues need not be kept any more, as the disk says."""
         with self._lock:
-            return [number for number in numbers if (life, number) not in self.ledger.batches]
+            unsafe = {number for at, number in self._freed.get(life, ()) if at > self._safe}
+            batches = self.ledger.batches
+            return [one for one in numbers if (life, one) not in batches and one not in unsafe]
 
     def _read(self) -> None:
         try:

@@ -109,6 +109,10 @@ class Ledger:
         """The batches of a producer of which nothing is left, and that was not said before."""
         return self._freed.pop(life, [])
 
+    def producers_of_freed(self) -> list[str]:
+        """Those of which there are such batches."""
+        return list(self._freed)
+
     def leased(self) -> dict[Key, set[int]]:
         """Which rows are leased."""
         found: dict[Key, set[int]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,36 @@ async def test_what_is_safe_is_read_again(path: Path) -> None:
     for one in (journal, again):
         one.end(remove=True)
     assert files(path) == []
+
+
+@looped
+async def test_nothing_is_freed_before_the_disk_says_so(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An actor that comes back would ask for it, and its producer would not have it any more."""
+    journal = Journal(path, is_new=True)
+    await filled(journal)
+    journal.note("lease", "c", 0, [["p", 0, [0, 2]], ["p", 1, [0, 2]]])
+    await journal.safe()
+    begun, goes_on = threading.Event(), threading.Event()
+    put_down = journal._put_down
+
+    def slowly(lines: list[str], anew: list[Any] | None) -> None:
+        begun.set()
+        goes_on.wait()
+        put_down(lines, anew)
+
+    monkeypatch.setattr(journal, "_put_down", slowly)
+    journal.note("used", "c", [0])
+    begun.wait()
+    assert journal.freed("p") == []
+    assert journal.used_of("p", [0, 1, 2]) == []
+    goes_on.set()
+    await journal.safe()
+    assert journal.used_of("p", [0, 1, 2]) == [0, 1]
+    assert journal.freed("p") == [0, 1]
+    assert journal.freed("p") == []
+    journal.end(remove=True)
 
 
 @pytest.mark.parametrize("half", ['["in","p",2', "[", "\x00\x00\x00"])
