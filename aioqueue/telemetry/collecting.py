@@ -85,6 +85,8 @@ class Collector:
             self._take_queue(face._core, now)
         if self._is_looking:
             stage.look(now)  # its workers are to know from the beginning
+        if self._latest[0] < inf:
+            self._latest = (0.0, None)  # which does not know of it, however long it was to do
 
     def look(self) -> None:
         """See how full queues are, and what workers are at; from time to time."""

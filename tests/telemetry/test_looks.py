@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import numbers
+from aioqueue.telemetry import collecting
 from tests.telemetry.fluid import usual
 from tests.telemetry.test_scalars import Recording
 
@@ -66,6 +68,17 @@ def test_seconds_are_checked(seconds: Any, tmp_path: Path) -> None:
 
 
 class TestOfARealRun:
+    def test_a_stage_that_has_come_is_seen_though_snapshots_take_long(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(collecting, "thread_time", itertools.count().__next__)
+        pipeline = numbers(100).prepare(double, workers=2).batch(5)
+        with pipeline.monitor() as monitor:
+            for _ in range(3):
+                assert not monitor.snapshot().stages  # made by the first call, for minutes
+            for _ in pipeline:
+                assert [stage.name for stage in monitor.snapshot().stages] == ["double"]
+
     def test_all_there_is_can_be_asked_for(self, tmp_path: Path) -> None:
         """At any time: before the first item, in the middle, at the end, and after it."""
         pytest.importorskip("rich", reason="needs the extra `rich`")
