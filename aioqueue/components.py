@@ -1,11 +1,14 @@
 """One typed slot of an element, and the rule for what may be put into it.
 
-Casting follows NumPy's ``same_kind`` rule by dtype. Python's own numbers have no dtype, so they
-are judged by value: ``5`` fits a ``uint8`` component and ``300`` does not.
+Casting follows NumPy's ``same_kind`` rule by dtype, and never makes another number of one: what
+NumPy would wrap around, as an int64 that is too large for int32, is refused, and so are records
+whose fields have other names, which NumPy would take by their places. Python's own numbers have no
+dtype, so they are judged by value: ``5`` fits a ``uint8`` component and ``300`` does not.
 """
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from math import isfinite
 from typing import Any
 
@@ -14,7 +17,7 @@ from numpy.typing import NDArray
 
 from aioqueue.errors import InvalidArgumentError, said
 
-__all__ = ("Component", "Priority", "Shape", "is_masked", "shortly")
+__all__ = ("Component", "Shape", "is_masked", "shortly")
 
 Shape = tuple[int | None, ...]
 
@@ -22,6 +25,15 @@ _ndarray = np.ndarray
 _PLAIN_ARRAYS = (np.ndarray, np.memmap)
 """What can be written to as memory. Others have rules of their own, such as masks, for what is
 assigned to them."""
+
+
+class _Cast(Enum):
+    """Whether arrays of a dtype may be cast to another."""
+
+    NEVER = auto()
+    IN_RANGE = auto()
+    """If each value is there in the other dtype, too: NumPy would make another one of it."""
+    ALWAYS = auto()
 
 
 class Component:
@@ -35,7 +47,7 @@ class Component:
     """
 
     __slots__ = (
-        "_castable",
+        "_casts",
         "_high",
         "_is_float",
         "_low",
@@ -76,7 +88,7 @@ class Component:
                 f"shapes: got {shape!r} for component {label}; expected one that an array can have:"
                 f" {error}"
             ) from error
-        self._castable: dict[np.dtype[Any], bool] = {self.dtype: True}
+        self._casts = {self.dtype: _Cast.ALWAYS}
         self._is_float = self.dtype.kind in "fc"
         # NumPy's scalars of exactly this dtype; not those whose dtype says more than their type.
         self._own_scalar = self.dtype.type if self.dtype.kind in "biufc" else None
@@ -90,7 +102,9 @@ class Component:
         """The dtype, as users write it."""
         if self.text:
             return self.text.__name__
-        return self.dtype.str.lstrip("<>|=") if self.dtype.kind in "US" else self.dtype.name
+        if self.dtype.kind in "US":
+            return self.dtype.str.lstrip("<>|=")
+        return self.dtype.name if self.dtype.names is None else str(self.dtype)
 
     @property
     def shape_name(self) -> str:
@@ -190,12 +204,12 @@ class Component:
         return self._array(value, scalar=False)
 
     def takes(self, dtype: np.dtype[Any]) -> bool:
-        """Whether arrays of a dtype may be cast to this one."""
-        return dtype is self.dtype or self._may_cast(dtype)
+        """Whether arrays of a dtype may be cast to this one, whatever is in them."""
+        return dtype is self.dtype or self._cast_from(dtype) is _Cast.ALWAYS
 
     def keeps(self, array: NDArray[Any]) -> bool:
         """Whether an array may be cast, and each of its numbers fits, as Python's own must."""
-        return self.takes(array.dtype) and self._is_in_range(array)
+        return self._cast_from(array.dtype) is not _Cast.NEVER and self._is_in_range(array)
 
     def _array(self, value: Any, scalar: bool, *, rows: bool = False) -> NDArray[Any]:
         if is_masked(value):
@@ -209,8 +223,11 @@ class Component:
             array = np.asarray(value)
         except Exception as error:
             raise self._refused(value, f"which NumPy cannot convert: {said(error)}") from error
-        if array.dtype is self.dtype or self._may_cast(array.dtype):
-            if _is_python(value):
+        cast = self._cast_from(array.dtype)
+        if cast is not _Cast.NEVER:
+            if array.dtype.kind in "mM" and isinstance(value, list | tuple):
+                self._check_units(array.dtype, value)
+            if cast is _Cast.IN_RANGE or _is_python(value):
                 self._check_range(array, value)
             return array
         if _is_python(value):
@@ -228,24 +245,33 @@ class Component:
         ints = np.array(value, dtype=object)
         return ints if all(type(item) is int for item in ints.flat) else None
 
-    def _may_cast(self, dtype: np.dtype[Any]) -> bool:
-        known = self._castable.get(dtype)
+    def _cast_from(self, dtype: np.dtype[Any]) -> _Cast:
+        known = self._casts.get(dtype)
         if known is None:
-            # Under same_kind NumPy would silently cut strings to length, which loses data.
-            is_text = self.dtype.kind in "USV"
-            rule: Any = "safe" if is_text else "same_kind"
-            fits = bool(np.can_cast(dtype, self.dtype, rule))
-            # Nor are numbers made strings of.
-            known = self._castable[dtype] = fits and not (is_text and dtype.kind != self.dtype.kind)
+            known = self._casts[dtype] = _cast_between(dtype, self.dtype)
         return known
 
     def _check_range(self, array: NDArray[Any], value: Any) -> None:
         if not self._is_in_range(array):
-            raise self._refused(value, f"outside {self._low} to {self._high}")
+            is_time = self.dtype.kind in "mM"
+            span = "what it can hold" if is_time else f"{self._low} to {self._high}"
+            raise self._refused(value, f"outside {span}")
+
+    def _check_units(self, dtype: np.dtype[Any], times: Any) -> None:
+        """NumPy has made times of one unit of all: each must have been kept."""
+        if isinstance(times, list | tuple):
+            for one in times:
+                self._check_units(dtype, one)
+        elif not _are_times_in(dtype, np.asarray(times)):
+            raise self._refused(times, f"outside what {dtype} can hold, as others have it")
 
     def _is_in_range(self, array: NDArray[Any]) -> bool:
         """Whether numbers fit; all that are none do."""
-        if array.dtype is self.dtype or self.dtype.kind not in "iufc":
+        if array.dtype is self.dtype:
+            return True
+        if self.dtype.kind in "mM":
+            return _are_times_in(self.dtype, array)
+        if self.dtype.kind not in "iufc":
             return True
         if array.dtype.kind == "c":
             return self._is_in_range(array.real) and self._is_in_range(array.imag)
@@ -305,24 +331,6 @@ class Component:
         )
 
 
-class Priority(Component):
-    """The component by which rows are ordered, where NumPy's ints are judged by value, too.
-
-    Under the ``same_kind`` rule a large uint64 would become a negative int64, and the row would be
-    in another place than its priority says.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, label: str, shape: Shape | None) -> None:
-        super().__init__(label, np.int64, shape)
-
-    def _array(self, value: Any, scalar: bool, *, rows: bool = False) -> NDArray[Any]:
-        array = super()._array(value, scalar, rows=rows)
-        self._check_range(array, value)
-        return array
-
-
 _UNMASKED = frozenset({int, float, complex, bool, str, bytes, *np.sctypeDict.values()})
 
 
@@ -331,6 +339,43 @@ def is_masked(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return not _UNMASKED.issuperset(map(type, value)) and any(map(is_masked, value))
     return isinstance(value, np.ma.MaskedArray)
+
+
+def _cast_between(dtype: np.dtype[Any], other: np.dtype[Any]) -> _Cast:
+    """Whether arrays of a dtype may be cast to another one."""
+    if other.kind in "USV":
+        # Under same_kind NumPy would silently cut strings to length, which loses data. Nor are
+        # numbers made strings of.
+        fits = dtype.kind == other.kind and np.can_cast(dtype, other, "safe")
+        return _Cast.ALWAYS if fits and _have_same_fields(dtype, other) else _Cast.NEVER
+    if not np.can_cast(dtype, other, "same_kind"):
+        return _Cast.NEVER
+    if other.kind in "mM":
+        is_finer = dtype.kind == other.kind and dtype != other and np.can_cast(dtype, other, "safe")
+        return _Cast.IN_RANGE if is_finer or dtype.kind == "u" else _Cast.ALWAYS
+    may_wrap = {dtype.kind, other.kind} <= {"i", "u"} and not np.can_cast(dtype, other, "safe")
+    return _Cast.IN_RANGE if may_wrap else _Cast.ALWAYS
+
+
+def _have_same_fields(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Whether the fields of records have the same names in the same order, and the same units.
+
+    NumPy takes them by their places, and would exchange x and y.
+    """
+    if dtype.names is None or other.names is None:
+        return dtype.kind not in "mM" or np.datetime_data(dtype) == np.datetime_data(other)
+    return dtype.names == other.names and all(
+        _have_same_fields(dtype[name].base, other[name].base) for name in dtype.names
+    )
+
+
+def _are_times_in(dtype: np.dtype[Any], array: NDArray[Any]) -> bool:
+    """Whether times, or ints, are the same ones when they are cast to a dtype of times."""
+    if array.dtype.kind == "u":
+        return not array.size or int(array.max()) <= np.iinfo(np.int64).max
+    if array.dtype.kind not in "mM" or not np.can_cast(array.dtype, dtype, "safe"):
+        return True  # only a finer unit has fewer years
+    return bool(np.all((array.astype(dtype).astype(array.dtype) == array) | np.isnat(array)))
 
 
 def _fits(shape: tuple[int, ...], wanted: Shape) -> bool:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias
 import numpy as np
 
 from aioqueue.checks import is_int
-from aioqueue.components import Component, Priority, Shape, shortly
+from aioqueue.components import Component, Shape, shortly
 from aioqueue.errors import InvalidArgumentError, counted
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class ElementSpec:
             for label, dtype, shape in zip(labels, listed, dims, strict=True)
         )
         if priority:
-            self.components = (Priority(labels[0], dims[0]), *self.components[1:])
+            self.components = (Component(labels[0], np.int64, dims[0]), *self.components[1:])
         self.ragged = ragged
         self.batchable = shapes is not None
         # Rows that no fixed array can hold are kept by reference, so they are copied on the way in.

@@ -7,6 +7,7 @@ below are therefore spelled out up to the point where they give advice.
 from __future__ import annotations
 
 import re
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,65 @@ def test_arrays_that_fit(dtype: Any, value: Any, result: list[Any]) -> None:
     assert stored(component(dtype, (2,)), value).tolist() == result
 
 
+def test_what_a_narrow_dtype_can_hold_is_narrowed() -> None:
+    assert stored(component("int32", (2,)), np.array([1, -(2**31)])).tolist() == [1, -(2**31)]
+    assert stored(component("int32", (2,)), np.array([1, 2], ">u8")).dtype == np.int32
+    assert stored(component("int8", ()), np.int64(-128)) == -128
+    assert stored(component("int8", (0,)), np.zeros(0, int)).shape == (0,)
+
+
+def test_times_may_have_another_unit() -> None:
+    """A coarser one leaves out what is finer, as a float32 does."""
+    days = np.array(["2026-01-01", "NaT"], "M8[D]")
+    assert np.array_equal(stored(component("M8[ns]", (2,)), days), days, equal_nan=True)
+    hours = np.array(["2026-01-01T05", "1000-01-01T00"], "M8[h]")
+    coarse = stored(component("M8[D]", (2,)), hours)
+    assert coarse.tolist() == [date(2026, 1, 1), date(1000, 1, 1)]
+    mixed = [np.timedelta64(1, "D"), np.timedelta64(1, "h")]
+    assert stored(component("m8[ns]", (2,)), mixed).astype("m8[h]").astype(int).tolist() == [24, 1]
+
+
+def fields(*named: tuple[str, Any]) -> np.dtype[Any]:
+    return np.dtype(list(named))
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        fields(("y", "f4"), ("x", "f4")),
+        fields(("a", "f4"), ("b", "f4")),
+        fields(("x", "f4"), ("y", "f8")),
+    ],
+    ids=str,
+)
+def test_fields_are_not_taken_by_their_places(theirs: np.dtype[Any]) -> None:
+    """NumPy itself would exchange x and y."""
+    slot = component(fields(("x", "f4"), ("y", "f4")), ())
+    with refused("expected [('x', '<f4'), ('y', '<f4')]"):
+        slot.convert(np.array((1, 2), theirs))
+    with refused("expected [('x', '<f4'), ('y', '<f4')]"):
+        slot.column(np.array([(1, 2)], theirs))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ([("p", [("x", "f4"), ("y", "f4")])], [("p", [("y", "f4"), ("x", "f4")])]),
+        ([("p", [("x", "f4"), ("y", "f4")], (2,))], [("p", [("y", "f4"), ("x", "f4")], (2,))]),
+        ([("t", "M8[ns]")], [("t", "M8[D]")]),
+    ],
+    ids=str,
+)
+def test_nor_are_those_within_fields(ours: Any, theirs: Any) -> None:
+    with refused("expected [("):
+        component(np.dtype(ours), ()).convert(np.zeros((), theirs))
+
+
+def test_fields_of_the_same_names_may_be_narrower() -> None:
+    slot = component(fields(("x", "f8"), ("t", "M8[s]")), ())
+    assert slot.convert(np.array((1.5, 0), fields(("x", ">f2"), ("t", ">M8[s]"))))["x"] == 1.5
+
+
 def test_ints_of_64_bits_are_judged_by_value() -> None:
     """NumPy itself makes floats of a list with one int above 2**63 and one below."""
     slot = component("uint64", (2,))
@@ -150,6 +210,17 @@ def test_ints_of_64_bits_are_judged_by_value() -> None:
         ("uint64", [2**63 + 1, -1], "expected uint64"),
         ("int32", [1, 2.5], "got [1, 2.5], of dtype float64; expected int32"),
         ("uint8", np.array([1, 2]), "got an array int64[2], of dtype int64; expected uint8"),
+        ("int32", np.array([1, 2**40]), "got an array int64[2], outside -2147483648 to 2147483647"),
+        ("int64", np.array([1, 2**63], "u8"), "got an array uint64[2], outside -92233720368547"),
+        ("int8", np.array([1, -129], ">i2"), "got an array >i2[2], outside -128 to 127"),
+        ("m8[s]", np.array([1, 2**63], "u8"), "got an array uint64[2], outside what it can hold"),
+        ("M8[ns]", np.array(["2026", "3000"], "M8[D]"), "outside what it can hold"),
+        ("m8[ns]", np.array([1, 300_000], "m8[W]"), "outside what it can hold"),
+        (
+            "M8[ns]",
+            [np.datetime64("2026-01-01T01", "ns"), np.datetime64("3000-01-01", "D")],
+            "got np.datetime64('3000-01-01'), outside what datetime64[ns] can hold",
+        ),
         ("U3", ["abc", "abcd"], "got ['abc', 'abcd'], of dtype <U4"),
         (str, ["a", 3], "got ['a', 3], holding a int; expected str"),
         ("float32", [1, 2, 3], "got [1, 2, 3] of shape [3]; expected shape [2]"),

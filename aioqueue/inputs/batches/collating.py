@@ -451,6 +451,8 @@ def _at_once(component: ExampleComponent, values: tuple[Any, ...]) -> NDArray[An
         return None
     if column.shape[1:] != component.shape or not component.rule.keeps(column):
         return None
+    if column.dtype.kind in "mM":
+        return None  # of several units NumPy has made one, in which not each may have a place
     return column.astype(component.dtype, copy=False)
 
 

@@ -68,6 +68,25 @@ class TestOneRule:
     def test_numbers_do_not_wrap(self, stage: str) -> None:
         assert "[300], outside -128 to 127" in self.refused(stage, np.array([1], np.int8), [300])
 
+    def test_numbers_of_numpy_do_not_wrap_either(self, stage: str) -> None:
+        large = np.array([2**40])
+        assert "int64[1], outside -2147483648" in self.refused(stage, np.array([1], "i4"), large)
+        large = np.array([2**63], "u8")
+        assert "uint64[1], outside -92233720" in self.refused(stage, np.array([-1]), large)
+        far = np.array(["3000-01-01"], "M8[D]")
+        near = np.array(["2026-01-01"], "M8[ns]")
+        assert "[1], outside what it can hold" in self.refused(stage, near, far)
+
+    def test_numbers_that_fit_are_narrowed(self, stage: str) -> None:
+        made = self.first(stage, np.array([1], "i4"), np.array([2**31 - 1]))
+        assert made.dtype == np.int32
+        assert made.max() == 2**31 - 1
+
+    def test_fields_are_not_exchanged(self, stage: str) -> None:
+        names = [("x", "f4"), ("y", "f4")]
+        turned = np.ones(1, names[::-1])
+        assert "expected [('x', '<f4')" in self.refused(stage, np.ones(1, names), turned)
+
     def test_a_float_is_no_int(self, stage: str) -> None:
         assert "first example had int64[1]" in self.refused(stage, [1], [1.5])
 
@@ -371,3 +390,20 @@ def test_as_by_hand(
     has_ended = left_after is None or left_after > len(expected)
     rest = expected if has_ended else expected[len(found) :]  # of the next epoch, or of this one
     assert list(map(in_order, pipeline.resume(state))) == rest
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [
+        [np.int32(1), np.int64(2**40)],
+        [np.int64(-1), np.uint64(2**63)],
+        [np.datetime64("2026-01-01T01", "ns"), np.datetime64("3000-01-01", "D")],
+        [[np.datetime64("2026-01-01T01", "ns")], [np.datetime64("3000-01-01", "D")]],
+    ],
+    ids=repr,
+)
+def test_scalars_do_not_wrap(examples: list[Any]) -> None:
+    """Not even where NumPy has made one dtype of all, for which some were wrapped already."""
+    assert "outside " in failure_of(items(examples).batch(2))
+    for example in examples:
+        assert len(only(items([example]).batch(1))) == 1
