@@ -225,8 +225,8 @@ class Component:
             raise self._refused(value, f"which NumPy cannot convert: {said(error)}") from error
         cast = self._cast_from(array.dtype)
         if cast is not _Cast.NEVER:
-            if array.dtype.kind in "mM" and isinstance(value, list | tuple):
-                self._check_units(array.dtype, value)
+            if isinstance(value, list | tuple):
+                self._check_alike(array.dtype, value)
             if cast is _Cast.IN_RANGE or _is_python(value):
                 self._check_range(array, value)
             return array
@@ -257,13 +257,17 @@ class Component:
             span = "what it can hold" if is_time else f"{self._low} to {self._high}"
             raise self._refused(value, f"outside {span}")
 
-    def _check_units(self, dtype: np.dtype[Any], times: Any) -> None:
-        """NumPy has made times of one unit of all: each must have been kept."""
-        if isinstance(times, list | tuple):
-            for one in times:
-                self._check_units(dtype, one)
-        elif not _are_times_in(dtype, np.asarray(times)):
-            raise self._refused(times, f"outside what {dtype} can hold, as others have it")
+    def _check_alike(self, dtype: np.dtype[Any], values: Any) -> None:
+        """NumPy has made a dtype of its own for all values: each must be as it was."""
+        if isinstance(values, list | tuple):
+            if dtype.kind in "USmM":
+                for value in values:
+                    self._check_alike(dtype, value)
+        elif dtype.kind in "mM":
+            if not _are_times_in(dtype, np.asarray(values)):
+                raise self._refused(values, f"outside what {dtype} can hold, as others have it")
+        elif np.asarray(values).dtype.kind != dtype.kind:
+            raise self._refused(values, f"a {type(values).__name__} beside text")
 
     def _is_in_range(self, array: NDArray[Any]) -> bool:
         """Whether numbers fit; all that are none do."""

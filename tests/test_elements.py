@@ -222,6 +222,8 @@ def test_ints_of_64_bits_are_judged_by_value() -> None:
             "got np.datetime64('3000-01-01'), outside what datetime64[ns] can hold",
         ),
         ("U3", ["abc", "abcd"], "got ['abc', 'abcd'], of dtype <U4"),
+        ("U32", ["a", 1], "got 1, a int beside text; expected U32"),
+        ("U32", ["a", b"b"], "got b'b', a bytes beside text; expected U32"),
         (str, ["a", 3], "got ['a', 3], holding a int; expected str"),
         ("float32", [1, 2, 3], "got [1, 2, 3] of shape [3]; expected shape [2]"),
         ("float32", 1.0, "got 1.0 of shape []; expected shape [2]"),

@@ -399,8 +399,16 @@ def _look_of(label: str, value: Any) -> Look:
     if not is_array:
         return Look(None, ())
     array = _as_array(label, value)
-    is_text = array.dtype.kind in "US"  # of any length
-    return Look(np.dtype(array.dtype.kind) if is_text else array.dtype, array.shape)
+    text = _text_in(array) if kind is list else array.dtype.kind
+    return Look(np.dtype(text) if text in ("U", "S") else array.dtype, array.shape)  # of any length
+
+
+def _text_in(array: NDArray[Any]) -> str:
+    """What kind of text all objects are; if they are none, what kind of array they are in."""
+    for kind, of in (("U", str), ("S", bytes)):
+        if array.dtype.kind == "O" and array.size and all(isinstance(x, of) for x in array.flat):
+            return kind
+    return array.dtype.kind
 
 
 def _component(label: str, look: Look, padding: Any) -> ExampleComponent:
@@ -446,7 +454,7 @@ def _at_once(component: ExampleComponent, values: tuple[Any, ...]) -> NDArray[An
     if components.is_masked(values):
         return None
     try:
-        column = np.asarray(values)
+        column = _array_of(values)
     except (ValueError, TypeError, OverflowError):
         return None
     if column.shape[1:] != component.shape or not component.rule.keeps(column):
@@ -467,12 +475,23 @@ def _as_array(label: str, value: Any) -> NDArray[Any]:
     try:
         if type(value) is int:
             return np.asarray(value, np.int64)  # also where NumPy's own default has 32 bits
-        return np.asarray(value)
+        return _array_of(value)
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidArgumentError(
             f"component {label}: got {reprlib.repr(value)}, which NumPy cannot make an array of:"
             f" {said(error)}"
         ) from error
+
+
+def _array_of(value: Any) -> NDArray[Any]:
+    try:
+        array = np.asarray(value)
+    except UnicodeDecodeError:  # bytes beside text
+        return np.array(value, object)
+    if array.dtype.kind in "US" and isinstance(value, list | tuple):
+        # NumPy has made text of all that is beside text, and has cut off what looks like its end.
+        array = np.array(value, object)
+    return array
 
 
 def _moved(column: NDArray[Any], empty: Empty) -> NDArray[Any]:

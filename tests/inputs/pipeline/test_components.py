@@ -96,6 +96,23 @@ class TestOneRule:
         assert [word for word in made.ravel().tolist() if word] == ["a", "hello"]
         assert made.dtype == object
 
+    @pytest.mark.parametrize(
+        "listed",
+        [["a", 1], [b"a", "b"], ["a", True, 2.5], ["a\0", "b\0\0"], [b"\0\0", b""], ["é", b"\xff"]],
+        ids=repr,
+    )
+    def test_what_is_beside_text_is_kept(self, stage: str, listed: list[Any]) -> None:
+        """NumPy makes strings of numbers and of bytes there, and strips zeros off the ends."""
+        made = self.first(stage, listed)
+        found = made.ravel().tolist()[: len(listed)]
+        assert found == listed
+        assert list(map(type, found)) == list(map(type, listed))
+
+    def test_what_comes_after_text_is_kept(self, stage: str) -> None:
+        found = self.first(stage, ["a"], [1]).ravel().tolist()
+        assert "a" in found
+        assert 1 in found
+
     def test_masks_are_refused(self, stage: str) -> None:
         masked = np.ma.array([1, 2], mask=[False, True])
         assert "masked array" in self.refused(stage, masked)
