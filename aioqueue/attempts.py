@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from aioqueue.elements import Columns, Row
 from aioqueue.errors import OutOfRangeError, QueueClosedError, counted
@@ -148,8 +148,8 @@ class Attempt:
 
     __slots__ = ("began", "error", "host", "owner", "state", "waiter", "waker")
 
-    side: ClassVar[Side]
-    leased: bool = False
+    side = NEITHER  # of those that only wait
+    leased = False
 
     def __init__(self) -> None:
         self.state = PENDING
@@ -250,7 +250,6 @@ class UntilClosed(Attempt):
     """Wait until the last enqueue that began before `close` is in or has failed."""
 
     __slots__ = ()
-    side = NEITHER
 
 
 @dataclass(frozen=True, slots=True)

@@ -294,18 +294,18 @@ class Machine(MachineState):
         enqueues, dequeues = self._enqueues, self._dequeues
         while True:
             while enqueues and self._advance_enqueue(next(iter(enqueues)), wakers):
-                enqueues.popitem(last=False)
+                enqueues.popitem(False)
             if self._state is CLOSING and not enqueues and not self._places:
                 self._state = CLOSED
             claimed, moved = self._claimed, False
             while dequeues and self._advance_dequeue(next(iter(dequeues)), wakers):
-                dequeues.popitem(last=False)
+                dequeues.popitem(False)
                 moved = True
             if not enqueues or not (moved or self._claimed > claimed):
                 break
         until_closed = self._lines.until_closed
         while until_closed and self._wait_is_over(next(iter(until_closed)), wakers):
-            until_closed.popitem(last=False)
+            until_closed.popitem(False)
 
     def _settle(self) -> Collection[Waker]:
         """After a change: let attempts proceed and set the bounds; return the wakers to wake."""
@@ -607,3 +607,5 @@ class Machine(MachineState):
                 if not storage.progressive:
                     bound_in = min(bound_in, self._limit())
         self._bound_in, self._bound_out = bound_in, bound_out
+        for look in self.onlookers:
+            look()

@@ -83,6 +83,7 @@ class MachineState(FastPath):
         "kind",
         "max_bytes",
         "name",
+        "onlookers",
     )
 
     def __init__(
@@ -118,6 +119,8 @@ class MachineState(FastPath):
         self._enqueue_waits = Durations()  # of attempts that have ended
         self._dequeue_waits = Durations()
         self._waiting: dict[Attempt, None] = {}  # that have begun to, and have not been counted
+        # Called under the lock whenever callers may have begun to wait; see `aioqueue.testing`.
+        self.onlookers: tuple[Callable[[], object], ...] = ()
         # Of the fast path, set afresh by every slow move.
         self._bound_in = -1 if self._brings_sizes else self._capacity
         self._bound_out = keep
@@ -142,22 +145,19 @@ class MachineState(FastPath):
     # Looking at it.
 
     @property
-    @guarded
     def state(self) -> QueueState:
         """How far the queue is with closing."""
-        return self._state
+        return self._get_state()
 
     @property
-    @guarded
     def size(self) -> int:
         """How many elements are inside, without those that a waiting batch has taken."""
-        return self.storage.size - self._claims()
+        return self._get_size()
 
     @property
-    @guarded
     def weight(self) -> int | None:
         """How many bytes are inside, also of what a waiting batch has taken; ``None``: unknown."""
-        return self.storage.weight
+        return self._get_weight()
 
     @property
     def most(self) -> float:
@@ -212,6 +212,18 @@ class MachineState(FastPath):
     def check_invariants(self) -> list[str]:
         """What must always be true and is not, in words; see `aioqueue.invariants`."""
         return violations(self)
+
+    @guarded
+    def _get_state(self) -> QueueState:
+        return self._state
+
+    @guarded
+    def _get_size(self) -> int:
+        return self.storage.size - self._claims()
+
+    @guarded
+    def _get_weight(self) -> int | None:
+        return self.storage.weight
 
     def _claims(self) -> int:
         """Rows in the storage that belong to the first waiting dequeue, as of now."""

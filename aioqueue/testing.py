@@ -20,7 +20,6 @@ from aioqueue.coordination.exits import is_watcher
 from aioqueue.docstrings import World
 from aioqueue.errors import DeadlineExceededError, InvalidArgumentError
 from aioqueue.locks import holding
-from aioqueue.machine import Machine
 from aioqueue.queues import QueueFace
 from aioqueue.waiting import Gate, current_waker
 
@@ -211,35 +210,12 @@ class _Crowd:
             self.is_there.open()  # under the lock; but what it wakes never asks for that
 
     def _begin(self) -> None:
-        self._machine.__class__ = _ToldMachine
-        _crowds.setdefault(self._machine, []).append(self)
+        self._machine.onlookers += (self.look,)
         self.look()
 
     def _end(self) -> None:
-        crowds = _crowds[self._machine]
-        crowds.remove(self)
-        if not crowds:
-            del _crowds[self._machine]
-            self._machine.__class__ = Machine
-
-
-_crowds: dict[Machine, list[_Crowd]] = {}
-"""By the machine, and guarded by its lock."""
-
-
-class _ToldMachine(Machine):
-    """A machine somebody looks at: it has the same state, and tells of each move.
-
-    `_set_bounds` ends every move that lets somebody begin to wait, with the lock held. So a call
-    that is under way when somebody begins to look cannot be missed.
-    """
-
-    __slots__ = ()
-
-    def _set_bounds(self) -> None:
-        super()._set_bounds()
-        for crowd in list(_crowds.get(self, ())):
-            crowd.look()
+        others = [look for look in self._machine.onlookers if look != self.look]
+        self._machine.onlookers = tuple(others)
 
 
 @contextmanager

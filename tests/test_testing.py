@@ -10,8 +10,6 @@ import pytest
 
 import aioqueue
 from aioqueue import DeadlineExceededError, InvalidArgumentError, sync
-from aioqueue import testing as module
-from aioqueue.machine import Machine
 from aioqueue.testing import failing, no_threads_left, until_waiting, wait_until_waiting
 from tests.worlds import PATIENCE, CancelledError, TaskWorld, World
 
@@ -55,17 +53,16 @@ class TestUntilWaiting:
         await queue.enqueue_many([1, 2])
         for operation in operations:
             await operation.result()
-        assert not module._crowds
-        assert type(queue._machine) is Machine
+        assert not queue._machine.onlookers
 
     async def test_a_cancelled_one_leaves_nothing(self, task_world: TaskWorld) -> None:
         queue = task_world.fifo(1)
         looker = task_world.spawn(until_waiting, queue, dequeues=1)
-        await task_world.until(lambda: module._crowds)
+        await task_world.until(lambda: bool(queue._machine.onlookers))
         looker.cancel()
         with pytest.raises(CancelledError):
             await looker.result()
-        assert type(queue._machine) is Machine
+        assert not queue._machine.onlookers
 
     async def test_threads_wait_for_a_task_and_tasks_for_a_thread(
         self, task_world: TaskWorld

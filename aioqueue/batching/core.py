@@ -19,9 +19,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import perf_counter
-from typing import Any, ClassVar, Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
-from aioqueue.attempts import DONE, NEITHER, PENDING, WITHDRAWN, Attempt, Side, Waker
+from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.batching.statistics import BatcherStatistics, Counts
 from aioqueue.checks import checked_count, checked_seconds
 from aioqueue.errors import (
@@ -79,8 +79,7 @@ class BatcherState(enum.Enum):
 class Request(Attempt):
     """One call: its value, and later its result or, as ``error``, its failure."""
 
-    __slots__ = ("began", "is_accepted", "is_in_flight", "result", "traceback", "value")
-    side: ClassVar[Side] = NEITHER
+    __slots__ = ("is_accepted", "is_in_flight", "result", "traceback", "value")
 
     def __init__(self, value: Any, host: BatcherCore, waker: Waker) -> None:
         super().__init__()

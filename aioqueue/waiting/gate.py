@@ -9,9 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 from time import perf_counter
-from typing import ClassVar
 
-from aioqueue.attempts import DONE, NEITHER, PENDING, WITHDRAWN, Attempt, Side, Waker
+from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.errors import CancelledError, DeadlineExceededError
 from aioqueue.locks import guarded, is_held_here
 from aioqueue.waiting.base import AsyncWaker, apply_deferred
@@ -25,7 +24,6 @@ class _Passage(Attempt):
     """One caller waiting at the gate."""
 
     __slots__ = ()
-    side: ClassVar[Side] = NEITHER
 
 
 class Gate:

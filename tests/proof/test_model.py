@@ -13,6 +13,7 @@ pytest.importorskip("hypothesis", reason="programs are made by hypothesis, which
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+import aioqueue
 from aioqueue.attempts import Attempt, Take
 from aioqueue.machine import Machine
 from tests.proof.codec import KINDS
@@ -58,6 +59,9 @@ def _lose_what_was_held(machine: Machine, attempt: Attempt) -> None:
         attempt.held.clear()
 
 
+@pytest.mark.skipif(
+    aioqueue.__compiled__, reason="what is compiled cannot be broken from the outside"
+)
 class TestAFailure:
     """It is printed as a program that fails for the same reason, wherever it is pasted."""
 

@@ -1,0 +1,21 @@
+# How the fields of compiled attempts are kept.
+
+from aioqueue.storage.base cimport Held
+
+cdef class Attempt:
+    cdef public object state, error, waker, waiter, host, owner
+    cdef public double began
+
+cdef class Put(Attempt):
+    cdef public object row
+
+cdef class PutMany(Attempt):
+    cdef public object columns, n, done
+
+cdef class Take(Attempt):
+    cdef public Held held
+    cdef public object n
+    cdef public bint up_to, single, expired, leased
+
+cdef class UntilClosed(Attempt):
+    pass

@@ -1,0 +1,25 @@
+# How the fields of a compiled `MachineState` are kept, and how its moves count.
+
+from aioqueue.attempts cimport Attempt
+from aioqueue.durations cimport Durations
+from aioqueue.fast_path cimport FastPath
+from aioqueue.lines cimport Lines
+
+cdef class MachineState(FastPath):
+    cdef public object kind, name, capacity, max_bytes
+    cdef public object _keep, _claimed, _capacity, _max_bytes
+    cdef public object _state, _cause, _beginning
+    cdef public tuple onlookers
+    cdef public object _enqueues, _dequeues, _places, _granted
+    cdef public dict _waiting
+    cdef public Lines _lines
+    cdef public Durations _enqueue_waits, _dequeue_waits
+    cdef public bint _batch_waits, _brings_sizes
+
+    cpdef _claims(self)
+    cpdef _room(self)
+    cpdef _limit(self)
+    cpdef _missing(self)
+    cpdef _available(self)
+    cpdef _note_wait(self, Attempt attempt)
+    cpdef _count_wait(self, Attempt attempt, double waited)
