@@ -11,7 +11,7 @@
 * When more requests wait than the queue has room for, they are answered with 503 at once: a client
   that waits in vain is worse off than one that is told.
 * On SIGTERM uvicorn accepts nothing more and lets the requests that it has be answered; then the
-  lifespan ends, and with it the block of the batcher. No request fails because of a deployment.
+  lifespan ends, and with it the block of the batcher. None of these fails because of a deployment.
 """
 
 from __future__ import annotations

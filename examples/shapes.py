@@ -1,6 +1,6 @@
 """Draw a small data set of JPEG files: circles, squares and triangles, in folders by their labels.
 
-`examples/train_folder.py` trains on it::
+It needs Pillow (``pip install '.[images]'``). `examples/train_folder.py` trains on it::
 
     python examples/shapes.py shapes        # writes shapes/train/circle/000.jpg and so on
 """

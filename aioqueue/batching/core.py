@@ -31,6 +31,7 @@ from aioqueue.errors import (
     QueueEmpty,
     QueueFull,
     WorkerDiedError,
+    counted,
     told,
 )
 from aioqueue.functions import function_name, is_coroutine_function
@@ -196,9 +197,11 @@ class BatcherCore:
     def full(self) -> QueueFull:
         """A caller was refused because there is no room; what it is told."""
         self._counts.refused += 1
-        waiting = f"{self.aio.capacity} requests"
-        if self.aio.max_bytes is not None:
-            waiting = f"{self.aio.size()} requests, or {self.aio.max_bytes} bytes of them,"
+        if self.aio.max_bytes is None:
+            waiting = counted(self.aio.capacity or 0, "request")  # what has no bound is never full
+        else:
+            size = counted(self.aio.size(), "request")
+            waiting = f"{size}, or {counted(self.aio.max_bytes, 'byte')} of them,"
         return QueueFull(f"{self} has {waiting} waiting already; try again later")
 
     def __str__(self) -> str:

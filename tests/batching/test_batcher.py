@@ -413,21 +413,25 @@ class TestCallersThatGo:
 
 
 class TestOverload:
-    async def test_is_refused_at_once(self, world: World, model: Model) -> None:
-        queue = aioqueue.FIFOQueue(2)
+    @pytest.mark.parametrize(("room", "told"), [(1, "1 request"), (2, "2 requests")])
+    async def test_is_refused_at_once(
+        self, world: World, model: Model, room: int, told: str
+    ) -> None:
+        queue = aioqueue.FIFOQueue(room)
         async with batcher_of(
             world, model, queue=queue, on_full="refuse", max_wait=0, name="scores"
         ) as batcher:
             calls = Calls(world, batcher)
             operations = await calls.begin_running(model, 0)
-            operations += await calls.begin(1, 2)
-            message = r"^Batcher 'scores' has 2 requests waiting already; try again later$"
+            operations += await calls.begin(*range(1, room + 1))
+            message = rf"^Batcher 'scores' has {told} waiting already; try again later$"
             with pytest.raises(aioqueue.QueueFull, match=message):
                 await batcher(3)
             counts = batcher.statistics()
-            assert (counts.refused, counts.requests, counts.capacity) == (1, 3, 2)
+            assert (counts.refused, counts.requests, counts.capacity) == (1, 1 + room, room)
             model.gate.open()
-            assert [await operation.result() for operation in operations] == [0, 2, 4]
+            answers = [await operation.result() for operation in operations]
+            assert answers == [0, 2, 4][: 1 + room]
             assert await batcher(5) == 10
         assert model.batches == [[0], [1, 2], [5]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from os import PathLike
+from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from aioqueue import Explanation, explain
@@ -116,20 +117,36 @@ class Epochs(Generic[T]):
     def __enter__(self) -> Epochs[T]:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        if exc_info[0] is None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
             self.close()
-        else:
-            self._abandon()  # what the block has raised is what is to be seen
+            return
+        self._is_closed = True
+        if self._run is not None:
+            self._run.leave()  # quietly: what the block has raised is what is to be seen
 
     async def __aenter__(self) -> Epochs[T]:
         return self
 
-    async def __aexit__(self, *exc_info: object) -> None:
-        if exc_info[0] is None:
-            await self.aclose()
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            try:
+                await self.aclose()
+            except BaseException as meanwhile:
+                await self._aleave(meanwhile)
+                raise
         else:
-            self._abandon()
+            await self._aleave(error)
 
     def statistics(self) -> tuple[StageStatistics, ...]:
         """What the stages that have workers have done so far, one after another.
@@ -246,12 +263,18 @@ class Epochs(Generic[T]):
             await self._run.aclose()
 
     def __del__(self) -> None:
-        self._abandon()
-
-    def _abandon(self) -> None:
         self._is_closed = True
         if self._run is not None:
             self._run.abandon()
+
+    async def _aleave(self, error: BaseException) -> None:
+        """A block is left by an exception, which is what is to be seen."""
+        self._is_closed = True
+        if self._run is not None:
+            self._run.leave()
+        # After a `GeneratorExit` nobody runs us any more.
+        if isinstance(self._run, AsyncRun) and not isinstance(error, GeneratorExit):
+            await self._run.outlast()
 
     @property
     def _stop(self) -> int | None:

@@ -153,6 +153,10 @@ class _Run(ABC):
         if self._process == os.getpid():
             self._stop_quietly()
 
+    def leave(self) -> None:
+        """The same for who leaves a block by an exception."""
+        self.abandon()
+
     def skip_to(self, epoch: int) -> None:
         """Nobody wants the epochs before this one any more."""
         if self._node is not None and not self.is_over:
@@ -270,6 +274,10 @@ class ThreadRun(_Run):
         """Let all workers end, since whoever wanted a batch was interrupted. Does not wait."""
         self._end(_INTERRUPTED)
         self._coord.request_stop()
+
+    def leave(self) -> None:
+        self._taker = threading.get_ident()  # this is no garbage: it may wait, whoever took last
+        super().leave()
 
     def close(self) -> None:
         """Stop and join all workers.
@@ -477,6 +485,15 @@ class AsyncRun(_Run):
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
+
+    async def outlast(self) -> None:
+        """Wait until all workers have ended that were told to, as `leave` does in threads.
+
+        Cancellation:
+            A scope that is cancelled does not end it. `asyncio.Task.cancel` does, once more.
+        """
+        with anyio.move_on_after(_GRACE, shield=True):
+            await self._has_ended.wait()
 
     def _stop_quietly(self) -> None:
         if not self._is_told:

@@ -28,7 +28,7 @@ from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.runs import AsyncRun
 from aioqueue.inputs.waking import Alarm
 from tests.inputs.pipeline.going import Counting, epochs_of, first, results
-from tests.worlds import TaskWorld, ThreadWorld, World, spin_until
+from tests.worlds import PATIENCE, TaskWorld, ThreadWorld, World, spin_until
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -77,6 +77,28 @@ class Watched(Source[int]):
 
 class _Own(BaseException):
     """Of somebody's own."""
+
+
+class Lingering:
+    """Waits for ever, but for the first item, and ends slowly when it is cancelled in that."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.cleaning = 0
+
+    async def __call__(self, item: int) -> int:
+        if item == 0:
+            return item
+        self.running += 1
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self.cleaning += 1
+            with anyio.CancelScope(shield=True):
+                for _ in range(50):
+                    await anyio.lowlevel.checkpoint()
+            self.running -= 1
+        return item
 
 
 def _group(message: str) -> BaseException:
@@ -317,6 +339,55 @@ class TestEnding:
                     await anext(await anext(epochs))
                     await anext(await anext(epochs))
             await world.until(lambda: source.open == 0)
+
+    @pytest.mark.parametrize("asked", ["raises", "is cancelled", "is left, and cancelled in that"])
+    async def test_a_block_has_joined_however_it_is_left(self, world: World, asked: str) -> None:
+        """Its workers take their time to clean up, and have done so when it is over."""
+        if not isinstance(world, TaskWorld):
+            pytest.skip("what is left in threads is below")
+        worker = Lingering()
+        operation = world.spawn(self._leave, worker, asked)
+        await world.until(lambda: worker.running == 2)
+        if asked == "raises":
+            with pytest.raises(ValueError, match="of the block"):
+                await operation.result()
+        elif asked == "is cancelled":
+            operation.cancel()
+            assert await operation.was_cancelled()
+        else:
+            await world.until(lambda: worker.cleaning == 2)
+            operation.cancel()
+            assert await operation.was_cancelled()
+        assert worker.running == 0
+
+    async def _leave(self, worker: Lingering, asked: str) -> None:
+        async with numbers(100).prepare(worker, workers=2).epochs(None) as epochs:
+            epoch = await anext(epochs)
+            assert await anext(epoch) == 0
+            while worker.running < 2:
+                await anyio.lowlevel.checkpoint()
+            if asked == "raises":
+                raise ValueError("of the block")
+            if asked == "is cancelled":
+                await anext(epoch)
+
+    def test_a_block_joins_also_where_another_thread_takes(self) -> None:
+        before = {*threading.enumerate()}
+        begun = threading.Event()
+
+        def take() -> None:
+            with pytest.raises(RuntimeError, match="it belongs to was left"):
+                for _ in epoch:
+                    begun.set()
+
+        with pytest.raises(_Own), numbers(10**9).prepare(tenfold, workers=2).epochs(1) as epochs:
+            epoch = next(epochs)
+            taker = threading.Thread(target=take)
+            taker.start()
+            assert begun.wait(PATIENCE)
+            raise _Own
+        assert {*threading.enumerate()} <= {*before, taker}
+        taker.join(PATIENCE)
 
     async def test_an_epoch_whose_run_was_left_says_so(self, world: World) -> None:
         for pipeline in (numbers(5).prepare(tenfold), numbers(5).filter(bool)):
