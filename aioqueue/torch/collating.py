@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from aioqueue.torch.memory import empty
+from aioqueue.torch.memory import BatchMemory
 from aioqueue.torch.parcels import is_plain
 
 __all__ = ("Gathering", "gathering_for")
@@ -40,15 +40,16 @@ class Gathering(Protocol):
         """What becomes of them."""
 
 
-def gathering_for(collate_fn: Callable[[Any], Any], index: Any) -> Gathering:
+def gathering_for(collate_fn: Callable[[Any], Any], index: Any, memory: BatchMemory) -> Gathering:
     """What is to take the samples of a batch.
 
     Args:
         collate_fn: makes a batch of a list of samples.
         index: what the sampler has given: one index for each sample.
+        memory: where batches of large samples are made.
     """
     if collate_fn is default_collate and isinstance(index, Sized) and _is_pytorchs_own():
-        return _Place(len(index))
+        return _Place(len(index), memory)
     return _Kept(collate_fn)
 
 
@@ -89,15 +90,17 @@ class _Place:
 
     Args:
         size: how many samples are to come; there may be fewer.
+        memory: where large ones go.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, memory: BatchMemory) -> None:
         self._size = size
+        self._memory = memory
         self._column: _Column | None = None
 
     def add(self, sample: Any) -> None:
         if self._column is None:
-            self._column = _column_for(sample, self._size)
+            self._column = _column_for(sample, self._size, self._memory)
         if not self._column.fits(sample):
             self._column = _Values([*self._column.values(), sample])
 
@@ -112,13 +115,13 @@ class _Place:
         return default_collate(many(())) if self._column is None else self._column.collated(many)
 
 
-def _column_for(first: Any, size: int) -> _Column:
+def _column_for(first: Any, size: int, memory: BatchMemory) -> _Column:
     if type(first) in (tuple, list, dict) and first:
-        return _Parts(first, size)
+        return _Parts(first, size, memory)
     tensor = _as_tensor(first)
     if tensor is not None and tensor.nbytes >= _LARGE:
         try:
-            return _Block(type(first), empty((size, *tensor.shape), tensor.dtype))
+            return _Block(type(first), memory.empty((size, *tensor.shape), tensor.dtype))
         except RuntimeError:  # there is no room for so many; but perhaps fewer come
             pass
     return _Values([])
@@ -171,9 +174,9 @@ class _Block:
 class _Parts:
     """Tuples, lists or dicts, which have the same places."""
 
-    def __init__(self, first: Any, size: int) -> None:
+    def __init__(self, first: Any, size: int, memory: BatchMemory) -> None:
         self._kind = type(first)
-        self._places = {key: _Place(size) for key in _keys(first)}
+        self._places = {key: _Place(size, memory) for key in _keys(first)}
 
     def fits(self, value: Any) -> bool:
         if type(value) is not self._kind or _keys(value) != self._places.keys():

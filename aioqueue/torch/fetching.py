@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from aioqueue.torch.collating import gathering_for
+from aioqueue.torch.memory import BatchMemory
 
 __all__ = ("Exhausted", "Fetcher", "Recipe", "Start", "Stateful", "fetcher_of")
 
@@ -73,6 +74,7 @@ def fetcher_of(recipe: Recipe, start: Start) -> Fetcher:
 class _MapFetcher:
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
+        self._memory = BatchMemory()
 
     def fetch(self, index: Any) -> Any:
         recipe = self._recipe
@@ -82,7 +84,7 @@ class _MapFetcher:
         at_once = getattr(dataset, "__getitems__", None)
         if at_once:
             return recipe.collate_fn(at_once(index))
-        samples = gathering_for(recipe.collate_fn, index)
+        samples = gathering_for(recipe.collate_fn, index, self._memory)
         for one in index:
             samples.add(dataset[one])
         return samples.batch()
@@ -94,6 +96,7 @@ class _MapFetcher:
 class _IterableFetcher:
     def __init__(self, recipe: Recipe, start: Start) -> None:
         self._recipe = recipe
+        self._memory = BatchMemory()
         self._has_ended = False
         self._stateful: Stateful | None = None
         self._samples = self._begun(start)
@@ -124,7 +127,7 @@ class _IterableFetcher:
             self._read(index, lambda sample: None)
         if not self._recipe.is_batched:
             return self._recipe.collate_fn(self._next())
-        samples = gathering_for(self._recipe.collate_fn, index)
+        samples = gathering_for(self._recipe.collate_fn, index, self._memory)
         self._read(index, samples.add)
         return samples.batch()
 

@@ -18,6 +18,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from aioqueue.torch import memory
 from aioqueue.torch.collating import gathering_for
+from aioqueue.torch.memory import BatchMemory
 from tests.torch.comparing import assert_same, epoch_of, ours, same, theirs
 
 SIDE = 80
@@ -85,7 +86,7 @@ WRONG: dict[str, Callable[[int], Any]] = {
 
 
 def gathered(samples: list[Any], size: int | None = None) -> Any:
-    gathering = gathering_for(default_collate, range(size or len(samples)))
+    gathering = gathering_for(default_collate, range(size or len(samples)), BatchMemory())
     for sample in samples:
         gathering.add(sample)
     return gathering.batch()
@@ -139,10 +140,8 @@ def test_a_batch_that_could_not_be_whole() -> None:
     assert same(gathered([tensor(1)], 2**50), default_collate([tensor(1)]))
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float64])
-def test_memory_of_a_large_batch_is_given_back_with_its_last_view(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
-) -> None:
+def mappings(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Any]]:
+    """All memory that is mapped for batches from now on."""
     mapped: list[weakref.ref[Any]] = []
 
     def map_and_watch(*arguments: Any, **options: Any) -> Any:
@@ -151,6 +150,14 @@ def test_memory_of_a_large_batch_is_given_back_with_its_last_view(
         return block
 
     monkeypatch.setattr(memory, "mmap", SimpleNamespace(**vars(mmap) | {"mmap": map_and_watch}))
+    return mapped
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float64])
+def test_memory_of_a_large_batch_is_given_back_with_its_last_view(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    mapped = mappings(monkeypatch)
     samples = [tensor(number, side=400).to(dtype) for number in range(4)]
     batch = gathered(samples)
     view = batch[1:, 0].numpy() if dtype is not torch.bfloat16 else batch[1:, 0]
@@ -161,6 +168,43 @@ def test_memory_of_a_large_batch_is_given_back_with_its_last_view(
     del view
     gc.collect()
     assert [block() is None for block in mapped] == [True]
+
+
+def test_a_worker_uses_the_memory_of_a_batch_again_that_nobody_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mapped = mappings(monkeypatch)
+    place = BatchMemory()
+    first = place.empty((2, 2**20), torch.uint8)
+    address, kept = first.data_ptr(), first[1].numpy()
+    del first
+    second = place.empty((2, 2**20), torch.uint8)
+    assert second.data_ptr() != address
+    del kept
+    gc.collect()
+    third = place.empty((2**19,), torch.float32)
+    assert (third.data_ptr(), len(mapped)) == (address, 2)
+    del second, third
+    gc.collect()
+    assert place.empty((2**22,), torch.uint8).nbytes == 2**22  # for which it is too small
+    assert len(mapped) == 3
+
+
+def test_memory_that_was_used_again_is_given_back_at_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    mapped = mappings(monkeypatch)
+    place = BatchMemory()
+    for _ in range(3):
+        place.empty((2**21,), torch.uint8)
+        gc.collect()
+    assert len(mapped) == 1
+    huge = place.empty((2**25,), torch.uint8)
+    del huge
+    gc.collect()
+    assert [block() is None for block in mapped] == [True, True]  # the first has made way
+    kept = place.empty((2**21,), torch.uint8)
+    del place, kept
+    gc.collect()
+    assert all(block() is None for block in mapped)
 
 
 def test_functions_that_users_have_registered_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
