@@ -10,6 +10,7 @@ It needs ``pip install 'aioqueue[examples,torch]'``; `shapes.py` draws some imag
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,7 @@ train = (
 )
 valid = files(options.root / "valid/*/*.jpg").prepare(read, workers=options.workers).batch(256)
 
+torch.set_num_threads(max(1, (os.cpu_count() or 1) - options.workers))  # workers have the others
 torch.manual_seed(0)
 model = nn.Sequential(
     *(nn.Conv2d(3, 16, 3, stride=2), nn.BatchNorm2d(16), nn.ReLU()),

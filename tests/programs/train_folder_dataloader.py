@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,7 @@ train = DataLoader(
 )
 valid = DataLoader(Folder(options.root / "valid", False), 256, num_workers=options.workers)
 
+torch.set_num_threads(max(1, (os.cpu_count() or 1) - options.workers))  # workers have the others
 torch.manual_seed(0)
 model = nn.Sequential(
     *(nn.Conv2d(3, 16, 3, stride=2), nn.BatchNorm2d(16), nn.ReLU()),
