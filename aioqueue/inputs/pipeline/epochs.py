@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from os import PathLike
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from aioqueue import Explanation, explain
@@ -117,13 +116,8 @@ class Epochs(Generic[T]):
     def __enter__(self) -> Epochs[T]:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None:
+    def __exit__(self, *exc_info: object) -> None:
+        if exc_info[0] is None:
             self.close()
             return
         self._is_closed = True
@@ -133,20 +127,15 @@ class Epochs(Generic[T]):
     async def __aenter__(self) -> Epochs[T]:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None:
+    async def __aexit__(self, *exc_info: object) -> None:
+        if exc_info[0] is None:
             try:
                 await self.aclose()
-            except BaseException as meanwhile:
-                await self._aleave(meanwhile)
+            except BaseException as error:
+                await self._aleave(error)
                 raise
         else:
-            await self._aleave(error)
+            await self._aleave(exc_info[1])
 
     def statistics(self) -> tuple[StageStatistics, ...]:
         """What the stages that have workers have done so far, one after another.
@@ -267,7 +256,7 @@ class Epochs(Generic[T]):
         if self._run is not None:
             self._run.abandon()
 
-    async def _aleave(self, error: BaseException) -> None:
+    async def _aleave(self, error: object) -> None:
         """A block is left by an exception, which is what is to be seen."""
         self._is_closed = True
         if self._run is not None:
