@@ -27,6 +27,7 @@ from aioqueue.errors import (
 from aioqueue.inputs.prepare.ray.cluster import connected, required_ray, was_refused
 from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
+from aioqueue.ray.packing import unpacked_answer
 from aioqueue.ray.parties import Caller
 from aioqueue.ray.standing import Standings
 from aioqueue.waiting import Gate, current_waker
@@ -134,7 +135,7 @@ class Client:
     def settled(self, reference: Any, ask: Callable[[], Any]) -> Asking[Any]:
         """What it answers to a call that was made."""
         while True:
-            answer = yield reference
+            answer = unpacked_answer((yield reference))
             if not (isinstance(answer, Answer) and answer.began):
                 return answer
             yield from self.meet(answer.began)
@@ -157,7 +158,7 @@ class Client:
                 yield self.actor.end.remote()
         actor = self.actor
         self.connection.stop()
-        self.ray.kill(actor)
+        self.ray.kill(actor.actor)
 
     def drive(self, asking: Asking[T], timeout: float | None = None) -> T:
         """Have a generator ask, and wait in this thread.
@@ -215,7 +216,10 @@ class _Ended:
         self.gate = Gate()
         self._future = reference.future()
         connection.expect(self)
-        self._future.add_done_callback(lambda _: self.gate.open())
+        # Without this object: a cycle would keep the answer, which may be a whole batch in the
+        # object store, until Python looks for cycles.
+        gate = self.gate
+        self._future.add_done_callback(lambda _: gate.open())
 
     def result(self) -> Any:
         """The answer.

@@ -99,10 +99,8 @@ def runs_of(handles: Iterable[Handle]) -> list[tuple[Segment, Sequence[int]]]:
 
 def _as_range(rows: list[int]) -> Sequence[int]:
     first, last = rows[0], rows[-1]
-    is_run = last - first + 1 == len(rows) and all(
-        row == first + place for place, row in enumerate(rows)
-    )
-    return range(first, last + 1) if is_run else rows
+    run = range(first, last + 1)
+    return run if len(run) == len(rows) and rows == list(run) else rows
 
 
 def gathered(

@@ -126,6 +126,8 @@ class Book:
             return False
         if not lease.is_handed:
             lease.is_handed = True
+            if not self._journal.starts:
+                return True
             handles = [handle for take in lease.takes for handle in self.handles_of(take)]
             runs = [
                 [segment.producer, segment.number, pairs_of(rows)]

@@ -102,18 +102,26 @@ def _put(batches: int) -> float:
     return (perf_counter() - began) / (batches * _IMAGES)
 
 
-def _queued(images: int, make: Make = _batch) -> float:
-    """By ray.util.queue, one element each, from an actor to this process."""
-    import ray
+@contextmanager
+def _their_queue(most: int) -> Iterator[Any]:
+    """A queue of Ray, for all rounds: after an actor has ended, or begun, Ray starts processes."""
     from ray.util.queue import Queue
+
+    queue = Queue(maxsize=most, actor_options={"num_cpus": 0})
+    queue.size()
+    yield queue
+    queue.shutdown()
+
+
+def _queued(queue: Any, images: int, make: Make = _batch) -> float:
+    """By ray.util.queue, one element each, from another process to this one."""
+    import ray
 
     def produce(queue: Any, count: int) -> None:
         batch = make(0)
         for number in range(count):
             queue.put(batch[number % _IMAGES])
 
-    queue = Queue(maxsize=2 * _IMAGES, actor_options={"num_cpus": 0})
-    queue.size()
     done = ray.remote(num_cpus=0)(produce).remote(queue, images)
     queue.get()
     began = perf_counter()
@@ -121,7 +129,6 @@ def _queued(images: int, make: Make = _batch) -> float:
         queue.get()
     seconds = (perf_counter() - began) / (images - 1)
     ray.get(done)
-    queue.shutdown()
     return seconds
 
 
@@ -142,10 +149,19 @@ def _queue(name: str, of_images: bool) -> Any:
     return aioqueue.ray.FIFOQueue(name, 16 * _IMAGES, dtype, [shape])
 
 
-def _shared(batches: int, make: Make) -> float:
+@contextmanager
+def _our_queue(make: Make) -> Iterator[Any]:
+    """A queue of ours, for all rounds."""
+    queue = _queue(f"measured {uuid.uuid4().hex}", make is _batch)
+    yield queue
+    queue.sync.delete()
+
+
+def _shared(queue: Any, batches: int, make: Make) -> float:
     """Seconds per element, by a queue of ours; the first batches do not count."""
     import ray
 
+    name = queue.name
     of_images = make is _batch
     in_flight = _IN_FLIGHT[of_images]
 
@@ -158,38 +174,33 @@ def _shared(batches: int, make: Make) -> float:
 
         await asyncio.gather(*(some() for _ in range(in_flight)))
 
-    def produce(name: str) -> None:
+    def produce() -> None:
         queue = _queue(name, of_images)
         asyncio.run(each(lambda number: queue.enqueue_many(make(number)), batches + _WARM))
 
-    async def consume(queue: Any, count: int) -> None:
+    async def consume(count: int) -> None:
         async def take(_: int) -> None:
             _touch(await queue.dequeue_many(_IMAGES))
 
         await each(take, count)
 
-    queue = _queue(f"measured {uuid.uuid4().hex}", of_images)
-    done = ray.remote(num_cpus=0)(produce).remote(queue.name)
-    asyncio.run(consume(queue, _WARM))
+    done = ray.remote(num_cpus=0)(produce).remote()
+    asyncio.run(consume(_WARM))
     began = perf_counter()
-    asyncio.run(consume(queue, batches))
+    asyncio.run(consume(batches))
     seconds = (perf_counter() - began) / (batches * _IMAGES)
     ray.get(done)
-    queue.sync.delete()
     return seconds
 
 
-def _by_hand(batches: int) -> float:
+def _by_hand(queue: Any, batches: int) -> float:
     """Seconds per image, by ray.util.queue and references of batches."""
     import ray
-    from ray.util.queue import Queue
 
     def produce(queue: Any, count: int) -> None:
         for number in range(count):
             queue.put([ray.put(_batch(number))])  # in a list, else it would be fetched there
 
-    queue = Queue(maxsize=16, actor_options={"num_cpus": 0})
-    queue.size()
     done = ray.remote(num_cpus=0)(produce).remote(queue, batches + _WARM)
     for _ in range(_WARM):
         _touch(ray.get(queue.get()[0]))
@@ -198,7 +209,6 @@ def _by_hand(batches: int) -> float:
         _touch(ray.get(queue.get()[0]))
     seconds = (perf_counter() - began) / (batches * _IMAGES)
     ray.get(done)
-    queue.shutdown()
     return seconds
 
 
@@ -216,7 +226,7 @@ def measure(mode: Mode) -> Iterator[Comparison]:
         return
     batches = 10 if mode.quick else 100
     images = 100 if mode.quick else 500
-    with clusters.one_node(store=2**30):
+    with clusters.one_node(store=2**30), _their_queue(2 * _IMAGES) as each:
         with _preparing() as seconds:
             yield compare(
                 Row("30", "prepare on Ray, batches of 128 images", "ray.put of them", 0.9),
@@ -229,32 +239,34 @@ def measure(mode: Mode) -> Iterator[Comparison]:
             yield compare(
                 Row("31", "prepare on Ray, batches of 128 images", "ray.util.queue, one each", 150),
                 lambda: seconds(batches),
-                lambda: _queued(images),
+                lambda: _queued(each, images),
                 mode,
                 names=("prepare", "ray.util.queue"),
                 show=_rate,
             )
-        yield compare(
-            Row("32", "a queue on Ray, batches of 128 images", "ray.util.queue, one each", 50),
-            lambda: _shared(batches, _batch),
-            lambda: _queued(images),
-            mode,
-            names=("aioqueue.ray", "ray.util.queue"),
-            show=_rate,
-        )
-        yield compare(
-            Row("33", "a queue on Ray, batches of 128 images", "the same by hand", 1.1),
-            lambda: _shared(batches, _batch),
-            lambda: _by_hand(batches),
-            mode,
-            names=("aioqueue.ray", "ray.util.queue"),
-            show=_rate,
-        )
-        yield compare(
-            Row("34", "a queue on Ray, batches of 128 rows", "ray.util.queue, one each", 150),
-            lambda: _shared(10 * batches, _rows),
-            lambda: _queued(images, _rows),
-            mode,
-            names=("aioqueue.ray", "ray.util.queue"),
-            show=_rate_of_rows,
-        )
+        with _our_queue(_batch) as queue, _their_queue(16) as by_hand:
+            yield compare(
+                Row("32", "a queue on Ray, batches of 128 images", "ray.util.queue, one each", 50),
+                lambda: _shared(queue, batches, _batch),
+                lambda: _queued(each, images),
+                mode,
+                names=("aioqueue.ray", "ray.util.queue"),
+                show=_rate,
+            )
+            yield compare(
+                Row("33", "a queue on Ray, batches of 128 images", "the same by hand", 1.1),
+                lambda: _shared(queue, batches, _batch),
+                lambda: _by_hand(by_hand, batches),
+                mode,
+                names=("aioqueue.ray", "ray.util.queue"),
+                show=_rate,
+            )
+        with _our_queue(_rows) as queue:
+            yield compare(
+                Row("34", "a queue on Ray, batches of 128 rows", "ray.util.queue, one each", 150),
+                lambda: _shared(queue, 10 * batches, _rows),
+                lambda: _queued(each, images, _rows),
+                mode,
+                names=("aioqueue.ray", "ray.util.queue"),
+                show=_rate_of_rows,
+            )

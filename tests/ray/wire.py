@@ -28,9 +28,14 @@ import aioqueue.ray
 from aioqueue.ray import actor, client, hosting, questions, queues
 from aioqueue.ray.actor import QueueActor
 from aioqueue.ray.handles import Payload
+from aioqueue.ray.packing import packed_answer, unpacked
+from aioqueue.ray.remote import Handle
 from tests.ray.desks import Records
 
 __all__ = ("Killed", "Program", "Wire")
+
+PACKED = ("enqueue", "dequeue")
+"""The calls whose arguments are sent as one."""
 
 
 class Killed(BaseException):  # no failure: nothing of a killed program runs on
@@ -140,9 +145,13 @@ class Wire:
             return
         try:
             arguments = self._received(call.arguments, None)
+            if call.method in PACKED:
+                arguments = unpacked(*arguments)
             answer = getattr(here, call.method)(*arguments)
             if inspect.isawaitable(answer):
                 answer = await answer
+            if call.method in PACKED:
+                answer = packed_answer(answer)
         except Exception as error:
             answer = error
         if here is self.actor:
@@ -363,10 +372,10 @@ class Builder:
         """Where it runs is the same place."""
         return self
 
-    def remote(self, name: str, description: Any) -> ActorHandle:
+    def remote(self, name: str, description: Any) -> Handle:
         """The one of this name."""
         self._wire.build(name, description)
-        return ActorHandle(self._wire, self._program)
+        return Handle(ActorHandle(self._wire, self._program), pickle.dumps)
 
 
 class ActorHandle:
