@@ -287,6 +287,23 @@ class Machine(MachineState):
         attempt.host, attempt.state = self, GRANTED
         self._granted[attempt] = None
 
+    @guarded
+    def refill(self, columns: Columns, n: int) -> None:
+        """Have rows inside that were there before this machine was made; nobody waits yet.
+
+        They had come in one after another, and some of them had been taken out and given back: so
+        there may be more of them than the bounds let in, in rows and in bytes. All of them come in.
+
+        Args:
+            columns: the rows.
+            n: how many.
+        """
+        self._claim_what_came()
+        self._shut()
+        self.storage.put_many(columns, 0, n)
+        self._enqueued += n
+        self._set_bounds()
+
     # How it moves. All of this runs under the lock.
 
     def _flush(self, wakers: dict[Waker, None]) -> None:

@@ -117,7 +117,7 @@ class Host:
         for life, client in ledger.lives.items():
             self._parties.meet(Caller(client, life, None, self._description))
         self._expired.update(ledger.late)
-        self._awaited, segments = refilled(self._queue._core, self._book, ledger)
+        self._awaited, segments = refilled(self._book, ledger)
         self._segments.update(segments)
         for life in self._awaited.producers() - ledger.lives.keys():
             self._give_up_batches(life)

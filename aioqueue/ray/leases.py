@@ -119,6 +119,10 @@ class Book:
         lease.takes.append(take)
         lease.is_handed = True
 
+    def refill(self, rows: Sequence[Any]) -> None:
+        """Rows were inside when an actor died; they are so again."""
+        self._machine.refill(*self.entries(rows))
+
     def hand_over(self, consumer: str, number: int) -> bool:
         """A consumer is told what it has got; unless all that has gone back by now."""
         lease = self._leases.get(consumer, {}).get(number)

@@ -9,13 +9,10 @@ send any more are lost, and that is told to who would have got them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf
 from typing import Any
 
-from aioqueue.attempts import PutMany
-from aioqueue.queues.core import QueueCore
 from aioqueue.ray.handles import Handle, Payload, Segment
-from aioqueue.ray.leases import Book, Sleeper
+from aioqueue.ray.leases import Book
 from aioqueue.ray.ledger import Batch, Key, Ledger, rows_of
 
 __all__ = ("Awaited", "refilled")
@@ -74,12 +71,11 @@ class Awaited:
         return unended
 
 
-def refilled(core: QueueCore, book: Book, ledger: Ledger) -> tuple[Awaited, list[Segment]]:
+def refilled(book: Book, ledger: Ledger) -> tuple[Awaited, list[Segment]]:
     """Fill a queue and its book with what a journal says, in the order in which it was.
 
     Args:
-        core: the queue; nothing is inside.
-        book: its leases; there are none.
+        book: the leases of the queue; there are none, and nothing is inside.
         ledger: what was there.
 
     Returns:
@@ -94,22 +90,15 @@ def refilled(core: QueueCore, book: Book, ledger: Ledger) -> tuple[Awaited, list
         entries = [_entry(segments[key], row, ledger.batches[key]) for key, row in rows]
         if entries:  # else all of it is lost
             book.adopt(consumer, number, entries)
-    machine = core.machine
-    capacity, most = machine.capacity, machine._max_bytes
-    machine.resize(None)  # rows that came back had been more than fit
-    machine._max_bytes = inf
     for key, batch in ledger.batches.items():
         given = batch.used | leased.get(key, set())
         if batch.inside is None:
             awaited.partial[key] = given
         inside = [row for row in batch.inside or () if row not in given]
         if inside:
-            rows = [_entry(segments[key], row, batch) for row in inside]
-            book.begin(PutMany(*book.entries(rows)), Sleeper(lambda: None))
+            book.refill([_entry(segments[key], row, batch) for row in inside])
         if inside or key in leased:
             awaited.add(segments[key])
-    machine._max_bytes = most
-    machine.resize(capacity)
     return awaited, list(segments.values())
 
 

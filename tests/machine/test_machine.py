@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aioqueue import sync
 from aioqueue.attempts import (
     Attempt,
     AttemptState,
@@ -22,7 +23,7 @@ from aioqueue.attempts import (
     UntilClosed,
 )
 from aioqueue.elements import Columns, ElementSpec, Row
-from aioqueue.errors import OutOfRangeError, QueueClosedError
+from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
 from aioqueue.machine import NOTHING, Machine
 from aioqueue.storage import (
     BlockStorage,
@@ -893,3 +894,40 @@ def test_who_cannot_wait_gets_the_last_rows_while_others_hold_some() -> None:
     machine.begin(take, None)
     assert take.state is DONE
     assert rows_of(machine, take) == [2]
+
+
+# What a queue on a cluster does before anybody uses it: it comes back.
+
+
+@pytest.mark.parametrize("capacity", [None, 1, 4, 6])
+def test_a_refill_is_as_if_there_had_been_no_bound_yet(capacity: int | None) -> None:
+    """So there is no state after it that the explorer does not know."""
+    machines = machine_of(capacity=capacity), machine_of(*range(4))
+    machines[0].refill([0, 1], 2)
+    machines[0].refill([2, 3], 2)
+    machines[1].resize(capacity)
+    found = [
+        (one.size, one._bound_in, one._bound_out, one._claimed, one._enqueued, one.state)
+        for one in machines
+    ]
+    assert found[0] == found[1]
+    for machine in machines:
+        late = Put(4)
+        machine.begin(late, Waker())
+        assert (late.state is PENDING) == (capacity is not None and capacity <= 4)
+        assert drained(machine)[:4] == [0, 1, 2, 3]
+
+
+def test_a_refill_comes_in_whatever_its_bytes_which_count_from_then_on() -> None:
+    queue = sync.FIFOQueue(None, max_bytes=16)
+    columns, n = queue._core.spec.columns([np.full(1, number) for number in range(4)])
+    late = np.full(1, 4)
+    queue._core.machine.refill(queue._core.made_ready(columns, n, copy=False), n)
+    for left in (3, 2):
+        queue.dequeue()
+        with pytest.raises(DeadlineExceededError):
+            queue.enqueue(late, timeout=0)
+        assert queue.size() == left
+    queue.dequeue()
+    queue.enqueue(late, timeout=0)
+    assert queue.dequeue_many(2) == [np.full(1, 3), late]

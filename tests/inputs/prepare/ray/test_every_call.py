@@ -16,6 +16,7 @@ import queue
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -172,9 +173,9 @@ def made(where: Any, *, ordered: bool) -> list[Any]:
     raise AssertionError("unreachable")
 
 
-def run(strikes: Mapping[int, Exception], *, ordered: bool = True) -> tuple[list[Any], Cluster]:
-    """The same from actors, of which these are lost."""
-    cluster = Cluster(strikes)
+@contextmanager
+def in_place_of_ray(cluster: Cluster) -> Iterator[None]:
+    """Actors are threads here, until the end of the block."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         for name, stand_in in (
             ("required_ray", lambda: cluster),
@@ -185,9 +186,16 @@ def run(strikes: Mapping[int, Exception], *, ordered: bool = True) -> tuple[list
         ):
             monkeypatch.setattr(executor, name, stand_in)
         monkeypatch.setattr(actors, "_cloudpickle", lambda: pickle)
-        found = made("ray", ordered=ordered)
+        yield
     for actor in cluster.actors:
         actor.thread.join()
+
+
+def run(strikes: Mapping[int, Exception], *, ordered: bool = True) -> tuple[list[Any], Cluster]:
+    """The same from actors, of which these are lost."""
+    cluster = Cluster(strikes)
+    with in_place_of_ray(cluster):
+        found = made("ray", ordered=ordered)
     return found, cluster
 
 
