@@ -110,7 +110,7 @@ def test_a_stop_reaches_every_worker(coord: Any, cluster: Any, team: Any) -> Non
 
 def test_a_stop_elsewhere_reaches_this_program(coord: Any, cluster: Any, team: Any) -> None:
     cluster.get(team[0].stop.remote(coord.name))
-    assert coord.sync.wait_for_stop(60)
+    assert coord.sync.wait_for_stop(clusters.PATIENCE)
     assert coord.should_stop()
 
 
@@ -187,7 +187,7 @@ def test_a_join_waits_for_workers_that_only_others_know(
         pass
     assert joining.is_alive()
     cluster.get(one.stop.remote(coord.name))
-    joining.join(60)
+    joining.join(clusters.PATIENCE)
     assert not joining.is_alive()
     assert cluster.get(ref) == "stopped"
 
@@ -265,7 +265,7 @@ def test_the_actor_dies(coord: Any, cluster: Any, team: Any) -> None:
     ref = team[0].work.remote(owner.name)
     working(cluster, owner, 1)
     owner.delete()
-    assert doomed.sync.wait_for_stop(60)
+    assert doomed.sync.wait_for_stop(clusters.PATIENCE)
     assert cluster.get(ref) == "stopped"
     with pytest.raises(ExceptionGroup) as caught:
         doomed.sync.join()

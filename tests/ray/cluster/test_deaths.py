@@ -34,7 +34,7 @@ def begun(call: Callable[[], Any]) -> Callable[[], Any]:
     thread.start()
 
     def result() -> Any:
-        thread.join(60)
+        thread.join(clusters.PATIENCE)
         (found,) = ended
         return found
 

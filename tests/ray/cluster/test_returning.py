@@ -191,7 +191,7 @@ def test_a_handle_is_drained(make: Any, cluster: Any) -> None:
     with pytest.raises(aioqueue.DeadlineExceededError, match="there is still 1 lease"):
         queue.drain(timeout=0.1)
     queue.commit()
-    queue.drain(timeout=60)
+    queue.drain(timeout=clusters.PATIENCE)
 
 
 if __name__ == "__main__":

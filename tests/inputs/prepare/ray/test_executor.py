@@ -16,6 +16,7 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, inputs, sync
 from aioqueue.inputs import items, numbers, prepare
+from tests.clusters import PATIENCE
 from tests.ray.marks import MARKS
 
 pytestmark = [*MARKS, pytest.mark.usefixtures("cluster")]
@@ -295,7 +296,7 @@ def slow_once(number: int) -> int:
 
 def test_items_that_take_too_long_are_cut_short() -> None:
     wanted = [number for number in range(20) if number != 7]
-    assert prepared(slow_once, "ray", 20, item_timeout=2, on_error="skip") == wanted
+    assert prepared(slow_once, "ray", 20, item_timeout=5, on_error="skip") == wanted
 
 
 def test_a_stuck_actor_is_named_with_its_item_and_its_line() -> None:
@@ -341,7 +342,7 @@ def endless(number: int) -> None:
 def test_a_stop_waits_for_nobody() -> None:
     """Neither for functions, nor for actors for which the cluster has no place."""
     queue = sync.FIFOQueue(4)
-    coord = sync.Coordinator(stop_grace_period=20)
+    coord = sync.Coordinator(stop_grace_period=PATIENCE)
     runner = prepare(numbers(10), endless, into=queue, where="ray", workers=6)
     coord.start(runner)
     with pytest.raises(aioqueue.DeadlineExceededError):
@@ -353,7 +354,7 @@ def test_a_stop_waits_for_nobody() -> None:
 def test_actors_end_with_the_job(cluster: Any) -> None:
     before = cluster.available_resources().get("CPU", 0)
     prepared(abs, "ray", 10)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while cluster.available_resources().get("CPU", 0) < before:
         assert time.monotonic() < deadline
         threading.Event().wait(0.05)
