@@ -87,12 +87,12 @@ def remote_class() -> Actors:
         def __init__(self, name: str, description: Description) -> None:
             super().__init__(name, description, _journal(description), _node())
 
-        @group("in")
-        async def enqueue(self, sent: Packed) -> Answer | bytes:  # type: ignore[override]
+        @group("in")  # type: ignore[untyped-decorator]
+        async def enqueue(self, sent: Packed) -> Answer | bytes:
             return packed_answer(await super().enqueue(*unpacked(sent)))
 
-        @group("out")
-        async def dequeue(self, sent: Packed) -> Answer | bytes:  # type: ignore[override]
+        @group("out")  # type: ignore[untyped-decorator]
+        async def dequeue(self, sent: Packed) -> Answer | bytes:
             return packed_answer(await super().dequeue(*unpacked(sent)))
 
         wait_closed = group("end")(QueueActor.wait_closed)

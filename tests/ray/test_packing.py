@@ -38,6 +38,7 @@ def test_a_small_batch_is_bytes() -> None:
     assert (caller, number, known, rest) == (CALLER, 3, 1, [2, 6, None, False, ("book", 4)])
     assert isinstance(payload, Payload)
     assert payload.ref == ()
+    assert payload.columns is not None
     for column, original in zip(payload.columns, (ROWS, ROWS.T), strict=True):
         np.testing.assert_array_equal(column, original)
         assert column.dtype == original.dtype

@@ -243,7 +243,8 @@ class RayExecutor:
 
     def _new_actor(self) -> Any:
         if connected() is None:
-            raise self._once(not_connected())
+            # The last actor may have been seen to end before the connection had.
+            raise self._once(not_connected() if self._shipped is None else _cut_off())
         with self._lock:
             if self._shipped is None:
                 self._shipped = self._ray.put(self._payload)

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue import sync
+from aioqueue import WorkerDiedError, sync
 from aioqueue.inputs import numbers, prepare
 from aioqueue.inputs.prepare.ray import actors, executor
 
@@ -56,12 +56,14 @@ class Cluster:
     Attributes:
         moments: how many there have been.
         losses: how many of them were struck.
+        is_connected: whether this program is, to it.
     """
 
     def __init__(self, strikes: Mapping[int, Exception]) -> None:
         self._strikes = strikes
         self._lock = threading.Lock()
         self.moments = self.losses = 0
+        self.is_connected = True
         self.actors: list[Actor] = []
         self.cloudpickle = pickle
 
@@ -179,7 +181,7 @@ def in_place_of_ray(cluster: Cluster) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         for name, stand_in in (
             ("required_ray", lambda: cluster),
-            ("connected", lambda: cluster),
+            ("connected", lambda: cluster if cluster.is_connected else None),
             ("remote_class", lambda: cluster),
             ("is_loss", lambda error: isinstance(error, ActorError | ObjectError)),
             ("is_own_death", lambda error: error is LOSSES["actor"]),
@@ -218,6 +220,41 @@ def test_each_item_comes_once_whatever_is_lost_when(loss: str, ordered: bool) ->
         assert (found if ordered else sorted(found)) == local
         losses += lost
     assert losses >= 10  # else there was nothing to lose
+
+
+class CutOff(Cluster):
+    """One to which the connection ends at a moment; all actors have died by then."""
+
+    def struck(self) -> Exception | None:
+        loss = super().struck()
+        if loss is not None:
+            self.end()
+        return loss
+
+    def end(self) -> None:
+        """Let nobody go on."""
+        self.is_connected = False
+        for actor in list(self.actors):
+            actor.die(LOSSES["actor"])
+
+
+def test_a_connection_that_ends_at_any_moment_says_so() -> None:
+    for moment in itertools.count(1):
+        cluster = CutOff({moment: LOSSES["actor"]})
+        with in_place_of_ray(cluster):
+            told: tuple[BaseException, ...] = ()
+            try:
+                found = made("ray", ordered=True)
+            except ExceptionGroup as group:
+                told = group.exceptions
+            finally:
+                cluster.end()
+        if not cluster.losses:
+            assert found == made("thread", ordered=True)
+            return
+        assert all(type(error) is WorkerDiedError for error in told)
+        assert all("ray.shutdown() was called" in str(error) for error in told)
+        assert told or len(found) == COUNT  # all of it had come
 
 
 if __name__ == "__main__":
