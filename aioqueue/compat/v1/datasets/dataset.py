@@ -209,7 +209,7 @@ class Dataset(Elements):
 
         def begin(run: DatasetRun) -> Start:
             starts = [one._begin(run) for one in leaves]
-            return lambda: map(_joined, zip(*(start() for start in starts), strict=False))
+            return lambda: stages.Zipped([start() for start in starts])
 
         return Dataset(nest.mapped(lambda one: one._spec, datasets), begin, leaves)
 
@@ -312,19 +312,34 @@ class Dataset(Elements):
         Raises:
             ValueError: it returns something else.
         """
+        return self._choosing(predicate, filter, ValueError)
+
+    def _choosing(
+        self,
+        predicate: Callable[..., Any],
+        choose: Callable[[Callable[[Row], bool], Rows], Rows],
+        refusal: type[Exception],
+    ) -> Dataset:
+        """A dataset of some of the elements, by what a function says of them.
+
+        Args:
+            predicate: as for `filter`.
+            choose: the rows that are left of some, by what is said of each.
+            refusal: what is raised if the function returns something else.
+        """
         given, body, result = self._traced(predicate)
         with get_default_graph().building_in(body):
-            keep = convert_to_tensor(result)
-        if keep.dtype != tf_bool or keep.shape.ndims not in (None, 0):
-            raise ValueError(
+            holds = convert_to_tensor(result)
+        if holds.dtype != tf_bool or holds.shape.ndims not in (None, 0):
+            raise refusal(
                 "Invalid `predicate`. `predicate` must return a `tf.bool` scalar tensor, but its"
-                f" return type is {keep.dtype.name} of shape {keep.shape}."
+                f" return type is {holds.dtype.name} of shape {holds.shape}."
             )
-        body.outputs = [keep]
+        body.outputs = [holds]
 
         def begin(run: DatasetRun) -> Start:
             start = self._begin(run)
-            return lambda: filter(lambda row: bool(run.call(body, given, row)[0]), start())
+            return lambda: choose(lambda row: bool(run.call(body, given, row)[0]), start())
 
         return Dataset(self._spec, begin, [self], _captures(body))
 
@@ -619,10 +634,6 @@ def _padded_batches(
         for info, target in zip(infos, targets, strict=True)
     ]
     return Dataset(nest.packed(dataset._spec, spec), begin, [dataset], [size, *targets, *values])
-
-
-def _joined(rows: tuple[Row, ...]) -> Row:
-    return tuple(value for row in rows for value in row)
 
 
 def _captures(body: Body) -> list[Tensor]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import string
 from aioqueue.compat.v1.datasets.dataset import Dataset
@@ -72,7 +72,9 @@ class TFRecordDataset(Dataset):
         num_parallel_reads: Any = None,
     ) -> None:
         compression = TFRecordOptions.get_compression_type_string(compression_type)
-        _of_files(self, filenames, lambda path: tf_record_file(path, compression))
+        _of_files(
+            self, filenames, lambda path: tf_record_file(path, compression), keeps_damaged=False
+        )
 
 
 class FixedLengthRecordDataset(Dataset):
@@ -133,19 +135,74 @@ def _check_multiple(path: str, record: int, header: int, footer: int) -> None:
         )
 
 
-def _of_files(dataset: Dataset, filenames: Any, read: Callable[[str], Iterator[Record]]) -> None:
-    """Make a dataset of the records of files."""
+def _of_files(
+    dataset: Dataset,
+    filenames: Any,
+    read: Callable[[str], Iterator[Record]],
+    keeps_damaged: bool = True,
+) -> None:
+    """Make a dataset of the records of files; the arguments are those of `_Records`."""
     names = convert_to_tensor(filenames, dtype=string)
 
     def begin(run: DatasetRun) -> Start:
         def start() -> Rows:
             paths = map(os.fsdecode, np.ravel(np.asarray(run.values[names], object)).tolist())
-            return map(_row, chain.from_iterable(map(read, paths)))
+            return _Records(list(paths), read, keeps_damaged, run.forgives)
 
         return start
 
     Dataset.__init__(dataset, TensorInfo(string, ()), begin, tensors=[names])
 
 
-def _row(record: Record) -> Row:
-    return (record.value,)
+class _Records(Iterator[Row]):
+    """The records of files, one file after another.
+
+    As in TensorFlow, a file that gives no record because of an error is tried again whenever one is
+    asked for; after an error further on, it is passed over.
+
+    Args:
+        paths: of the files.
+        read: begins to read one.
+        keeps_damaged: whether a file that is damaged from the beginning is tried again too.
+        forgives: whether no file is tried again.
+    """
+
+    def __init__(
+        self,
+        paths: list[str],
+        read: Callable[[str], Iterator[Record]],
+        keeps_damaged: bool,
+        forgives: bool,
+    ) -> None:
+        self._paths = paths
+        self._read = read
+        self._keeps_damaged = keeps_damaged
+        self._forgives = forgives
+        self._place = 0
+        self._records: Iterator[Record] | None = None
+        self._has_begun = False
+
+    def __next__(self) -> Row:
+        while self._place < len(self._paths):
+            try:
+                if self._records is None:
+                    self._records = self._read(self._paths[self._place])
+                record = next(self._records)
+            except StopIteration:
+                self._pass_on()
+            except errors.OpError as error:
+                self._records = None
+                if self._has_begun or self._forgives or self._is_final(error):
+                    self._pass_on()
+                raise
+            else:
+                self._has_begun = True
+                return (record.value,)
+        raise StopIteration
+
+    def _is_final(self, error: errors.OpError) -> bool:
+        return isinstance(error, errors.DataLossError) and not self._keeps_damaged
+
+    def _pass_on(self) -> None:
+        self._place += 1
+        self._records, self._has_begun = None, False

@@ -35,6 +35,7 @@ __all__ = (
     "While",
     "Windows",
     "WithoutErrors",
+    "Zipped",
     "padded",
     "random_words",
     "slices",
@@ -188,11 +189,11 @@ class While(Iterator[Row]):
     """The rows up to the first for which a function is false.
 
     Args:
-        rows: of which.
         holds: the function.
+        rows: of which.
     """
 
-    def __init__(self, rows: Rows, holds: Callable[[Row], bool]) -> None:
+    def __init__(self, holds: Callable[[Row], bool], rows: Rows) -> None:
         self._rows: Rows | None = rows
         self._holds = holds
 
@@ -278,6 +279,36 @@ class Repeated(Iterator[Row]):
                 self._rows = None
                 if is_new and self._left < 0:
                     self._left = 0
+
+
+class Zipped(Iterator[Row]):
+    """Rows of several iterators side by side, until one of them ends.
+
+    Where one fails, the others go on as well, so that what belongs together stays together.
+
+    Args:
+        inputs: the iterators.
+    """
+
+    def __init__(self, inputs: Sequence[Rows]) -> None:
+        self._inputs: Sequence[Rows] | None = inputs
+
+    def __next__(self) -> Row:
+        row: list[Any] = []
+        failure: errors.OpError | None = None
+        for rows in self._inputs or ():
+            try:
+                row += next(rows)
+            except StopIteration:
+                self._inputs = None
+                break
+            except errors.OpError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        if self._inputs is None:
+            raise StopIteration
+        return tuple(row)
 
 
 class Batches(Iterator[Row]):

@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aioqueue.compat.v1.core.convert import convert_to_tensor
-from aioqueue.compat.v1.core.default_graph import get_default_graph
-from aioqueue.compat.v1.core.dtypes import bool as tf_bool
 from aioqueue.compat.v1.core.dtypes import int64
 from aioqueue.compat.v1.datasets import nest, stages
 from aioqueue.compat.v1.datasets.dataset import Dataset
-from aioqueue.compat.v1.datasets.elements import DatasetRun, Start
+from aioqueue.compat.v1.datasets.elements import DatasetRun, ForgivingRun, Start
 from aioqueue.compat.v1.ops.casting import cast
 from aioqueue.compat.v1.parsing.parsing import parse_example
 
@@ -32,6 +30,8 @@ Transformation = Callable[[Dataset], Dataset]
 def ignore_errors(log_warning: bool = False) -> Transformation:
     """For `Dataset.apply`: the elements that can be made; those that cannot are left out.
 
+    So is a file that cannot be opened, on which TensorFlow tries again for ever.
+
     Args:
         log_warning: without effect.
     """
@@ -39,7 +39,7 @@ def ignore_errors(log_warning: bool = False) -> Transformation:
 
     def apply(dataset: Dataset) -> Dataset:
         def begin(run: DatasetRun) -> Start:
-            start = dataset._begin(run)
+            start = dataset._begin(ForgivingRun(run))
             return lambda: stages.WithoutErrors(start())
 
         return Dataset(dataset._spec, begin, [dataset])
@@ -76,21 +76,7 @@ def take_while(predicate: Callable[..., Any]) -> Transformation:
     """
 
     def apply(dataset: Dataset) -> Dataset:
-        given, body, result = dataset._traced(predicate)
-        with get_default_graph().building_in(body):
-            holds = convert_to_tensor(result)
-        if holds.dtype != tf_bool or holds.shape.ndims not in (None, 0):
-            raise TypeError(
-                "Invalid `predicate`. `predicate` must return a `tf.bool` scalar tensor, but its"
-                f" return type is {holds.dtype.name} of shape {holds.shape}."
-            )
-        body.outputs = [holds]
-
-        def begin(run: DatasetRun) -> Start:
-            start = dataset._begin(run)
-            return lambda: stages.While(start(), lambda row: bool(run.call(body, given, row)[0]))
-
-        return Dataset(dataset._spec, begin, [dataset], list(body.captures))
+        return dataset._choosing(predicate, stages.While, TypeError)
 
     return apply
 

@@ -421,8 +421,15 @@ def tile(input: Any, multiples: Any, name: str | None = None) -> Tensor:
             raise op.refuse(f"Shape must be rank {len(static)} but is rank {len(known)}")
         else:
             pairs = zip(static, known, strict=True)
-            static = tuple(None if a is None or b is None else a * b for a, b in pairs)
+            static = tuple(_times(size, many) for size, many in pairs)
         return op.output(tensor.dtype, static, Pure(tiled))
+
+
+def _times(size: int | None, many: int | None) -> int | None:
+    """The size of an axis that is repeated: that of nothing is known, whatever the other is."""
+    if size == 0 or many == 0:
+        return 0
+    return None if size is None or many is None else size * many
 
 
 def repeat(input: Any, repeats: Any, axis: int | None = None, name: str | None = None) -> Tensor:

@@ -196,6 +196,11 @@ def floordiv(x: Any, y: Any, name: str | None = None) -> Tensor:
     return binary("FloorDiv", _floor_divide, x, y, name, REALS, default="floordiv")
 
 
+def floor_div(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """``x // y``, rounded down."""
+    return binary("FloorDiv", _floor_divide, x, y, name, REALS)
+
+
 def mod(x: Any, y: Any, name: str | None = None) -> Tensor:
     """``x % y``, which has the sign of ``y``."""
     return binary("FloorMod", _dividing(np.remainder), x, y, name, REALS)
@@ -410,5 +415,4 @@ def clip_by_value(
 sub = subtract
 mul = multiply
 neg = negative
-floor_div = floordiv
 floormod = mod

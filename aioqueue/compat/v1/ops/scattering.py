@@ -208,7 +208,7 @@ def _places(indices: NDArray[Any], updates: NDArray[Any], shape: tuple[int, ...]
     flat = indices.reshape(-1, depth)
     wrong = ((flat < 0) | (flat >= np.array(shape[:depth]))).any(axis=1)
     if wrong.any():
-        number = int(wrong.argmax())
+        number = int(np.flatnonzero(wrong)[-1])  # TensorFlow tells the last one
         raise invalid(
             f"indices[{number}] = {shape_text(flat[number])} does not index into shape"
             f" {shape_text(shape)}"

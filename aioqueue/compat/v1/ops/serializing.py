@@ -12,7 +12,13 @@ from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import OpBuilder, Pure, array, invalid, one_text, shape_text
-from aioqueue.compat.v1.ops.sparse import SparseTensor, as_sparse, check_indices
+from aioqueue.compat.v1.ops.sparse import (
+    GROUPED,
+    SparseTensor,
+    as_sparse,
+    check_counts,
+    check_indices,
+)
 from aioqueue.compat.v1.ops.tensor_protos import decode_tensor, encode_tensor
 
 __all__ = (
@@ -105,6 +111,7 @@ def serialize_many_sparse(
             raise invalid(
                 f"Rank of input SparseTensor should be > 1, but saw rank: {len(dense_shape)}"
             )
+        check_counts(indices, values, GROUPED)
         check_indices(indices, tuple(dense_shape), in_order=True)
         rows = int(dense_shape[0])
         starts = np.searchsorted(indices[:, 0], np.arange(rows + 1))

@@ -20,9 +20,12 @@ from aioqueue.compat.v1.ops.placeholders import placeholder
 from aioqueue.compat.v1.ops.static import shape_value
 
 __all__ = (
+    "GROUPED",
     "SparseTensor",
     "SparseTensorValue",
     "as_sparse",
+    "check_bounds",
+    "check_counts",
     "check_indices",
     "convert_to_tensor_or_sparse_tensor",
     "is_tensor",
@@ -223,6 +226,9 @@ def sparse_tensor_to_dense(
 
     def kernel(step: Any, indices: Any, values: Any, dense_shape: Any, fill: Any) -> Any:
         shape = tuple(dense_shape.tolist())
+        check_counts(
+            values, indices, "sparse_values has incorrect shape [{}], should be [] or [{}]"
+        )
         check_indices(indices, shape, in_order=validate_indices)
         dense = np.full(shape, fill, dtype=dtype.numpy)
         dense[tuple(indices.T)] = values
@@ -270,6 +276,47 @@ def check_indices(indices: Any, shape: tuple[int, ...], *, in_order: bool) -> No
             None, None, f"Indices are not valid (out of bounds).  Shape: [{sizes}]"
         )
     raise _wrong_index(indices, first, f"out of bounds: need 0 <= index < [{sizes}]")
+
+
+def check_bounds(indices: Any, shape: Any) -> None:
+    """Refuse indices that are out of bounds, whatever their order.
+
+    Args:
+        indices: ``[n, rank]``.
+        shape: the sizes that they are to be below.
+
+    Raises:
+        InvalidArgumentError: one is not.
+    """
+    outside = ((indices < 0) | (indices >= shape)).any(axis=1)
+    for number in np.flatnonzero(outside)[:1].tolist():
+        place = ", ".join(map(str, indices[number].tolist()))
+        raise errors.InvalidArgumentError(
+            None, None, f"Sparse index tuple indices[{number}, :] = [{place}] is out of bounds"
+        )
+
+
+def check_counts(
+    indices: Any,
+    values: Any,
+    text: str = "Number of elements in indices ({}) and values ({}) do not match",
+) -> None:
+    """Refuse a sparse value that has not as many indices as values.
+
+    Args:
+        indices: ``[n, rank]``.
+        values: ``[n]``.
+        text: what is said, with places for the two numbers.
+
+    Raises:
+        InvalidArgumentError: there are not as many.
+    """
+    if len(indices) != len(values):
+        raise errors.InvalidArgumentError(None, None, text.format(len(indices), len(values)))
+
+
+GROUPED = "indices and values rows (indexing dimension) must match. (indices = {}, values = {})"
+"""What `check_counts` says for ops that go through a sparse value by groups."""
 
 
 def _check_order(indices: Any, shape: tuple[int, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape
+from aioqueue.compat.v1.errors import InternalError
 from aioqueue.compat.v1.ops.building import (
     NUMBERS,
     Dims,
@@ -21,8 +23,15 @@ from aioqueue.compat.v1.ops.building import (
     shape_text,
     unless_given,
 )
-from aioqueue.compat.v1.ops.sparse import SparseTensor, SparseTensorValue, as_sparse
-from aioqueue.compat.v1.ops.sparse_changes import add_parts, sparse_output
+from aioqueue.compat.v1.ops.sparse import (
+    GROUPED,
+    SparseTensor,
+    SparseTensorValue,
+    as_sparse,
+    check_bounds,
+    check_counts,
+)
+from aioqueue.compat.v1.ops.sparse_changes import add_parts, sparse_output, strides
 
 __all__ = (
     "sparse_add",
@@ -63,6 +72,12 @@ def sparse_add(a: Any, b: Any, threshold: Any = None, thresh: Any = None) -> Any
 
 def _sparse_sum(a: SparseTensor, b: SparseTensor, least: Any) -> SparseTensor:
     def added(*parts: Any) -> Any:
+        (a_indices, a_values, _), (b_indices, b_values, _) = parts[:3], parts[3:6]
+        if len(a_indices) != len(a_values) or len(b_indices) != len(b_values):
+            raise invalid(
+                f"Expected {len(a_indices)} and {len(b_indices)} non-empty input values, got"
+                f" {len(a_values)} and {len(b_values)}"
+            )
         shape, indices, sides, in_both = _laid_over(parts[:3], parts[3:6])
         made = sides[0] + sides[1]
         # As in TensorFlow, what only one of them has is kept, however small.
@@ -81,6 +96,7 @@ def _sparse_sum(a: SparseTensor, b: SparseTensor, least: Any) -> SparseTensor:
 
 def _dense_sum(sparse: SparseTensor, dense: Any) -> Tensor:
     def added(indices: Any, values: Any, dense_shape: Any, dense: Any) -> Any:
+        check_counts(indices, values, "Dimensions {} and {} are not compatible")
         for axis, (one, other) in enumerate(zip(dense_shape, dense.shape, strict=False)):
             if one != other:
                 raise invalid(
@@ -114,7 +130,7 @@ def sparse_maximum(sp_a: Any, sp_b: Any, name: str | None = None) -> SparseTenso
         name: name of the op.
 
     Raises:
-        InvalidArgumentError: when it runs: their shapes differ.
+        InvalidArgumentError: when it runs: their shapes differ, or an index is out of bounds.
     """
     return _sparse_extreme("SparseSparseMaximum", np.maximum, sp_a, sp_b, name)
 
@@ -128,6 +144,9 @@ def _sparse_extreme(
     op_type: str, choose: Callable[..., Array], sp_a: Any, sp_b: Any, name: str | None
 ) -> SparseTensor:
     def chosen(*parts: Any) -> Any:
+        for indices, values, shape in (parts[:3], parts[3:]):
+            check_counts(indices, values)
+            check_bounds(indices, shape)
         shape, indices, sides, _ = _laid_over(parts[:3], parts[3:])
         return indices, choose(*sides), shape
 
@@ -144,7 +163,7 @@ def _laid_over(a: Any, b: Any) -> tuple[Array, Array, list[Array], Array]:
     """Two sparse values, one over the other; as in TensorFlow, indices may be out of bounds.
 
     Returns:
-        Their shape, the indices of either in row-major order, what each has there or zero, and
+        Their shape, the indices of either merged, what each has there or zero, and
         which indices both have.
     """
     (a_indices, a_values, shape), (b_indices, b_values, other) = a, b
@@ -153,16 +172,43 @@ def _laid_over(a: Any, b: Any) -> tuple[Array, Array, list[Array], Array]:
             raise invalid(
                 f"Operands' shapes do not match: got {size} and {asked} for dimension {axis}"
             )
-    indices, numbers, counts = np.unique(
-        np.concatenate([a_indices, b_indices]), axis=0, return_inverse=True, return_counts=True
-    )
     sides = []
-    split = np.split(numbers.ravel(), [len(a_indices)])
-    for found, values in zip(split, (a_values, b_values), strict=True):
+    indices, places = _merged(a_indices, b_indices)
+    for found, values in zip(places, (a_values, b_values), strict=True):
         side = np.zeros(len(indices), values.dtype)
         side[found] = values
         sides.append(side)
-    return shape, indices, sides, counts > 1
+    in_both = np.bincount(np.concatenate(places), minlength=len(indices)) > 1
+    return shape, indices, sides, in_both
+
+
+def _merged(a: Array, b: Array) -> tuple[Array, list[Array]]:
+    """Two lists of indices merged, and where those of each are then.
+
+    As in TensorFlow, what is not in order stays so, and an index that comes twice in one of them
+    comes twice.
+    """
+    if all(len(one) == len(np.unique(one, axis=0)) and _ascend(one) for one in (a, b)):
+        merged, numbers = np.unique(np.concatenate([a, b]), axis=0, return_inverse=True)
+        return merged, np.split(numbers.ravel(), [len(a)])
+    rows: list[list[int]] = []
+    places: list[list[int]] = [[], []]
+    lists = [a.tolist(), b.tolist()]
+    while heads := [
+        one[len(found)] for one, found in zip(lists, places, strict=True) if len(found) < len(one)
+    ]:
+        least = min(heads)
+        for one, found in zip(lists, places, strict=True):
+            if len(found) < len(one) and one[len(found)] == least:
+                found.append(len(rows))
+        rows.append(least)
+    indices = np.array(rows, np.int64).reshape(len(rows), a.shape[1])
+    return indices, [np.array(found, np.intp) for found in places]
+
+
+def _ascend(indices: Array) -> bool:
+    """Whether indices are in row-major order."""
+    return bool((np.lexsort(indices.T[::-1]) == np.arange(len(indices))).all())
 
 
 def sparse_reduce_sum(
@@ -236,11 +282,16 @@ def _dense_reduction(
 ) -> Tensor:
     def reduced(indices: Any, values: Any, dense_shape: Any) -> Any:
         shape, places, found = _reduced(reduce, indices, values, dense_shape, axes, keep)
-        if (places >= np.array(shape, np.int64)).any():
-            raise invalid(f"Indices are not valid (out of bounds).  Shape: {shape_text(shape)}")
-        made = np.zeros(shape, values.dtype)
-        made[tuple(places.T)] = found if shape else found.sum(dtype=values.dtype)
-        return made
+        made = np.zeros(math.prod(shape), values.dtype)
+        flat = places @ strides(shape) if shape else np.zeros(len(places), np.int64)
+        for wrong in flat[(flat < 0) | (flat >= len(made))][:1].tolist():
+            raise InternalError(
+                None,
+                None,
+                f"Obtained a write index of {wrong} which is outside of bounds of [0, {len(made)})",
+            )
+        made[flat] = found
+        return made.reshape(shape)
 
     sparse = as_sparse(sp_input)
     with OpBuilder(op_type, None) as op:
@@ -265,7 +316,12 @@ def _sparse_reduction(
 def _reduced(
     reduce: np.ufunc, indices: Array, values: Array, dense_shape: Array, axes: Any, keep: bool
 ) -> tuple[tuple[int, ...], Array, Array]:
-    """The shape of what is left, the indices that have values in row-major order, and those."""
+    """The shape of what is left, the indices that have values in row-major order, and those.
+
+    Raises:
+        InvalidArgumentError: there are not as many indices as values.
+    """
+    check_counts(indices, values, GROUPED)
     sizes = dense_shape.tolist()
     gone = _axes_of(axes, len(sizes))
     left = [axis for axis in range(len(sizes)) if axis not in gone]
@@ -321,6 +377,10 @@ def sparse_tensor_dense_matmul(
     """
 
     def product(indices: Any, values: Any, dense_shape: Any, b: Any) -> Any:
+        if len(indices) != len(values):
+            raise invalid(
+                "Number of rows of a_indices does not match number of entries in a_values"
+            )
         rows, columns = indices.T
         shape = dense_shape.tolist()
         if adjoint_a:

@@ -21,7 +21,13 @@ from aioqueue.compat.v1.ops.building import (
     invalid,
     shape_text,
 )
-from aioqueue.compat.v1.ops.sparse import SparseTensor, as_sparse, check_indices
+from aioqueue.compat.v1.ops.sparse import (
+    GROUPED,
+    SparseTensor,
+    as_sparse,
+    check_counts,
+    check_indices,
+)
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
 __all__ = (
@@ -33,6 +39,7 @@ __all__ = (
     "sparse_retain",
     "sparse_to_dense",
     "sparse_to_indicator",
+    "strides",
 )
 
 _PARTS = ("indices", "values", "dense_shape")
@@ -148,6 +155,7 @@ def sparse_reorder(sp_input: Any, name: str | None = None) -> SparseTensor:
     """The same elements in row-major order."""
 
     def ordered(indices: Any, values: Any, dense_shape: Any) -> Any:
+        check_counts(indices, values)
         order = np.lexsort(indices.T[::-1]) if len(indices) else np.arange(0)
         return indices[order], values[order], dense_shape
 
@@ -202,9 +210,9 @@ def sparse_reshape(sp_input: Any, shape: Any, name: str | None = None) -> Sparse
                 f" output_shape={shape_text(sizes)}"
             )
         # As in TensorFlow, nobody looks whether indices are within bounds.
-        left = indices @ _strides(dense_shape.tolist())
+        left = indices @ strides(dense_shape.tolist())
         places = np.empty((len(indices), len(sizes)), np.int64)
-        for axis, stride in enumerate(_strides(sizes)):
+        for axis, stride in enumerate(strides(sizes)):
             places[:, axis], left = np.divmod(left, max(stride, 1))
         return places, values, np.array(sizes, np.int64)
 
@@ -218,8 +226,8 @@ def sparse_reshape(sp_input: Any, shape: Any, name: str | None = None) -> Sparse
         return made if known is None else made.note_shape(known)
 
 
-def _strides(sizes: Sequence[int]) -> NDArray[np.int64]:
-    """How many elements each axis steps over."""
+def strides(sizes: Sequence[int]) -> NDArray[np.int64]:
+    """How many elements each axis of a dense tensor steps over."""
     return np.array([math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))], np.int64)
 
 
@@ -274,6 +282,8 @@ def sparse_concat(
     along = int(given)
 
     def joined(*parts: Any) -> Any:
+        for indices, found in zip(parts[0::3], parts[1::3], strict=True):
+            check_counts(indices, found, GROUPED)
         places, values, shapes = parts[0::3], parts[1::3], np.stack(parts[2::3])
         at = along if along >= 0 else along + shapes.shape[1]
         others = np.delete(shapes, at, axis=1)

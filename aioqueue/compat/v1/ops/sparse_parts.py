@@ -15,7 +15,13 @@ from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.building import OpBuilder, Pure, array, invalid, shape_text
 from aioqueue.compat.v1.ops.casting import cast
-from aioqueue.compat.v1.ops.sparse import SparseTensor, SparseTensorValue, as_sparse
+from aioqueue.compat.v1.ops.sparse import (
+    SparseTensor,
+    SparseTensorValue,
+    as_sparse,
+    check_bounds,
+    check_counts,
+)
 from aioqueue.compat.v1.ops.sparse_changes import add_parts, sparse_output, sparse_reorder
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
@@ -63,6 +69,7 @@ def sparse_slice(sp_input: Any, start: Any, size: Any, name: str | None = None) 
     """
 
     def sliced(indices: Any, values: Any, shape: Any, start: Any, size: Any) -> Any:
+        check_counts(indices, values)
         sizes = np.clip(np.minimum(size, shape - start), 0, None)
         inside = ((indices >= start) & (indices < start + sizes)).all(axis=1)
         return indices[inside] - start, values[inside], sizes
@@ -95,7 +102,8 @@ def sparse_split(
 
     Raises:
         ValueError: an argument is missing, or given by its place.
-        InvalidArgumentError: when it runs: there are not so many rows.
+        InvalidArgumentError: when it runs: there are not so many rows, or an index is out of
+            bounds.
     """
     along = axis if split_dim is None else split_dim
     if keyword_required is not None:
@@ -114,6 +122,8 @@ def sparse_split(
                 f"Input num_split should be between 1 and the splitting dimension size"
                 f" ({shape[at]}), got {count}"
             )
+        check_counts(indices, values)
+        check_bounds(indices, shape)
         edges = _edges(int(shape[at]), count)
         found: list[Any] = []
         for first, last in pairwise(edges):
@@ -145,6 +155,7 @@ def sparse_transpose(sp_input: Any, perm: Any = None, name: str | None = None) -
     """A sparse tensor whose axes are in another order: reversed, or as `perm` says."""
 
     def transposed(indices: Any, values: Any, shape: Any, *given: Any) -> Any:
+        check_counts(indices, values)
         axes = given[0] if given else np.arange(len(shape))[::-1]
         moved = indices[:, axes]
         order = np.lexsort(moved.T[::-1]) if len(moved) else np.arange(0)
@@ -175,9 +186,14 @@ def sparse_fill_empty_rows(
     """
 
     def filled(indices: Any, values: Any, shape: Any, default: Any) -> Any:
+        check_counts(
+            values,
+            indices,
+            "The length of `values` ({}) must match the first dimension of `indices` ({}).",
+        )
         count = int(shape[0])
-        if len(indices) and (indices[:, 0] >= count).any():
-            number = int((indices[:, 0] >= count).argmax())
+        outside = (indices[:, 0] < 0) | (indices[:, 0] >= count)
+        for number in np.flatnonzero(outside)[:1].tolist():
             raise invalid(f"indices({number}, 0) is invalid: {indices[number, 0]} >= {count}")
         empty = np.bincount(indices[:, 0], minlength=count) == 0
         added = np.zeros((int(empty.sum()), len(shape)), np.int64)

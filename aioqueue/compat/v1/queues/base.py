@@ -273,8 +273,10 @@ class QueueBase:
             raise TypeError(f"Expected bool for argument 'cancel_pending_enqueues' not {cancel!r}.")
 
         def kernel(step: Any, resource: QueueResource) -> None:
-            resource.close(cancel_pending_enqueues=cancel)
-            step.check()
+            try:
+                resource.close(cancel_pending_enqueues=cancel)
+            finally:
+                step.check()  # a close that came too late is late, whatever became of it
 
         def try_now(step: Any, resource: QueueResource) -> Any:
             return resource.try_close(cancel_pending_enqueues=cancel)

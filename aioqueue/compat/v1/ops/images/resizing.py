@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.building import REALS, Dims, OpBuilder, Pure, array, invalid
 from aioqueue.compat.v1.ops.images.cropping import set_among_zeros
 from aioqueue.compat.v1.ops.images.pictures import (
@@ -294,8 +295,23 @@ def resize_image_with_pad(
         width = Size(op, target_width, "target_width")
         check_rules(positive_sizes(height.fixed, width.fixed), fixed=True)
         front = () if shape is None else shape[:-3]
-        static = (*front, height.fixed, width.fixed, frame(shape)[2])
+        sizes = (height.fixed, width.fixed)
+        if None not in frame(shape)[:2]:
+            sizes = (height.known, width.known)  # TensorFlow works the size out if it can
+            _check_fit(shape, *sizes)
+        static = (*front, *sizes, frame(shape)[2])
         return op.output(tensor.dtype if keeps else dtypes.float32, static, Pure(fitted))
+
+
+def _check_fit(shape: Dims, height: int | None, width: int | None) -> None:
+    """Raise ValueError if it is known that nothing is left of a picture."""
+    if shape is None or not height or not width:
+        return
+    *front, tall, wide, channels = shape
+    rows, columns, _, _ = _fit(tall or 0, wide or 0, height, width)
+    if not rows or not columns:
+        seen = TensorShape([*(front or (1,)), rows, columns, channels])
+        raise ValueError(f"inner 3 dims of 'image.shape' must be > 0: {seen}")
 
 
 def _fit(height: int, width: int, most_height: int, most_width: int) -> tuple[int, int, int, int]:
