@@ -219,6 +219,7 @@ from aioqueue.compat.v1.ops.sparse_parts import (
     sparse_transpose,
 )
 from aioqueue.compat.v1.ops.static import constant_value as get_static_value
+from aioqueue.compat.v1.ops.tensor_messages import make_ndarray, make_tensor_proto
 from aioqueue.compat.v1.ops.text import (
     as_string,
     regex_full_match,
@@ -398,6 +399,8 @@ __all__: _builtins.tuple[str, ...] = (
     "local_variables",
     "logging",
     "lookup",
+    "make_ndarray",
+    "make_tensor_proto",
     "map_fn",
     "matching_files",
     "math",

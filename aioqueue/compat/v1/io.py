@@ -9,6 +9,7 @@ from aioqueue.compat.v1.ops.csv import decode_csv
 from aioqueue.compat.v1.ops.decoding import (
     decode_base64,
     decode_compressed,
+    decode_json_example,
     decode_raw,
     encode_base64,
 )
@@ -75,6 +76,7 @@ __all__ = (
     "decode_gif",
     "decode_image",
     "decode_jpeg",
+    "decode_json_example",
     "decode_png",
     "decode_raw",
     "deserialize_many_sparse",

@@ -19,6 +19,7 @@ from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.shapes import TensorShape, as_dimension, as_shape, unknown_shape
 from aioqueue.compat.v1.ops.control import with_dependencies
+from aioqueue.compat.v1.ops.decoding import decode_raw
 from aioqueue.compat.v1.ops.sparse import (
     SparseTensor,
     SparseTensorValue,
@@ -312,6 +313,7 @@ NAMES: dict[str, dict[str, Any]] = {
         "walk": gfile.Walk,
         "write_string_to_file": write_string_to_file,
     },
+    "python.ops.parsing_ops": {"decode_raw_v1": decode_raw},
     "python.ops.control_flow_ops": {"with_dependencies": with_dependencies},
     "python.data.util.nest": {"is_sequence": nest.is_nested},
     "python.util.all_util": {"remove_undocumented": remove_undocumented},

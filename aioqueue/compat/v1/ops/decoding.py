@@ -14,10 +14,12 @@ from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import OpBuilder, Pure, invalid
 from aioqueue.compat.v1.ops.numbers import NUMERIC, c_name, parse_number
 from aioqueue.compat.v1.ops.text import map_strings
+from aioqueue.compat.v1.protos.examples import example_classes
 
 __all__ = (
     "decode_base64",
     "decode_compressed",
+    "decode_json_example",
     "decode_raw",
     "encode_base64",
     "string_to_number",
@@ -100,8 +102,8 @@ def decode_raw(
     stored = wanted.numpy.newbyteorder("<" if little_endian else ">")
     if fixed_length is not None and (fixed_length <= 0 or fixed_length % wanted.size):
         raise ValueError(
-            f"fixed_length: got {fixed_length!r}; expected a positive multiple of {wanted.size},"
-            f" the size of {wanted.name}"
+            f"fixed_length must be a multiple of {wanted.size}, the size of {wanted.name}, and at"
+            f" least that; got {fixed_length!r}"
         )
 
     def numbers(texts: Any) -> Any:
@@ -127,6 +129,31 @@ def decode_raw(
         texts = op.tensor(given, "input_bytes", dtypes.string)
         static = texts.shape.as_tuple()
         return op.output(wanted, None if static is None else (*static, None), Pure(numbers))
+
+
+def decode_json_example(json_examples: Any, name: str | None = None) -> Tensor:
+    """Examples written in JSON as serialized ones. Needs the extra ``tfrecord``.
+
+    Args:
+        json_examples: strings of JSON, in the mapping that protobuf has for it.
+        name: name of the op.
+
+    Raises:
+        ModuleNotFoundError: protobuf is not installed.
+        InvalidArgumentError: when it runs: a string is no example.
+    """
+    message_class = example_classes()["Example"]
+    from google.protobuf import json_format
+
+    def serialized(text: bytes) -> bytes:
+        message = message_class()
+        try:
+            json_format.Parse(text, message)
+        except (json_format.ParseError, UnicodeDecodeError) as error:
+            raise invalid(f"Error while parsing JSON: {error}") from error
+        return bytes(message.SerializeToString(deterministic=True))
+
+    return map_strings("DecodeJSONExample", serialized, json_examples, name)
 
 
 def encode_base64(input: Any, pad: bool = False, name: str | None = None) -> Tensor:

@@ -127,13 +127,7 @@ def _sorted(
             raise invalid("segment_ids should be the same size as dimension 0 of input.")
         if not len(numbers):
             return np.zeros((0, *rows.shape[1:]), rows.dtype)
-        if (np.diff(numbers) < 0).any():
-            raise invalid("segment ids are not increasing")
-        if numbers[0] < 0:
-            raise invalid(
-                f"Segment id {numbers[0]} out of range [0, {numbers[-1] + 1}), possibly because"
-                " 'segment_ids' input is not sorted."
-            )
+        _check_numbers(numbers)
         present, starts = np.unique(numbers, return_index=True)
         made = np.full((int(numbers[-1]) + 1, *rows.shape[1:]), gap, rows.dtype)
         made[present] = reduce(rows, starts, 0, rows.dtype)
@@ -145,6 +139,24 @@ def _sorted(
         op.rank(numbers, 1)
         shape = rows.shape.as_tuple()
         return op.output(rows.dtype, None if shape is None else (None, *shape[1:]), Pure(reduced))
+
+
+def _check_numbers(numbers: NDArray[Any]) -> None:
+    """Refuse the first segment, in TensorFlow's order, whose number is wrong.
+
+    Raises:
+        InvalidArgumentError: it is followed by a lesser one, or is below zero or above the last.
+    """
+    first = numbers[np.append(0, np.flatnonzero(np.diff(numbers)) + 1)]
+    falls = np.append(np.diff(first) < 0, False)
+    outside = (first < 0) | (first > numbers[-1])
+    for place in np.flatnonzero(falls | outside)[:1].tolist():
+        if falls[place]:
+            raise invalid("segment ids are not increasing")
+        raise invalid(
+            f"Segment id {first[place]} out of range [0, {numbers[-1] + 1}), possibly because"
+            " 'segment_ids' input is not sorted."
+        )
 
 
 def unsorted_segment_sum(

@@ -167,11 +167,15 @@ class HashTable(_Table):
         outputs = [(self.value_dtype, keys.shape)]
         return self._op("Find", [keys, self._default], outputs, kernel, name).outputs[0]
 
+    def count(self, step: Any) -> int:
+        """How many keys it has in a step; none before it is filled."""
+        return len(_contents(step, self._key).pairs or ())
+
     def size(self, name: str | None = None) -> Tensor:
         """How many keys it has, int64; none before it is filled."""
 
         def kernel(step: Any) -> Any:
-            return np.int64(len(_contents(step, self._key).pairs or ()))
+            return np.int64(self.count(step))
 
         return self._op("Size", [], [(dtypes.int64, SCALAR)], kernel, name).outputs[0]
 
@@ -236,7 +240,8 @@ class IdTableWithHashBuckets(_Table):
         """How many numbers there are, those beyond included; int64."""
 
         def kernel(step: Any) -> Any:
-            return np.int64(len(self._pairs(step)) + self._buckets)
+            known = 0 if self._table is None else self._table.count(step)
+            return np.int64(known + self._buckets)
 
         return self._op("Size", [], [(dtypes.int64, SCALAR)], kernel, name).outputs[0]
 

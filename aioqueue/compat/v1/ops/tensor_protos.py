@@ -18,7 +18,7 @@ from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.ops.building import array, invalid
 
-__all__ = ("decode_tensor", "encode_tensor")
+__all__ = ("NUMBERS", "decode_tensor", "encode_tensor")
 
 NUMBERS = {
     "float32": 1,
@@ -43,8 +43,8 @@ NAMES = {number: name for name, number in NUMBERS.items()}
 DTYPE, SHAPE, CONTENT, STRINGS = 1, 2, 4, 8
 DIM, SIZE = 2, 1
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-FLOATS = {5: "<f4", 6: "<f8"}
-"""Fields of the message with floats, and how they are stored."""
+FLOATS = {5: "<f4", 6: "<f8", 9: "<f4", 12: "<f8"}
+"""Fields of the message with floats, and how they are stored; the parts of complex ones too."""
 INTEGERS = (7, 10, 11, 16, 17)
 HALF = 13
 
@@ -191,6 +191,8 @@ def _from_content(dtype: DType, content: bytes, shape: list[int]) -> NDArray[Any
 def _from_parts(dtype: DType, parts: list[Any], shape: list[int]) -> NDArray[Any]:
     """Single values; the last one is repeated as often as the shape asks for."""
     count = math.prod(shape)
+    if dtype.is_complex:
+        parts = [complex(*pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
     filler = parts[-1] if parts else b"" if dtype == dtypes.string else 0
     values = [*parts[:count], *[filler] * (count - len(parts))]
     if dtype == dtypes.float16:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from aioqueue.compat.v1 import errors
+from aioqueue.compat.v1.ops.building import shape_text
 from aioqueue.compat.v1.ops.escaping import c_escaped
 from aioqueue.compat.v1.parsing.columns import Column, DenseColumn, SparseColumn, filler
 from aioqueue.compat.v1.parsing.values import TYPES, Array, Values, as_array, invalid
@@ -110,8 +112,43 @@ class StepsColumn(Column):
                 " feature_list_dense_missing_assumed_empty or feature_list_dense_defaults?"
             )
         steps = row.features[self.key].feature if self.key in row.features else ()
+        counts = [self._count(row, at, step) for at, step in enumerate(steps)]
+        if self.shape is not None:
+            self._check_counts(row, counts, self.shape)
         rows = [Row({self.key: step}, at, row.name) for at, step in enumerate(steps)]
         return self._of_step.batch(values_of(self._of_step, rows, None), None)
+
+    def _count(self, row: Row, at: int, step: Any) -> int:
+        """How many values a step has.
+
+        Raises:
+            InvalidArgumentError: they are of another kind.
+        """
+        found = feature_values(step)
+        if found is None:
+            return 0
+        if KINDS[found[0]] != self.kind:
+            raise invalid(
+                f"Name: {row.name or '<unknown>'}, Feature list: {self.key}, Index: {at}.  Data"
+                f" types don't match. Expected type: {self.kind}"
+            )
+        return len(found[1])
+
+    def _check_counts(self, row: Row, counts: Sequence[int], shape: tuple[int, ...]) -> None:
+        """Raise InvalidArgumentError if a step has not as many values as its shape needs."""
+        size, total = math.prod(shape), sum(counts)
+        if size and total % size:
+            raise invalid(
+                f"Feature list '{self.key}' has an unexpected number of values.  Total values"
+                f" size: {total} is not consistent with output shape: {shape_text((None, *shape))}"
+            )
+        for at, count in enumerate(counts):
+            if count != size:
+                raise invalid(
+                    f"Name: {row.name or '<unknown>'}, Key: {self.key}, Index: {at}.  Number of"
+                    f" values != expected.  values size: {count} but output shape:"
+                    f" {shape_text(shape)}"
+                )
 
     def batch_with_lengths(self, rows: Sequence[Row]) -> tuple[tuple[Array, ...], Array]:
         """The arrays of a batch of sequences, and how many steps each has.

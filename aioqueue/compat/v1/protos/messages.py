@@ -12,7 +12,17 @@ from typing import Any
 __all__ = ("message_classes",)
 
 OPTIONAL, REPEATED = 1, 3
-SCALARS = {"bool": 8, "bytes": 12, "double": 1, "float": 2, "int32": 5, "int64": 3, "string": 9}
+SCALARS = {
+    "bool": 8,
+    "bytes": 12,
+    "double": 1,
+    "float": 2,
+    "int32": 5,
+    "int64": 3,
+    "string": 9,
+    "uint32": 13,
+    "uint64": 4,
+}
 MESSAGE = 11
 
 
@@ -24,7 +34,8 @@ def message_classes(file: str, schema: Mapping[str, Mapping[str, str]]) -> dict[
         schema: by name of a message its fields by name, in the order of their numbers, from 1;
             each a type (``"int64"``, or the name of a message) that may have ``"repeated"``,
             ``"map"`` (from strings), ``"oneof"``, or ``"oneof"`` and a name for it before it. A
-            message within another one is called ``"Outer.Inner"``, and comes after it.
+            message within another one is called ``"Outer.Inner"``, and comes after it. A field
+            without a type is a number that is not used.
 
     Returns:
         The classes by name.
@@ -51,7 +62,8 @@ def message_classes(file: str, schema: Mapping[str, Mapping[str, str]]) -> dict[
             else described.message_type.add(name=name)
         )
         for number, (field, kind) in enumerate(fields.items(), 1):
-            _add_field(message, field, number, kind)
+            if kind:
+                _add_field(message, field, number, kind)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(described)
     return {

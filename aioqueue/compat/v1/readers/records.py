@@ -46,7 +46,7 @@ class TFRecordOptions:
 
     Args:
         compression_type: ``"GZIP"``, ``"ZLIB"`` or ``""``; a number of `TFRecordCompressionType`;
-            None for no compression.
+            another `TFRecordOptions`; None for no compression.
         tuning: TensorFlow's numbers for zlib, which are accepted and have no effect.
 
     Raises:
@@ -77,7 +77,7 @@ class TFRecordOptions:
         Raises:
             ValueError: there is no such compression.
         """
-        if isinstance(options, TFRecordOptions):
+        while isinstance(options, TFRecordOptions):
             options = options.compression_type
         if not options:
             return ""
