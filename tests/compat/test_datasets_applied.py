@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,63 @@ def test_elements_that_cannot_be_made_are_left_out(sess: Any) -> None:
     assert listed(sess, quotients().apply(experimental.ignore_errors())) == [12.0, 6.0, 4.0]
     with pytest.raises(tf.errors.InvalidArgumentError, match="not finite"):
         listed(sess, quotients())
+
+
+def outcomes(sess: Any, dataset: Any, count: int) -> list[Any]:
+    """What each of so many attempts gives: an element, or the class of an error."""
+    element = tf.data.make_one_shot_iterator(dataset).get_next()
+    found: list[Any] = []
+    for _ in range(count):
+        try:
+            found.append(sess.run(element))
+        except tf.errors.OpError as error:
+            found.append(type(error))
+    return found
+
+
+def test_a_file_that_cannot_be_opened_is_tried_again(sess: Any, tmp_path: Path) -> None:
+    good, missing = tmp_path / "good", tmp_path / "missing"
+    good.write_bytes(b"one\ntwo\n")
+    lines = tf.data.TextLineDataset([str(missing), str(good)])
+    gone, end = tf.errors.NotFoundError, tf.errors.OutOfRangeError
+    assert outcomes(sess, lines, 3) == [gone, gone, gone]
+    assert listed(sess, lines.apply(experimental.ignore_errors())) == [b"one", b"two"]
+    uneven = tf.data.FixedLengthRecordDataset([str(good), str(good)], 3)
+    assert outcomes(sess, uneven, 2) == [tf.errors.InvalidArgumentError] * 2
+    nested = Dataset.from_tensors(str(missing)).flat_map(tf.data.TextLineDataset)
+    assert outcomes(sess, nested, 2) == [gone, gone]
+    assert listed(sess, nested.apply(experimental.ignore_errors())) == []
+    element = tf.data.make_one_shot_iterator(lines).get_next()
+    with pytest.raises(gone):
+        sess.run(element)
+    missing.write_bytes(b"zero\n")
+    assert [sess.run(element) for _ in range(3)] == [b"zero", b"one", b"two"]
+    with pytest.raises(end):
+        sess.run(element)
+
+
+def test_a_file_that_is_damaged_is_passed_over(sess: Any, tmp_path: Path) -> None:
+    names = [str(tmp_path / "damaged"), str(tmp_path / "good")]
+    for name in names:
+        with tf.python_io.TFRecordWriter(name) as writer:
+            writer.write(b"a")
+            writer.write(b"b")
+    data = bytearray(Path(names[0]).read_bytes())
+    data[-5] ^= 255
+    Path(names[0]).write_bytes(data)
+    lost = tf.errors.DataLossError
+    assert outcomes(sess, tf.data.TFRecordDataset(names), 4) == [b"a", lost, b"a", b"b"]
+    Path(names[0]).write_bytes(b"x" * 20)
+    assert outcomes(sess, tf.data.TFRecordDataset(names), 3) == [lost, b"a", b"b"]
+
+
+def test_what_belongs_together_stays_together_after_an_error(sess: Any) -> None:
+    failed = tf.errors.InvalidArgumentError
+    for order in (1, -1):
+        pairs = Dataset.zip((quotients(), Dataset.range(4))[::order])
+        first, *rest = outcomes(sess, pairs, 4)
+        assert first is failed
+        assert [sorted(map(float, pair)) for pair in rest] == [[1, 12], [2, 6], [3, 4]]
 
 
 def test_a_run_that_is_cancelled_is_no_error_of_an_element(sess: Any) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
+from aioqueue.compat.v1.queues.resources import QueueResource
+from tests.worlds import spin_until
 
 
 @pytest.mark.parametrize(
@@ -314,7 +317,126 @@ def test_sparse_sums_of_indices_that_are_out_of_bounds(sess: Any) -> None:
             tf.sparse_tensor_dense_matmul(far, np.eye(2, dtype=np.float32)),
             r"m \(3\) from index\[1,",
         ),
-        (tf.sparse_reduce_max(far, 1), "out of bounds"),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             sess.run(made)
+    with pytest.raises(tf.errors.InternalError, match=r"write index of 3 which .* of \[0, 2\)"):
+        sess.run(tf.sparse_reduce_max(far, 1))
+
+
+def sparse(indices: Any, values: Any = (1.5, 2.5)) -> Any:
+    """A sparse 3 by 2 matrix of which no static shape is known."""
+    return tf.SparseTensor(
+        tf.placeholder_with_default(np.array(indices, np.int64).reshape(-1, 2), [None, 2]),
+        tf.placeholder_with_default(np.array(values, np.float32), [None]),
+        tf.placeholder_with_default(np.array([3, 2], np.int64), [2]),
+    )
+
+
+@pytest.mark.parametrize("far", [(3, 0), (0, 2), (-1, 0), (0, -1)])
+def test_sparse_operands_are_within_bounds(sess: Any, far: tuple[int, int]) -> None:
+    given, fits = sparse([(0, 0), far]), sparse([(0, 0), (1, 1)])
+    message = rf"indices\[1, :\] = \[{far[0]}, {far[1]}\] is out of bounds"
+    for made in (
+        tf.sparse_maximum(given, fits),
+        tf.sparse_minimum(fits, given),
+        tf.sparse_split(sp_input=given, num_split=2, axis=1)[0],
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            sess.run(made)
+
+
+def test_sparse_operands_have_as_many_values_as_indices(sess: Any) -> None:
+    short, fits = sparse([(0, 1), (1, 1)], [1.5]), sparse([(0, 0), (1, 1)])
+    elements = r"elements in indices \(2\) and values \(1\) do not match"
+    rows = r"rows \(indexing dimension\) must match\. \(indices = 2, values = 1\)"
+    for made, message in (
+        (tf.sparse_maximum(short, fits), elements),
+        (tf.sparse_slice(short, [0, 0], [2, 2]), elements),
+        (tf.sparse_reorder(short), elements),
+        (tf.sparse_concat(0, [short, fits]), rows),
+        (tf.sparse_reduce_sum(short, 0), rows),
+        (tf.serialize_many_sparse(short), rows),
+        (tf.sparse_add(short, fits), "Expected 2 and 2 non-empty input values, got 1 and 2"),
+        (tf.sparse_fill_empty_rows(short, 7.0)[0], r"`values` \(1\) must match .* \(2\)"),
+        (tf.sparse_tensor_to_dense(short), r"incorrect shape \[1\], should be \[\] or \[2\]"),
+        (tf.sparse_add(short, np.ones((3, 2), np.float32)), "Dimensions 2 and 1 are not"),
+        (tf.sparse_tensor_dense_matmul(short, np.eye(2, dtype=np.float32)), "does not match"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            sess.run(made)
+
+
+def test_sparse_operands_that_are_not_in_order_are_merged_as_they_are(sess: Any) -> None:
+    fits = sparse([(0, 0), (1, 1)])
+    most = sess.run(tf.sparse_maximum(sparse([(1, 1), (0, 0)]), fits))
+    assert most.indices.tolist() == [[0, 0], [1, 1], [0, 0]]
+    assert most.values.tolist() == [1.5, 2.5, 2.5]
+    both = sess.run(tf.sparse_add(sparse([(0, 1), (0, 1)]), fits))
+    assert both.indices.tolist() == [[0, 0], [0, 1], [0, 1], [1, 1]]
+    assert both.values.tolist() == [1.5, 1.5, 2.5, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ([1, 1, 2, 0], r"Segment id 1 out of range \[0, 1\)"),
+        ([1, 0], "segment ids are not increasing"),
+        ([0, 3, 2, 4], "segment ids are not increasing"),
+        ([-1, 0], r"Segment id -1 out of range \[0, 1\)"),
+    ],
+)
+def test_the_first_wrong_segment_is_told(sess: Any, numbers: list[int], message: str) -> None:
+    rows = tf.ones([len(numbers)])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        sess.run(tf.segment_sum(rows, tf.placeholder_with_default(numbers, [None])))
+
+
+def test_the_last_place_that_is_not_there_is_told(sess: Any) -> None:
+    slices = tf.placeholder_with_default(np.ones(3, np.float32), [None])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"^indices\[2\] = \[7\] does not"):
+        sess.run(tf.scatter_nd([[9], [0], [7]], slices, [5]))
+
+
+def test_a_vocabulary_that_is_not_filled_has_the_numbers_beyond(sess: Any) -> None:
+    source = tf.lookup.KeyValueTensorInitializer(["a"], [0], tf.string, tf.int64)
+    table = tf.lookup.StaticVocabularyTable(source, 3)
+    size = table.size()
+    assert sess.run(size) == 3
+    sess.run(tf.tables_initializer())
+    assert sess.run(size) == 4
+
+
+def test_what_is_repeated_no_times_has_no_rows() -> None:
+    x = tf.placeholder(tf.int64, [None, 3, 0])
+    assert tf.tile(x, [0, 2, 5]).shape.as_list() == [0, 6, 0]
+    assert tf.tile(x, tf.placeholder(tf.int32, [3])).shape.as_list() == [None, None, 0]
+
+
+def test_old_names_of_divisions_name_ops() -> None:
+    with tf.Graph().as_default():
+        assert tf.floor_div(7, 2).op.name == "FloorDiv"
+        assert tf.floordiv(7, 2).op.name == "floordiv"
+
+
+def test_a_picture_of_which_nothing_is_left_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match=r"must be > 0: \(1, 0, 2, 3\)"):
+        tf.image.resize_image_with_pad(tf.zeros([3, 8, 3]), 8, 2)
+    made = tf.image.resize_image_with_pad(tf.zeros([3, 8, 3]), tf.constant(2), tf.constant(9))
+    assert made.shape.as_list() == [2, 9, 3]
+
+
+def test_a_close_that_is_late_is_late_whatever_became_of_it(
+    sess: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused_late(resource: Any, **options: Any) -> None:
+        began = perf_counter()
+        spin_until(lambda: perf_counter() > began + 0.002)
+        raise tf.errors.CancelledError(None, None, "Queue is already closed.")
+
+    close = tf.FIFOQueue(1, [tf.int32], [[]]).close()
+    monkeypatch.setattr(QueueResource, "close", refused_late)
+    with pytest.raises(tf.errors.CancelledError, match="is already closed"):
+        sess.run(close)
+    with pytest.raises(tf.errors.DeadlineExceededError, match=r"^Timed out waiting"):
+        sess.run(close, options=tf.RunOptions(timeout_in_ms=1))

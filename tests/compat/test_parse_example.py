@@ -314,6 +314,44 @@ class TestSequences:
             )
 
 
+def steps(*rows: Any) -> bytes:
+    """A sequence example with one list, of int64, of bytes, or of nothing where None."""
+    made = tf.train.SequenceExample()
+    for row in rows:
+        one = made.feature_lists.feature_list["a"].feature.add()
+        if row is not None:
+            kind = one.bytes_list if row and isinstance(row[0], bytes) else one.int64_list
+            kind.value.extend(row)
+    data: bytes = made.SerializeToString()
+    return data
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "message"),
+    [
+        (([1, 2], [b"x"]), tf.FixedLenSequenceFeature((2,), tf.int64), "Feature list: a, Index: 1"),
+        (([1], [b"x"]), tf.VarLenFeature(tf.int64), "Feature list: a, Index: 1"),
+        (([1, 2], None), tf.FixedLenSequenceFeature((2,), tf.int64), "Key: a, Index: 1"),
+        (([1], [1, 2, 3]), tf.FixedLenSequenceFeature((2,), tf.int64), "Key: a, Index: 0"),
+    ],
+)
+def test_a_step_that_is_wrong_is_named(sess: Any, rows: Any, kind: Any, message: str) -> None:
+    for name, shown in ((None, "<unknown>"), ("in1", "in1")):
+        made = tf.parse_single_sequence_example(
+            steps(*rows), sequence_features={"a": kind}, example_name=name
+        )
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"^Name: {shown}, {message}"):
+            sess.run(made)
+
+
+def test_steps_that_cannot_be_of_one_size_are_told_all_at_once(sess: Any) -> None:
+    wanted = {"a": tf.FixedLenSequenceFeature((2,), tf.int64)}
+    made = tf.parse_single_sequence_example(steps([1, 2], [1, 2, 3]), sequence_features=wanted)
+    message = r"Total values size: 5 is not consistent with output shape: \[\?,2\]"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        sess.run(made)
+
+
 @pytest.mark.parametrize("parse", [tf.parse_example, tf.parse_sequence_example])
 def test_names_are_as_many_as_examples_or_none(sess: Any, parse: Any) -> None:
     features = {"a": tf.FixedLenFeature([], tf.int64, 3)}

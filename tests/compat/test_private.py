@@ -47,6 +47,7 @@ assert sparse_ops.sparse_tensor_to_dense is tf.sparse_tensor_to_dense
 assert image_ops.decode_png is tf.image.decode_png
 assert data_flow_ops.QueueBase is tf.QueueBase and io_ops.TextLineReader is tf.TextLineReader
 assert parsing_ops.FixedLenFeature is tf.FixedLenFeature and variables.Variable is tf.Variable
+assert parsing_ops.decode_raw_v1 is tf.decode_raw
 assert random_ops.random_shuffle is tf.random_shuffle
 assert input.shuffle_batch is tf.train.shuffle_batch
 assert queue_runner.QueueRunner is queue_runner_impl.QueueRunner is tf.train.QueueRunner
