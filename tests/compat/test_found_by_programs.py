@@ -396,6 +396,8 @@ def test_the_last_place_that_is_not_there_is_told(sess: Any) -> None:
     slices = tf.placeholder_with_default(np.ones(3, np.float32), [None])
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"^indices\[2\] = \[7\] does not"):
         sess.run(tf.scatter_nd([[9], [0], [7]], slices, [5]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"^indices\[2\] = \[7\] does not"):
+        sess.run(tf.gather_nd(slices, [[9], [0], [7]]))
 
 
 def test_a_vocabulary_that_is_not_filled_has_the_numbers_beyond(sess: Any) -> None:
@@ -416,6 +418,7 @@ def test_what_is_repeated_no_times_has_no_rows() -> None:
 def test_old_names_of_divisions_name_ops() -> None:
     with tf.Graph().as_default():
         assert tf.floor_div(7, 2).op.name == "FloorDiv"
+    with tf.Graph().as_default():
         assert tf.floordiv(7, 2).op.name == "floordiv"
 
 

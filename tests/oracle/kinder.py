@@ -97,7 +97,7 @@ KINDER: dict[str, str] = {
     ),
 }
 """What we do better, by name, and why."""
-SHUFFLED_AND_NOT_REPEATED = re.compile(r"\.shuffle\([^()]*\)\.repeat\(0\)")
+SHUFFLED_AND_NOT_REPEATED = re.compile(r"\.shuffle\([^()]*\)(\.repeat\(1\))*\.repeat\(0\)")
 CUT_SHORT = ("Timed out waiting for notification", "Dequeue operation was cancelled")
 
 

@@ -447,7 +447,8 @@ def gather_nd(params: Any, indices: Any, name: str | None = None, batch_dims: in
         sizes = np.array(x.shape[:depth], np.int64)
         wrong = ((places < 0) | (places >= sizes)).any(axis=-1)
         if wrong.any():
-            at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+            last = int(np.flatnonzero(wrong)[-1])  # TensorFlow tells the last one
+            at = np.unravel_index(last, wrong.shape)
             where = shape_text([int(one) for one in at]) if at else ""
             found = shape_text(places[at].tolist())
             raise invalid(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -71,20 +72,21 @@ def make_tensor_proto(
     """
     wanted = None if dtype is None else dtypes.as_dtype(dtype)
     given = array(as_value(values, wanted))
-    sizes = given.shape if shape is None else tuple(as_shape(shape).as_list())
+    sizes = given.shape if shape is None else tuple(map(int, as_shape(shape)))
+    count = math.prod(sizes)
     repeats = allow_broadcast and given.size == 1
     if verify_shape and given.shape != sizes and not repeats:
         raise TypeError(f"Expected Tensor's shape: {sizes}, but got {given.shape}.")
-    if given.size > np.prod(sizes, dtype=np.int64):
+    if given.size > count:
         raise ValueError(
-            f"Too many elements provided. Takes at most {np.prod(sizes):.0f}, but got {given.size}."
+            f"Too many elements provided. Takes at most {count}, but got {given.size}."
         )
     kind = dtypes.dtype_of_value(given)
     made = tensor_class()(dtype=NUMBERS[kind.name])
     made.tensor_shape.SetInParent()
     for size in sizes:
         made.tensor_shape.dim.add(size=size)
-    is_whole = given.size == np.prod(sizes, dtype=np.int64) > 1
+    is_whole = given.size == count > 1
     if is_whole and kind.name in CONTENT:
         stored = given.astype(given.dtype.newbyteorder("<"), copy=False)
         made.tensor_content = np.ascontiguousarray(stored).tobytes()
