@@ -148,8 +148,12 @@ class QueueNode(Node):
     def tally(self) -> list[Any]:
         """What has become of the items so far, and which these are: in plain JSON types. For any
         thread."""
-        epoch, low, above = self._arrived_so_far().joined(self._tally.before)
-        return [list(self._tally.counts), epoch, low, packed(sorted(above))]
+        counts, before = [*self._tally.counts], self._tally.before
+        if self._keeps_order and not before.above:
+            epoch, low = max((self._epoch, self._next), before[:2])
+            return [counts, epoch, low, ""]
+        epoch, low, above = self._arrived_so_far().joined(before)
+        return [counts, epoch, low, packed(sorted(above))]
 
     def go_on(self, tally: Sequence[Any]) -> tuple[Counts, Callable[[Item], bool]]:
         """Begin with the `tally` of an earlier run.

@@ -57,7 +57,7 @@ class Standing(NamedTuple):
     where nothing is decided."""
 
 
-_LATER: Final = {"rest", "stages", "handed", "run", "layouts"}
+_LATER: Final = Standing._fields[4:]
 """What positions have only if it says something."""
 
 
@@ -106,8 +106,12 @@ class PipelinePositions(Positions):
 
 def fields_of(standing: Standing) -> dict[str, Any]:
     """What a position has of where a run stands, without what says nothing."""
-    said = zip(Standing._fields, standing, strict=True)
-    return {name: value for name, value in said if value or name not in _LATER}
+    epoch, batches, skip, node, *later = standing
+    fields: dict[str, Any] = {"epoch": epoch, "batches": batches, "skip": skip, "node": node}
+    for name, value in zip(_LATER, later, strict=True):
+        if value:
+            fields[name] = value
+    return fields
 
 
 def checked_standing(pipeline: Pipeline[Any], position: Any) -> tuple[Pipeline[Any], Standing]:
@@ -135,7 +139,7 @@ def standing_of(after: Any) -> Standing:
         InvalidArgumentError: it is not that of a pipeline.
     """
     fields = {*after} if isinstance(after, Mapping) else set()
-    if not {*Standing._fields} - _LATER <= fields <= {*Standing._fields}:
+    if not {*Standing._fields} - {*_LATER} <= fields <= {*Standing._fields}:
         raise misplaced(f"after {type(after).__name__}", "what state_dict() of a pipeline has made")
     return Standing(**after)
 

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from base64 import b64decode, b64encode
+from base64 import b64decode
+from binascii import b2a_base64
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -28,10 +29,15 @@ from numpy.typing import NDArray
 from aioqueue.inputs.pipeline.flow import Node, State
 from aioqueue.inputs.sources.positions import plain_int
 
-__all__ = ("Later", "Marks", "as_text", "packed", "settled", "unpacked")
+__all__ = ("NUMBER", "Later", "Marks", "as_text", "packed", "packed_within", "settled", "unpacked")
 
 _EVERY: Final = 64
 """Rows from one mark to the next, at least."""
+
+NUMBER: Final = np.dtype("<i8")
+"""Of the numbers of rows: their lowest words come first on every machine."""
+
+_WORD: Final = np.dtype("<u2")
 
 _FEW: Final = 16
 """Numbers that are no shorter if they are compressed."""
@@ -54,11 +60,24 @@ def packed(numbers: Sequence[int] | NDArray[np.int64]) -> str:
     least, most = differences.min(), differences.max()
     if (least < 0 or found.size <= _FEW) and least >= -(2**15) and most < 2**15:
         width = 1 if least >= -(2**7) and most < 2**7 else 2
-        return f"{width}:{found[0]}:{_text(differences.astype(f'<i{width}').tobytes())}"
+        return f"{width}:{int(found[0])}:{_text(differences.astype(f'<i{width}').tobytes())}"
     differences = np.concatenate((found[:1], differences))
     width = 4 if min(least, found[0]) >= -(2**31) and max(most, found[0]) < 2**31 else 8
     planes = differences.astype(f"<i{width}").view(np.uint8).reshape(-1, width).T
     return f"{width}{_text(zlib.compress(planes.tobytes(), 1))}"
+
+
+def packed_within(numbers: NDArray[np.int64], span: int) -> str:
+    """The same where it is known of numbers in any order how much they may differ: then their lowest
+    16 bits say all, and whoever wants a state behind each batch need not have all of them looked at.
+
+    Args:
+        numbers: of `NUMBER`.
+        span: none differs from another by more.
+    """
+    if span >= 2**15 or len(numbers) <= _FEW:
+        return packed(numbers)
+    return f"0:{int(numbers[0])}:{_text(numbers.view(_WORD)[::4].tobytes())}"
 
 
 def unpacked(text: str) -> list[int]:
@@ -68,9 +87,14 @@ def unpacked(text: str) -> list[int]:
     width = int(text[0])
     numbers: list[int]
     if text[1] == ":":
-        _, first, plain = text.split(":")
+        _, given, plain = text.split(":")
+        first = int(given)
+        if not width:  # lowest words, which differ from the first one by no more than 16 bits say
+            words = np.frombuffer(b64decode(plain), _WORD)
+            numbers = ((words - words[0]).astype(np.int16) + np.int64(first)).tolist()
+            return numbers
         differences = np.frombuffer(b64decode(plain), f"<i{width}").astype(np.int64)
-        numbers = np.cumsum(np.append(int(first), differences)).tolist()
+        numbers = np.cumsum(np.append(first, differences)).tolist()
         return numbers
     planes = np.frombuffer(zlib.decompress(b64decode(text[1:])), np.uint8).reshape(width, -1)
     differences = np.ascontiguousarray(planes.T).view(f"<i{width}").ravel()
@@ -79,7 +103,7 @@ def unpacked(text: str) -> list[int]:
 
 
 def _text(data: bytes) -> str:
-    return b64encode(data).decode("ascii")
+    return b2a_base64(data, newline=False).decode("ascii")
 
 
 class Later:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue.inputs.pipeline.flow import END, Flow, Id, Node, Row, State, Taken, Wanted
-from aioqueue.inputs.pipeline.states import Later, Marks, packed, unpacked
+from aioqueue.inputs.pipeline.states import NUMBER, Later, Marks, packed, packed_within, unpacked
 from aioqueue.inputs.sources.item import EpochEnd
 
 __all__ = ("Columns", "KnownNames", "Names", "Tape")
@@ -35,17 +35,29 @@ class Columns(NamedTuple):
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Columns:
         """Those of these rows."""
-        numbers = np.fromiter(map(_NUMBER, rows), np.int64, len(rows))
+        numbers = np.fromiter(map(_NUMBER, rows), NUMBER, len(rows))
         has_subs = any(map(_SUB, rows))
-        return cls(numbers, np.fromiter(map(_SUB, rows), np.int64, len(rows)) if has_subs else None)
+        return cls(numbers, np.fromiter(map(_SUB, rows), NUMBER, len(rows)) if has_subs else None)
 
-    def changed(self, places: Sequence[int], rows: Sequence[Row]) -> Columns:
-        """The same with other rows at some places."""
-        numbers, subs = self.numbers.copy(), self.subs
-        numbers[places] = list(map(_NUMBER, rows))
-        if subs is not None or any(map(_SUB, rows)):
-            subs = np.zeros_like(numbers) if subs is None else subs.copy()
-            subs[places] = list(map(_SUB, rows))
+    def itself(self) -> Columns:
+        """These."""
+        return self
+
+    def copied(self) -> Columns:
+        """The same, which does not change with these."""
+        return Columns(self.numbers.copy(), None if self.subs is None else self.subs.copy())
+
+    def with_rows(self, places: Sequence[int], rows: Sequence[Row]) -> Columns:
+        """These, changed to what is at some places now."""
+        numbers, subs = self
+        for place in places:  # they are few: to hand them over together takes longer
+            _, number, _, sub, _ = rows[place]
+            numbers[place] = number
+            if subs is not None:
+                subs[place] = sub
+            elif sub:
+                subs = np.zeros_like(numbers)
+                subs[place] = sub
         return Columns(numbers, subs)
 
 
@@ -61,36 +73,42 @@ class Names(NamedTuple):
     @classmethod
     def of(cls, ids: Sequence[Id]) -> Names:
         """Those of the rows that have these."""
-        epochs, numbers, subs = np.array(ids, np.int64).reshape(-1, 3).T
+        epochs, numbers, subs = np.array(ids, NUMBER).reshape(-1, 3).T.copy()
         is_one = bool(len(ids)) and bool((epochs == epochs[0]).all())
         found = (epochs[:1] if is_one else epochs).tolist()
         return cls(found, numbers, subs if subs.any() else None)
 
     @classmethod
-    def of_columns(cls, epoch: int, columns: Columns, more: Columns) -> Names:
-        """Those of rows of one epoch."""
+    def of_columns(cls, epoch: int, columns: Columns, rows: Sequence[Row]) -> Names:
+        """Those of rows of one epoch, and of some more."""
         numbers, subs = columns
-        if len(more.numbers):
+        if rows:
+            more = Columns.of(rows)
             if subs is not None or more.subs is not None:
                 subs = np.concatenate([_subs_of(columns), _subs_of(more)])
             numbers = np.concatenate([numbers, more.numbers])
         return cls([epoch], numbers, subs)
 
-    def first(self) -> Id | None:
-        """The first of them all; ``None`` if there is none."""
-        if not len(self.numbers):
-            return None
+    def first(self) -> Id:
+        """The first of them all."""
         if len(self.epochs) > 1:
             subs = [0] * len(self.epochs) if self.subs is None else self.subs.tolist()
             return min(zip(self.epochs, self.numbers.tolist(), subs, strict=True))
-        number = self.numbers.min()
+        number = self.numbers[self.numbers.argmin()]
         sub = 0 if self.subs is None else self.subs[self.numbers == number].min()
         return self.epochs[0], int(number), int(sub)
 
-    def packed(self) -> list[str]:
-        """All of it for JSON."""
+    def packed(self, first: Id, last: Id) -> list[str]:
+        """All of it for JSON.
+
+        Args:
+            first: the first of them.
+            last: none is behind it.
+        """
         subs = "" if self.subs is None else packed(self.subs)
-        return [packed(self.numbers), subs, packed(self.epochs)]
+        is_one = first[0] == last[0] and last[1] != END
+        numbers = packed_within(self.numbers, last[1] - first[1]) if is_one else packed(self.numbers)
+        return [numbers, subs, packed(self.epochs)]
 
 
 def _subs_of(columns: Columns) -> NDArray[np.int64]:
@@ -124,16 +142,16 @@ class KnownNames:
     def copied(self, rows: Sequence[Row]) -> Callable[[], Columns]:
         """What makes later the names of what there is now."""
         known, before = self._known, self._changed
-        changed: list[int] = []
-        self._changed = changed
-        if known is None or known[0] is not before:
+        self._changed = changed = []
+        if before is None or known is None or known[0] is not before:
             copy = list(rows)
             return lambda: self._know(changed, Columns.of(copy))
-        places, others = known[0], [rows[place] for place in known[0]]
-        return lambda: self._know(changed, known[1].changed(places, others))
+        names = known[1].with_rows(before, rows)
+        self._known = changed, names
+        return names.copied().itself
 
     def _know(self, changed: list[int], names: Columns) -> Columns:
-        self._known = changed, names  # of use if no other state has been asked for meanwhile
+        self._known = changed, names.copied()  # of use if there was no other state meanwhile
         return names
 
 
@@ -217,14 +235,14 @@ class Tape:
     Args:
         node: where the rows come from.
         held: the rows that are held, in the order in which they are wanted back.
-        copied: the same, without waiting for it: what names them later.
+        copied: the same, without waiting for it: what names them later; ``None`` if none are held.
     """
 
     def __init__(
         self,
         node: Node,
         held: Callable[[], list[Id]],
-        copied: Callable[[], Callable[[], Names]],
+        copied: Callable[[], Callable[[], Names] | None],
     ) -> None:
         self.node = node
         self._held = held
@@ -303,18 +321,22 @@ class Tape:
             return self._restored
         if not self.node.is_ordered:
             return self.state_with([*given, *self._held()])
-        last = _plain_id(self._last)
-        held, marks, current = self._copied(), self._marks.copied(), self.node.state()
+        last, held = self._last, self._copied()
+        if held is None:
+            return {"last": _plain_id(last), "upstream": self.node.state()}
+        named, marks = held, self._marks.copied()
 
         def made() -> State:
-            names = held()
+            names = named()
             first = names.first()
-            before = None if first is None else _before(first)
-            mark = next((one for one in marks if before is not None and one.at <= before), None)
-            if mark is None:
-                return {"last": last, "upstream": current}
-            at = _plain_id(mark.at)
-            return {"last": last, "at": at, "held": names.packed(), "upstream": mark.state}
+            at, upstream = next(mark for mark in marks if mark.at < first)
+            held = names.packed(first, last)
+            return {
+                "last": _plain_id(last),
+                "at": _plain_id(at),
+                "held": held,
+                "upstream": upstream,
+            }
 
         return Later(made)
 

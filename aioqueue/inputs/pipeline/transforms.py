@@ -18,7 +18,7 @@ from aioqueue.inputs.batches.collating import Collator, components_of
 from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, State, Taken, Wanted
 from aioqueue.inputs.pipeline.origins import GONE, RowOrigin, finish, joined, unbatched
 from aioqueue.inputs.pipeline.states import packed, unpacked
-from aioqueue.inputs.pipeline.tapes import Columns, KnownNames, Names, Tape
+from aioqueue.inputs.pipeline.tapes import KnownNames, Names, Tape
 from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.philox import PhiloxWords
 
@@ -162,10 +162,11 @@ class Holding(Transform):
     def _held(self) -> list[Id]:
         """The rows that it holds."""
 
-    def _copied(self) -> Callable[[], Names]:
-        """What names them later, and takes no time now: for nodes that hold many."""
+    def _copied(self) -> Callable[[], Names] | None:
+        """What names them later, and takes no time now: for nodes that hold many. ``None`` if it
+        holds none."""
         held = self._held()
-        return lambda: Names.of(held)
+        return (lambda: Names.of(held)) if held else None
 
     @abstractmethod
     def _put_back(self, rows: list[Row]) -> None:
@@ -377,9 +378,11 @@ class Shuffling(Holding):
     def _held(self) -> list[Id]:
         return self._ids([*self._buffer, *self._ready])
 
-    def _copied(self) -> Callable[[], Names]:
+    def _copied(self) -> Callable[[], Names] | None:
+        if not (self._buffer or self._ready):
+            return None
         epoch, buffer, ready = self._epoch, self._names.copied(self._buffer), list(self._ready)
-        return lambda: Names.of_columns(epoch, buffer(), Columns.of(ready))
+        return lambda: Names.of_columns(epoch, buffer(), ready)
 
     def _shape(self) -> State:
         sizes = [len(self._buffer), len(self._ready)]

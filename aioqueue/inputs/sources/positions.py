@@ -74,7 +74,7 @@ class Positions:
 
     def at_text(self, after: str) -> dict[str, Any]:
         """The same of a place that is JSON already."""
-        text = f'{{"after":{json.dumps(after)},{self._rest_of_text}'
+        text = f'{{"after":{_PLACES.encode(after)},{self._rest_of_text}'
         return {
             "format": _FORMAT,
             "version": _VERSION,
