@@ -107,11 +107,8 @@ class PipelinePositions(Positions):
 def fields_of(standing: Standing) -> dict[str, Any]:
     """What a position has of where a run stands, without what says nothing."""
     epoch, batches, skip, node, *later = standing
-    fields: dict[str, Any] = {"epoch": epoch, "batches": batches, "skip": skip, "node": node}
-    for name, value in zip(_LATER, later, strict=True):
-        if value:
-            fields[name] = value
-    return fields
+    said = {name: value for name, value in zip(_LATER, later, strict=True) if value}
+    return {"epoch": epoch, "batches": batches, "skip": skip, "node": node, **said}
 
 
 def checked_standing(pipeline: Pipeline[Any], position: Any) -> tuple[Pipeline[Any], Standing]:

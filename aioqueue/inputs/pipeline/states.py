@@ -68,8 +68,9 @@ def packed(numbers: Sequence[int] | NDArray[np.int64]) -> str:
 
 
 def packed_within(numbers: NDArray[np.int64], span: int) -> str:
-    """The same where it is known of numbers in any order how much they may differ: then their lowest
-    16 bits say all, and whoever wants a state behind each batch need not have all of them looked at.
+    """The same where it is known how much they may differ: then their lowest 16 bits say all.
+
+    It takes a fraction of the time: for whoever wants a state behind each batch.
 
     Args:
         numbers: of `NUMBER`.

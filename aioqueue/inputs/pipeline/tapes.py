@@ -106,9 +106,8 @@ class Names(NamedTuple):
             last: none is behind it.
         """
         subs = "" if self.subs is None else packed(self.subs)
-        is_one = first[0] == last[0] and last[1] != END
-        numbers = packed_within(self.numbers, last[1] - first[1]) if is_one else packed(self.numbers)
-        return [numbers, subs, packed(self.epochs)]
+        span = last[1] - first[1] if first[0] == last[0] else END
+        return [packed_within(self.numbers, span), subs, packed(self.epochs)]
 
 
 def _subs_of(columns: Columns) -> NDArray[np.int64]:

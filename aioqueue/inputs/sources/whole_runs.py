@@ -38,6 +38,10 @@ class WholeRun(Source[T]):
     def __repr__(self) -> str:
         return repr(self._source)
 
+    @property
+    def is_in_memory(self) -> bool:
+        return self._source.is_in_memory
+
     def entries(self) -> Iterator[Entry[T]]:
         return map(_as_one_epoch, self._source.entries())
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import Pipeline, items, numbers, read_lines
 from aioqueue.inputs.pipeline.feeding import Feeding
-from aioqueue.inputs.pipeline.states import packed, unpacked
+from aioqueue.inputs.pipeline.states import NUMBER, packed, packed_within, unpacked
+from aioqueue.inputs.prepare.pace import Pace
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import Counting, plain
 from tests.inputs.pipeline.resuming import (
@@ -25,17 +27,19 @@ from tests.inputs.pipeline.resuming import (
     How,
     examples,
     noisy,
+    not_sevens,
     of_every_kind,
     ordered_shapes,
     place_of,
     run,
+    several,
     shuffled,
     slowly,
     through_json,
     unordered_shapes,
     write_files,
 )
-from tests.worlds import ThreadWorld, World
+from tests.worlds import PATIENCE, ThreadWorld, World
 
 EPOCHS = 2
 
@@ -91,6 +95,30 @@ class TestOrderExact:
         middle, state = run(shape(How(2)), EPOCHS + 1, 2, state)
         rest, _ = run(shape(How(4, limit=5)), EPOCHS + 1, None, state)
         assert head + middle + rest == whole
+
+    @pytest.mark.parametrize("stages", ["plain", "several of one", "skips", "ranks", "time limit"])
+    @pytest.mark.parametrize("together", [8, 64])
+    def test_items_that_are_taken_together(
+        self, stages: str, together: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As many as functions that do next to nothing are given: how many goes by the clock."""
+        monkeypatch.setattr(Pace, "next", lambda pace, workers: together)
+        monkeypatch.setattr(Pace, "is_quick", True)
+        shapes: dict[str, Any] = {
+            "plain": lambda how: how.prepare(shuffled(), noisy).shuffle(9).batch(4),
+            "several of one": lambda how: how.prepare(shuffled(), several).batch(4),
+            "skips": lambda how: how.prepare(shuffled(), not_sevens, on_error="skip").batch(4),
+            "ranks": lambda how: how.prepare(shuffled(), noisy).batch(4).shard(1, 3),
+            "time limit": lambda how: how.prepare(shuffled(), noisy, item_timeout=PATIENCE).batch(
+                4
+            ),
+        }
+        shape = shapes[stages]
+        whole, _ = run(shape(How(1)), EPOCHS)
+        for k in (1, len(whole) // 2 + 1, len(whole) - 1):
+            head, state = run(shape(How(3)), EPOCHS, k)
+            assert head == whole[:k]
+            assert run(shape(How(2, limit=5)), EPOCHS, None, state)[0] == whole[k:]
 
     def test_with_processes(self) -> None:
         def pipeline(**options: Any) -> Any:
@@ -378,6 +406,22 @@ def test_the_state_is_small() -> None:
 @example([0, 2**15 - 1, 2**15 - 1 - 2**15])
 def test_numbers_are_packed(found: list[int]) -> None:
     assert unpacked(packed(found)) == found
+
+
+@given(
+    st.integers(0, 2**62),
+    st.sampled_from([1, 2**7, 2**15 - 1, 2**15, 2**20]).flatmap(
+        lambda span: st.tuples(st.just(span), st.lists(st.integers(0, span), max_size=40))
+    ),
+)
+@example(2**16 - 1, (2**15 - 1, [0, 2**15 - 1] * 9))
+@example(2**31 - 5, (2**15 - 1, [2**15 - 1, 0] * 9))
+def test_numbers_that_are_near_each_other_are_packed(
+    least: int, spread: tuple[int, list[int]]
+) -> None:
+    span, offsets = spread
+    found = [least + offset for offset in offsets]
+    assert unpacked(packed_within(np.array(found, NUMBER), span)) == found
 
 
 class Resuming(RuleBasedStateMachine):

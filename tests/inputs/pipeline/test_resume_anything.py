@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -140,6 +141,16 @@ def said(depth: int = 0) -> st.SearchStrategy[list[Said]]:
 
 PATHS: list[str] = []
 """Of the files that some read."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _many_switches() -> Iterator[None]:
+    """Threads take turns much more often than is usual: what goes wrong between two of their steps
+    does so a hundred times as often."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(2e-5)
+    yield
+    sys.setswitchinterval(before)
 
 
 @pytest.fixture(scope="module", autouse=True)

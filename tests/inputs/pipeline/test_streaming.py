@@ -25,6 +25,7 @@ from aioqueue.inputs import (
     save_position,
     shuffle_batch,
 )
+from aioqueue.inputs.prepare.pace import Pace
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import Counting, plain
 from tests.inputs.pipeline.resuming import How, examples, noisy, through_json, write_files
@@ -58,6 +59,39 @@ def in_pieces(shape: Any, chance: random.Random, most: int) -> list[Any]:
         taken += more
         if not more:
             return taken
+
+
+class TestItemsTakenTogether:
+    """As many as functions that do next to nothing are given: how many goes by the clock."""
+
+    @pytest.fixture(autouse=True)
+    def _eight(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Pace, "next", lambda pace, workers: 8)
+        monkeypatch.setattr(Pace, "is_quick", True)
+
+    @pytest.mark.parametrize("name", ["batch", "batch of a list", "shuffled"])
+    def test_the_rest_is_the_same(self, name: str, folder: Path) -> None:
+        shape = ordered_streams(folder)[name]
+        whole = undisturbed(shape)
+        for k in (1, len(whole) // 2, len(whole) - 1):
+            head, state = go(shape, How(3), k)
+            assert head == whole[:k]
+            assert go(shape, How(2, limit=5), None, state)[0] == whole[k:]
+
+    @pytest.mark.parametrize("name", ["batch", "batch of lines"])
+    def test_only_of_what_is_in_memory(
+        self, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else what is ready would wait for what has to be read."""
+        asked: list[int] = []
+
+        def eight(pace: Pace, workers: int) -> int:
+            asked.append(workers)
+            return 8
+
+        monkeypatch.setattr(Pace, "next", eight)
+        undisturbed(lambda how, coord: ordered_streams(folder)[name](how, coord, resume=None))
+        assert bool(asked) is (name == "batch")
 
 
 class TestOrderExact:
