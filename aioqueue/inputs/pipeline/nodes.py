@@ -142,7 +142,8 @@ class QueueNode(Node):
             self._partial = {number: Partial(sub)} if sub else {}
             self._next = number
         self._kept = kept
-        self._source.restore(state["upstream"], self._epoch, state["from"], kept)
+        first = state["from"] if "from" in state else state["next"][0]
+        self._source.restore(state["upstream"], self._epoch, first, kept)
 
     @guarded
     def tally(self) -> list[Any]:
@@ -178,13 +179,11 @@ class QueueNode(Node):
         if self._ready:
             _, number, _, sub, _ = self._ready[0]
         begin, upstream = self._source.state_before(self._epoch, number)
-        return {
-            "epoch": self._epoch,
-            "given": self._given,
-            "next": [number, sub],
-            "from": begin,
-            "upstream": upstream,
-        }
+        state: State = {"epoch": self._epoch, "given": self._given, "next": [number, sub]}
+        if begin != number:
+            state["from"] = begin
+        state["upstream"] = upstream
+        return state
 
     def _unordered_state(self, held: Sequence[Id]) -> State:
         again: dict[int, set[int]] = {}

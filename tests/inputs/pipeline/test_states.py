@@ -16,6 +16,7 @@ from aioqueue.inputs.sources.positions import digest_of
 from tests.inputs.pipeline.resuming import (
     How,
     Shape,
+    noisy,
     ordered_shapes,
     place_of,
     run,
@@ -81,6 +82,27 @@ def test_they_are_small(kind: str, name: str, folder: Path) -> None:
         # What many components are comes on top.
         many = json.dumps(place_of(state)["layouts"]) if name.startswith("of every kind") else ""
         assert size <= of_each * sources_in(state) + 4.2 * elements + len(json.dumps(many))
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        lambda one, how: how.prepare(one, noisy),
+        lambda one, how: one.shuffle(2),
+        lambda one, how: one.batch(2, collate=list).unbatch(),
+        lambda one, how: one.filter(bool).prefetch(2),
+    ],
+    ids=["prepare", "shuffle", "batch, unbatch", "filter, prefetch"],
+)
+def test_long_pipelines(stages: Any) -> None:
+    """Five stages are within a KiB; each more has 200 bytes."""
+    pipeline: Any = numbers(10**7, shuffle=True, seed=1)
+    for _ in range(4):
+        pipeline = stages(stages(pipeline, How()), How())
+    pipeline = pipeline.batch(8)
+    _, state = run(pipeline, 1, 20)
+    more = len(pipeline.stages) - 5
+    assert len(json.dumps(state, separators=(",", ":"))) <= 1024 + 200 * more + 4.2 * 2 * 8
 
 
 @pytest.mark.parametrize("size", [100, 1_000, 10_000])
