@@ -150,7 +150,7 @@ class QueueNode(Node):
         """What has become of the items so far, and which these are: in plain JSON types. For any
         thread."""
         counts, before = [*self._tally.counts], self._tally.before
-        if self._keeps_order and not before.above:
+        if self._keeps_order and not before.above:  # as almost always: one of both has it all
             epoch, low = max((self._epoch, self._next), before[:2])
             return [counts, epoch, low, ""]
         epoch, low, above = self._arrived_so_far().joined(before)

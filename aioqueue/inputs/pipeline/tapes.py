@@ -86,7 +86,7 @@ class Names(NamedTuple):
             more = Columns.of(rows)
             if subs is not None or more.subs is not None:
                 subs = np.concatenate([_subs_of(columns), _subs_of(more)])
-            numbers = np.concatenate([numbers, more.numbers])
+            numbers = np.concatenate([numbers, more.numbers], dtype=NUMBER)
         return cls([epoch], numbers, subs)
 
     def first(self) -> Id:
@@ -141,7 +141,8 @@ class KnownNames:
     def copied(self, rows: Sequence[Row]) -> Callable[[], Columns]:
         """What makes later the names of what there is now."""
         known, before = self._known, self._changed
-        self._changed = changed = []
+        changed: list[int] = []
+        self._changed = changed
         if before is None or known is None or known[0] is not before:
             copy = list(rows)
             return lambda: self._know(changed, Columns.of(copy))
@@ -329,11 +330,10 @@ class Tape:
             names = named()
             first = names.first()
             at, upstream = next(mark for mark in marks if mark.at < first)
-            held = names.packed(first, last)
             return {
                 "last": _plain_id(last),
                 "at": _plain_id(at),
-                "held": held,
+                "held": names.packed(first, last),
                 "upstream": upstream,
             }
 
