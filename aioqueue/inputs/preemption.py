@@ -262,18 +262,19 @@ class Preemption:
             self._tell(error)
             return None
         if self._notice_error is not None:
-            self._notice_error = None
             _log.warning("the notice of a preemption can be asked for again")
+            self._notice_error = None  # last: who sees it change finds it in the log
         if isinstance(answer, Notice):
             return answer
         return Notice("notice") if answer else None
 
     def _tell(self, error: Exception) -> None:
         """The notice cannot be asked for: told at first, and when that changes."""
-        before, self._notice_error = self._notice_error, error
+        before = self._notice_error
         if before is None or (type(before), str(before)) != (type(error), str(error)):
             _log.warning(
                 "a notice of a preemption could not be asked for; it is asked for again every %g s",
                 self._every,
                 exc_info=error,
             )
+        self._notice_error = error
