@@ -198,14 +198,14 @@ def measure(mode: Mode) -> Iterator[Comparison]:
     )
     batches = mode.scaled(400)
     yield compare(
-        Row("20a", f"compat.v1: decode_csv, {LINES} lines at once", "TensorFlow", 0.8),
+        Row("41", f"compat.v1: decode_csv, {LINES} lines at once", "TensorFlow", 0.8),
         decode_lines("aioqueue", batches),
         decode_lines("TensorFlow", batches),
         mode,
         names=("aioqueue", "TensorFlow"),
     )
     yield compare(
-        Row("20b", f"compat.v1: parse_example, {LINES} examples at once", "TensorFlow", 0.8),
+        Row("42", f"compat.v1: parse_example, {LINES} examples at once", "TensorFlow", 0.8),
         parse_batches("aioqueue", batches),
         parse_batches("TensorFlow", batches),
         mode,
