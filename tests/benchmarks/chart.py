@@ -42,8 +42,8 @@ anything else (a bound, or aioqueue itself) are in the table only."""
 SECTIONS = {
     "Queues, one element at a time": range(1, 5),
     "Queues, batches of arrays": range(5, 9),
-    "Input pipelines": (9, 10, 11, 12, 17, 18, 19),
-    "TensorFlow 1's names (aioqueue.compat.v1)": (20, 21),
+    "Input pipelines": (9, 10, 11, 12, 17, 18, 19, 40),
+    "TensorFlow 1's names (aioqueue.compat.v1)": (20, 21, 27, 41, 42),
 }
 WORDS = {
     "same loop, object queue": "within one event loop",
@@ -53,6 +53,7 @@ WORDS = {
     "jpeg": "JPEG files",
     "io:": "I/O waits:",
     "io,": "I/O waits,",
+    ", 1,500 examples, heavy main module": ", heavy main module",
     "pycpu": "pure Python",
     "compat.v1: ": "",
     " by Session.run": "",
