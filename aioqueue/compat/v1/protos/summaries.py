@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from aioqueue.compat.v1.protos.messages import message_classes
+from aioqueue.compat.v1.protos.tensors import SCHEMA as TENSOR_SCHEMA
 
 __all__ = ("MESSAGES", "summary_classes")
 
@@ -23,21 +24,7 @@ SCHEMA: dict[str, dict[str, str]] = {
         "bucket_limit": "repeated double",
         "bucket": "repeated double",
     },
-    "TensorShapeProto": {"unused": "bytes", "dim": "repeated TensorShapeProto.Dim"},
-    "TensorShapeProto.Dim": {"size": "int64", "name": "string"},
-    "TensorProto": {
-        "dtype": "int32",
-        "tensor_shape": "TensorShapeProto",
-        "version_number": "int32",
-        "tensor_content": "bytes",
-        "float_val": "repeated float",
-        "double_val": "repeated double",
-        "int_val": "repeated int32",
-        "string_val": "repeated bytes",
-        "scomplex_val": "repeated float",
-        "int64_val": "repeated int64",
-        "bool_val": "repeated bool",
-    },
+    **TENSOR_SCHEMA,
     "SummaryMetadata": {
         "plugin_data": "SummaryMetadata.PluginData",
         "display_name": "string",
