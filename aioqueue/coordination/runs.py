@@ -62,7 +62,7 @@ from aioqueue.queues.core import QueueCore
 from aioqueue.telemetry.explanations import ExplainedStage, ExplainedWorker
 from aioqueue.telemetry.parts import StagePart, Watch
 from aioqueue.telemetry.stacks import stack_of
-from aioqueue.waiting import Gate, Owner, current_thread_owner, current_waker
+from aioqueue.waiting import Gate, Owner, current_waker
 
 __all__ = (
     "RUNNER_ARGUMENTS",
@@ -292,7 +292,7 @@ class Run:
 
     def loop(self, plan: WorkerPlan) -> None:
         """The life of a worker on a thread."""
-        plan.owner = current_thread_owner()
+        plan.owner = Owner(threading.current_thread())
         try:
             self._call_again_and_again(plan)
         except BaseException as error:
@@ -304,7 +304,7 @@ class Run:
         """The life of a worker that is a task."""
         owner = running_task()
         queue, waker = self._runner.queue._core, current_waker()
-        plan.owner = waker.owner()
+        plan.owner = Owner(waker.runner())
         queue.note_filler(waker, +1)
         try:
             await self._await_again_and_again(plan)

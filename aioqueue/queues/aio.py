@@ -171,9 +171,9 @@ class AsyncMethods(QueueFace[ElementT]):
     async def _complete(self, attempt: Attempt, max_wait: float | None = None) -> None:
         """Begin an attempt, wait until it ends, and commit it; or withdraw it."""
         machine = self._machine
-        waker = current_waker(self._waker)
-        if waker is not self._waker:
-            self._waker = waker
+        waker = self._waker
+        if waker is None or not waker.is_current():
+            waker = self._waker = current_waker()
             self._core.remember(waker)
         cancel_timer = None
         meter = None
@@ -186,7 +186,7 @@ class AsyncMethods(QueueFace[ElementT]):
             if wakers:
                 deliver(wakers)
             if attempt.state is PENDING or attempt.state is GRANTED:
-                self._core.falls_asleep(attempt, waker.owner(), began)
+                self._core.falls_asleep(attempt, waker.runner(), began)
                 self._budget = self._allowance = waker.allowance()
                 if len(self._core.wakers) > 1:  # our own loop is not dead
                     self._core.drop_dead_loops()

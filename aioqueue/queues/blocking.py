@@ -9,6 +9,7 @@ refused only where tasks of that loop would have to wake it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from threading import current_thread
 from time import perf_counter
 from typing import Any, Generic, Self, TypeVar, overload
 
@@ -36,7 +37,6 @@ from aioqueue.waiting import (
     ThreadWaker,
     apply_deferred,
     current_scopes,
-    current_thread_owner,
     deliver,
     in_event_loop,
     least_left,
@@ -215,7 +215,7 @@ class BlockingMethods(QueueFace[ElementT]):
             if wakers:
                 deliver(wakers)
             if attempt.state is PENDING or attempt.state is GRANTED:
-                self._core.falls_asleep(attempt, current_thread_owner(), began)
+                self._core.falls_asleep(attempt, current_thread(), began)
                 if self._core.wakers:
                     self._core.drop_dead_loops()
                     if timeout != 0 and attempt.is_pending and self._core.stands_still_for(attempt):

@@ -165,10 +165,18 @@ class QueueCore:
                 return True
         return False
 
-    def falls_asleep(self, attempt: Attempt, owner: Owner, began: float) -> None:
-        """Note whose attempt has to wait, and since when."""
+    def falls_asleep(self, attempt: Attempt, runner: Any, began: float) -> None:
+        """Note whose attempt has to wait, and since when.
+
+        Args:
+            attempt: what its owner is about to wait for.
+            runner: that owner, a thread or task.
+            began: on the clock of `time.perf_counter`.
+        """
+        owner = self.last_waiter.get(attempt.side)
+        if owner is None or owner.thing is not runner:  # else the same one waits here once more
+            owner = self.last_waiter[attempt.side] = Owner(runner)
         attempt.owner, attempt.began = owner, began
-        self.last_waiter[attempt.side] = owner
 
     def wake_all(self) -> None:
         """Wake everybody: those who need not wake go back to sleep.

@@ -9,7 +9,7 @@ from aioqueue.waiting.aio import current_asyncio_waker
 from aioqueue.waiting.base import AsyncWaker, apply_deferred, deliver, enter, withdraw_all
 from aioqueue.waiting.calls import CallbackWaker
 from aioqueue.waiting.gate import Gate, sleep_while_pending
-from aioqueue.waiting.owners import Owner, current_thread_owner
+from aioqueue.waiting.owners import Owner
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio, running_loop
 from aioqueue.waiting.scopes import CancelScope, current_scopes, least_left, unwatch, watch
 from aioqueue.waiting.threads import ThreadWaker
@@ -23,7 +23,6 @@ __all__ = (
     "ThreadWaker",
     "apply_deferred",
     "current_scopes",
-    "current_thread_owner",
     "current_waker",
     "deliver",
     "enter",
@@ -48,10 +47,10 @@ def current_waker(last: AsyncWaker | None = None) -> AsyncWaker:
     Raises:
         RuntimeError: no event loop is running in this thread.
     """
+    if last is not None and last.is_current():
+        return last
     if in_trio():
         from aioqueue.waiting.trio import current_trio_waker
 
         return current_trio_waker()
-    if last is not None and last.is_current():
-        return last
     return current_asyncio_waker()

@@ -16,12 +16,11 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 from aioqueue.attempts import Attempt
 from aioqueue.locks import guarded
-from aioqueue.waiting.owners import Owner, current_thread_owner
-from aioqueue.waiting.running import running_loop
+from aioqueue.waiting.running import in_trio, running_loop
 
 __all__ = ("AsyncioWaker", "current_asyncio_waker")
 
@@ -66,11 +65,11 @@ class AsyncioWaker:
         return self._loop.is_closed()
 
     def is_current(self) -> bool:
-        return running_loop() is self._loop
+        # A trio run may be the guest of an asyncio loop.
+        return running_loop() is self._loop and not ("trio" in sys.modules and in_trio())
 
-    def owner(self) -> Owner:
-        task = asyncio.current_task(self._loop)
-        return current_thread_owner() if task is None else Owner(task, task.get_name())
+    def runner(self) -> Any:
+        return asyncio.current_task(self._loop) or threading.current_thread()
 
     def wait(self, attempt: Attempt) -> Awaitable[None]:
         if attempt.waiter is _WOKEN:

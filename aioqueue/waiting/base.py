@@ -18,7 +18,6 @@ from typing import Any, Final, Protocol
 
 from aioqueue.attempts import Attempt, Waker
 from aioqueue.locks import OwnedLock
-from aioqueue.waiting.owners import Owner
 from aioqueue.waiting.running import in_event_loop
 
 __all__ = ("AsyncWaker", "apply_deferred", "deliver", "enter", "withdraw_all")
@@ -49,8 +48,8 @@ class AsyncWaker(Waker, Protocol):
     def is_current(self) -> bool:
         """Whether the task that is running belongs to this waker."""
 
-    def owner(self) -> Owner:
-        """The task that is running."""
+    def runner(self) -> Any:
+        """The task that is running; where it is code of the loop itself, the thread."""
 
 
 class _Enterable(Protocol):

@@ -6,7 +6,7 @@ import threading
 import weakref
 from typing import Any
 
-__all__ = ("Owner", "current_thread_owner")
+__all__ = ("Owner",)
 
 
 class Owner:
@@ -14,14 +14,19 @@ class Owner:
 
     Args:
         thing: a `threading.Thread`, or a task of asyncio or trio.
-        name: what it is called.
     """
 
-    __slots__ = ("_thing", "name")
+    __slots__ = ("_name", "_thing")
 
-    def __init__(self, thing: Any, name: str) -> None:
+    def __init__(self, thing: Any) -> None:
         self._thing = weakref.ref(thing)
-        self.name = name
+        self._name = _name(thing)
+
+    @property
+    def name(self) -> str:
+        """What it is called; once it is gone, what it was called when it was noted."""
+        thing = self._thing()
+        return self._name if thing is None else _name(thing)
 
     @property
     def thing(self) -> Any:
@@ -48,7 +53,6 @@ class Owner:
         return coroutine is not None and getattr(coroutine, "cr_frame", coroutine) is None
 
 
-def current_thread_owner() -> Owner:
-    """The calling thread."""
-    thread = threading.current_thread()
-    return Owner(thread, thread.name)
+def _name(thing: Any) -> str:
+    name = getattr(thing, "name", None)
+    return str(thing.get_name() if name is None else name)  # asyncio's tasks say it by a call

@@ -11,13 +11,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 import trio
 
 from aioqueue.attempts import Attempt, AttemptState
 from aioqueue.waiting.base import deliver
-from aioqueue.waiting.owners import Owner
 
 __all__ = ("TrioWaker", "current_trio_waker")
 
@@ -56,9 +55,8 @@ class TrioWaker:
     def is_current(self) -> bool:
         return trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is self._token
 
-    def owner(self) -> Owner:
-        task = trio.lowlevel.current_task()
-        return Owner(task, task.name)
+    def runner(self) -> Any:
+        return trio.lowlevel.current_task()
 
     async def wait(self, attempt: Attempt) -> None:
         if attempt.waiter is _WOKEN:

@@ -18,7 +18,7 @@ from aioqueue.telemetry.stacks import (
     stack_of_traceback,
     told,
 )
-from aioqueue.waiting import Owner, current_thread_owner, current_waker
+from aioqueue.waiting import Owner, current_waker
 from tests.worlds import PATIENCE, TASK_WORLDS, AsyncioWorld, TaskWorld, spin_until
 
 HERE = Path(__file__).name
@@ -75,7 +75,7 @@ class TestTasks:
         owners: list[Owner] = []
 
         async def worker() -> None:
-            owners.append(current_waker().owner())
+            owners.append(Owner(current_waker().runner()))
             await reads_parts()
 
         async def body() -> None:
@@ -142,7 +142,9 @@ class TestWords:
 class TestOwners:
     def test_a_thread_that_has_ended(self) -> None:
         owners: list[Owner] = []
-        thread = threading.Thread(target=lambda: owners.append(current_thread_owner()), name="x")
+        thread = threading.Thread(
+            target=lambda: owners.append(Owner(threading.current_thread())), name="x"
+        )
         thread.start()
         thread.join(PATIENCE)
         assert (owners[0].name, owners[0].has_ended(), owners[0].thing) == ("x", True, thread)
