@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from aioqueue import sync
-from tests.benchmarks.harness import Comparison, Mode, Row, compare, installed
+from tests.benchmarks.harness import Comparison, Mode, Row, compare, for_build, installed
 
 __all__ = ("measure",)
 
@@ -144,7 +144,8 @@ def small_rows(mode: Mode) -> Iterator[Comparison]:
     if not installed("tensorflow"):
         return
     n = mode.scaled(3000)
-    for number, kind, target in (("5", "FIFO", 15), ("6", "RandomShuffle", 8)):
+    aims = [("5", "FIFO", for_build(38, 45)), ("6", "RandomShuffle", for_build(10, 14))]
+    for number, kind, target in aims:
         keep = 0 if kind == "FIFO" else 512
         theirs = TensorFlowQueue(kind, 1024, keep, list(small_batch()))
         yield compare(

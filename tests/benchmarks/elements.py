@@ -12,7 +12,7 @@ from typing import Any
 
 import aioqueue
 from aioqueue import sync
-from tests.benchmarks.harness import Comparison, Mode, Row, compare, installed
+from tests.benchmarks.harness import Comparison, Mode, Row, compare, for_build, installed
 
 __all__ = ("measure",)
 
@@ -131,12 +131,29 @@ def measure(mode: Mode) -> Iterator[Comparison]:
     n = mode.scaled(50_000)
     few = mode.scaled(10_000)
     rows = [
-        (Row("1", "same loop, object queue", "asyncio.Queue", 1.15), ours_in_one_loop, "asyncio"),
-        (Row("2", "thread to coroutine", "culsans", 4), ours_across, "culsans"),
-        (Row("2", "thread to coroutine", "janus", 6), ours_across, "janus"),
-        (Row("3", "thread to thread", "queue.Queue", 2.5), ours_between_threads, "queue"),
         (
-            Row("4", "thread to coroutine, dequeue_many(100) of 1000", "culsans, single gets", 12),
+            Row("1", "same loop, object queue", "asyncio.Queue", for_build(0.75, 1.2)),
+            ours_in_one_loop,
+            "asyncio",
+        ),
+        (
+            Row("2", "thread to coroutine", "culsans", for_build(1.6, 2.5)),
+            ours_across,
+            "culsans",
+        ),
+        (Row("2", "thread to coroutine", "janus", for_build(3.6, 6)), ours_across, "janus"),
+        (
+            Row("3", "thread to thread", "queue.Queue", for_build(1.4, 2.3)),
+            ours_between_threads,
+            "queue",
+        ),
+        (
+            Row(
+                "4",
+                "thread to coroutine, dequeue_many(100) of 1000",
+                "culsans, single gets",
+                for_build(3.5, 5),
+            ),
             ours_across_in_batches,
             "culsans",
         ),

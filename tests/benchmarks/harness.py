@@ -12,12 +12,19 @@ import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ("Comparison", "Mode", "Row", "compare", "installed")
+import aioqueue
+
+__all__ = ("Comparison", "Mode", "Row", "compare", "for_build", "installed")
 
 
 def installed(package: str) -> bool:
     """Whether a peer is there; rows of those that are not are left out."""
     return importlib.util.find_spec(package) is not None
+
+
+def for_build(pure: float, compiled: float) -> float:
+    """What a row must reach with the core that is installed: the pure or the compiled one."""
+    return compiled if aioqueue.__compiled__ else pure
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Rows 9 to 12, and 17 to 19: whole pipelines, each peer in a process of its own, alternately.
+"""Rows 9 to 12, 17 to 19, 43, 44: whole pipelines, by turns, each peer in its own process.
 
 ``python -m tests.benchmarks.pipelines WORKLOAD PEER COUNT`` runs one and prints its figures as
 JSON.
@@ -18,14 +18,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
 
 import aioqueue
 from aioqueue.inputs import numbers, prepare
-from tests.benchmarks.harness import Comparison, Mode, Row, installed
+from tests.benchmarks.harness import Comparison, Mode, Row, for_build, installed
 
 __all__ = ("measure",)
 
@@ -157,17 +157,23 @@ async def by_aioqueue(workload: str, count: int) -> AsyncIterator[Any]:
             yield examples
 
 
+async def fetch(i: int) -> tuple[Any, int]:
+    """An example that takes a wait, for those who await."""
+    await asyncio.sleep(IO_SECONDS)
+    return _FEATURES[i & 1023], i
+
+
 async def by_prepare(workload: str, count: int, ordered: bool = False) -> AsyncIterator[Any]:
     """What users write: the function, and where it is to run."""
-    queue = queue_for(workload)
-    runner = prepare(
-        numbers(count, epochs=1),
-        maker(workload),
-        into=queue,
-        workers=2,
-        where="process" if workload == "pycpu" else "thread",
-        ordered=ordered,
-    )
+    queue, source = queue_for(workload), numbers(count, epochs=1)
+    if workload == "io":
+        runner = prepare(
+            source, fetch, into=queue, workers=IO_WORKERS, where="task", ordered=ordered
+        )
+    else:
+        where: Any = "process" if workload == "pycpu" else "thread"
+        make = maker(workload)
+        runner = prepare(source, make, into=queue, workers=2, where=where, ordered=ordered)
     async with aioqueue.Coordinator() as coord:
         coord.start(runner)
         async for examples in batches_of(queue, workload):
@@ -219,7 +225,31 @@ async def by_processes(workload: str, count: int) -> AsyncIterator[Any]:
         yield None
 
 
-async def by_torch(workload: str, count: int) -> AsyncIterator[Any]:
+async def by_tasks(workload: str, count: int) -> AsyncIterator[Any]:
+    """The same waits in as many bare tasks, which stack what they get; nothing bounds them."""
+    numbers_left = iter(range(count))
+    batches: asyncio.Queue[Any] = asyncio.Queue()
+    examples: list[tuple[Any, int]] = []
+
+    async def work() -> None:
+        for i in numbers_left:
+            examples.append(await fetch(i))
+            if len(examples) == BATCHES[workload]:
+                batches.put_nowait(stack(examples))
+                examples.clear()
+
+    tasks = [asyncio.create_task(work()) for _ in range(IO_WORKERS)]
+    for _ in range(count // BATCHES[workload]):
+        yield await batches.get()
+    await asyncio.gather(*tasks)
+
+
+def by_torch_alone(workload: str, count: int) -> AsyncIterator[Any]:
+    """In the consumer's own thread, without a worker."""
+    return by_torch(workload, count, workers=0)
+
+
+async def by_torch(workload: str, count: int, workers: int = 2) -> AsyncIterator[Any]:
     import torch
 
     class Examples:
@@ -235,7 +265,10 @@ async def by_torch(workload: str, count: int) -> AsyncIterator[Any]:
 
     examples: Any = Examples()
     loader = torch.utils.data.DataLoader(
-        examples, batch_size=BATCHES[workload], num_workers=2, prefetch_factor=4
+        examples,
+        batch_size=BATCHES[workload],
+        num_workers=workers,
+        prefetch_factor=4 if workers else None,
     )
     iterator = iter(loader)
     done = object()
@@ -252,11 +285,6 @@ async def by_spdl(workload: str, count: int) -> AsyncIterator[Any]:
 
     builder: Any = PipelineBuilder().add_source(range(count))
     if workload == "io":
-
-        async def fetch(i: int) -> Any:
-            await asyncio.sleep(IO_SECONDS)
-            return _FEATURES[i & 1023], i
-
         builder = builder.pipe(fetch, concurrency=IO_WORKERS)
     else:
         builder = builder.pipe(maker(workload), concurrency=2)
@@ -269,14 +297,21 @@ async def by_spdl(workload: str, count: int) -> AsyncIterator[Any]:
             yield batch
 
 
+def sleep_and_make(i: int) -> tuple[Any, int]:
+    """An example that takes a wait, for those who have a thread for it."""
+    sleep(IO_SECONDS)
+    return _FEATURES[i & 1023], i
+
+
 async def by_grain(workload: str, count: int) -> AsyncIterator[Any]:
     import grain
 
-    make = maker(workload)
+    make = sleep_and_make if workload == "io" else maker(workload)
+    threads = IO_WORKERS if workload == "io" else 2
     dataset = (
         grain.MapDataset.range(count)
         .map(make)
-        .to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=128))
+        .to_iter_dataset(grain.ReadOptions(num_threads=threads, prefetch_buffer_size=128))
         .batch(BATCHES[workload])
     )
     iterator = iter(dataset)
@@ -291,7 +326,9 @@ PEERS: dict[str, tuple[str, Callable[[str, int], AsyncIterator[Any]]]] = {
     "in order": ("aioqueue", by_prepare_in_order),
     "limit": ("numpy", by_limit),
     "processes": ("numpy", by_processes),
+    "bare tasks": ("numpy", by_tasks),
     "torch": ("torch", by_torch),
+    "torch, no workers": ("torch", by_torch_alone),
     "spdl": ("spdl", by_spdl),
     "grain": ("grain", by_grain),
 }
@@ -353,7 +390,12 @@ class Aim:
 
 # The order of the rows is that of the runs: who is compared closely runs one after the other.
 AIMS = {
-    "tiny": [Aim("9", "aioqueue", "spdl", 100.0), Aim("9", "aioqueue", "torch", 5.0)],
+    "tiny": [
+        Aim("9", "aioqueue", "spdl", 100.0),
+        Aim("9", "aioqueue", "torch", 5.0),
+        Aim("43", "prepare", "torch, no workers", for_build(0.7, 1.0), "steady"),
+        Aim("43", "prepare", "spdl", for_build(65, 100), "steady"),
+    ],
     "jpeg": [
         Aim("10", "aioqueue", "limit", 0.97),
         Aim("18", "prepare", "limit", 0.97),
@@ -362,7 +404,11 @@ AIMS = {
         Aim("10", "aioqueue", "spdl", 1.6),
         Aim("10", "aioqueue", "grain", 1.0),
     ],
-    "io": [Aim("11", "aioqueue", "ideal", 0.95)],
+    "io": [
+        Aim("11", "aioqueue", "ideal", 0.95),
+        Aim("44", "prepare", "bare tasks", for_build(0.94, 0.95), "steady"),
+        Aim("44", "prepare", "grain", for_build(0.9, 0.92), "steady"),
+    ],
     "pycpu": [
         Aim("17", "prepare", "processes", 0.9, "steady"),
         Aim("17", "prepare", "torch", 1.25),
@@ -428,7 +474,7 @@ def side_figures(workload: str, runs: dict[str, list[dict[str, float]]]) -> Iter
 
 
 def measure(mode: Mode) -> Iterator[Comparison]:
-    """Rows 9 to 12, and 17 to 19."""
+    """Rows 9 to 12, 17 to 19, 43 and 44."""
     for workload in AIMS:
         yield from measure_workload(workload, mode)
 

@@ -10,6 +10,7 @@ import sys
 from datetime import date
 from pathlib import Path
 
+import aioqueue
 from tests.benchmarks.chart import draw
 from tests.benchmarks.harness import Comparison, Row
 
@@ -46,8 +47,9 @@ def machine() -> str:
             versions.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             continue
+    core = "compiled" if aioqueue.__compiled__ else "pure"
     return (
-        f"Measured on {date.today():%Y-%m-%d} with {platform.python_implementation()}"
+        f"Measured on {date.today():%Y-%m-%d} with the {core} core, {platform.python_implementation()}"
         f" {platform.python_version()} on {platform.system()} {platform.machine()}, {cores} cores."
         f" Versions: {', '.join(versions)}."
     )
