@@ -383,6 +383,8 @@ def _are_times_in(dtype: np.dtype[Any], array: NDArray[Any]) -> bool:
 
 
 def _fits(shape: tuple[int, ...], wanted: Shape) -> bool:
+    if shape == wanted:
+        return True
     return len(shape) == len(wanted) and all(
         size is None or size == given for given, size in zip(shape, wanted, strict=True)
     )

@@ -294,7 +294,7 @@ class Run:
         """The life of a worker on a thread."""
         plan.owner = Owner(threading.current_thread())
         try:
-            self._call_again_and_again(plan)
+            self._calls(plan)
         except BaseException as error:
             self.worker_ended(plan, error)
         else:
@@ -307,7 +307,7 @@ class Run:
         plan.owner = Owner(waker.runner())
         queue.note_filler(waker, +1)
         try:
-            await self._await_again_and_again(plan)
+            await self._awaits(plan)
         except BaseException as error:
             if self.worker_ended(plan, error, owner) is not Meaning.STOP:
                 return
@@ -318,14 +318,8 @@ class Run:
         finally:
             queue.note_filler(waker, -1)
 
-    def _call_again_and_again(self, plan: WorkerPlan) -> None:
+    def _calls(self, plan: WorkerPlan) -> None:
         meter = self._metered(plan)
-        try:
-            self._calls(plan, meter)
-        finally:
-            meter.ended = perf_counter()
-
-    def _calls(self, plan: WorkerPlan, meter: Meter) -> None:
         what = f"enqueue op {function_name(plan.op)!r}"
         if self._goes_on():
             call_watched(what, plan.op)
@@ -334,14 +328,8 @@ class Run:
             refuse_awaitable(what, plan.op())
             meter.calls += 1
 
-    async def _await_again_and_again(self, plan: WorkerPlan) -> None:
+    async def _awaits(self, plan: WorkerPlan) -> None:
         meter = self._metered(plan)
-        try:
-            await self._awaits(plan, meter)
-        finally:
-            meter.ended = perf_counter()
-
-    async def _awaits(self, plan: WorkerPlan, meter: Meter) -> None:
         if self._goes_on():
             what = f"enqueue op {function_name(plan.op)!r}"
             with Unawaited(what, can_await=True) as unawaited:
@@ -374,6 +362,7 @@ class Run:
         """
         meaning = Meaning.STOP
         plan.has_ended = True
+        self.meters[plan].ended = perf_counter()
         try:
             if error is not None:
                 ends = self._runner.queue_closed_exception_types

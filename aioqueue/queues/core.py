@@ -138,15 +138,17 @@ class QueueCore:
         holding(self.lock, self.wakers.__setitem__, waker, None)
 
     def note_filler(self, waker: AsyncWaker, change: int) -> None:
-        """Note that a worker begins (+1) or ends (-1) which fills the queue as a task of a loop."""
+        """Note that a worker begins (+1) or ends (-1) which fills the queue as a task of a loop.
 
-        def note() -> None:
-            count = self.fillers.pop(waker, 0) + change
-            if count:
-                self.fillers[waker] = count
-                self.wakers[waker] = None
-
-        holding(self.lock, note)
+        In the loop's own thread, which alone counts its own.
+        """
+        count = self.fillers.get(waker, 0) + change
+        if count > 0:
+            self.fillers[waker] = count
+            if waker not in self.wakers:
+                self.remember(waker)
+        else:
+            self.fillers.pop(waker, None)
 
     def stands_still_for(self, attempt: Attempt) -> bool:
         """Whether an attempt of this thread waits for tasks that cannot run while the thread waits.

@@ -146,6 +146,7 @@ class TypedShelf:
         "_components",
         "_free",
         "_fresh",
+        "_may_have_given",
         "_reader",
         "_references",
         "_row_bytes",
@@ -170,6 +171,7 @@ class TypedShelf:
         self._blocks = [allocate(components, self._size)]
         self._free: list[int] = []  # slots whose row has left, the one that left last at the end
         self._fresh = 0  # slots from here on have never been listed
+        self._may_have_given = False  # whether an entry may be a `_GivenRow`, and has to be asked
 
     def is_large(self, n: int) -> bool:
         return is_large(n, self._row_bytes)
@@ -210,6 +212,7 @@ class TypedShelf:
 
     def wrap(self, columns: Columns) -> Sequence[Slot]:
         exact = as_dtypes(self._components, columns)
+        self._may_have_given = True
         return [_GivenRow(exact, index) for index in range(len(exact[0]))]
 
     def look(self, entry: Slot) -> Row:
@@ -222,7 +225,9 @@ class TypedShelf:
 
     def read(self, entries: Sequence[Slot], into: Columns | None) -> Columns:
         target = allocate(self._components, len(entries)) if into is None else into
-        given = [index for index, entry in enumerate(entries) if type(entry) is _GivenRow]
+        given: list[int] = []
+        if self._may_have_given:
+            given = [index for index, entry in enumerate(entries) if type(entry) is _GivenRow]
         if not given:
             self._read_slots(np.array(entries, np.intp), slice(None), target)
             return target
@@ -237,7 +242,9 @@ class TypedShelf:
         return target
 
     def forget(self, entries: Sequence[Slot]) -> None:
-        slots = [entry for entry in entries if type(entry) is not _GivenRow]
+        slots: Sequence[int] = entries
+        if self._may_have_given:
+            slots = [entry for entry in entries if type(entry) is not _GivenRow]
         if self._references and slots:
             for block, places, _ in self._by_block(np.array(slots, np.intp)):
                 for index, nothing in self._references:
