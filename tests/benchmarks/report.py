@@ -48,9 +48,9 @@ def machine() -> str:
         except importlib.metadata.PackageNotFoundError:
             continue
     core = "compiled" if aioqueue.__compiled__ else "pure"
+    python = f"{platform.python_implementation()} {platform.python_version()}"
     return (
-        f"Measured on {date.today():%Y-%m-%d} with the {core} core, {platform.python_implementation()}"
-        f" {platform.python_version()} on {platform.system()} {platform.machine()}, {cores} cores."
+        f"Measured on {date.today():%Y-%m-%d} with the {core} core and {python} on {platform.system()} {platform.machine()}, {cores} cores."
         f" Versions: {', '.join(versions)}."
     )
 
