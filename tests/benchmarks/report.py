@@ -50,7 +50,8 @@ def machine() -> str:
     core = "compiled" if aioqueue.__compiled__ else "pure"
     python = f"{platform.python_implementation()} {platform.python_version()}"
     return (
-        f"Measured on {date.today():%Y-%m-%d} with the {core} core and {python} on {platform.system()} {platform.machine()}, {cores} cores."
+        f"Measured on {date.today():%Y-%m-%d} with the {core} core and {python}"
+        f" on {platform.system()} {platform.machine()}, {cores} cores."
         f" Versions: {', '.join(versions)}."
     )
 
