@@ -62,4 +62,4 @@ class Ring:
 
     def events(self) -> list[Event]:
         """Those that it keeps; for any thread."""
-        return [Event(*one) for one in list(self._events)]
+        return [Event(*one) for one in self._events.copy()]  # in one step, also without the GIL

@@ -123,7 +123,7 @@ class Monitor(Looks):
     @property
     def history(self) -> Sequence[Snapshot]:
         """Snapshots of the last five minutes, one a second, the oldest first; one at least."""
-        return tuple(self._history)
+        return tuple(self._seen())
 
     @property
     def changes(self) -> Sequence[Change]:
@@ -194,6 +194,9 @@ class Monitor(Looks):
     def _sizes(self) -> dict[str, int]:
         return self._collector.sizes()
 
+    def _seen(self) -> list[Snapshot]:
+        return list(self._history.copy())  # which is one step: only with the GIL, `list` is, too
+
     def _trace(self, tracer: Tracer) -> None:
         self._watch.trace(tracer)
 
@@ -204,7 +207,7 @@ class Monitor(Looks):
         self._watch.on_step.append(call)
 
     def _window(self, seconds: float | None) -> tuple[Snapshot, Snapshot]:
-        seen = list(self._history)
+        seen = self._seen()
         if not self._closed.is_set():
             seen.append(self.snapshot())
         while len(seen) > 1 and not _is_going_on(seen[-2], seen[-1]):

@@ -24,6 +24,7 @@ from aioqueue.telemetry import Snapshot
 from aioqueue.testing import wait_until_waiting
 from tests.inputs.functions import double
 from tests.telemetry.fluid import usual
+from tests.telemetry.growing import Growing
 from tests.worlds import PATIENCE, TaskWorld, spin_until
 
 
@@ -271,6 +272,12 @@ class TestItsLife:
             spin_until(lambda: len(monitor.history) >= 2)
             first, second = monitor.history[:2]
             assert second.seconds > first.seconds
+
+    def test_it_may_be_asked_while_it_adds_one(self) -> None:
+        with sync.Coordinator().monitor() as monitor:
+            monitor._history = Growing(monitor._history, 9)
+            assert len(monitor.history) == 1
+            assert monitor.verdict().cause == "nothing"
 
     def test_it_ends_with_its_block(self) -> None:
         with sync.Coordinator().monitor() as monitor:

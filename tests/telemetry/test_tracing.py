@@ -21,6 +21,7 @@ from aioqueue.telemetry.numbers import Snapshot
 from aioqueue.telemetry.parts import Watch
 from aioqueue.telemetry.tracing import Trace, Track, events_of
 from tests.telemetry.fluid import usual
+from tests.telemetry.growing import Growing
 from tests.telemetry.viewer import opened, read
 from tests.worlds import TaskWorld, spin_until
 
@@ -33,6 +34,12 @@ class TestRing:
         events = ring.events()
         assert len(events) == 65_536
         assert events[-1] == Event("works", 69_999, 69_999.5, 69_999)
+
+    def test_it_may_be_asked_while_its_worker_works(self) -> None:
+        ring = Ring()
+        ring.worked(1.0, 2.0, 7)
+        ring._events = Growing(ring._events, 9)
+        assert ring.events() == [Event("works", 1.0, 2.0, 7)]
 
     def test_very_short_waits_are_left_out(self) -> None:
         ring = Ring()
