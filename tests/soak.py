@@ -9,7 +9,9 @@ tasks on asyncio, uvloop and trio, all at once. Their calls are cut short at ran
 cancel scopes and cancelled tasks; the round is ended by closing, by closing with pending enqueues
 cancelled, or by a stop of the coordinator. Then what was put in is compared with what came out, by
 count and by two sums over all elements, of which one is of hashes: nothing may be lost, and nothing
-come twice. At the end: how much memory, how many threads and how many file descriptors were left.
+come twice. A worker that fails fails the round: else its last call would look like elements that
+are lost or come twice. At the end: how much memory, how many threads and how many file descriptors
+were left.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import os
 import random
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -123,6 +126,7 @@ class Round:
         self.ending = draw.choice(("close", "cancel", "stop"))
         self.ending_soon = threading.Event()
         self.scopes: list[sync.CancelScope] = []  # of the threads, by worker
+        self.failures: list[BaseException] = []
 
     def __repr__(self) -> str:
         return f"round {self.seed}: {self.queue!r}, ended by {self.ending}"
@@ -265,6 +269,13 @@ class Round:
 
     # The round.
 
+    def work(self, job: Callable[..., None], *arguments: Any) -> None:
+        """What a thread does: a job, whose failure is noted."""
+        try:
+            job(*arguments)
+        except BaseException as failure:
+            self.failures.append(failure)
+
     def run(self, seconds: float, backends: Sequence[str]) -> None:
         coord = Coordinator().sync
         tallies: list[Tally] = []
@@ -280,9 +291,9 @@ class Round:
                 jobs[backends[place]].append(partial(job, worker, tally))
             else:
                 target = self.produce if makes else self.consume
-                threads.append(threading.Thread(target=target, args=(worker, tally)))
+                threads.append(threading.Thread(target=self.work, args=(target, worker, tally)))
         for backend, its in jobs.items():
-            threads.append(threading.Thread(target=self.run_tasks, args=(backend, its)))
+            threads.append(threading.Thread(target=self.work, args=(self.run_tasks, backend, its)))
         for thread in threads:
             coord.register(thread)
             thread.start()
@@ -294,7 +305,10 @@ class Round:
         for thread in threads:
             thread.join(60)
             if thread.is_alive():
-                raise AssertionError(f"{self!r}: {thread.name} hangs")
+                why = next(iter(self.failures), None)
+                raise AssertionError(f"{self!r}: {thread.name} hangs") from why
+        if self.failures:
+            raise AssertionError(f"{self!r}: a worker failed") from self.failures[0]
         for worker, tally in enumerate(tallies):
             if worker % 2 == 0:
                 self.put += tally
@@ -358,6 +372,7 @@ class Soak:
             except AssertionError as error:
                 bar.close()
                 print(f"FAILED in {error}")
+                traceback.print_exception(error, file=sys.stdout)
                 return False
             rounds += 1
             ends[one.ending] = ends.get(one.ending, 0) + 1

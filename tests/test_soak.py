@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -52,3 +53,26 @@ def test_it_would_notice(
     monkeypatch.setattr(soak.Round, "ids", ids)
     assert soak.main(["--seconds", "60", "--seed", "11"]) == 1
     assert "FAILED in round 11" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("worker", ["consume", "produce", "consume_async", "produce_async"])
+def test_it_would_tell_of_a_worker_that_failed(
+    worker: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What such a worker moved last is not mistaken for lost or repeated elements."""
+    intact = soak.Round.batch if worker.startswith("produce") else soak.Round.ids
+    of: list[str] = []
+
+    def failing(self: soak.Round, *arguments: Any) -> Any:
+        caller = sys._getframe(1).f_code.co_name
+        if caller == worker and not of:
+            of.append(caller)
+            raise OSError("it fell over")
+        return intact(self, *arguments)
+
+    monkeypatch.setattr(soak.Round, intact.__name__, failing)
+    assert soak.main(["--seconds", "60", "--seed", "11"]) == 1
+    told = capsys.readouterr().out
+    assert "FAILED in round" in told
+    assert "a worker failed" in told
+    assert "OSError: it fell over" in told
