@@ -379,7 +379,11 @@ def _are_times_in(dtype: np.dtype[Any], array: NDArray[Any]) -> bool:
         return not array.size or int(array.max()) <= np.iinfo(np.int64).max
     if array.dtype.kind not in "mM" or not np.can_cast(array.dtype, dtype, "safe"):
         return True  # only a finer unit has fewer years
-    return bool(np.all((array.astype(dtype).astype(array.dtype) == array) | np.isnat(array)))
+    try:
+        cast = array.astype(dtype)
+    except OverflowError:  # as NumPy tells it since 2.5; before, they wrap around
+        return False
+    return bool(np.all((cast.astype(array.dtype) == array) | np.isnat(array)))
 
 
 def _fits(shape: tuple[int, ...], wanted: Shape) -> bool:

@@ -477,6 +477,7 @@ def test_the_quick_way_gives_way_to_whoever_has_the_lock(
     lock = TakenLock(refusals)
     given: list[float] = []
     monkeypatch.setattr(base, "sleep", given.append)
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: True, raising=False)
     machine = Machine(ObjectStorage(), lock, enter=enter)
     assert machine.try_enqueue(1)
     assert (len(given), lock.blocked, lock.depth) == (ways, blocked, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import os
 import signal
 import sys
 import threading
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from aioqueue import CancelledError, DeadlineExceededError, InvalidArgumentError, sync
-from tests.worlds import PATIENCE, spin_until
+from tests.worlds import PATIENCE, press_until, spin_until
 
 Call = Callable[[], Any]
 
@@ -192,21 +191,26 @@ def test_coordinators_are_waited_for_in_scopes() -> None:
 
 
 def test_a_signal_handler_may_cancel() -> None:
-    queue, scope = sync.FIFOQueue(1), sync.CancelScope()
-    before = signal.signal(signal.SIGALRM, lambda *_: scope.cancel())
+    queue, scope, handled = sync.FIFOQueue(1), sync.CancelScope(), threading.Event()
+
+    def handle(*_: object) -> None:
+        scope.cancel()
+        handled.set()
+
+    before = signal.signal(signal.SIGUSR1, handle)
     try:
 
-        def alarm() -> None:
+        def interrupt() -> None:
             spin_until(lambda: blocked(queue) == 1)
-            os.kill(os.getpid(), signal.SIGALRM)
+            press_until(handled)
 
-        ringer = threading.Thread(target=alarm)
+        ringer = threading.Thread(target=interrupt)
         ringer.start()
         with scope, pytest.raises(CancelledError):
             queue.dequeue(timeout=PATIENCE)
         ringer.join()
     finally:
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.fixture
