@@ -13,12 +13,11 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from unittest.mock import patch
 
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
 from aioqueue.queues import blocking
-from aioqueue.waiting.aio import AsyncioWaker
 from tests.proof.model import Call, Outcome
 from tests.worlds import PATIENCE, UvloopWorld
 
@@ -185,6 +184,12 @@ class _Loop:
         return self.loop.create_task(coroutine)
 
 
+class _Timer(NamedTuple):
+    """What a loop gives for a call to come, as far as it is used."""
+
+    cancel: Callable[[], object]
+
+
 class Stage:
     """Wakers of callers.
 
@@ -203,12 +208,13 @@ class Stage:
         self._exits.enter_context(
             patch.object(blocking, "ThreadWaker", lambda: SleepingWaker(self.clock))
         )
-        self._exits.enter_context(patch.object(AsyncioWaker, "call_later", self._call_later()))
         for waker in LANES[name]:
             if waker.startswith("loop"):
                 use_uvloop = _HAS_UVLOOP and (name == "uvloop" or waker.endswith("B"))
                 new = UvloopWorld.new_loop if use_uvloop else asyncio.new_event_loop
-                self._loops[waker] = _Loop(new(), own_thread=name == "mixed")
+                loop: Any = new()
+                loop.call_later = self._call_later(loop)
+                self._loops[waker] = _Loop(loop, own_thread=name == "mixed")
 
     def begin(self, call: Call, make: Callable[[], Any]) -> None:
         """Start a call; ``make`` makes the coroutine, or in a thread the whole call."""
@@ -279,14 +285,13 @@ class Stage:
         else:
             self.outcomes[call.number] = ("returned", result)
 
-    def _call_later(self) -> Any:
+    def _call_later(self, loop: asyncio.AbstractEventLoop) -> Any:
+        """The loop's own, by our clock."""
         clock = self.clock
 
-        def call_later(
-            waker: AsyncioWaker, seconds: float, callback: Callable[[], object]
-        ) -> Callable[[], object]:
-            loop = waker._loop
-            return clock.call_at(clock.now + seconds, lambda: loop.call_soon_threadsafe(callback))
+        def call_later(seconds: float, callback: Callable[[], object]) -> _Timer:
+            at = clock.now + seconds
+            return _Timer(clock.call_at(at, lambda: loop.call_soon_threadsafe(callback)))
 
         return call_later
 
