@@ -178,6 +178,8 @@ class QueueNode(Node):
         number, sub = self._next, 0
         if self._ready:
             _, number, _, sub, _ = self._ready[0]
+        elif number in self._partial:  # nothing has come since this one was gone on with
+            sub = self._partial[number].upto
         begin, upstream = self._source.state_before(self._epoch, number)
         state: State = {"epoch": self._epoch, "given": self._given, "next": [number, sub]}
         if begin != number:

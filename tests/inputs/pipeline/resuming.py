@@ -44,6 +44,11 @@ def several(item: int, rng: np.random.Generator) -> Iterator[tuple[int, float]]:
         yield item, float(rng.random())
 
 
+def twice(pair: Any, rng: np.random.Generator) -> Iterator[tuple[int, float]]:
+    for _ in range(2):
+        yield pair[0], float(rng.random())
+
+
 def not_sevens(item: int, rng: np.random.Generator) -> tuple[int, float]:
     if item % 7 == 3:
         raise ValueError("seven")
@@ -150,6 +155,9 @@ def ordered_shapes(folder: Path) -> dict[str, Shape]:
         ),
         "generators": lambda how: on(how.prepare(shuffled(), several)),
         "generators, shuffled": lambda how: on(how.prepare(shuffled(), several).shuffle(11)),
+        "generators of generators": lambda how: on(
+            how.prepare(how.prepare(shuffled(), several), twice)
+        ),
         "two in a row": lambda how: on(how.prepare(how.prepare(shuffled(), several), again)),
         "three in a row": lambda how: on(
             how.prepare(how.prepare(how.prepare(shuffled(), several).shuffle(5), again), again)
@@ -212,6 +220,11 @@ def ordered_shapes(folder: Path) -> dict[str, Shape]:
             how.prepare(shuffled(), noisy).mix(
                 how.prepare(numbers(30, seed=2), several).shuffle(4), weights=[2, 1]
             )
+        ),
+        "mix of generators, which are drawn seldom": lambda how: (
+            how.prepare(shuffled(), noisy)
+            .mix(how.prepare(numbers(9, seed=2), several), weights=[5, 1])
+            .batch(2)
         ),
         "mix, stopped": lambda how: on(
             how.prepare(shuffled(), noisy)
