@@ -106,22 +106,23 @@ class Ticket:
             part for part in range(count) if part not in self.gone or self.gone[part] is not None
         }
         self._parts: dict[int, Ticket] = {}
-        origins: list[RowOrigin] = []
-        for part in range(count):
-            if part not in self._left:
-                origins.append(GONE)
-            elif part in self.done and self.done[part] is None:
-                self._left.discard(part)
-                origins.append(Label(self.item))
-            else:
-                below = self.gone.get(part) or {}, self.done.get(part) or {}
-                self._parts[part] = Ticket(self.keeper, part, self._index, self, *below)
-                origins.append(self._parts[part])
+        origins = [self._part(part) if part in self._left else GONE for part in range(count)]
         if self._above is None:
             self.keeper.was_split(self._name, self)
         if not self._left:
             self.finish()
         return origins
+
+    def _part(self, part: int) -> RowOrigin:
+        """The origin of a part that comes."""
+        assert self._left is not None
+        gone, done = self.gone.get(part) or {}, self.done.get(part, {})
+        if done is not None:
+            ticket = self._parts[part] = Ticket(self.keeper, part, self._index, self, gone, done)
+            return ticket
+        self._left.discard(part)
+        # It comes again as it came before, which was without what is gone of it.
+        return Ticket(self.keeper, part, self._index, self, gone, {}) if gone else Label(self.item)
 
     def finish(self) -> None:
         """All of it was handed out, or left out for good. It may be said again."""

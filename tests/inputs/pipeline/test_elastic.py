@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -52,13 +52,29 @@ def on_ranks(
     *,
     uneven: Uneven = "allow",
     epochs: int = EPOCHS,
+    more: int = 0,
 ) -> tuple[list[Batches], list[Any]]:
-    """What each of so many ranks is given, and where it stands then."""
-    runs = [
-        run(make().shard(rank, ranks, uneven=uneven), epochs, most, position)
-        for rank in range(ranks)
-    ]
-    return [taken for taken, _ in runs], [state for _, state in runs]
+    """What each of so many ranks is given, and where it stands then.
+
+    Args:
+        make: the pipeline.
+        ranks: how many.
+        most: batches that each takes; ``None`` for all.
+        position: where they begin.
+        uneven: of `shard`.
+        epochs: how many there are.
+        more: how many each takes besides, in a run that goes on with its own position.
+    """
+    found, states = [], []
+    for rank in range(ranks):
+        pipeline = make().shard(rank, ranks, uneven=uneven)
+        taken, state = run(pipeline, epochs, most, position)
+        if more:
+            rest, state = run(pipeline, epochs, more, state)
+            taken += rest
+        found.append(taken)
+        states.append(state)
+    return found, states
 
 
 def merged(states: list[Any], chance: random.Random | None = None, **options: Any) -> Any:
@@ -72,6 +88,10 @@ def places(state: Any) -> Any:
     """A position without its counts, which go on while workers of later stages are ahead."""
     after = {key: value for key, value in place_of(state).items() if key != "stages"}
     return {**state, "after": after, "checksum": None}
+
+
+def two_of_each(number: int) -> Iterator[int]:
+    yield from (2 * number, 2 * number + 1)
 
 
 ORDERED = [name for name in ordered_shapes(Path()) if name not in NOT_ELASTIC]
@@ -89,20 +109,37 @@ class TestEachExampleComesOnce:
         self.check(lambda: shape(How(3)), random.Random(name))
 
     def check(self, make: Made, chance: random.Random) -> None:
-        """Three numbers of ranks in a row, each left after some batches but for the last."""
+        """Three numbers of ranks in a row, each left after some batches but for the last; and most
+        ranks go on by themselves before that."""
         whole = examples([run(make(), EPOCHS)[0]])
         for _ in range(3):
             found: list[Batches] = []
             position = None
             for _ in range(2):
-                most = chance.randint(1, 6)
-                taken, states = on_ranks(make, chance.randint(1, 8), most, position)
+                most, more = chance.randint(1, 6), chance.randint(0, 3)
+                taken, states = on_ranks(make, chance.randint(1, 8), most, position, more=more)
                 found += taken
                 # Some ranks have less in an epoch; they may be in the next one.
-                lockstep = all(len(one) == most for one in taken)
+                lockstep = all(len(one) == most + more for one in taken)
                 position = merged(states, chance, lockstep=lockstep)
             found += on_ranks(make, chance.randint(1, 8), None, position)[0]
             assert examples(found) == whole
+
+    @pytest.mark.parametrize("most", [7, 12, 20])
+    def test_parts_of_parts_that_earlier_ranks_have_delivered(self, most: int) -> None:
+        """They come no more, also where their item has to come once more, since workers behind a
+        shuffle go on from where the epoch began."""
+
+        def make() -> Any:
+            doubled = numbers(8, seed=7).prepare(two_of_each).prepare(two_of_each)
+            return doubled.shuffle(40).prepare(int).batch(1)
+
+        whole = examples([run(make(), 1)[0]])
+        head, states = on_ranks(make, 1, most, epochs=1)
+        position = merged(states)
+        for middle in range(1, 9):
+            rest, _ = on_ranks(make, 1, middle, position, epochs=1, more=32)
+            assert examples(head + rest) == whole
 
     @pytest.mark.parametrize("ranks", range(1, 9))
     @pytest.mark.parametrize("others", range(1, 9))
