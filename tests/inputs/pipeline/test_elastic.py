@@ -109,8 +109,8 @@ class TestEachExampleComesOnce:
         self.check(lambda: shape(How(3)), random.Random(name))
 
     def check(self, make: Made, chance: random.Random) -> None:
-        """Three numbers of ranks in a row, each left after some batches but for the last; and in one
-        of three runs most ranks go on by themselves before that."""
+        """Three numbers of ranks in a row, each left after some batches but for the last; and in
+        one of three runs most ranks go on by themselves before that."""
         whole = examples([run(make(), EPOCHS)[0]])
         for again in (3, 0, 0):
             found: list[Batches] = []
