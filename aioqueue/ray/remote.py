@@ -14,13 +14,13 @@ from aioqueue.ray.messages import Answer, Description
 from aioqueue.ray.packing import Packed, packed, packed_answer, unpacked
 from aioqueue.ray.parties import Caller
 
-__all__ = ("Actors", "Handle", "remote_class")
+__all__ = ("ActorHandle", "Actors", "remote_class")
 
 _CALLS: Final = 100_000
 """How many calls may wait in one group: Ray has those behind them wait before they begin."""
 
 
-class Handle:
+class ActorHandle:
     """The handle of an actor: the calls for each batch are packed, all others are Ray's own.
 
     Args:
@@ -70,9 +70,9 @@ class Actors:
         """Where it runs, and what it is called: see Ray."""
         return Actors(self._remote.options(**options), self._dumps)
 
-    def remote(self, name: str, description: Description) -> Handle:
+    def remote(self, name: str, description: Description) -> ActorHandle:
         """The actor of this queue."""
-        return Handle(self._remote.remote(name, description), self._dumps)
+        return ActorHandle(self._remote.remote(name, description), self._dumps)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from aioqueue.ray.handles import Payload
 from aioqueue.ray.messages import SMALL, Answer, Description
 from aioqueue.ray.packing import packed, packed_answer, unpacked, unpacked_answer
 from aioqueue.ray.parties import Caller
-from aioqueue.ray.remote import Handle
+from aioqueue.ray.remote import ActorHandle
 
 CALLER = Caller("one", "life", None, Description("FIFOQueue", 8, 0, None, None, None, None, None))
 SENDER = pickle.dumps(CALLER)
@@ -97,7 +97,7 @@ def test_who_calls_is_pickled_once() -> None:
         pickled.append(caller)
         return pickle.dumps(caller)
 
-    handle = Handle(Actor(), dumps)
+    handle = ActorHandle(Actor(), dumps)
     for number in range(3):
         handle.dequeue.remote(CALLER, number, 0, 1, False, None, [])
     assert pickled == [CALLER]

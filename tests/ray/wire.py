@@ -29,7 +29,7 @@ from aioqueue.ray import actor, client, hosting, questions, queues
 from aioqueue.ray.actor import QueueActor
 from aioqueue.ray.handles import Payload
 from aioqueue.ray.packing import packed_answer, unpacked
-from aioqueue.ray.remote import Handle
+from aioqueue.ray.remote import ActorHandle
 from tests.ray.desks import Records
 
 __all__ = ("Killed", "Program", "Wire")
@@ -372,13 +372,13 @@ class Builder:
         """Where it runs is the same place."""
         return self
 
-    def remote(self, name: str, description: Any) -> Handle:
+    def remote(self, name: str, description: Any) -> ActorHandle:
         """The one of this name."""
         self._wire.build(name, description)
-        return Handle(ActorHandle(self._wire, self._program), pickle.dumps)
+        return ActorHandle(WireHandle(self._wire, self._program), pickle.dumps)
 
 
-class ActorHandle:
+class WireHandle:
     """Ray's handle of the actor, in one program."""
 
     def __init__(self, wire: Wire, program: Program) -> None:
