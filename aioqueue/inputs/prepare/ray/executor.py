@@ -62,8 +62,15 @@ _CHUNK_SECONDS: Final = 0.05
 """How much work a chunk aims to be: a call costs about a millisecond."""
 
 _CHUNK_BYTES: Final = 2**20
-"""How large the examples of a chunk may be, if it has more than one: as long as one of them is in
-use, all of them stay in the object store."""
+"""How large the examples of a chunk of many items may be: as long as one of them is in use, all of
+them stay in the object store."""
+
+_FEW: Final = 4
+"""How many items may be larger than that together: as few keep little in the object store that is
+not in use, and what an object costs there beside its bytes is shared."""
+
+_FEW_BYTES: Final = 64 * 2**20
+"""How large the examples of a few items may be."""
 
 _LONG: Final = 0.2
 """Seconds that an item may take for others to be sent ahead of its end."""
@@ -186,7 +193,7 @@ class RayExecutor:
         self._inbox = ThreadInbox(job, self._source, self._delivery)
         self._threads = WorkerThreads(job, self._source, self._work)
         self._pace = Pace(_CHUNK_SECONDS, _LONG)
-        self._came = threading.Condition(job.lock)  # a reply, or the end
+        self._sleepers: set[threading.Condition] = set()  # where threads wait for a reply
         self._none_can_work = False
 
     def enqueue_ops(self) -> list[EnqueueOp]:
@@ -204,7 +211,15 @@ class RayExecutor:
 
     @guarded
     def _wake(self) -> None:
-        self._came.notify_all()
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        for sleeper in self._sleepers:
+            sleeper.notify()
+
+    @guarded
+    def _wake_one(self, sleeper: threading.Condition, _: object) -> None:
+        sleeper.notify()
 
     def resized(self) -> None:
         self._source.resized()
@@ -214,7 +229,7 @@ class RayExecutor:
         self._source.room_came()
         self._inbox.room_came()
         if self._job.source_ended:
-            self._came.notify_all()
+            self._wake_all()
 
     def end(self) -> BaseException | None:
         self._shipped = None  # and so freed
@@ -333,18 +348,22 @@ class RayExecutor:
             WorkerDiedError: the connection to the cluster has ended.
             Exception: it has failed to answer.
         """
-        reply.add_done_callback(lambda _: self._wake())
         job = self._job
+        came = threading.Condition(self._lock)  # nobody else is woken by it
+        reply.add_done_callback(partial(self._wake_one, came))
         deadline = None if timeout is None else monotonic() + timeout
         with self._lock:
-            while not (reply.done() or job.is_halted or self._is_all_done()):
-                left = None if deadline is None else deadline - monotonic()
-                if left is not None and left <= 0:
-                    raise _Late
-                patience = _CONNECTION_SECONDS if left is None else min(left, _CONNECTION_SECONDS)
-                # After `ray.shutdown` Ray answers nothing, and tells nobody.
-                if not self._came.wait(patience) and connected() is None:
-                    break
+            self._sleepers.add(came)
+            try:
+                while not (reply.done() or job.is_halted or self._is_all_done()):
+                    left = _CONNECTION_SECONDS if deadline is None else deadline - monotonic()
+                    if left <= 0:
+                        raise _Late
+                    # After `ray.shutdown` Ray answers nothing, and tells nobody.
+                    if not came.wait(min(left, _CONNECTION_SECONDS)) and connected() is None:
+                        break
+            finally:
+                self._sleepers.remove(came)
             is_wanted = not (job.is_halted or self._is_all_done())
         if not reply.done():
             raise _cut_off() if is_wanted else job.nothing_more()
@@ -373,6 +392,17 @@ class RayExecutor:
             self._send(worker, [worker.suspects.popleft()])
 
     def _take(self, worker: _Worker, size: int) -> list[Pending]:
+        """Take items for a chunk: all that there are, share by share, if it has room for them."""
+        pendings = self._first(worker, size)
+        while 0 < len(pendings) < size:
+            others = self._inbox.take(size - len(pendings), wait=False)
+            if not others:
+                break
+            pendings += others
+        return pendings
+
+    def _first(self, worker: _Worker, size: int) -> list[Pending]:
+        """Its share of them; waits for the first, if it has nothing else to do."""
         if worker.chunks:
             return self._inbox.take(size, wait=False)
         worker.gauge.asks()
@@ -388,7 +418,8 @@ class RayExecutor:
         size, ahead = self._pace.chunk()
         each = self._job.window.mean_bytes
         if each:  # also ahead: else a quick actor has all, and the others nothing
-            size = min(size, max(1, int(_CHUNK_BYTES / each)))
+            few = min(_FEW, int(_FEW_BYTES / each))
+            size = min(size, max(1, few, int(_CHUNK_BYTES / each)))
         return size, min(ahead, size)
 
     def _send(self, worker: _Worker, pendings: list[Pending]) -> None:

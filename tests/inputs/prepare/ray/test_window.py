@@ -1,14 +1,18 @@
-"""What is in flight from actors is bounded in bytes, as from threads. No cluster is needed."""
+"""What is in flight from actors is bounded in bytes, as from threads; and what they are sent at a
+time. No cluster is needed."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers, prepare
+from aioqueue.inputs.prepare.ray import actors, executor
 from tests.clusters import PATIENCE
 from tests.inputs.prepare.ray.test_every_call import Cluster, in_place_of_ray
 
@@ -39,3 +43,46 @@ def test_no_more_is_prepared_than_has_room_in_bytes() -> None:
             if number + 1 + FIT < COUNT:
                 assert calls.acquire(timeout=PATIENCE)
     assert found == list(range(COUNT))
+
+
+@pytest.mark.parametrize(("few_bytes", "expected"), [(10 * SIZE, 4), (2.5 * SIZE, 2), (10, 1)])
+def test_some_large_items_are_sent_together_if_they_are_not_too_large(
+    few_bytes: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "_CHUNK_BYTES", SIZE)  # so one is as large as many may be
+    monkeypatch.setattr(executor, "_FEW_BYTES", few_bytes)
+    monkeypatch.setattr(executor, "_CHUNK_SECONDS", 1e9)  # however slow the machine is
+    monkeypatch.setattr(executor, "_LONG", 1e9)
+    prepare_chunk = actors.ItemActor.prepare
+    sizes: list[int] = []
+
+    def counting(actor: actors.ItemActor, chunk: list[actors.Sent]) -> actors.Report:
+        sizes.append(len(chunk))
+        return prepare_chunk(actor, chunk)
+
+    monkeypatch.setattr(actors.ItemActor, "prepare", counting)
+    all_taken.clear()
+    into = sync.FIFOQueue(COUNT)
+    with in_place_of_ray(Cluster({})), sync.Coordinator() as coord:
+        coord.start(
+            prepare(taken(), when_all_are_taken, into=into, where="ray", workers=1, limit=COUNT)
+        )
+        found = [each[0] for each in into]
+    assert found == list(range(COUNT))
+    assert sum(sizes) == COUNT
+    assert max(sizes) == expected
+
+
+all_taken = threading.Event()
+"""Whether all items below are taken from their source."""
+
+
+def taken() -> Iterator[int]:
+    yield from range(COUNT)
+    all_taken.set()
+
+
+def when_all_are_taken(number: int) -> Any:
+    if number == 1:  # after the first one it is known how large they are, and the others come in
+        assert all_taken.wait(PATIENCE)
+    return np.full(SIZE, number, "uint8")
