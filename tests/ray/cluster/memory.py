@@ -7,14 +7,22 @@ Run it by hand, for so many batches; it needs grpcio, by which Ray tells of its 
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tests import clusters
 
+T = TypeVar("T")
+
 ROW = 25_000  # float64s, so that a batch of four is 800 KB: in a store of 200 MB
+PUT, TAKEN = 4, 5
+"""How many rows go in, and come out, at a time."""
+IN_FLIGHT = 4
+"""How many calls of each side do not wait for each other."""
 
 
 def store() -> Any:
@@ -24,12 +32,31 @@ def store() -> Any:
     return get_memory_info_reply(get_state_from_address(None)).store_stats
 
 
-def pass_through(queue: Any, count: int) -> None:
-    """Put batches in, and take them out in other sizes."""
-    for number in range(count):
-        queue.enqueue_many(np.full((4, ROW), number))
-        assert queue.dequeue_many(3)[0, 0] == number
-        assert queue.dequeue_up_to(1)[0, 0] == number
+async def some_at_once(call: Callable[[T], Awaitable[object]], arguments: Iterable[T]) -> None:
+    """Make calls, in order, with as many in flight as may be."""
+    left = iter(arguments)
+
+    async def one_after_another() -> None:
+        for argument in left:
+            await call(argument)
+
+    await asyncio.gather(*(one_after_another() for _ in range(IN_FLIGHT)))
+
+
+async def pass_through(queue: Any, count: int) -> None:
+    """Put batches in, and take them out in other sizes: in order, and each row once."""
+
+    async def put(number: int) -> None:
+        await queue.enqueue_many(np.full((PUT, ROW), number))
+
+    async def take(first: int) -> None:
+        rows = range(first, min(first + TAKEN, count * PUT))
+        found = await queue.dequeue_many(len(rows))
+        assert found[:, 0].tolist() == [row // PUT for row in rows]
+
+    await asyncio.gather(
+        some_at_once(put, range(count)), some_at_once(take, range(0, count * PUT, TAKEN))
+    )
 
 
 if __name__ == "__main__":
@@ -37,9 +64,9 @@ if __name__ == "__main__":
 
     count = int(sys.argv[1]) // 10
     with clusters.one_node():
-        queue = aioqueue.ray.FIFOQueue("flat", 16, "float64", [(ROW,)]).sync
+        queue = aioqueue.ray.FIFOQueue("flat", 4 * PUT * IN_FLIGHT, "float64", [(ROW,)])
         for part in range(1, 11):
-            pass_through(queue, count)
+            asyncio.run(pass_through(queue, count))
             found = store()
             used, spilled = found.object_store_bytes_used, found.spilled_bytes_total
             print(
