@@ -24,7 +24,7 @@ from aioqueue.errors import (
     WorkerDiedError,
     told,
 )
-from aioqueue.inputs.prepare.ray.cluster import connected, required_ray, was_refused
+from aioqueue.inputs.prepare.ray.cluster import connected, required_ray, session_of, was_refused
 from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.packing import unpacked_answer
@@ -261,7 +261,7 @@ class _Connection:
         self._caller = caller
         self.actor = actor
         self._pid = os.getpid()
-        self._session = _session(ray)
+        self._session = session_of(ray)
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._expected: weakref.WeakSet[_Ended] = weakref.WeakSet()
@@ -374,7 +374,7 @@ class _Connection:
 
     def _is_there(self) -> bool:
         ray = connected()
-        return ray is not None and _session(ray) == self._session
+        return ray is not None and session_of(ray) == self._session
 
     def _is_silent(self) -> bool:
         """Whether the actor, which was there, has answered nothing for long."""
@@ -402,9 +402,3 @@ def _why(error: BaseException) -> str:
         return ""
     told = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f": {told[-1]}" if told else ""
-
-
-def _session(ray: Any) -> tuple[str, str]:
-    """Which connection this is: another one after `ray.shutdown` and `ray.init`."""
-    context = ray.get_runtime_context()
-    return context.get_node_id(), context.get_job_id()

@@ -18,11 +18,11 @@ from time import monotonic
 from typing import Any, Final, Protocol
 
 from aioqueue.errors import WorkerDiedError
-from aioqueue.inputs.prepare.ray.cluster import connected, why_lost
+from aioqueue.inputs.prepare.ray.cluster import connected, session_of, why_lost
 from aioqueue.ray.members import News
 from aioqueue.ray.messages import LEASE_SECONDS
 
-__all__ = ("Link", "Standing", "place_here", "session_of", "task_here")
+__all__ = ("Link", "Standing", "place_here", "task_here")
 
 _BEAT: Final = LEASE_SECONDS / 6
 _ACKNOWLEDGED_SECONDS: Final = 5.0
@@ -281,12 +281,6 @@ def _over(name: str) -> WorkerDiedError:
         f"coordinator '{name}': the connection has ended: ray.shutdown() was called; nobody here"
         " hears of stops and failures elsewhere any more"
     )
-
-
-def session_of(ray: Any) -> tuple[str, str]:
-    """Which connection this is: another one after `ray.shutdown` and `ray.init`."""
-    context = ray.get_runtime_context()
-    return context.get_node_id(), context.get_job_id()
 
 
 def place_here() -> str:

@@ -349,6 +349,7 @@ class FakeRay:
     def __init__(self, wire: Wire, program: Program | None) -> None:
         self._wire, self._program = wire, program
         self.cloudpickle = pickle
+        self.runtime_context = self
 
     def get_runtime_context(self) -> Any:
         """Where it is: there is one place."""

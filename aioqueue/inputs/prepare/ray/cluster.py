@@ -20,6 +20,7 @@ __all__ = (
     "log",
     "not_connected",
     "required_ray",
+    "session_of",
     "was_refused",
     "why_lost",
 )
@@ -68,6 +69,17 @@ def connected() -> Any:
     """Ray, if this program is connected to a cluster; else ``None``."""
     ray = required_ray()
     return ray if ray.is_initialized() else None
+
+
+def session_of(ray: Any) -> tuple[str, str] | None:
+    """Which connection this is: another one after `ray.shutdown` and `ray.init`; ``None`` if it has
+    just ended."""
+    try:
+        # Not `ray.get_runtime_context`, which would start a cluster then.
+        context = ray.runtime_context.get_runtime_context()
+        return context.get_node_id(), context.get_job_id()
+    except Exception:
+        return None
 
 
 def not_connected() -> RuntimeError:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from time import monotonic
@@ -47,6 +47,7 @@ from aioqueue.inputs.prepare.ray.cluster import (
     log,
     not_connected,
     required_ray,
+    session_of,
     was_refused,
     why_lost,
 )
@@ -101,10 +102,12 @@ class _Worker:
     Args:
         handle: Ray's.
         gauge: of the worker that it is.
+        connected: gives Ray, as long as the actor can be asked; else ``None``.
     """
 
-    def __init__(self, handle: Any, gauge: WorkerGauge) -> None:
+    def __init__(self, handle: Any, gauge: WorkerGauge, connected: Callable[[], Any]) -> None:
         self.handle = handle
+        self._connected = connected
         self.gauge = gauge
         gauge.tell_item = self._item
         self.place = "which has not begun"
@@ -127,7 +130,7 @@ class _Worker:
     def doing(self, seconds: float) -> Doing | None:
         """What it does now, for any thread; ``None`` if it does nothing, or does not say so in so
         many seconds."""
-        if connected() is None:
+        if self._connected() is None:
             return None
         try:
             found: Doing | None = self.handle.doing.remote().future().result(seconds)
@@ -156,7 +159,7 @@ class _Worker:
 
     def end(self) -> None:
         """End it, whatever it is doing."""
-        ray = connected()
+        ray = self._connected()
         if ray is not None:  # else it has ended with the connection
             ray.kill(self.handle)
 
@@ -188,6 +191,7 @@ class RayExecutor:
         self._ray = required_ray()
         self._payload = _pickled(job.call, self._ray)
         self._shipped: Any = None  # the same in the object store
+        self._session: tuple[str, str] | None = None  # which connection that is
         self._source = ThreadSource(job, waits_till_low=True)
         self._delivery = ThreadDelivery(job)
         self._inbox = ThreadInbox(job, self._source, self._delivery)
@@ -240,7 +244,7 @@ class RayExecutor:
         in_vain = 0  # actors in a row
         gauge.is_starting()
         while True:
-            worker = gauge.hand.process = _Worker(self._new_actor(), gauge)
+            worker = gauge.hand.process = _Worker(self._new_actor(), gauge, self._connected)
             try:
                 why = self._work_with(worker)
             finally:
@@ -257,14 +261,21 @@ class RayExecutor:
                 )
 
     def _new_actor(self) -> Any:
-        if connected() is None:
+        if self._connected() is None:
             # The last actor may have been seen to end before the connection had.
             raise self._once(not_connected() if self._shipped is None else _cut_off())
         with self._lock:
             if self._shipped is None:
+                self._session = session_of(self._ray)
                 self._shipped = self._ray.put(self._payload)
             payload = self._shipped
         return remote_class().options(**self._options).remote(payload)
+
+    def _connected(self) -> Any:
+        """Ray, as long as the connection lasts by which the actors are asked; else ``None``. After
+        `ray.init` it is another one, of which they know nothing."""
+        ray = connected()
+        return ray if ray and self._session in (None, session_of(ray)) else None
 
     def _work_with(self, worker: _Worker) -> str:
         """Have an actor prepare until nothing is left to do, or it is lost.
@@ -360,7 +371,7 @@ class RayExecutor:
                     if left <= 0:
                         raise _Late
                     # After `ray.shutdown` Ray answers nothing, and tells nobody.
-                    if not came.wait(min(left, _CONNECTION_SECONDS)) and connected() is None:
+                    if not came.wait(min(left, _CONNECTION_SECONDS)) and self._connected() is None:
                         break
             finally:
                 self._sleepers.remove(came)
@@ -435,7 +446,7 @@ class RayExecutor:
             else:
                 going.append(pending)
         if going:
-            if connected() is None:
+            if self._connected() is None:
                 raise _cut_off()  # Ray would start a cluster for it
             reply = worker.handle.prepare.remote(sent).future()
             worker.chunks.append(_Chunk(going, reply))

@@ -57,6 +57,8 @@ class Cluster:
         moments: how many there have been.
         losses: how many of them were struck.
         is_connected: whether this program is, to it.
+        session: by which connection.
+        is_silent: whether it answers nothing.
     """
 
     def __init__(self, strikes: Mapping[int, Exception]) -> None:
@@ -64,6 +66,8 @@ class Cluster:
         self._lock = threading.Lock()
         self.moments = self.losses = 0
         self.is_connected = True
+        self.session = 0
+        self.is_silent = False
         self.actors: list[Actor] = []
         self.cloudpickle = pickle
 
@@ -150,7 +154,7 @@ class Actor:
 
     def _answer(self, future: Future[Any], answer: Any, error: Exception | None) -> None:
         with self._lock:
-            if future.done():
+            if future.done() or self._cluster.is_silent:
                 return
             if future in self._unanswered:
                 self._unanswered.remove(future)
@@ -183,6 +187,7 @@ def in_place_of_ray(cluster: Cluster) -> Iterator[None]:
             ("required_ray", lambda: cluster),
             ("connected", lambda: cluster if cluster.is_connected else None),
             ("remote_class", lambda: cluster),
+            ("session_of", lambda cluster: cluster.session),
             ("is_loss", lambda error: isinstance(error, ActorError | ObjectError)),
             ("is_own_death", lambda error: error is LOSSES["actor"]),
         ):
@@ -238,9 +243,23 @@ class CutOff(Cluster):
             actor.die(LOSSES["actor"])
 
 
-def test_a_connection_that_ends_at_any_moment_says_so() -> None:
+class Renewed(CutOff):
+    """One to which there is another connection from a moment on: what was asked by the one before
+    is not answered."""
+
+    def struck(self) -> Exception | None:
+        if Cluster.struck(self) is not None:
+            self.session, self.is_silent = 1, True
+        return None
+
+
+@pytest.mark.parametrize("kind", [CutOff, Renewed])
+def test_a_connection_that_ends_at_any_moment_says_so(
+    kind: type[CutOff], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "_CONNECTION_SECONDS", 0.01)
     for moment in itertools.count(1):
-        cluster = CutOff({moment: LOSSES["actor"]})
+        cluster = kind({moment: LOSSES["actor"]})
         with in_place_of_ray(cluster):
             told: tuple[BaseException, ...] = ()
             try:
