@@ -30,6 +30,8 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")
 os.environ.setdefault("RAY_worker_register_timeout_seconds", "240")
+# Else whatever else the machine does goes before what is tested here, and all that waits for it.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 _QUIET = {"log_to_driver": False, "logging_level": "error"}
 _SMALL = {"include_dashboard": False, "no_monitor": True, "include_log_monitor": False}

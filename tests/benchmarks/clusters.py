@@ -29,8 +29,6 @@ from tests.benchmarks.harness import Comparison, Mode, Row, compare, installed
 
 __all__ = ("measure",)
 
-os.environ.setdefault("RAY_worker_niceness", "0")
-
 _IMAGES = 128
 _SHAPE = (_IMAGES, 224, 224, 3)
 _ROOM, _LIMIT = 4, 8
