@@ -124,7 +124,8 @@ class Client:
         while reference is not None:
             answer: Answer = yield reference
             self.raise_error(answer)
-            self.connection.note_met(answer.began)
+            if not answer.is_outdated:
+                self.connection.note_met(answer.began)
             reference = self.connection.rejoin(answer.began)
 
     def asked(self, ask: Callable[[], Any]) -> Asking[Any]:
@@ -297,11 +298,13 @@ class _Connection:
         with self._lock:
             if self._met and began <= self._met:
                 return None
-            if self._joining is None or self._joining[0] < began:
-                reference = self.actor.rejoin.remote(self._caller, self._standings.told())
-                reference.future().add_done_callback(self._joined)
-                self._joining = began, reference
-            return self._joining[1]
+            if self._joining is not None and self._joining[0] >= began:
+                return self._joining[1]
+            reference = self.actor.rejoin.remote(self._caller, self._standings.told(began))
+            self._joining = began, reference
+        # Without the lock: it is called back at once if the answer has come by now.
+        reference.future().add_done_callback(self._joined)
+        return reference
 
     def note_met(self, began: int) -> None:
         """The actor has been told, when it had started so often."""
@@ -321,8 +324,13 @@ class _Connection:
                 self.actor.skip.remote(self._caller, what, number)
 
     def _joined(self, future: Any) -> None:
-        if future.exception() is None:
-            self.note_met(future.result().began)
+        if future.exception() is not None:
+            return
+        answer: Answer = future.result()
+        if not answer.is_outdated:
+            self.note_met(answer.began)
+        elif self._is_there():
+            self.rejoin(answer.began)
 
     def _beaten(self, future: Any) -> None:
         """The actor has answered that it knows of us."""

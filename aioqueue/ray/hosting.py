@@ -132,12 +132,14 @@ class Host:
         """A client says how it stands, before all else: the journal does not know it all.
 
         Returns:
-            How often the actor has started.
+            How often the actor has started; and whether that is more often than the client knew.
         """
         try:
             with self._lock:
                 party = self._party(caller, joins=True)
                 if not party.is_met:
+                    if max(1, standing.began) != self._journal.starts:
+                        return Answer(began=self._journal.starts, is_outdated=True)
                     party.is_met = True
                     self._take_over(party, standing)
             await self._journal.safe()

@@ -64,3 +64,6 @@ class Answer(NamedTuple):
     """The batches of a book that are to be made again."""
     is_elsewhere: bool = False
     """What was lost is not: the dequeue is to be made again."""
+    is_outdated: bool = False
+    """How its caller stands was told to the actor before it came back once more: it is to be told
+    anew."""

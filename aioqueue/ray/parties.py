@@ -33,6 +33,10 @@ class Caller(NamedTuple):
 class Standing(NamedTuple):
     """What a client tells an actor that has come back."""
 
+    began: int = 0
+    """How often the actor had started then, as far as is known; 0 if nothing was asked of it yet.
+    Ray makes a call again that had no answer, though the actor has come back once more by then, and
+    what the client has put in and got in between is not in it."""
     puts: tuple[int, list[int]] = (0, [])
     """The number of its next enqueue; and of those that have no answer."""
     takes: tuple[int, list[int]] = (0, [])

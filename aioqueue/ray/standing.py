@@ -124,12 +124,12 @@ class Standings:
             with self._lock:
                 self._unwanted.discard((what, number))
 
-    def told(self) -> Standing:
-        """All of it, as the actor is told."""
+    def told(self, began: int) -> Standing:
+        """All of it, as the actor is told that has started so often."""
         puts, takes = self.puts.told(), self.takes.told()
         with self._lock:
             kept = sorted(self._kept.items(), key=lambda item: item[0])
             held, unwanted = sorted(self._held), sorted(self._unwanted)
         loads = self._cloudpickle.loads
         payloads = [(number, loads(it) if isinstance(it, bytes) else it) for number, it in kept]
-        return Standing(puts, takes, payloads, self._owned, held, unwanted)
+        return Standing(began, puts, takes, payloads, self._owned, held, unwanted)

@@ -180,19 +180,23 @@ class Desk:
     async def rejoin(self, actor: QueueActor, held: Iterable[int] = ()) -> Answer:
         """The actor has come back, or is met for the first time."""
         self.actor = actor
+        return await actor.rejoin(self.caller, self.standing(held))
+
+    def standing(self, held: Iterable[int] = ()) -> Standing:
+        """What the actor is told when it has come back."""
         unanswered = [sent for sent in self.calls if sent.answer is None]
 
         def told(what: str) -> tuple[int, list[int]]:
             return self._next[what], [one.number for one in unanswered if one.what == what]
 
-        standing = Standing(
+        return Standing(
+            began=self.actor._journal.starts,
             puts=told("enqueue"),
             takes=told("dequeue"),
-            kept=self.kept,
+            kept=list(self.kept),
             held=list(held),
             unwanted=[(one.what, one.number) for one in unanswered if one.is_cancelled],
         )
-        return await actor.rejoin(self.caller, standing)
 
     def received(self, sent: Sent) -> None:
         """The answer of a call has come here: nobody asks for it again."""

@@ -93,6 +93,26 @@ async def test_a_lease_outlives_the_actor() -> None:
 
 
 @looped
+async def test_how_a_client_stood_before_another_death_does_not_count() -> None:
+    """Ray makes a call again that had no answer: here one that had said it, to an actor that has
+    died since; but not before other calls were answered."""
+    actor, (producer, consumer) = await desks("p", "c")
+    before = [(desk.caller, desk.standing()) for desk in (producer, consumer)]
+    producer.put(0, 1).arrive()
+    consumer.take(1).arrive()
+    await settled()
+    actor = reborn(actor)
+    for caller, standing in before:
+        assert await actor.rejoin(caller, standing) == Answer(began=2, is_outdated=True)
+    for desk, held in ((producer, []), (consumer, [0])):
+        assert await desk.rejoin(actor, held) == Answer(began=2)
+    assert actor.leases() == 1
+    rest = consumer.take(1, used=[0]).arrive()
+    await settled()
+    assert rest.got == [1]
+
+
+@looped
 async def test_what_a_waiting_call_has_used_does_not_come_again() -> None:
     """It has said so, but had no answer: the journal may have lost that."""
     actor, (producer, consumer) = await desks("p", "c")
