@@ -18,7 +18,7 @@ from aioqueue.inputs.pipeline.resuming import Standing
 from aioqueue.inputs.pipeline.runs import ThreadRun
 from aioqueue.inputs.pipeline.states import packed, settled, unpacked
 from aioqueue.inputs.sources.pipeline import Stages
-from aioqueue.inputs.sources.positions import position_of
+from aioqueue.inputs.sources.positions import place_in, position_of
 from aioqueue.telemetry import Watch
 from tests.benchmarks.harness import Comparison, Mode, Row, compare
 
@@ -62,7 +62,7 @@ def moved(state: dict[str, Any], by: int) -> dict[str, Any]:
     """
     if not by:
         return state
-    place = json.loads(state["after"])
+    place = place_in(state)
     node = place["node"]
     after = {**place, "node": {**node, "tape": _moved(node["tape"], by)}, "stages": []}
     return position_of(state["source"], after)

@@ -39,6 +39,9 @@ Place: TypeAlias = Any
 _FORMAT: Final = "aioqueue.position"
 _VERSION: Final = 1
 _MISSING: Final = "nothing"
+_SWAPPED: Final = str.maketrans("\"'", "'\"")
+"""Both kinds of quotes, for JSON within JSON: one kind has to be escaped there, the other has not;
+to do it twice is to do nothing."""
 
 
 def position_of(fingerprint: Mapping[str, Any], place: Place) -> dict[str, Any]:
@@ -74,6 +77,7 @@ class Positions:
 
     def at_text(self, after: str) -> dict[str, Any]:
         """The same of a place that is JSON already."""
+        after = after.translate(_SWAPPED)
         text = f'{{"after":{_PLACES.encode(after)},{self._rest_of_text}'
         return {
             "format": _FORMAT,
@@ -136,8 +140,8 @@ def place_in(position: Mapping[str, Any]) -> Place:
     """
     place = position.get("after")
     try:
-        return json.loads(place)  # type: ignore[arg-type]  # it may be anything
-    except (TypeError, ValueError) as error:
+        return json.loads(place.translate(_SWAPPED))  # type: ignore[union-attr]  # or anything else
+    except (AttributeError, TypeError, ValueError) as error:
         raise misplaced(f"after {_bounded(place)}", "JSON text") from error
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aioqueue.inputs import Pipeline, Retry, items, mix, numbers, read_lines
+from aioqueue.inputs.sources.positions import place_in
 from tests.inputs.pipeline.exact import Exact, told
 
 SIZE = 61
@@ -310,7 +311,7 @@ def through_json(state: Any) -> Any:
 
 def place_of(state: Any) -> Any:
     """Where a state is, which it says as a text."""
-    return json.loads(state["after"])
+    return place_in(state)
 
 
 Batches = list[tuple[int, Any]]

@@ -206,7 +206,7 @@ class TestLoading:
 
     def test_every_change_of_a_merged_position_is_noticed(self) -> None:
         merged = through_json(merge_positions(states_of()))
-        merged["after"] = merged["after"].replace('"upto":', '"upto":6')
+        merged["after"] = merged["after"].replace("'upto':", "'upto':6")
         with pytest.raises(InvalidArgumentError, match="checksum"):
             made().shard(0, 2).epochs(2, resume=merged)
 

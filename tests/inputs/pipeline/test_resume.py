@@ -20,6 +20,7 @@ from aioqueue.inputs import Pipeline, items, numbers, read_lines
 from aioqueue.inputs.pipeline.feeding import Feeding
 from aioqueue.inputs.pipeline.states import NUMBER, packed, packed_within, unpacked
 from aioqueue.inputs.prepare.pace import Pace
+from aioqueue.inputs.sources.positions import position_of
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import Counting, plain
 from tests.inputs.pipeline.resuming import (
@@ -321,8 +322,8 @@ class TestRefusing:
                 yield ".".join(map(str, path)), other
 
         yield from each(state)
-        for path, other in each(json.loads(state["after"])):  # the place, which is a text
-            yield f"after.{path}", {**state, "after": json.dumps(other, separators=(",", ":"))}
+        for path, other in each(place_of(state)):  # the place, which is a text
+            yield f"after.{path}", {**state, "after": position_of(state["source"], other)["after"]}
 
     def test_every_field_changed(self) -> None:
         pipeline = shuffled().prepare(noisy).shuffle(9).batch(4)

@@ -67,15 +67,10 @@ def sources_in(state: Any) -> int:
     return sum("kind" in one and one["kind"] not in ("pipeline", "mixture") for one in dicts)
 
 
-def stages_in(state: Any) -> int:
-    """How many stages there are."""
-    return sum(isinstance(one, dict) and "stage" in one for one in within(state["source"]))
-
-
 @pytest.mark.parametrize(("kind", "name"), NAMES)
 def test_they_are_small(kind: str, name: str, folder: Path) -> None:
-    """A KiB for each source, 200 bytes for each stage beyond four, and 4.2 for each element of a
-    shuffle buffer; a rank has to say what is left, too."""
+    """A KiB for each source, and 4.2 bytes for each element of a shuffle buffer; a rank has to say
+    what is left, too."""
     shape = shape_of(folder, kind, name)
     count = len(run(shape(How()), EPOCHS)[0])
     for k in range(1, count + 1, max(1, count // 7)):
@@ -86,9 +81,7 @@ def test_they_are_small(kind: str, name: str, folder: Path) -> None:
         of_each = 1024 if place_of(state)["node"].get("left") is None else 1024 + 256
         # What many components are comes on top.
         many = json.dumps(place_of(state)["layouts"]) if name.startswith("of every kind") else ""
-        further = 200 * max(0, stages_in(state) - 4)
-        limit = of_each * sources_in(state) + further + 4.2 * elements + len(json.dumps(many))
-        assert size <= limit
+        assert size <= of_each * sources_in(state) + 4.2 * elements + len(json.dumps(many))
 
 
 @pytest.mark.parametrize(
