@@ -163,7 +163,9 @@ async def fetch(i: int) -> tuple[Any, int]:
     return _FEATURES[i & 1023], i
 
 
-async def by_prepare(workload: str, count: int, ordered: bool = False) -> AsyncIterator[Any]:
+async def by_prepare(
+    workload: str, count: int, ordered: bool = False, on_threads: bool = False
+) -> AsyncIterator[Any]:
     """What users write: the function, and where it is to run."""
     queue, source = queue_for(workload), numbers(count, epochs=1)
     if workload == "io":
@@ -171,7 +173,7 @@ async def by_prepare(workload: str, count: int, ordered: bool = False) -> AsyncI
             source, fetch, into=queue, workers=IO_WORKERS, where="task", ordered=ordered
         )
     else:
-        where: Any = "process" if workload == "pycpu" else "thread"
+        where: Any = "process" if workload == "pycpu" and not on_threads else "thread"
         make = maker(workload)
         runner = prepare(source, make, into=queue, workers=2, where=where, ordered=ordered)
     async with aioqueue.Coordinator() as coord:
@@ -182,6 +184,10 @@ async def by_prepare(workload: str, count: int, ordered: bool = False) -> AsyncI
 
 def by_prepare_in_order(workload: str, count: int) -> AsyncIterator[Any]:
     return by_prepare(workload, count, ordered=True)
+
+
+def by_prepare_on_threads(workload: str, count: int) -> AsyncIterator[Any]:
+    return by_prepare(workload, count, on_threads=True)
 
 
 async def by_limit(workload: str, count: int) -> AsyncIterator[Any]:
@@ -324,6 +330,7 @@ PEERS: dict[str, tuple[str, Callable[[str, int], AsyncIterator[Any]]]] = {
     "aioqueue": ("aioqueue", by_aioqueue),
     "prepare": ("aioqueue", by_prepare),
     "in order": ("aioqueue", by_prepare_in_order),
+    "on threads": ("aioqueue", by_prepare_on_threads),
     "limit": ("numpy", by_limit),
     "processes": ("numpy", by_processes),
     "bare tasks": ("numpy", by_tasks),
@@ -388,6 +395,12 @@ class Aim:
     rate: str = "rate"
 
 
+def threads_run_at_once() -> bool:
+    """Whether there is no global interpreter lock, and none was turned on again."""
+    is_enabled: Callable[[], bool] | None = getattr(sys, "_is_gil_enabled", None)
+    return is_enabled is not None and not is_enabled()
+
+
 # The order of the rows is that of the runs: who is compared closely runs one after the other.
 AIMS = {
     "tiny": [
@@ -414,6 +427,11 @@ AIMS = {
         Aim("17", "prepare", "torch", 1.25),
     ],
 }
+if threads_run_at_once():
+    AIMS["pycpu"] += [
+        Aim("45", "on threads", "processes", 0.9, "steady"),
+        Aim("45", "on threads", "torch", 1.1),
+    ]
 
 
 def measure_workload(workload: str, mode: Mode) -> Iterator[Comparison]:
@@ -451,7 +469,11 @@ def measure_workload(workload: str, mode: Mode) -> Iterator[Comparison]:
         yield from side_figures(workload, {k: v for k, v in runs.items() if k in peers})
 
 
-TITLES = {"prepare": "prepare", "in order": "prepare(ordered=True)"}
+TITLES = {
+    "prepare": "prepare",
+    "in order": "prepare(ordered=True)",
+    "on threads": 'prepare(where="thread")',
+}
 
 
 def side_figures(workload: str, runs: dict[str, list[dict[str, float]]]) -> Iterator[Comparison]:
