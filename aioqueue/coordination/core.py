@@ -362,12 +362,16 @@ class CoordinatorCore(Watchable):
 
     def _note_stop(self, error: BaseException | None, worker: str) -> None:
         first = not self.stopped.is_open
-        if error is not None and (first or not self._is_caused_by_stopping(error)):
-            self._record(error, worker)
+        if error is not None:
+            self._note_failure(error, worker)
         if first:
             self._stop_time = monotonic()
             self._stopped_by = worker
             self.stopped.open()  # within the lock: who calls `call_on_stop` now must see it
+
+    def _note_failure(self, error: BaseException, worker: str) -> None:
+        if not self.stopped.is_open or not self._is_caused_by_stopping(error):
+            self._record(error, worker)
 
     def _is_caused_by_stopping(self, error: BaseException) -> bool:
         return meaning_of(error, self.clean_types, stopping=True) is not Meaning.FAILURE
@@ -410,9 +414,22 @@ class CoordinatorCore(Watchable):
 
     def _collect(self, worker: Worker) -> None:
         """A worker may have ended: what it raised would be seen by no one else."""
-        error = holding(self._lock, worker.take_error)
-        if error is not None:
+        error, is_noted = holding(self._lock, self._take_error, worker)
+        if is_noted:
+            self.stop(None, worker.name)
+        elif error is not None:
             self.report(error, worker.name)
+
+    def _take_error(self, worker: Worker) -> tuple[BaseException | None, bool]:
+        """What a worker raised, if nobody has taken it; and whether that was noted as a failure.
+
+        In one move: a join of another thread must not end in between, for nobody else would tell.
+        """
+        error = worker.take_error()
+        if error is None or self.is_clean(error) or self._is_over():
+            return error, False
+        self._note_failure(error, worker.name)
+        return error, True
 
     @guarded
     def _begin_join(self, given: dict[int, Worker]) -> tuple[list[Worker], list[Worker]]:

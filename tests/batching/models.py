@@ -61,6 +61,8 @@ class Model:
 
     def forget(self) -> None:
         """Keep nothing of the batches so far."""
+        for batch in self._batches:
+            batch.clear()  # without the GIL, the list is freed when the thread goes on that made it
         self._batches.clear()
 
     @property

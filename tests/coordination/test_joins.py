@@ -196,6 +196,32 @@ class TestFailuresThatAreHandedOver:
             assert caught.value.exceptions == (error,)
             setter.join()
 
+    def test_a_future_whose_failure_is_just_being_reported(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By another thread, which has taken it and has not stopped the coordinator yet."""
+        coord, error = sync.Coordinator(), ValueError()
+        future = concurrent.futures.Future[None]()
+        coord.register(future)
+        stop, has_taken, is_joined = coord._core.stop, threading.Event(), threading.Event()
+
+        def stop_late(error: BaseException | None, worker: str) -> None:
+            if threading.current_thread() is setter:
+                has_taken.set()
+                assert is_joined.wait(PATIENCE)
+            stop(error, worker)
+
+        monkeypatch.setattr(coord._core, "stop", stop_late)
+        setter = threading.Thread(target=future.set_exception, args=(error,))
+        setter.start()
+        assert has_taken.wait(PATIENCE)
+        coord.request_stop()
+        with pytest.raises(ExceptionGroup) as caught:
+            coord.join()
+        is_joined.set()
+        setter.join()
+        assert caught.value.exceptions == (error,)
+
     def test_to_a_second_join(self) -> None:
         """It reports them as the first one did, and what has failed since."""
         errors = [ValueError("first"), ValueError("second")]
