@@ -324,13 +324,8 @@ class _Connection:
                 self.actor.skip.remote(self._caller, what, number)
 
     def _joined(self, future: Any) -> None:
-        if future.exception() is not None:
-            return
-        answer: Answer = future.result()
-        if not answer.is_outdated:
-            self.note_met(answer.began)
-        elif self._is_there():
-            self.rejoin(answer.began)
+        if future.exception() is None and not future.result().is_outdated:
+            self.note_met(future.result().began)  # else who waits asks again, or the next beat
 
     def _beaten(self, future: Any) -> None:
         """The actor has answered that it knows of us."""
