@@ -215,6 +215,20 @@ class TestWriter:
         with pytest.raises(ValueError, match="closed"):
             writer.write(b"late")
 
+    def test_a_stream_is_written_to_and_left_open(self) -> None:
+        stream = io.BytesIO(b"head")
+        stream.seek(4)
+        with TFRecordWriter(stream, compression="gzip") as writer:
+            for record in RECORDS:
+                writer.write(record)
+            writer.flush()
+            assert repr(writer).startswith("<aioqueue.inputs.TFRecordWriter '<_io.BytesIO")
+        assert stream.getvalue() == b"head" + WRITTEN
+        with pytest.raises(ValueError, match="the writer has been closed"):
+            writer.write(b"late")
+        with pytest.raises(ValueError, match="the writer has been closed"):
+            writer.flush()
+
     def test_left_open_it_warns(self, path: Path) -> None:
         with pytest.warns(ResourceWarning, match="unclosed file"):
             self.leave_open(path)

@@ -13,8 +13,10 @@ itself has checksums in it stays a good one.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
 from types import TracebackType
 from typing import IO, Final, Self
@@ -112,8 +114,9 @@ class TFRecordWriter:
     Use it as a context manager, or close it: what it still holds is in the file only then.
 
     Args:
-        path: of the file, which is made, or emptied; or a URL, for fsspec.
-        compression: as for `read_tfrecords`.
+        path: of the file, which is made, or emptied; or a URL, for fsspec; or a binary stream that
+            is open for writing, which `close` leaves open, and does not flush.
+        compression: as for `read_tfrecords`. What goes to a stream is not compressed.
         storage_options: as for `read_tfrecords`.
 
     Raises:
@@ -124,17 +127,24 @@ class TFRecordWriter:
 
     def __init__(
         self,
-        path: FilePath,
+        path: FilePath | IO[bytes],
         *,
         compression: str | None = "infer",
         storage_options: StorageOptions = None,
     ) -> None:
         _crc32c()
-        self._path = path_name(path)
-        self._stream, self._closing = create(self._path, compression, storage_options)
+        self._stream: IO[bytes]
+        self._closing = ExitStack()
+        if isinstance(path, str | bytes | os.PathLike) or not hasattr(path, "write"):
+            self._path = path_name(path)
+            self._stream, self._closing = create(self._path, compression, storage_options)
+        else:
+            self._path = str(getattr(path, "name", path))
+            self._stream = path
+        self._is_closed = False
 
     def __repr__(self) -> str:
-        state = ", closed" if self._stream.closed else ""
+        state = ", closed" if self._is_closed else ""
         return f"<aioqueue.inputs.TFRecordWriter {self._path!r}{state}>"
 
     def write(self, record: bytes | bytearray | memoryview) -> None:
@@ -147,15 +157,26 @@ class TFRecordWriter:
             ValueError: the writer has been closed.
             TypeError: the record is no bytes.
         """
+        self._check()
         write_record(self._stream, record)
 
     def flush(self) -> None:
-        """Hand what has been written to the operating system, as far as compression allows."""
+        """Hand what has been written to the operating system, as far as compression allows.
+
+        Raises:
+            ValueError: the writer has been closed.
+        """
+        self._check()
         self._stream.flush()
 
     def close(self) -> None:
         """Write what is left, and close the file. A second time does nothing."""
+        self._is_closed = True
         self._closing.close()
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise ValueError(f"{self._path}: the writer has been closed")
 
     def __enter__(self) -> Self:
         return self

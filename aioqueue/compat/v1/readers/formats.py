@@ -43,6 +43,8 @@ class Record(NamedTuple):
 Opener: TypeAlias = Callable[[bytes], Iterator[Record]]
 """What starts on a file: opens it, or raises, and returns its records."""
 
+_FRAME = 16  # a TFRecord's length and two checksums
+
 COMPRESSIONS = {"GZIP": "gzip", "ZLIB": "zlib"}
 """TensorFlow's names for what `aioqueue.inputs` can undo."""
 
@@ -168,6 +170,9 @@ def tf_records(compression: str) -> Opener:
 def tf_record_file(path: str, compression: str) -> Iterator[Record]:
     """Records of a TFRecord file; keys are ``file:offset``, in bytes.
 
+    A compressed stream may end behind any of its records: its writer may be at work still, having
+    flushed it there, or have died.
+
     Args:
         path: of the file.
         compression: ``"GZIP"``, ``"ZLIB"`` or ``""``.
@@ -178,15 +183,28 @@ def tf_record_file(path: str, compression: str) -> Iterator[Record]:
     """
     with file_errors(path):
         reader = inputs.read_tfrecords(path, compression=COMPRESSIONS.get(compression))
+        record: Record | None = None
         try:
-            yield from _keyed(reader)
+            for record in _keyed(reader):
+                yield record
         except aioqueue.DataLossError as error:
+            end = 0 if record is None else _end_of(record)
+            ends_early = isinstance(error.__cause__, EOFError)  # without its end marker
+            if ends_early and error.offset == end:
+                return
             message = f"{error.fault} at {error.offset}"
-            if error.fault == "truncated record":
+            if ends_early:
+                message = f"truncated record at {end}' failed with EOF reached"
+            elif error.fault == "truncated record":
                 message += "' failed with Read less bytes than requested"
             elif error.fault == "corrupted record" and error.offset == 0:
                 message += " (Is this even a TFRecord file?)"
             raise errors.DataLossError(None, None, message) from error
+
+
+def _end_of(record: Record) -> int:
+    """Where the record behind this one begins."""
+    return int(record.key.rpartition(b":")[2]) + len(record.value) + _FRAME
 
 
 class _WholeFile(Iterator[Record]):

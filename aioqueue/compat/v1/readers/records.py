@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
 from aioqueue import inputs
 from aioqueue.compat.v1 import errors
-from aioqueue.compat.v1.ops.file_errors import file_errors
+from aioqueue.compat.v1.ops.filesystems import failing_as, filesystem
 from aioqueue.compat.v1.protos.summaries import summary_classes
-from aioqueue.compat.v1.readers.formats import COMPRESSIONS, tf_record_file
+from aioqueue.compat.v1.readers.deflating import OPTIONS, Deflating, checked_options
+from aioqueue.compat.v1.readers.formats import tf_record_file
 
 __all__ = (
     "TFRecordCompressionType",
@@ -19,17 +21,6 @@ __all__ = (
     "TFRecordWriter",
     "summary_iterator",
     "tf_record_iterator",
-)
-
-TUNING = (
-    "flush_mode",
-    "input_buffer_size",
-    "output_buffer_size",
-    "window_bits",
-    "compression_level",
-    "compression_method",
-    "mem_level",
-    "compression_strategy",
 )
 
 
@@ -47,11 +38,19 @@ class TFRecordOptions:
     Args:
         compression_type: ``"GZIP"``, ``"ZLIB"`` or ``""``; a number of `TFRecordCompressionType`;
             another `TFRecordOptions`; None for no compression.
-        tuning: TensorFlow's numbers for zlib, which are accepted and have no effect.
+        flush_mode: how a writer flushes each ``input_buffer_size`` bytes: a constant of `zlib`.
+        input_buffer_size: how many bytes a writer compresses at a time.
+        output_buffer_size: checked, and else without effect.
+        window_bits: of zlib; those that a reader takes depend on the kind of compression.
+        compression_level: 0 to 9; None, or -1, for zlib's own.
+        compression_method: 8, which is all that there is.
+        mem_level: 1 to 9.
+        compression_strategy: a constant of `zlib`.
+
+    What a number may be is checked by the writer that is given it.
 
     Raises:
         ValueError: there is no such compression.
-        TypeError: there is no such argument.
     """
 
     compression_type_map = {  # noqa: RUF012  # as TensorFlow has it
@@ -60,12 +59,28 @@ class TFRecordOptions:
         TFRecordCompressionType.NONE: "",
     }
 
-    def __init__(self, compression_type: Any = None, **tuning: Any) -> None:
-        unknown = [name for name in tuning if name not in TUNING]
-        if unknown:
-            raise TypeError(f"TFRecordOptions() got an unexpected keyword argument {unknown[0]!r}")
+    def __init__(
+        self,
+        compression_type: Any = None,
+        flush_mode: int | None = None,
+        input_buffer_size: int | None = None,
+        output_buffer_size: int | None = None,
+        window_bits: int | None = None,
+        compression_level: int | None = None,
+        compression_method: int | None = None,
+        mem_level: int | None = None,
+        compression_strategy: int | None = None,
+    ) -> None:
         self.get_compression_type_string(compression_type)
         self.compression_type = compression_type
+        self.flush_mode = flush_mode
+        self.input_buffer_size = input_buffer_size
+        self.output_buffer_size = output_buffer_size
+        self.window_bits = window_bits
+        self.compression_level = compression_level
+        self.compression_method = compression_method
+        self.mem_level = mem_level
+        self.compression_strategy = compression_strategy
 
     @classmethod
     def get_compression_type_string(cls, options: Any) -> str:
@@ -96,15 +111,25 @@ class TFRecordWriter:
         options: a `TFRecordOptions`, or a kind of compression.
 
     Raises:
-        OpError: the file cannot be made; `NotFoundError`, for instance.
+        OpError: the file cannot be made (`NotFoundError`, for instance), or zlib does not take the
+            numbers of the options (`InvalidArgumentError`).
         ValueError: there is no such compression.
+        TypeError: a number of the options is none.
     """
 
     def __init__(self, path: Any, options: Any = None) -> None:
         compression = TFRecordOptions.get_compression_type_string(options)
-        name = os.fsdecode(path)
-        with file_errors(name):
-            self._writer = inputs.TFRecordWriter(name, compression=COMPRESSIONS.get(compression))
+        given = {name: getattr(options, name, None) for name in OPTIONS}
+        tuning = checked_options(compression, given)
+        system, place = filesystem(path)
+        self._closing = ExitStack()
+        with failing_as(path), self._closing as closing:
+            stream = closing.enter_context(system.open(place, "wb"))
+            if compression:
+                stream = Deflating(stream, tuning)
+                closing.callback(stream.close)
+            self._writer = closing.enter_context(inputs.TFRecordWriter(stream))
+            self._closing = closing.pop_all()
         self._is_closed = False
 
     def write(self, record: bytes | str) -> None:
@@ -120,7 +145,7 @@ class TFRecordWriter:
         self._writer.write(record.encode() if isinstance(record, str) else record)
 
     def flush(self) -> None:
-        """Hand what has been written to the operating system, as far as compression allows.
+        """Hand what has been written to the operating system: it can be read from then on.
 
         Raises:
             FailedPreconditionError: the writer is closed.
@@ -131,7 +156,7 @@ class TFRecordWriter:
     def close(self) -> None:
         """Write what is left, and close the file. A second time does nothing."""
         self._is_closed = True
-        self._writer.close()
+        self._closing.close()
 
     def _check(self) -> None:
         if self._is_closed:
