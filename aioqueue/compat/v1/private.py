@@ -27,6 +27,7 @@ from aioqueue.compat.v1.ops.sparse import (
     is_tensor,
 )
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
+from aioqueue.compat.v1.ops.switching import merge, switch
 
 __all__ = (
     "ABSENT",
@@ -314,7 +315,11 @@ NAMES: dict[str, dict[str, Any]] = {
         "write_string_to_file": write_string_to_file,
     },
     "python.ops.parsing_ops": {"decode_raw_v1": decode_raw},
-    "python.ops.control_flow_ops": {"with_dependencies": with_dependencies},
+    "python.ops.control_flow_ops": {
+        "merge": merge,
+        "switch": switch,
+        "with_dependencies": with_dependencies,
+    },
     "python.data.util.nest": {"is_sequence": nest.is_nested},
     "python.util.all_util": {"remove_undocumented": remove_undocumented},
     "python.util.deprecation": _DEPRECATION,

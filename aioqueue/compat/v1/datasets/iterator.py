@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from typing import Any
 
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core import default_graph
-from aioqueue.compat.v1.core.dtypes import resource
+from aioqueue.compat.v1.core.convert import convert_to_tensor
+from aioqueue.compat.v1.core.dtypes import resource, string
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.datasets import nest
 from aioqueue.compat.v1.datasets.elements import DatasetRun, Elements, TensorInfo
 from aioqueue.compat.v1.datasets.stages import Rows
+from aioqueue.compat.v1.ops.building import invalid, shape_text
 from aioqueue.compat.v1.ops.sparse import SparseTensor
+from aioqueue.compat.v1.queues.resources import type_names
 
 __all__ = (
     "Iterator",
@@ -25,12 +29,20 @@ __all__ = (
 )
 
 SCALAR = TensorShape([])
+_HANDLE = b"iterator-"
 
 
 class _Place:
-    """Where an iterator stands in a session. One thread at a time makes an element."""
+    """Where an iterator stands in a session. One thread at a time makes an element.
 
-    def __init__(self) -> None:
+    Attributes:
+        leaves: what is known of the tensors of an element.
+        handle: what `Iterator.string_handle` gives: another one for each place.
+    """
+
+    def __init__(self, leaves: list[TensorInfo]) -> None:
+        self.leaves = leaves
+        self.handle = _HANDLE + secrets.token_hex(8).encode()
         self._lock = threading.Lock()
         self._rows: Rows | None = None
         self._run: DatasetRun | None = None
@@ -92,7 +104,61 @@ class Iterator:
         types = nest.flatten(output_types)
         shapes = [None] * len(types) if output_shapes is None else _shapes(output_shapes, types)
         infos = [TensorInfo(*pair) for pair in zip(types, shapes, strict=True)]
-        return Iterator(nest.packed(output_types, infos), _handle("Iterator"), None)
+        return Iterator(nest.packed(output_types, infos), _handle("Iterator", infos), None)
+
+    @staticmethod
+    def from_string_handle(
+        string_handle: Any,
+        output_types: Any,
+        output_shapes: Any = None,
+        output_classes: Any = None,
+    ) -> Iterator:
+        """The iterator that a string says: each run goes on with the one whose handle is fed.
+
+        Args:
+            string_handle: a string scalar, such as a placeholder; its value is what a run of
+                `string_handle` of another iterator, of the same session, has returned.
+            output_types: the dtypes of an element.
+            output_shapes: the static shapes of an element; None for any.
+            output_classes: `SparseTensor` for the tensors of an element that are; None if none is.
+
+        Raises:
+            InvalidArgumentError: in a run, the string is no handle, or the elements of its iterator
+                have other types or shapes.
+            NotFoundError: in a run, there is no such iterator in the session.
+        """
+        types = nest.flatten(output_types)
+        shapes = [None] * len(types) if output_shapes is None else _shapes(output_shapes, types)
+        kinds = [Tensor] * len(types) if output_classes is None else nest.flatten(output_classes)
+        infos = [
+            TensorInfo(dtype, shape, kind is SparseTensor)
+            for dtype, shape, kind in zip(types, shapes, kinds, strict=True)
+        ]
+        handle = convert_to_tensor(string_handle, dtype=string, name="string_handle")
+
+        def kernel(step: Any, handle: Any) -> _Place:
+            return _place_of(step, handle, infos)
+
+        made = default_graph.op(
+            "IteratorFromStringHandleV2", [handle], [(resource, SCALAR)], kernel
+        )
+        return Iterator(nest.packed(output_types, infos), made.outputs[0], None)
+
+    def string_handle(self, name: str | None = None) -> Tensor:
+        """A string scalar that stands for the iterator in a session; see `from_string_handle`.
+
+        Args:
+            name: of the op.
+        """
+
+        def kernel(step: Any, place: _Place) -> bytes:
+            step.resources.get_or_create(("iterator handle", place.handle), lambda: place)
+            return place.handle
+
+        made = default_graph.op(
+            "IteratorToStringHandle", [self._ref], [(string, SCALAR)], kernel, name=name
+        )
+        return made.outputs[0]
 
     @property
     def initializer(self) -> Operation:
@@ -200,7 +266,7 @@ def make_one_shot_iterator(dataset: Elements) -> Iterator:
 
     def kernel(step: Any, *values: Any) -> _Place:
         def make() -> _Place:
-            place = _Place()
+            place = _Place(nest.flatten(dataset._spec))
             place.begin(dataset, values, step)
             return place
 
@@ -219,18 +285,46 @@ def make_initializable_iterator(dataset: Elements, shared_name: str | None = Non
         shared_name: without effect.
     """
     del shared_name
-    ref = _handle("IteratorV2")
+    ref = _handle("IteratorV2", nest.flatten(dataset._spec))
     return Iterator(dataset._spec, ref, _initializer(ref, dataset, None))
 
 
-def _handle(op_type: str) -> Tensor:
+def _handle(op_type: str, leaves: list[TensorInfo]) -> Tensor:
     key = object()
 
     def kernel(step: Any) -> _Place:
-        found: _Place = step.resources.get_or_create(("iterator", key), _Place)
+        found: _Place = step.resources.get_or_create(("iterator", key), lambda: _Place(leaves))
         return found
 
     return default_graph.op(op_type, [], [(resource, SCALAR)], kernel).outputs[0]
+
+
+def _place_of(step: Any, handle: Any, infos: list[TensorInfo]) -> _Place:
+    """Where the iterator of a handle stands, if its elements are as they are said to be."""
+    place: _Place | None = step.resources.get(("iterator handle", handle))
+    if place is None:
+        if isinstance(handle, bytes) and handle.startswith(_HANDLE):
+            message = f"There is no iterator {handle.decode()} in this session."
+            raise errors.NotFoundError(None, None, message)
+        raise invalid("Could not parse string_handle as a valid ResourceHandle")
+    if len(infos) != len(place.leaves):
+        raise invalid(
+            "Number of components does not match: expected"
+            f" {len(infos)} types but got {len(place.leaves)}."
+        )
+    for number, (wanted, found) in enumerate(zip(infos, place.leaves, strict=True)):
+        if wanted.dtype is not found.dtype:
+            raise invalid(
+                f"Data type mismatch at component {number}: expected"
+                f" {type_names([wanted.dtype])} but got {type_names([found.dtype])}."
+            )
+        if not wanted.shape.is_compatible_with(found.shape):
+            raise invalid(
+                f"Incompatible shapes at component {number}: expected"
+                f" {shape_text(wanted.shape.as_tuple())} but got"
+                f" {shape_text(found.shape.as_tuple())}."
+            )
+    return place
 
 
 def _initializer(ref: Tensor, dataset: Elements, name: str | None) -> Operation:
