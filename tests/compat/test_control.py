@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
+from aioqueue.compat.v1.ops.switching import merge, switch
 from tests.compat.steps import Step, blocked, waiting
 from tests.worlds import spin_until
 
@@ -235,6 +236,71 @@ class TestCond:
             for sess in (one, two):
                 sess.run(v.initializer)
             assert [one.run(y), one.run(y), two.run(y)] == [1, 2, 1]
+
+
+class TestSwitchAndMerge:
+    def test_a_merge_has_the_side_that_is_alive(self, sess: Any) -> None:
+        pred = tf.placeholder(tf.bool, [])
+        off, on = switch(tf.constant([1.0, 2.0]), pred)
+        merged = merge([off * 2, on * 3])
+        assert merged.output.shape.as_list() == [2]
+        value, index = sess.run(merged, {pred: True})
+        assert (value.tolist(), index) == ([3.0, 6.0], 1)
+        value, index = sess.run(merged, {pred: False})
+        assert (value.tolist(), index) == ([2.0, 4.0], 0)
+
+    def test_what_is_dead_does_not_run(self, sess: Any) -> None:
+        ran: list[int] = []
+
+        def noted(value: Any, case: int) -> Any:
+            def note(one: Any) -> Any:
+                ran.append(case)
+                return one + np.float32(case)
+
+            return tf.py_func(note, [value], tf.float32)
+
+        case = tf.placeholder(tf.int32, [])
+        sides = [switch(7.0, tf.equal(case, one))[1] for one in range(4)]
+        merged = merge([noted(one, at) for at, one in enumerate(sides)])
+        for one in (2, 0, 3):
+            assert sess.run(merged.output, {case: one}) == 7 + one
+        assert ran == [2, 0, 3]
+
+    def test_what_has_no_switch_is_always_alive(self, sess: Any) -> None:
+        off, on = switch(1, tf.constant(True))
+        assert sess.run(merge([off, tf.constant(5), on])) == (5, 1)
+
+    def test_switches_within_a_side(self, sess: Any) -> None:
+        outer, inner = tf.placeholder(tf.bool, []), tf.placeholder(tf.bool, [])
+        off, on = switch(10, outer)
+        pair = switch(on, inner)
+        within = merge([pair.output_false + 1, pair.output_true + 2]).output
+        merged = merge([off, within]).output
+        found = [sess.run(merged, {outer: a, inner: b}) for a in (0, 1) for b in (0, 1)]
+        assert found == [10, 10, 11, 12]
+
+    def test_a_side_may_wait(self, sess: Any) -> None:
+        queue = tf.FIFOQueue(2, tf.int32, [()])
+        off, on = switch(3, tf.constant(True))
+        merged = merge([off, on + queue.dequeue()]).output
+        sess.run(queue.enqueue(4))
+        assert sess.run(merged) == 7
+
+    def test_nothing_is_alive(self, sess: Any) -> None:
+        off, _ = switch(3, tf.constant(True))
+        for dead in (off, merge([off, off + 1]).output):
+            with pytest.raises(tf.errors.InvalidArgumentError, match="does not have value"):
+                sess.run(dead)
+
+    def test_wrong_arguments(self) -> None:
+        with pytest.raises(TypeError, match="'pred' of 'Switch' Op has type int32"):
+            switch(1.0, 1)
+        with pytest.raises(ValueError, match="with length 0"):
+            merge([])
+        with pytest.raises(ValueError, match="inputs is None"):
+            merge([tf.constant(1), None])
+        with pytest.raises(TypeError, match=r"\[int32, float32\] that don't all match"):
+            merge([tf.constant(1), tf.constant(1.0)])
 
 
 class TestCase:

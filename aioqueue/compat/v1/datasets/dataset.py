@@ -17,7 +17,7 @@ from aioqueue.compat.v1.core.dtypes import bool as tf_bool
 from aioqueue.compat.v1.core.dtypes import int64
 from aioqueue.compat.v1.core.graph import Body, Tensor
 from aioqueue.compat.v1.core.scopes import get_seed
-from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
+from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.datasets import nest, stages
 from aioqueue.compat.v1.datasets.counts import at_least_one, check_shard
 from aioqueue.compat.v1.datasets.elements import (
@@ -35,13 +35,12 @@ from aioqueue.compat.v1.datasets.iterator import (
     make_one_shot_iterator,
 )
 from aioqueue.compat.v1.datasets.options import Options
-from aioqueue.compat.v1.datasets.padding import padding_target, padding_value, shape_leaves
+from aioqueue.compat.v1.datasets.padding import padded_batches, shape_leaves
 from aioqueue.compat.v1.datasets.stages import Row, Rows
 from aioqueue.compat.v1.ops.arrays import size
 from aioqueue.compat.v1.ops.control import identity
 from aioqueue.compat.v1.ops.files import existing_files
 from aioqueue.compat.v1.ops.placeholders import placeholder
-from aioqueue.compat.v1.ops.static import shape_value
 
 __all__ = ("Dataset",)
 
@@ -398,7 +397,10 @@ class Dataset(Elements):
             ValueError: the nesting is another one.
             TypeError: a tensor is sparse, or a value is of another dtype.
         """
-        return _padded_batches(self, batch_size, padded_shapes, padding_values, drop_remainder)
+        spec, begin, tensors = padded_batches(
+            self, batch_size, padded_shapes, padding_values, drop_remainder
+        )
+        return Dataset(spec, begin, [self], tensors)
 
     def shuffle(
         self,
@@ -599,41 +601,6 @@ class Dataset(Elements):
             shared_name: without effect.
         """
         return make_initializable_iterator(self, shared_name)
-
-
-def _padded_batches(
-    dataset: Dataset, batch_size: Any, shapes: Any, fillers: Any, drop_remainder: bool
-) -> Dataset:
-    infos = nest.flatten(dataset._spec)
-    if any(info.is_sparse for info in infos):
-        raise TypeError("Batching of padded sparse tensors is not currently supported")
-    size = convert_to_tensor(batch_size, dtype=int64)
-    wanted = [info.shape for info in infos] if shapes is None else shape_leaves(shapes)
-    if len(wanted) != len(infos):
-        raise ValueError(
-            f"padded_shapes: got {len(wanted)} shapes; expected one for each of the"
-            f" {len(infos)} tensors of an element"
-        )
-    targets = [padding_target(info, one) for info, one in zip(infos, wanted, strict=True)]
-    given = [None] * len(infos) if fillers is None else nest.flatten(fillers)
-    values = [padding_value(info, one) for info, one in zip(infos, given, strict=True)]
-    rows = int(batch_size) if drop_remainder and not isinstance(batch_size, Tensor) else None
-
-    def begin(run: DatasetRun) -> Start:
-        start = dataset._begin(run)
-        count = at_least_one(run.values[size], "Batch size must be greater than zero.")
-
-        def stack(place: int, column: tuple[Any, ...]) -> Any:
-            sizes = tuple(None if one < 0 else int(one) for one in run.values[targets[place]])
-            return stages.padded(place, column, sizes, run.values[values[place]])
-
-        return lambda: stages.Batches(start(), count, drop_remainder, stack)
-
-    spec = [
-        TensorInfo(info.dtype, TensorShape([rows]).concatenate(as_shape(shape_value(target))))
-        for info, target in zip(infos, targets, strict=True)
-    ]
-    return Dataset(nest.packed(dataset._spec, spec), begin, [dataset], [size, *targets, *values])
 
 
 def _captures(body: Body) -> list[Tensor]:
