@@ -247,3 +247,10 @@ def test_names_are_found_as_a_script_finds_them() -> None:
     assert find("python.ops.array_ops").reshape is tf.reshape
     with pytest.raises(AttributeError):
         find("ops")
+
+
+def test_a_notebook_is_no_script(tmp_path: Path) -> None:
+    notebook = tmp_path / "train.ipynb"
+    notebook.write_text('{"cells": [{"source": ["import tensorflow as tf"]}]}', encoding="utf-8")
+    (found,) = check(str(notebook)).absent
+    assert "nbconvert --to script" in str(found)

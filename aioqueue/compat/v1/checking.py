@@ -115,7 +115,8 @@ def check(script: str) -> Report:
         script: its path.
 
     Returns:
-        What is absent and what is inert; a file that is no Python 3 counts as absent.
+        What is absent and what is inert; a file that is no Python 3, or is a notebook,
+        counts as absent.
 
     Raises:
         OSError: the script cannot be read.
@@ -128,6 +129,10 @@ def check(script: str) -> Report:
         path = pending.pop(0)
         source = path.read_bytes()
         report.files.append(os.fspath(path))
+        if path.suffix == ".ipynb":  # which is Python as well: one large expression
+            why = "this is a notebook: `jupyter nbconvert --to script` makes a script of it"
+            report.absent.append(Finding(os.fspath(path), os.fspath(path), why, (1,)))
+            continue
         try:
             tree = ast.parse(source, os.fspath(path))
         except (SyntaxError, ValueError) as error:
