@@ -64,17 +64,23 @@ class Fetcher(Protocol):
         """Where the dataset is, in an object of its own; ``None`` if it cannot say."""
 
 
-def fetcher_of(recipe: Recipe, start: Start) -> Fetcher:
-    """What makes the batches of one epoch."""
+def fetcher_of(recipe: Recipe, start: Start, memory: BatchMemory) -> Fetcher:
+    """What makes the batches of one epoch.
+
+    Args:
+        recipe: how.
+        start: where to begin.
+        memory: where those of large samples are made.
+    """
     if recipe.is_iterable:
-        return _IterableFetcher(recipe, start)
-    return _MapFetcher(recipe)
+        return _IterableFetcher(recipe, start, memory)
+    return _MapFetcher(recipe, memory)
 
 
 class _MapFetcher:
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, memory: BatchMemory) -> None:
         self._recipe = recipe
-        self._memory = BatchMemory()
+        self._memory = memory
 
     def fetch(self, index: Any) -> Any:
         recipe = self._recipe
@@ -94,9 +100,9 @@ class _MapFetcher:
 
 
 class _IterableFetcher:
-    def __init__(self, recipe: Recipe, start: Start) -> None:
+    def __init__(self, recipe: Recipe, start: Start, memory: BatchMemory) -> None:
         self._recipe = recipe
-        self._memory = BatchMemory()
+        self._memory = memory
         self._has_ended = False
         self._stateful: Stateful | None = None
         self._samples = self._begun(start)

@@ -22,6 +22,7 @@ import torch
 
 from aioqueue import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
 from aioqueue.torch.fetching import Exhausted, Recipe, Start, fetcher_of
+from aioqueue.torch.memory import BatchMemory
 from aioqueue.torch.position import Position, mark_of
 from aioqueue.torch.streams import Streams, Where
 from aioqueue.torch.worker import (
@@ -196,7 +197,8 @@ class _SerialIterator(LoaderIterator):
             raise AssertionError(f"timeout: got {plan.timeout}; expected 0 with num_workers=0")
         super().__init__(plan, place)
         starts = self._position.starts
-        self._fetcher = fetcher_of(plan.recipe, starts[0] if starts else Start())
+        start = starts[0] if starts else Start()
+        self._fetcher = fetcher_of(plan.recipe, start, BatchMemory())
 
     def close(self) -> None:
         """Give no more batches."""
@@ -370,7 +372,8 @@ def _streams_of(plan: Plan, base_seed: int) -> Streams:
         payload = pickled(crew)
         workers = [ProcessWorker(number, payload) for number in range(plan.workers)]
     else:
-        workers = [ThreadWorker(number, crew, plan.pin) for number in range(plan.workers)]
+        memory = BatchMemory(plan.workers)
+        workers = [ThreadWorker(number, crew, plan.pin, memory) for number in range(plan.workers)]
     return Streams(
         workers,
         plan.where,

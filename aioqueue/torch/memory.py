@@ -1,12 +1,12 @@
-"""Memory for large batches, which goes back to the system as soon as a batch is dropped.
+"""Memory for large batches, which goes back to the system when batches are dropped.
 
 What one thread allocates and another frees stays with the allocator of the C library, in pieces
 between what is small and lives on: so a process keeps the memory of batches that are long gone, and
 more of it the more workers there are. What is mapped by itself is given back as a whole.
 
 Mapped memory is new, though: the system has to clear it, page by page, before it can be written. So
-who makes one batch after the other, none of them huge, has the memory of one that was dropped ready
-for the next.
+where a new batch is begun for each that is dropped, most of the old one's memory becomes that of
+the new one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,14 @@ __all__ = ("BatchMemory",)
 _MAPPED: Final = 2**20
 """Bytes from which on memory is mapped by itself."""
 
-_REUSED: Final = 2**24
-"""Bytes up to which it is used again. What is larger is better given back at once."""
+_KEPT: Final = 2**24
+"""Bytes of one dropped batch that wait for the next one."""
+
+_FEW: Final = 2**25
+"""Bytes of batches that are too little to be given back."""
+
+_HUGE: Final = 2**21
+"""Bytes of a huge page. Memory that begins in the middle of one begins with hundreds of small."""
 
 _PRIVATE: Final[dict[str, Any]] = (
     {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
@@ -35,10 +41,20 @@ _PRIVATE: Final[dict[str, Any]] = (
 
 
 class BatchMemory:
-    """Where one worker makes its batches."""
+    """Where workers make their batches. Thread-safe, and a finalizer may strike anywhere in it.
 
-    def __init__(self) -> None:
-        self._spare: deque[mmap.mmap] = deque(maxlen=1)  # whoever drops a batch puts it there
+    A batch that is dropped leaves its memory to the next one, unless there are more batches than
+    one for each worker and one that is looked at: then the consumer is who is slow, and nobody
+    waits for memory.
+
+    Args:
+        workers: how many make batches in it at the same time.
+    """
+
+    def __init__(self, workers: int = 1) -> None:
+        self._batches = workers + 1
+        self._used: set[int] = set()  # which blocks are those of batches
+        self._spare: deque[mmap.mmap] = deque()  # whoever drops a batch puts its block there
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """A tensor on the CPU whose numbers mean nothing yet.
@@ -50,27 +66,46 @@ class BatchMemory:
         if size < _MAPPED:
             return torch.empty(shape, dtype=dtype)
         block = self._used_before(size) or _mapped(size)
+        self._used.add(id(block))
         # The storage of the tensor, which all of its views have, keeps the array, and that the
         # mapping.
-        array = np.frombuffer(block, np.uint8)
-        if size <= _REUSED:
-            weakref.finalize(array, self._spare.append, block).atexit = False
+        array = np.frombuffer(block, np.uint8, size, _first_in(block))
+        weakref.finalize(array, self._dropped, block, size).atexit = False
         return torch.from_numpy(array).view(dtype).reshape(shape)
 
     def _used_before(self, size: int) -> mmap.mmap | None:
-        try:
-            block = self._spare.pop()
-        except IndexError:
-            return None
-        return block if len(block) == size else None
+        """A spare block, if there is one of this size; those of another one are let go of."""
+        with suppress(IndexError):
+            while True:
+                block = self._spare.pop()
+                if len(block) == size + _HUGE:
+                    return block
+        return None
+
+    def _dropped(self, block: mmap.mmap, size: int) -> None:
+        self._used.discard(id(block))
+        if len(self._used) + len(self._spare) >= max(self._batches, _FEW // size):
+            return
+        if size > _KEPT:
+            if not hasattr(mmap, "MADV_DONTNEED"):
+                return
+            first = _first_in(block) + _KEPT
+            block.madvise(mmap.MADV_DONTNEED, first, len(block) - first)
+        self._spare.append(block)
 
 
 def _mapped(size: int) -> mmap.mmap:
+    """A block with room for so many bytes, wherever a huge page begins in it."""
     try:
-        block = mmap.mmap(-1, size, **_PRIVATE)
+        block = mmap.mmap(-1, size + _HUGE, **_PRIVATE)
     except (OSError, OverflowError) as error:
         raise RuntimeError(f"no memory for {size} bytes") from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel may have none
             block.madvise(mmap.MADV_HUGEPAGE)  # so it comes in few pieces
     return block
+
+
+def _first_in(block: mmap.mmap) -> int:
+    """Where the first huge page begins in a block. (What is not touched takes no memory.)"""
+    return -np.frombuffer(block, np.uint8).ctypes.data % _HUGE

@@ -20,6 +20,7 @@ from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.processes.worker import UnknownToOthersError, dumped
 from aioqueue.torch.copies import copy_for_thread
 from aioqueue.torch.fetching import Exhausted, Fetcher, Recipe, Start, fetcher_of
+from aioqueue.torch.memory import BatchMemory
 from aioqueue.torch.parcels import packed
 from aioqueue.torch.worker_info import be_the_worker, seeds_of, this_is_worker, worker_info
 
@@ -88,10 +89,12 @@ class _Worker:
 
     Args:
         number: which one it is, from 0.
+        memory: where it makes large batches.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, memory: BatchMemory) -> None:
         self._number = number
+        self._memory = memory
         self._epoch = 0  # before the first
         self._fetcher: Fetcher | None = None
 
@@ -104,7 +107,7 @@ class _Worker:
 
     def _begin(self, message: Begin) -> None:
         crew = self._set_up()
-        self._fetcher = fetcher_of(crew.recipe, message.start)
+        self._fetcher = fetcher_of(crew.recipe, message.start, self._memory)
         self._epoch = message.epoch
 
     def _set_up(self) -> Crew:
@@ -135,13 +138,14 @@ class ThreadWorker(_Worker):
         number: which one it is, from 0.
         crew: what it shares with the others; the dataset is copied.
         pin: what to do with each batch at last.
+        memory: where all of them make large batches.
 
     Raises:
         TypeError: the dataset cannot be copied.
     """
 
-    def __init__(self, number: int, crew: Crew, pin: Pin | None) -> None:
-        super().__init__(number)
+    def __init__(self, number: int, crew: Crew, pin: Pin | None, memory: BatchMemory) -> None:
+        super().__init__(number, memory)
         recipe = crew.recipe
         dataset = copy_for_thread(recipe.dataset, is_iterable=recipe.is_iterable)
         self._crew = replace(crew, recipe=replace(recipe, dataset=dataset))
@@ -173,7 +177,7 @@ class ProcessWorker(_Worker):
     """
 
     def __init__(self, number: int, payload: bytes) -> None:
-        super().__init__(number)
+        super().__init__(number, BatchMemory())
         self._payload = payload
         self._crew: Crew | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import mmap
+import sys
 import weakref
 from collections import namedtuple
 from collections.abc import Callable, Iterator
@@ -198,13 +199,54 @@ def test_memory_that_was_used_again_is_given_back_at_last(monkeypatch: pytest.Mo
         gc.collect()
     assert len(mapped) == 1
     huge = place.empty((2**25,), torch.uint8)
+    assert [block() is None for block in mapped] == [True, False]  # the first has made way
     del huge
-    gc.collect()
-    assert [block() is None for block in mapped] == [True, True]  # the first has made way
     kept = place.empty((2**21,), torch.uint8)
+    gc.collect()
+    assert [block() is None for block in mapped] == [True, True, False]
     del place, kept
     gc.collect()
     assert all(block() is None for block in mapped)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system decides later")
+def test_only_the_beginning_of_a_huge_batch_waits_for_the_next_one() -> None:
+    place = BatchMemory()
+    first = place.empty((3, 2**23), torch.uint8)
+    first.fill_(7)
+    address = first.data_ptr()
+    del first
+    gc.collect()
+    second = place.empty((3, 2**23), torch.uint8)
+    assert second.data_ptr() == address
+    assert [set(row[:: 2**12].tolist()) for row in second] == [{7}, {7}, {0}]
+
+
+def test_memory_is_given_back_at_once_where_finished_batches_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mapped = mappings(monkeypatch)
+    place = BatchMemory(workers=2)
+    batches = [place.empty((2**25,), torch.uint8) for _ in range(5)]
+    for left in (4, 3):  # of which two could be those of the workers, and one is looked at
+        del batches[0]
+        gc.collect()
+        assert [block() is not None for block in mapped].count(True) == left
+    del batches[0]
+    gc.collect()
+    assert [block() is not None for block in mapped].count(True) == 3
+    assert place.empty((2**25,), torch.uint8).nbytes == 2**25
+    assert len(mapped) == 5
+
+
+def test_workers_of_a_loader_have_memory_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    mapped = mappings(monkeypatch)
+    images = [torch.full((512, 1024), number, dtype=torch.uint8) for number in range(8)] * 12
+    for number, batch in enumerate(ours(images, batch_size=4, num_workers=2)):
+        assert batch[:, 0, 0].tolist() == [image[0, 0] for image in images[4 * number :][:4]]
+        del batch
+    assert number == 23
+    assert len(mapped) <= 5  # two for each worker, which may be ahead, and the one looked at
 
 
 def test_functions_that_users_have_registered_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
