@@ -451,16 +451,14 @@ def _objects(component: ExampleComponent, values: tuple[Any, ...]) -> NDArray[An
 
 def _at_once(component: ExampleComponent, values: tuple[Any, ...]) -> NDArray[Any] | None:
     """Numbers, or lists of them, as a column, if all of them together clearly fit."""
-    if components.is_masked(values):
-        return None
+    if components.is_masked(values) or component.dtype.kind in "mM":
+        return None  # of several units NumPy would make one, in which not each may have a place
     try:
         column = _array_of(values)
     except (ValueError, TypeError, OverflowError):
         return None
     if column.shape[1:] != component.shape or not component.rule.keeps(column):
         return None
-    if column.dtype.kind in "mM":
-        return None  # of several units NumPy has made one, in which not each may have a place
     return column.astype(component.dtype, copy=False)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -128,6 +128,16 @@ class Feeding(Source[Any]):
         if self._origins:
             self._origins = {at: one for at, one in self._origins.items() if at[0] >= epoch}
 
+    def numbers_of(self, places: Sequence[int]) -> Sequence[int]:
+        """The numbers within their epoch of entries that were given out at places, ascending."""
+        start, offset = self._latest
+        if places[0] < start:
+            return list(map(self.number_of, places))
+        first, last = places[0], places[-1]
+        if last - first == len(places) - 1:
+            return range(first + offset, last + offset + 1)
+        return [place + offset for place in places]
+
     def number_of(self, place: int) -> int:
         """The number within its epoch of the entry that was given out at a place."""
         start, offset = self._latest
@@ -140,8 +150,11 @@ class Feeding(Source[Any]):
     def entries(self) -> Iterator[Entry[Any]]:
         node = self._node
         if isinstance(node, SourceNode) and node.source.is_addressed:
-            yield from self._straight(node.source)
-            return
+            return self._straight(node.source)
+        return self._of_node()
+
+    def _of_node(self) -> Iterator[Entry[Any]]:
+        node = self._node
         try:
             while not self._is_over():
                 self._note()
@@ -187,13 +200,14 @@ class Feeding(Source[Any]):
                     self._yielded += 1
             self._go_on_at(first)
             if not self._kept.has_end:
+                given = 0  # counted here: the way of most items is as short as it can be
                 with closing_of(source.entries(epoch, first)) as entries:
-                    for entry in entries:
+                    for given, entry in enumerate(entries, 1):  # noqa: B007  # the last counts
+                        yield entry
                         if self._wanted > epoch:
                             break
-                        self._number += 1
-                        self._yielded += 1
-                        yield entry
+                self._number += given
+                self._yielded += given
             if self._wanted <= epoch:
                 yield Entry(self._end(epoch), epoch, 0)
 

@@ -186,7 +186,11 @@ class Node(ABC):
         if n == 1:  # as whoever goes through the epoch asks
             self._given += 1
             return [ready.popleft()]
-        rows = [ready.popleft() for _ in range(min(n, len(ready)))]
+        if n >= len(ready):
+            rows = list(ready)
+            ready.clear()
+        else:
+            rows = [ready.popleft() for _ in range(n)]
         self._given += len(rows)
         return rows
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 from aioqueue import OutOfRangeError, sync
@@ -21,6 +22,11 @@ __all__ = ("QueueNode",)
 
 _AT_ONCE: Final = 32
 """Items that are taken out together, if as many are there and fewer are needed."""
+
+_MANY: Final = 4
+"""Items that are taken in more quickly together than one by one."""
+
+_NO_SUBS: Final = repeat(0)
 
 _SOON: Final = 0.005
 """Seconds that a consumer waits for more than one item, where it is not known how many come."""
@@ -243,12 +249,48 @@ class QueueNode(Node):
 
     @guarded
     def _accept(self, items: list[Delivered]) -> None:
-        current, append, number_of = self._epoch, self._ready.append, self._source.number_of
-        before, keeps_order = self._tally.before, self._keeps_order
-        is_new = current > before.epoch or (
-            current == before.epoch and self._next >= before.low and not before.above
+        before = self._tally.before
+        is_new = self._epoch > before.epoch or (
+            self._epoch == before.epoch and self._next >= before.low and not before.above
         )
         is_whole = not (self._is_traced or self._partial)
+        if not (is_new and is_whole and self._keeps_order and self._accept_run(items)):
+            self._accept_each(items, is_new=is_new, is_whole=is_whole)
+        if self._keeps_order:
+            first = self._ready[0][1] if self._ready else self._next
+            self._source.forget(self._epoch, first)
+
+    def _accept_run(self, items: list[Delivered]) -> bool:
+        """Take in items in their order, all of this epoch, each of which is one example and of
+        which nothing else is to be told; returns whether these are such, as almost always."""
+        if len(items) < _MANY:
+            return False
+        epochs, places, indices, examples, troubles = zip(*items, strict=True)
+        count = len(items)
+        if epochs.count(self._epoch) != count or troubles.count(None) != count:
+            return False
+        if set(map(len, examples)) != {1}:
+            return False
+        values = [value for (value,) in examples]
+        if EpochEnd in set(map(type, values)):
+            return False
+        numbers = self._source.numbers_of(places)
+        self._ready.extend(zip(values, numbers, indices, _NO_SUBS, UNKNOWN, strict=False))
+        self._arrived += count
+        self._next = numbers[-1] + 1
+        self._tally.add_plain(count, count)
+        return True
+
+    def _accept_each(self, items: list[Delivered], *, is_new: bool, is_whole: bool) -> None:
+        """Take in items one by one, whatever they are.
+
+        Args:
+            items: of any epoch.
+            is_new: whether no earlier run has counted any of this epoch that comes now.
+            is_whole: whether all examples of them are wanted, and nobody asks for their origins.
+        """
+        current, append, number_of = self._epoch, self._ready.append, self._source.number_of
+        before, keeps_order = self._tally.before, self._keeps_order
         arrived = plain = plain_examples = 0
         for item in items:
             epoch, place, index, examples, trouble = item
@@ -277,8 +319,6 @@ class QueueNode(Node):
                 self._done.arrived(number, count, is_cut=is_cut)
         self._arrived += arrived
         self._tally.add_plain(plain, plain_examples)
-        if keeps_order:
-            self._source.forget(current, self._ready[0][1] if self._ready else self._next)
 
     def _add(self, number: int, index: int, examples: Sequence[Any]) -> tuple[int, bool]:
         """Add the examples of an item that are wanted; returns how many, and whether some may have

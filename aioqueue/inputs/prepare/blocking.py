@@ -239,7 +239,7 @@ class ThreadDelivery:
         self._job = job
         # Bound once: they are on the way of every item.
         self._enqueue = job.into.sync.enqueue
-        self._notes_made, self._is_ordered = job.notes_made, job.is_ordered
+        self._notes_made = job.notes_made
 
     def deliver(self, prepared: Prepared) -> None:
         """Enqueue the examples of an item; in order, if that is kept: then perhaps later, or
@@ -248,16 +248,13 @@ class ThreadDelivery:
         Raises:
             BaseException: what ends the worker.
         """
-        if self._notes_made and not self._job.made(prepared):
-            return
-        if not self._is_ordered:
-            self._put(prepared)
-            return
-        while run := self._job.run_in_order():
-            while run:  # and nothing of it is kept that is in the queue
-                self._put(run.popleft())
+        turn = self._job.made(prepared) if self._notes_made else prepared
+        del prepared  # nothing is kept here that is in the queue
+        while turn is not None:
+            turn = self._put(turn)
 
-    def _put(self, prepared: Prepared) -> None:
+    def _put(self, prepared: Prepared) -> Prepared | None:
+        """Enqueue the examples of an item; returns what is to follow."""
         examples, enqueue = prepared.examples, self._enqueue
         try:
             for example in examples if type(examples) is tuple else self._as_made(prepared):
@@ -270,7 +267,7 @@ class ThreadDelivery:
         except BaseException:
             self._job.progress.entered(prepared.entered)
             raise
-        self._job.left(prepared)
+        return self._job.left(prepared)
 
     def _as_made(self, prepared: Prepared) -> Iterator[Any]:
         """The examples that a generator is making; if it fails, so has the item."""

@@ -8,7 +8,6 @@ while the others prepare.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -93,11 +92,12 @@ class Prepared:
 
     def pack(self) -> None:
         """Deliver the item as a whole, with whatever examples it has."""
-        item, examples = self.item, self.examples
-        self.count = 0 if isinstance(item.value, EpochEnd) else len(examples)
+        number, value, epoch, index = self.item
+        examples = self.examples
+        self.count = 0 if isinstance(value, EpochEnd) else len(examples)
         has_failed = self.failures or self.is_skipped
         trouble = Trouble(self.failures, self.is_skipped) if has_failed else None
-        self.examples = ((item.epoch, item.number, item.index, examples, trouble),)
+        self.examples = ((epoch, number, index, examples, trouble),)
 
 
 class Crew:
@@ -519,8 +519,13 @@ class Job:
         self.progress.give_up(prepared.item, error, prepared.failures + 1)
         prepared.is_skipped = True
 
-    def made(self, prepared: Prepared) -> bool:
-        """Count what was made; tell whether the caller has to enqueue (and all that follows)."""
+    def made(self, prepared: Prepared) -> Prepared | None:
+        """Count what was made.
+
+        Returns:
+            What the caller is to enqueue now: this; or, where the order is kept, what is next in
+            it, or nothing if that has not come or somebody else is at it.
+        """
         if self.window.limit_bytes is not None and not prepared.size:
             prepared.size = size_of(prepared.examples)
         if self._by_item:
@@ -537,41 +542,37 @@ class Job:
             self.refused(prepared, error)
 
     @guarded
-    def _note_made(self, prepared: Prepared) -> bool:
+    def _note_made(self, prepared: Prepared) -> Prepared | None:
         window = self.window
         if window.limit_bytes is not None and window.mark_ready(prepared.size):
             self._room_came()
         if not self.is_ordered:
-            return True
+            return prepared
         self._order.put(prepared.item.number, prepared)
         if self._is_flushing:
-            return False
+            return None
         self._is_flushing = True
-        return True
+        return self._next_in_order()
 
     @guarded
     def waiting_in_order(self) -> int:
         """How many items have been prepared and wait for one before them."""
         return len(self._order)
 
-    @guarded
-    def run_in_order(self) -> deque[Prepared]:
-        """All that can be enqueued next; if nothing can, who brings what is missing goes on."""
-        run = self._order.pop_run()
-        if not run:
+    def _next_in_order(self) -> Prepared | None:
+        """What is to be enqueued next; if that has not come, who brings it goes on from there.
+        Called under the lock."""
+        following = self._order.pop()
+        if following is None:
             self._is_flushing = False
-        return run
+        return following
 
-    @guarded
-    def next_in_order(self) -> Prepared | None:
-        """What is to be enqueued next; if that has not come, who brings it goes on from there."""
-        prepared = self._order.pop()
-        if prepared is None:
-            self._is_flushing = False
-        return prepared
+    def left(self, prepared: Prepared) -> Prepared | None:
+        """The examples of an item are in the queue, as many as there are to be.
 
-    def left(self, prepared: Prepared) -> None:
-        """The examples of an item are in the queue, as many as there are to be."""
+        Returns:
+            What the caller is to enqueue next: what follows in the order, if that is kept.
+        """
         if prepared.release is not None:
             prepared.release()
         lock = self.lock
@@ -588,10 +589,12 @@ class Job:
                 progress.ended(examples)
             if self.is_room_awaited or self.source_ended:
                 self._room_came()
+            following = self._next_in_order() if self.is_ordered else None
             lock.release()
         except BaseException:
             let_go(lock)
             raise
+        return following
 
 
 def _now(call: Callable[[], object]) -> None:

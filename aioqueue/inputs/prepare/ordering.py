@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Generic, TypeVar
 
 __all__ = ("Reordering",)
@@ -29,16 +28,6 @@ class Reordering(Generic[T]):
     def put(self, number: int, thing: T) -> None:
         """Bring what belongs at a place; places count from 0."""
         self._held[number] = thing
-
-    def pop_run(self) -> deque[T]:
-        """Take all whose turn it is: one after another, up to the first that has not come yet."""
-        held, number = self._held, self._next
-        run: deque[T] = deque()
-        while number in held:
-            run.append(held.pop(number))
-            number += 1
-        self._next = number
-        return run
 
     def pop(self) -> T | None:
         """Take the one whose turn it is; ``None`` if it has not come yet."""

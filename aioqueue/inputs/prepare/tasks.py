@@ -372,16 +372,13 @@ class _TaskDelivery:
         Raises:
             BaseException: what ends the worker.
         """
-        job = self._job
-        if job.notes_made and not job.made(prepared):
-            return
-        if not job.is_ordered:
-            await self._put(prepared, owner)
-            return
-        while (turn := job.next_in_order()) is not None:
-            await self._put(turn, owner)
+        turn = self._job.made(prepared) if self._job.notes_made else prepared
+        del prepared  # nothing is kept here that is in the queue
+        while turn is not None:
+            turn = await self._put(turn, owner)
 
-    async def _put(self, prepared: Prepared, owner: object) -> None:
+    async def _put(self, prepared: Prepared, owner: object) -> Prepared | None:
+        """Enqueue the examples of an item; returns what is to follow."""
         try:
             examples = prepared.examples
             if isinstance(examples, AsyncGenerator):
@@ -392,7 +389,7 @@ class _TaskDelivery:
         except BaseException:
             self._job.progress.entered(prepared.entered)
             raise
-        self._job.left(prepared)
+        return self._job.left(prepared)
 
     async def _put_each(self, prepared: Prepared, owner: object) -> None:
         enqueue = self._enqueue

@@ -9,6 +9,7 @@ of the last round come again.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from aioqueue import InvalidArgumentError
@@ -68,6 +69,8 @@ class Start(NamedTuple):
 
 
 _BEGINNING: Final = Start()
+
+_ENTRY: Final = itemgetter(0)  # of a `Placed`
 
 
 class EpochEntries:
@@ -144,7 +147,7 @@ class EpochEntries:
             # The last round may not be full.
             done = min(number * self.rank.ranks, self._items(self.rests.get(epoch)))
             return (one for one, _ in self.placed(epoch, Start(number, done)))
-        return (one for one, _ in self._placed(epoch, number))
+        return map(_ENTRY, self._placed(epoch, number))
 
     def picked(self, epoch: int, numbers: Sequence[int]) -> Iterator[Entry[Any]]:
         """Single entries of an addressed source, by their numbers on this rank, ascending."""

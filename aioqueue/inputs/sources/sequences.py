@@ -22,6 +22,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 _entry: Final[Callable[[Sequence[Any]], Entry[Any]]] = partial(tuple.__new__, Entry)
+_placed: Final[Callable[[Sequence[Any]], Placed[Any]]] = partial(tuple.__new__, Placed)
 
 
 class Indexed(Protocol[T_co]):
@@ -144,7 +145,7 @@ class Sequential(Source[T]):
             raise misplaced(
                 f"{done} items taken of epoch {epoch}", f"{self.items_per_epoch()} at most"
             )
-        return map(Placed, self.epoch_entries(epoch, done), count(done + 1))
+        return map(_placed, zip(self.epoch_entries(epoch, done), count(done + 1)))
 
     def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]]:
         sequence = self._sequence
@@ -153,7 +154,7 @@ class Sequential(Source[T]):
             yield Entry(sequence[index], epoch, index)
 
     def placed_after(self, place: Place) -> Iterator[Placed[T]]:
-        return map(Placed, self.entries_after(place), count(self._taken_at(place) + 1))
+        return map(_placed, zip(self.entries_after(place), count(self._taken_at(place) + 1)))
 
     def locate(self, index: int) -> str:
         if not 0 <= index < len(self._sequence):

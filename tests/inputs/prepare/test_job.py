@@ -410,16 +410,13 @@ class TestOrder:
         made = Made(ordered=True)
         zero, one, two, three = (Prepared(made.taken(n), (n,)) for n in range(4))
         assert made.job.notes_made
-        assert made.job.made(one)  # the first to bring something looks whether its turn has come
-        assert made.job.next_in_order() is None
-        assert made.job.made(zero)
-        assert made.job.next_in_order() is zero
-        assert not made.job.made(two), "somebody is enqueueing in order already"
-        assert made.job.next_in_order() is one
-        assert made.job.next_in_order() is two
-        assert made.job.next_in_order() is None
-        assert made.job.made(three)
-        assert made.job.next_in_order() is three
+        assert made.job.made(one) is None, "its turn has not come"
+        assert made.job.made(zero) is zero
+        assert made.job.made(two) is None, "somebody is enqueueing in order already"
+        assert made.job.left(zero) is one
+        assert made.job.left(one) is two
+        assert made.job.left(two) is None
+        assert made.job.made(three) is three
 
     def test_a_known_size_is_not_looked_for(self) -> None:
         made = Made(limit_bytes=100)

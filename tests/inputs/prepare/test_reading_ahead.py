@@ -388,14 +388,13 @@ def test_a_window_lets_in_as_many_as_there_is_room_for() -> None:
     assert window.items == 7
 
 
-def test_a_run_of_what_came_in_any_order() -> None:
+def test_what_came_in_any_order_is_put_in_order() -> None:
     order: Reordering[str] = Reordering()
     for number, thing in ((1, "b"), (2, "c"), (4, "e")):
         order.put(number, thing)
-    assert not order.pop_run()
+    assert order.pop() is None
     order.put(0, "a")
-    assert [*order.pop_run()] == ["a", "b", "c"]
+    assert [order.pop() for _ in range(4)] == ["a", "b", "c", None]
     assert len(order) == 1
     order.put(3, "d")
-    assert [*order.pop_run()] == ["d", "e"]
-    assert order.pop() is None
+    assert [order.pop() for _ in range(3)] == ["d", "e", None]
