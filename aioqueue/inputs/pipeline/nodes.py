@@ -263,16 +263,18 @@ class QueueNode(Node):
     def _accept_run(self, items: list[Delivered]) -> bool:
         """Take in items in their order, all of this epoch, each of which is one example and of
         which nothing else is to be told; returns whether these are such, as almost always."""
-        if len(items) < _MANY:
-            return False
-        epochs, places, indices, examples, troubles = zip(*items, strict=True)
         count = len(items)
-        if epochs.count(self._epoch) != count or troubles.count(None) != count:
+        # In order, so that the last one tells of all whether the epoch ends among them.
+        if count < _MANY or not items[0][0] == items[-1][0] == self._epoch:
             return False
-        if set(map(len, examples)) != {1}:
+        _, places, indices, examples, troubles = zip(*items, strict=True)
+        if troubles.count(None) != count:
             return False
-        values = [value for (value,) in examples]
-        if EpochEnd in set(map(type, values)):
+        try:
+            values = [value for (value,) in examples]
+        except ValueError:  # some are none, or several
+            return False
+        if isinstance(values[-1], EpochEnd):
             return False
         numbers = self._source.numbers_of(places)
         self._ready.extend(zip(values, numbers, indices, _NO_SUBS, UNKNOWN, strict=False))

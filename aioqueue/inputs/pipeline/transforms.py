@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +34,9 @@ __all__ = (
     "Unbatching",
     "rows_of",
 )
+
+_VALUE: Final = itemgetter(0)  # of a `Row`
+_ORIGIN: Final = itemgetter(4)
 
 _AT_ONCE: Final = 256
 """The most rows that are asked for at a time, in order to fill a buffer."""
@@ -472,9 +476,9 @@ class Batching(Making):
 
     def _batch(self, size: int) -> Row:
         rows = self._rows[:size]
-        batch = self._collate([row[0] for row in rows])
+        batch = self._collate(list(map(_VALUE, rows)))
         del self._rows[:size], self._epochs[:size]
-        return self._row(batch, joined(row[4] for row in rows))
+        return self._row(batch, joined(map(_ORIGIN, rows)))
 
 
 class Unbatching(Holding):

@@ -188,7 +188,6 @@ class Job:
         self._executor: Executor | None = None
         self._run: RunOfJob | None = None
         self._order: Reordering[Prepared] = Reordering()
-        self._is_flushing = False
         self._inside = 0
         self._begun = 0
         self._has_begun = False
@@ -523,8 +522,8 @@ class Job:
         """Count what was made.
 
         Returns:
-            What the caller is to enqueue now: this; or, where the order is kept, what is next in
-            it, or nothing if that has not come or somebody else is at it.
+            The same, if the caller is to enqueue it now. Where the order is kept that may be for
+            somebody else to do, after what comes before it.
         """
         if self.window.limit_bytes is not None and not prepared.size:
             prepared.size = size_of(prepared.examples)
@@ -548,24 +547,12 @@ class Job:
             self._room_came()
         if not self.is_ordered:
             return prepared
-        self._order.put(prepared.item.number, prepared)
-        if self._is_flushing:
-            return None
-        self._is_flushing = True
-        return self._next_in_order()
+        return self._order.bring(prepared.item.number, prepared)
 
     @guarded
     def waiting_in_order(self) -> int:
         """How many items have been prepared and wait for one before them."""
         return len(self._order)
-
-    def _next_in_order(self) -> Prepared | None:
-        """What is to be enqueued next; if that has not come, who brings it goes on from there.
-        Called under the lock."""
-        following = self._order.pop()
-        if following is None:
-            self._is_flushing = False
-        return following
 
     def left(self, prepared: Prepared) -> Prepared | None:
         """The examples of an item are in the queue, as many as there are to be.
@@ -589,7 +576,7 @@ class Job:
                 progress.ended(examples)
             if self.is_room_awaited or self.source_ended:
                 self._room_came()
-            following = self._next_in_order() if self.is_ordered else None
+            following = self._order.following() if self.is_ordered else None
             lock.release()
         except BaseException:
             let_go(lock)

@@ -391,10 +391,11 @@ def test_a_window_lets_in_as_many_as_there_is_room_for() -> None:
 def test_what_came_in_any_order_is_put_in_order() -> None:
     order: Reordering[str] = Reordering()
     for number, thing in ((1, "b"), (2, "c"), (4, "e")):
-        order.put(number, thing)
-    assert order.pop() is None
-    order.put(0, "a")
-    assert [order.pop() for _ in range(4)] == ["a", "b", "c", None]
+        assert order.bring(number, thing) is None
+    assert order.bring(0, "a") == "a"
+    assert [order.following() for _ in range(3)] == ["b", "c", None]
     assert len(order) == 1
-    order.put(3, "d")
-    assert [order.pop() for _ in range(3)] == ["d", "e", None]
+    assert order.bring(3, "d") == "d"
+    assert order.bring(5, "f") is None, "somebody is handing on already"
+    assert [order.following() for _ in range(3)] == ["e", "f", None]
+    assert order.bring(6, "g") == "g"
