@@ -229,7 +229,8 @@ class _WorkersIterator(LoaderIterator):
             )
         self._epoch = 0
         super().__init__(plan, place)
-        self._streams = _streams_of(plan, self._base_seed)
+        self._memory = BatchMemory(plan.workers)
+        self._streams = _streams_of(plan, self._base_seed, self._memory)
         # Not `__del__`: it would run in a half-made object, and may not see what it needs.
         weakref.finalize(self, self._streams.stop).atexit = False
         self._begin_tasks()
@@ -355,6 +356,7 @@ class _WorkersIterator(LoaderIterator):
             self._stop()
             raise self._sampler_failure
         self._position.is_over = True
+        self._memory.rest()
         if not self._plan.is_persistent:
             self._is_closed = True
             self._streams.end()
@@ -365,14 +367,13 @@ def iterator_of(plan: Plan, place: Place) -> LoaderIterator:
     return _WorkersIterator(plan, place) if plan.workers else _SerialIterator(plan, place)
 
 
-def _streams_of(plan: Plan, base_seed: int) -> Streams:
+def _streams_of(plan: Plan, base_seed: int, memory: BatchMemory) -> Streams:
     crew = Crew(plan.recipe, plan.init_fn, plan.workers, base_seed)
     workers: list[Callable[[Begin | Task], Reply | None]]
     if plan.where == "process":
         payload = pickled(crew)
         workers = [ProcessWorker(number, payload) for number in range(plan.workers)]
     else:
-        memory = BatchMemory(plan.workers)
         workers = [ThreadWorker(number, crew, plan.pin, memory) for number in range(plan.workers)]
     return Streams(
         workers,

@@ -5,8 +5,7 @@ between what is small and lives on: so a process keeps the memory of batches tha
 more of it the more workers there are. What is mapped by itself is given back as a whole.
 
 Mapped memory is new, though: the system has to clear it, page by page, before it can be written. So
-where a new batch is begun for each that is dropped, most of the old one's memory becomes that of
-the new one.
+where a new batch is begun for each that is dropped, the new one gets the memory of the old one.
 """
 
 from __future__ import annotations
@@ -25,9 +24,6 @@ __all__ = ("BatchMemory",)
 
 _MAPPED: Final = 2**20
 """Bytes from which on memory is mapped by itself."""
-
-_KEPT: Final = 2**24
-"""Bytes of one dropped batch that wait for the next one."""
 
 _FEW: Final = 2**25
 """Bytes of batches that are too little to be given back."""
@@ -55,6 +51,7 @@ class BatchMemory:
         self._batches = workers + 1
         self._used: set[int] = set()  # which blocks are those of batches
         self._spare: deque[mmap.mmap] = deque()  # whoever drops a batch puts its block there
+        self._is_resting = False
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """A tensor on the CPU whose numbers mean nothing yet.
@@ -65,6 +62,7 @@ class BatchMemory:
         size = prod(shape) * dtype.itemsize
         if size < _MAPPED:
             return torch.empty(shape, dtype=dtype)
+        self._is_resting = False
         block = self._used_before(size) or _mapped(size)
         self._used.add(id(block))
         # The storage of the tensor, which all of its views have, keeps the array, and that the
@@ -72,6 +70,11 @@ class BatchMemory:
         array = np.frombuffer(block, np.uint8, size, _first_in(block))
         weakref.finalize(array, self._dropped, block, size).atexit = False
         return torch.from_numpy(array).view(dtype).reshape(shape)
+
+    def rest(self) -> None:
+        """Keep nothing until there is a batch to be made again."""
+        self._is_resting = True
+        self._spare.clear()
 
     def _used_before(self, size: int) -> mmap.mmap | None:
         """A spare block, if there is one of this size; those of another one are let go of."""
@@ -84,14 +87,9 @@ class BatchMemory:
 
     def _dropped(self, block: mmap.mmap, size: int) -> None:
         self._used.discard(id(block))
-        if len(self._used) + len(self._spare) >= max(self._batches, _FEW // size):
-            return
-        if size > _KEPT:
-            if not hasattr(mmap, "MADV_DONTNEED"):
-                return
-            first = _first_in(block) + _KEPT
-            block.madvise(mmap.MADV_DONTNEED, first, len(block) - first)
-        self._spare.append(block)
+        most = max(self._batches, _FEW // size)
+        if not self._is_resting and len(self._used) + len(self._spare) < most:
+            self._spare.append(block)
 
 
 def _mapped(size: int) -> mmap.mmap:
