@@ -252,8 +252,8 @@ def test_workers_of_a_loader_have_memory_together(monkeypatch: pytest.MonkeyPatc
         assert batch[:, 0, 0].tolist() == [image[0, 0] for image in images[4 * number :][:4]]
         del batch
     assert number == 23
-    # Of each worker two that are made ahead, and one that it is about to let go of; and the one that
-    # is looked at.
+    # Of each worker two that are made ahead, and one that it is about to let go of; and the one
+    # that is looked at.
     assert len(mapped) <= 7
 
 
