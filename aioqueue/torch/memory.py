@@ -98,9 +98,10 @@ def _mapped(size: int) -> mmap.mmap:
         block = mmap.mmap(-1, size + _HUGE, **_PRIVATE)
     except (OSError, OverflowError) as error:
         raise RuntimeError(f"no memory for {size} bytes") from error
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+    whole = size - size % _HUGE  # none of which would be there for what is behind the end
+    if whole and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel may have none
-            block.madvise(mmap.MADV_HUGEPAGE)  # so it comes in few pieces
+            block.madvise(mmap.MADV_HUGEPAGE, _first_in(block), whole)  # so it comes in few pieces
     return block
 
 
