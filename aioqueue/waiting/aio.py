@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from aioqueue.attempts import Attempt
 from aioqueue.locks import guarded
+from aioqueue.waiting.base import taken_out
 from aioqueue.waiting.running import in_trio, running_loop
 
 __all__ = ("AsyncioWaker", "current_asyncio_waker")
@@ -57,7 +58,7 @@ class AsyncioWaker:
             # a wake is on its way all the same, the next one is superfluous.
             self._is_scheduled = False
             if isinstance(error, RuntimeError) and self._loop.is_closed():
-                return self._abandon()
+                return taken_out(self._notified)
             raise
         return ()
 
@@ -111,11 +112,6 @@ class AsyncioWaker:
             # There is none yet if it was granted while it began; it is done if it was cancelled.
             if future is not None and future is not _WOKEN and not future.done():
                 future.set_result(None)
-
-    def _abandon(self) -> Iterable[Attempt]:
-        abandoned = list(self._notified)
-        self._notified.clear()
-        return abandoned
 
 
 def current_asyncio_waker() -> AsyncioWaker:

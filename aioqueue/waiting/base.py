@@ -13,6 +13,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from time import sleep
 from typing import Any, Final, Protocol
 
@@ -20,7 +21,7 @@ from aioqueue.attempts import Attempt, Waker
 from aioqueue.locks import OwnedLock
 from aioqueue.waiting.running import in_event_loop
 
-__all__ = ("AsyncWaker", "apply_deferred", "deliver", "enter", "withdraw_all")
+__all__ = ("AsyncWaker", "apply_deferred", "deliver", "enter", "taken_out", "withdraw_all")
 
 _WAY: Final = 2e-5  # seconds: long enough for another thread to be let in
 _PATIENCE: Final = 100
@@ -96,6 +97,18 @@ def deliver(wakers: Iterable[Waker], *, from_anywhere: bool = False) -> None:
         abandoned = waker.wake(from_anywhere=from_anywhere) if from_anywhere else waker.wake()
         if abandoned:
             withdraw_all(abandoned)
+
+
+def taken_out(notified: deque[Attempt]) -> list[Attempt]:
+    """All attempts that a waker was notified of, which it has no more.
+
+    One by one: another thread may notify it of more, or take some out, at the same time.
+    """
+    taken: list[Attempt] = []
+    with suppress(IndexError):
+        while True:
+            taken.append(notified.popleft())
+    return taken
 
 
 def withdraw_all(attempts: Iterable[Attempt]) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import trio
 
 from aioqueue.attempts import Attempt, AttemptState
-from aioqueue.waiting.base import deliver
+from aioqueue.waiting.base import deliver, taken_out
 
 __all__ = ("TrioWaker", "current_trio_waker")
 
@@ -44,9 +44,7 @@ class TrioWaker:
             self._token.run_sync_soon(self._resume, idempotent=True)
         except trio.RunFinishedError:
             self._is_over = True
-            abandoned = list(self._notified)
-            self._notified.clear()
-            return abandoned
+            return taken_out(self._notified)
         return ()
 
     def is_dead(self) -> bool:

@@ -29,6 +29,7 @@ from aioqueue.waiting import (
     threads,
 )
 from aioqueue.waiting.aio import AsyncioWaker
+from tests.telemetry.growing import Growing
 from tests.waiting.test_scopes import Caller, blocked
 from tests.worlds import PATIENCE, ThreadWorld, World, spin_until
 
@@ -55,6 +56,15 @@ def test_a_waker_whose_world_has_ended_gives_back_what_was_posted() -> None:
         waker.notify(first)
         assert list(waker.wake()) == [first]
         assert waker.is_dead()
+
+
+def test_what_is_posted_meanwhile_is_not_given_up() -> None:
+    """Other threads go on to post where nobody is any more."""
+    for waker in ended_wakers():
+        posted = [Take(1), Put(1)]
+        waker._notified = Growing(posted)
+        assert list(waker.wake()) == posted
+        assert not len(waker._notified)
 
 
 @pytest.mark.parametrize("from_anywhere", [False, True])
