@@ -17,6 +17,59 @@ def names(graph: Any) -> list[str]:
     return [one.name for one in graph.get_operations()]
 
 
+class TestReadingBehindAChange:
+    """An operation that runs after a change finds the new value, however it reads the variable."""
+
+    @pytest.mark.parametrize(
+        "read",
+        [
+            lambda v: v * 1.0,
+            lambda v: tf.add(v, 0.0),
+            lambda v: tf.reduce_sum(v),
+            lambda v: v.value() * 1.0,
+            lambda v: tf.identity(v),
+            lambda v: v.read_value(),
+        ],
+    )
+    @pytest.mark.parametrize(
+        "change",
+        [lambda v: v.assign_add(1.0), lambda v: tf.assign(v, 5.0), lambda v: v.assign_sub(2.0)],
+    )
+    def test_what_is_read(self, sess: Any, read: Any, change: Any) -> None:
+        v = tf.Variable(0.0)
+        changed = change(v)
+        with tf.control_dependencies([changed]):
+            found = read(v)
+        for _ in range(2):
+            sess.run(tf.global_variables_initializer())
+            assert sess.run(found) == sess.run(v)
+            assert sess.run(v) != 0
+
+    def test_what_does_not_depend_on_it_is_as_it_was(self, sess: Any) -> None:
+        v, w = tf.Variable(1.0), tf.Variable(10.0)
+        with tf.control_dependencies([w.assign_add(1.0)]):
+            both = v * w
+        sess.run(tf.global_variables_initializer())
+        assert sess.run([both, v * 1.0]) == [11.0, 1.0]
+
+    def test_a_value_that_is_fed_stays(self, sess: Any) -> None:
+        v = tf.Variable(1.0)
+        with tf.control_dependencies([v.assign_add(1.0)]):
+            found = v * 3.0
+        sess.run(tf.global_variables_initializer())
+        assert sess.run(found, {v.value(): 7.0}) == 21.0
+        assert sess.run(v) == 2.0
+
+    def test_further_changes(self, sess: Any) -> None:
+        v = tf.Variable(1.0)
+        with tf.control_dependencies([v.assign_add(1.0)]):
+            again = v.assign(v * 10.0)
+        with tf.control_dependencies([again]):
+            found = [v + 0.5, tf.stack([v, again])]
+        sess.run(tf.global_variables_initializer())
+        assert [one.tolist() for one in sess.run(found)] == [20.5, [20.0, 20.0]]
+
+
 class TestMaking:
     def test_takes_four_operations(self, graph: Any) -> None:
         v = tf.Variable([1, 2], name="v")

@@ -101,6 +101,11 @@ LOOKS = (
     "tf.identity(v)",
     "step",
 )
+# What reads a variable, in an operation that runs after a change of it.
+READS = (
+    *("v * 2.0 - 1.0", "tf.add(v, 1.0)", "v[0] + v[1]", "tf.reduce_sum(v)"),
+    *("tf.identity(v)", "v.read_value()", "tf.stack([v, w])"),
+)
 
 
 def variables(draw: random.Random) -> list[str]:
@@ -131,6 +136,9 @@ def variables(draw: random.Random) -> list[str]:
             ),
         )
         lines.append(f"here({draw.choice(every)})")
+        for _ in range(draw.randint(0, 2)):
+            change, read = draw.choice(CHANGES), draw.choice(READS)
+            lines += [f"with tf.control_dependencies([{change}]): u = {read}", "near(u)", "near(u)"]
     some = draw.choices((*CHANGES, *LOOKS, *LOOKS), k=draw.randint(3, 9))
     lines += [f"near({fetch})" for fetch in some]
     return [*lines, "near(own)", "here(tf.assign_add(step, 2))", "here(step)"]

@@ -103,6 +103,23 @@ def compile_plan(fetches: Iterable[Tensor | Operation], fed: Sequence[Tensor]) -
     return planner.plan(fetches)
 
 
+def _add(nodes: list[Node], node: Node, needed: Iterable[int]) -> int:
+    """Add a node that needs others, by number; return its own."""
+    for one in needed:
+        nodes[one].followers.append(len(nodes))
+        node.needs += 1
+    nodes.append(node)
+    return len(nodes) - 1
+
+
+def _variable_of(tensor: Tensor) -> Operation | None:
+    """The variable whose value a tensor is, as that is read once per run."""
+    made = tensor.op
+    if made.type == "Identity" and not made.control_inputs and made.inputs:
+        made = made.inputs[0].op
+    return made if made.type == "VariableV2" else None
+
+
 class _Planner:
     def __init__(self, fed: Sequence[Tensor]) -> None:
         self._fed = fed
@@ -159,19 +176,23 @@ class _Planner:
                 self._place(tensor)
         nodes: list[Node] = []
         numbers: dict[Operation, int] = {}
+        read_anew = self._read_anew()
         for operation in operations:
             if operation.type == "Const" and not operation.control_inputs:
                 tensor = operation.values()[0]
                 if tensor in self._places and tensor not in self._given:
                     self._template[self._places[tensor]] = operation.attrs["value"]
                 continue
-            node = self._node(operation)
-            for needed in dict.fromkeys(self._before(operation)):
-                if needed in numbers:  # constants are not
-                    nodes[numbers[needed]].followers.append(len(nodes))
-                    node.needs += 1
-            numbers[operation] = len(nodes)
-            nodes.append(node)
+            before = dict.fromkeys(self._before(operation))
+            needed = [numbers[one] for one in before if one in numbers]  # constants are not
+            places = {one: self._places[one] for one in operation.inputs}
+            reads = []
+            for tensor, variable in read_anew.get(operation, {}).items():
+                places[tensor] = len(self._template)
+                self._template.append(None)
+                reads.append(_add(nodes, Node(variable, (), [places[tensor]]), needed))
+            node = self._node(operation, [places[one] for one in operation.inputs])
+            numbers[operation] = _add(nodes, node, [*needed, *reads])
         return Plan(
             nodes,
             self._template,
@@ -180,11 +201,34 @@ class _Planner:
             concurrent,
         )
 
-    def _node(self, operation: Operation) -> Node:
+    def _node(self, operation: Operation, inputs: Sequence[int]) -> Node:
         wanted = [
             -1 if one in self._given else self._places.get(one, -1) for one in operation.values()
         ]
-        return Node(operation, [self._places[one] for one in operation.inputs], wanted)
+        return Node(operation, inputs, wanted)
+
+    def _read_anew(self) -> dict[Operation, dict[Tensor, Operation]]:
+        """Which of their inputs operations must read from a variable itself, and from which one.
+
+        TensorFlow hands the memory of a variable around. So who runs after an assignment finds the
+        new value there, though the operation that reads the variable has run before.
+        """
+        above: dict[Operation, frozenset[Operation]] = {}  # the variables assigned to before
+        found: dict[Operation, dict[Tensor, Operation]] = {}
+        for operation in self._order:
+            assigned: frozenset[Operation] = frozenset()
+            for one in self._before(operation):
+                assigned |= above[one]
+            reads = {
+                tensor: variable
+                for tensor in operation.inputs
+                if tensor not in self._given and (variable := _variable_of(tensor)) in assigned
+            }
+            if reads:
+                found[operation] = reads
+            variable = operation.attrs.get("variable_op")
+            above[operation] = assigned if variable is None else assigned | {variable}
+        return found
 
     def _arranged(self) -> tuple[list[Operation], bool]:
         """The order, less waiting first; and whether two that wait are independent."""
