@@ -75,15 +75,16 @@ class TestNames:
     def test_what_an_import_lacks(self, tmp_path: Path) -> None:
         source = (
             "from tensorflow.python.training import saver\n"
+            "saver.Saver; import tensorflow.contrib.layers as unused\n"
             "from tensorflow.keras.layers import Dense\n"
             "import tensorflow.estimator\n"
             "from tensorflow.train import Coordinator, AdamOptimizer\n"
         )
         assert absent(tmp_path, source) == [
-            ("python.training.saver", (1,)),
-            ("keras.layers.Dense", (2,)),
-            ("estimator", (3,)),
-            ("train.AdamOptimizer", (4,)),
+            ("python.training.saver.Saver", (2,)),
+            ("keras.layers.Dense", (3,)),
+            ("estimator", (4,)),
+            ("train.AdamOptimizer", (5,)),
         ]
 
     @pytest.mark.parametrize(

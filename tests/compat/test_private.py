@@ -105,13 +105,13 @@ def test_every_one_can_be_imported_and_lists_its_names(tmp_path: Path) -> None:
 
 def test_absent_ones_give_the_reason_of_the_public_name(tmp_path: Path) -> None:
     lines = [
-        "from tensorflow.python.training import saver",
+        "from tensorflow.python.training import saver; saver.Saver",
         "from tensorflow.python.training.saver import Saver",
-        "import tensorflow.python.ops.gradients",
+        "from tensorflow.python.ops import gradients; gradients.gradients",
         "from tensorflow.python.ops.math_ops import gradients",
         "from tensorflow.python.framework import ops; ops.gradients",
-        "import tensorflow as tf; tf.python.training.saver",
-        "from tensorflow.python.platform import test",
+        "import tensorflow as tf; tf.python.training.saver.Saver",
+        "from tensorflow.python.platform import test; test.main()",
         "from tensorflow.python import zork",
     ]
     source = (
@@ -129,6 +129,42 @@ def test_absent_ones_give_the_reason_of_the_public_name(tmp_path: Path) -> None:
     assert all(gradients in said[at] for at in (2, 3, 4))
     assert REASONS["test"] in said[6]
     assert "private to TensorFlow" in said[7]
+
+
+def test_absent_ones_can_be_imported_by_who_does_not_use_them(tmp_path: Path) -> None:
+    source = (
+        "import importlib, json, sys\n"
+        "from tensorflow.contrib import layers, rnn as cells\n"
+        "import tensorflow.contrib.seq2seq\n"
+        "from tensorflow.python.client import timeline\n"
+        "import tensorflow as tf\n"
+        "for name in json.loads(sys.argv[1]):\n"
+        "    module = importlib.import_module('tensorflow.' + name)\n"
+        "    assert not dir(module) or not module.__all__, name\n"
+        "    assert not hasattr(module, 'zork')\n"
+        "for use in ('layers.conv2d', 'cells.LSTMCell', 'tf.contrib.seq2seq.dynamic_decode',"
+        " 'timeline.Timeline'):\n"
+        "    try:\n"
+        "        eval(use)\n"
+        "    except AttributeError as error:\n"
+        "        print(error)\n"
+        "try:\n"
+        "    from tensorflow.contrib.layers import conv2d\n"
+        "except ImportError as error:\n"
+        "    print(error)\n"
+        "print(tf.constant(1).name)\n"
+    )
+    *said, last = run(tmp_path, source, [json.dumps(sorted(ABSENT))]).splitlines()
+    assert [line.split(" is not in ")[0] for line in said] == [
+        "tf.contrib.layers.conv2d",
+        "tf.contrib.rnn.LSTMCell",
+        "tf.contrib.seq2seq.dynamic_decode",
+        "tf.python.client.timeline.Timeline",
+        "tf.contrib.layers.conv2d",
+    ]
+    assert all(REASONS["contrib.layers"] in said[at] for at in (0, 1, 2, 4))
+    assert REASONS["profiler"] in said[3]
+    assert last == "Const:0"
 
 
 @pytest.mark.parametrize("module", ABSENT)

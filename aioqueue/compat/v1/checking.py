@@ -21,6 +21,7 @@ from aioqueue.compat.v1.absent import (
     PACKAGE,
     AbsentNameError,
 )
+from aioqueue.compat.v1.private import ABSENT
 from aioqueue.compat.v1.shim import ROOT, find
 from aioqueue.compat.v1.summaries.backend import can_write
 
@@ -176,7 +177,7 @@ class _Names(ast.NodeVisitor):
             below = _below(alias.name)
             if below is None:
                 continue
-            self._note(below, node.lineno)
+            self._note_import(below, node.lineno)
             if alias.asname:
                 self._bound[alias.asname] = below
             else:
@@ -192,7 +193,7 @@ class _Names(ast.NodeVisitor):
                 self._bind_all(below)
                 continue
             full = f"{below}.{alias.name}".lstrip(".")
-            self._note(full, node.lineno)
+            self._note_import(full, node.lineno)
             self._bound[alias.asname or alias.name] = full
 
     def _bind_all(self, below: str) -> None:
@@ -290,6 +291,10 @@ class _Names(ast.NodeVisitor):
 
     def _note(self, name: str, line: int, keywords: tuple[str, ...] = ()) -> None:
         self.uses.append(_Use(name.removeprefix("compat.v1").lstrip("."), line, keywords))
+
+    def _note_import(self, name: str, line: int) -> None:
+        if name not in ABSENT:  # those can be imported, and only their names are not there
+            self._note(name, line)
 
     def _full_name(self, node: ast.expr) -> str | None:
         """What a chain of attributes means, as after ``tensorflow.``; None if it is nothing."""

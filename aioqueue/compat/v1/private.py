@@ -145,6 +145,13 @@ MODULES: dict[str, tuple[str, ...]] = dict(
 """Modules below ``tensorflow``, each with our namespaces for it."""
 
 ABSENT: dict[str, str] = {
+    **{
+        name: name
+        for name in (
+            *("contrib.eager", "contrib.image", "contrib.layers", "contrib.learn", "contrib.opt"),
+            *("contrib.rnn", "contrib.seq2seq", "contrib.staging", "contrib.summary"),
+        )
+    },
     "core.framework.graph_pb2": "train.write_graph",
     "python.client.device_lib": "config",
     "python.client.timeline": "profiler",
@@ -187,7 +194,10 @@ ABSENT: dict[str, str] = {
     "python.training.supervisor": "train.Supervisor",
     "python.training.sync_replicas_optimizer": "train.SyncReplicasOptimizer",
 }
-"""Modules that nothing stands for, each with the public name whose reason is theirs."""
+"""Modules that nothing stands for, each with the public name whose reason is theirs.
+
+They can be imported, since many a script imports what it never uses; and have no names.
+"""
 
 
 # Names that never were public.

@@ -2,7 +2,8 @@
 
 A finder at the front of ``sys.meta_path`` answers for ``tensorflow`` and everything below it, so
 that TensorFlow is not imported even where it is installed. What TensorFlow has and this package
-has not raises `ImportError` with an explanation, not the one of a missing module.
+has not raises `ImportError` with an explanation, not the one of a missing module. Of modules that
+scripts import and often do not use, only the names do.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def find(path: str) -> Any:
     for count in range(len(parts), 0, -1):
         below = ".".join(parts[:count])
         if below in ABSENT:
-            raise AbsentNameError(explain(path, ABSENT[below]))
+            raise AbsentNameError(explain(path, _public(path)))
         if below in MODULES or below in PACKAGES:
             found, parts = _Private(f"{ROOT}.{below}", below), parts[count:]
             break
@@ -95,13 +96,16 @@ class TensorFlowFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         below = _below(fullname)
         if below is None:
             return None
-        if below not in PACKAGES and below not in MODULES and _namespace(below) is None:
+        is_known = below in PACKAGES or below in MODULES or below in ABSENT
+        if not is_known and _namespace(below) is None:
             raise ModuleNotFoundError(explain(below, _public(below)), name=f"{PACKAGE}.{below}")
         return importlib.machinery.ModuleSpec(fullname, self, origin=PACKAGE, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         """Make a module that has the names of the namespaces that it stands for."""
         below = _below(spec.name) or ""
+        if below in ABSENT:
+            return _Absent(spec.name, below)
         if below in PACKAGES or below in MODULES:
             return _Private(spec.name, below)
         source = _namespace(below)
@@ -156,10 +160,8 @@ class _Private(ModuleType):
             }
             return sorted(everything - set(dir(builtins)))
         inner = f"{below}.{name}"
-        if inner in PACKAGES or inner in MODULES:
+        if inner in PACKAGES or inner in MODULES or inner in ABSENT:
             return _loaded(f"{self.__name__}.{name}")
-        if inner in ABSENT:
-            raise AbsentNameError(explain(inner, ABSENT[inner]))
         for space in spaces:
             if name in space.__all__:
                 return getattr(space, name)
@@ -173,6 +175,20 @@ class _Private(ModuleType):
 
     def __dir__(self) -> list[str]:
         return list(self.__all__)
+
+
+class _Absent(ModuleType):
+    """A module that nothing stands for: it can be imported, and says why it has no names."""
+
+    def __init__(self, name: str, below: str) -> None:
+        super().__init__(name)
+        self.__dict__.update(_below=below, __all__=())
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        path = f"{self.__dict__['_below']}.{name}"
+        raise AbsentNameError(explain(path, _public(path)))
 
 
 def _loaded(fullname: str) -> ModuleType:
@@ -194,11 +210,12 @@ def _below(fullname: str) -> str | None:
 
 def _public(below: str) -> str | None:
     """The public name whose reason is that of a name in a private module, if there is one."""
-    if below in ABSENT:
-        return ABSENT[below]
+    module = below
+    while module:
+        if module in ABSENT:
+            return ABSENT[module]
+        module = module.rpartition(".")[0]
     module, _, name = below.rpartition(".")
-    if module in ABSENT:
-        return ABSENT[module]
     return f"{MODULES[module][0]}.{name}".lstrip(".") if module in MODULES else None
 
 
