@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import count, islice, repeat
 from typing import Any, TypeAlias
 
 from aioqueue import OutOfRangeError
@@ -157,12 +157,10 @@ class SourceNode(Node):
         source, epoch, number, wanted = self.source, self._epoch, self._given, self._wanted
         if wanted is not None:
             kept = [one for one in wanted.numbers if one >= number]
-            for one, entry in zip(kept, source.picked(epoch, kept), strict=True):
-                yield one, entry, None
+            yield from zip(kept, source.picked(epoch, kept), repeat(None), strict=False)
             number = max(number, wanted.upto)
         if number < END:
-            for one, entry in enumerate(source.entries(epoch, number), number):
-                yield one, entry, None
+            yield from zip(count(number), source.entries(epoch, number), repeat(None), strict=False)
 
     def _read(self) -> Generator[_Numbered, None, None]:
         number, wanted = self._given, self._wanted

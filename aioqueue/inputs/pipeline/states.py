@@ -29,7 +29,17 @@ from numpy.typing import NDArray
 from aioqueue.inputs.pipeline.flow import Node, State
 from aioqueue.inputs.sources.positions import plain_int
 
-__all__ = ("NUMBER", "Later", "Marks", "as_text", "packed", "packed_within", "settled", "unpacked")
+__all__ = (
+    "NUMBER",
+    "Later",
+    "Marks",
+    "as_text",
+    "packed",
+    "packed_within",
+    "settled",
+    "unpacked",
+    "unpacked_array",
+)
 
 _EVERY: Final = 64
 """Rows from one mark to the next, at least."""
@@ -83,24 +93,27 @@ def packed_within(numbers: NDArray[np.int64], span: int) -> str:
 
 def unpacked(text: str) -> list[int]:
     """What `packed` was given."""
+    numbers: list[int] = unpacked_array(text).tolist()
+    return numbers
+
+
+def unpacked_array(text: str) -> NDArray[np.int64]:
+    """The same as an array."""
     if not text:
-        return []
+        return np.empty(0, np.int64)
     width = int(text[0])
-    numbers: list[int]
     if text[1] == ":":
         _, given, plain = text.split(":")
         first = int(given)
         if not width:  # lowest words, which differ from the first one by no more than 16 bits say
             words = np.frombuffer(b64decode(plain), _WORD)
-            numbers = ((words - words[0]).astype(np.int16) + np.int64(first)).tolist()
+            numbers: NDArray[np.int64] = (words - words[0]).astype(np.int16) + np.int64(first)
             return numbers
         differences = np.frombuffer(b64decode(plain), f"<i{width}").astype(np.int64)
-        numbers = np.cumsum(np.append(first, differences)).tolist()
-        return numbers
+        return np.cumsum(np.append(first, differences))
     planes = np.frombuffer(zlib.decompress(b64decode(text[1:])), np.uint8).reshape(width, -1)
     differences = np.ascontiguousarray(planes.T).view(f"<i{width}").ravel()
-    numbers = np.cumsum(differences, dtype=np.int64).tolist()
-    return numbers
+    return np.cumsum(differences, dtype=np.int64)
 
 
 def _text(data: bytes) -> str:

@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue.inputs.pipeline.flow import END, Flow, Id, Node, Row, State, Taken, Wanted
-from aioqueue.inputs.pipeline.states import NUMBER, Later, Marks, packed, packed_within, unpacked
+from aioqueue.inputs.pipeline.states import (
+    NUMBER,
+    Later,
+    Marks,
+    packed,
+    packed_within,
+    unpacked_array,
+)
 from aioqueue.inputs.sources.item import EpochEnd
 
 __all__ = ("Columns", "KnownNames", "Names", "Tape")
@@ -169,13 +176,13 @@ class _Sought:
     """
 
     def __init__(self, held: Sequence[str], last: Id) -> None:
-        numbers, subs, epochs = map(unpacked, held)
+        numbers, subs, epochs = map(unpacked_array, held)
         count = len(numbers)
-        columns = [epochs * (count if len(epochs) == 1 else 1), numbers, subs or [0] * count]
-        if last[1] != END:
-            for column, value in zip(columns, last, strict=True):
-                column.append(value)
-        ids: NDArray[np.int64] = np.array(columns)
+        ids = np.zeros((3, count + (last[1] != END)), np.int64)
+        ids[0, :count], ids[1, :count] = epochs, numbers  # of one epoch, or each with its own
+        if len(subs):
+            ids[2, :count] = subs
+        ids[:, count:] = np.reshape(last, (3, 1))
         order = np.lexsort(ids[::-1])
         ids = ids[:, order]
         is_first = np.append(True, (ids[:, 1:] != ids[:, :-1]).any(axis=0))

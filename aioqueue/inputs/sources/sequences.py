@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import count, islice, repeat, tee
 from typing import Any, Final, Protocol, TypeVar
@@ -134,9 +134,12 @@ class Sequential(Source[T]):
             for index in places:
                 yield Entry(sequence[index], epoch, index)
             return
-        # The same without a step of Python's own for each item.
+        yield from self._entries_at(epoch, places)
+
+    def _entries_at(self, epoch: int, places: Iterable[int]) -> Iterator[Entry[T]]:
+        """Items of an epoch by their places, without a step of Python's own for each."""
         found, again = tee(places)
-        yield from map(_entry, zip(map(sequence.__getitem__, found), repeat(epoch), again))
+        return map(_entry, zip(map(self._sequence.__getitem__, found), repeat(epoch), again))
 
     def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[Placed[T]]:
         """The items of one epoch behind a place, which is how many of them have been taken."""
@@ -148,10 +151,10 @@ class Sequential(Source[T]):
         return map(_placed, zip(self.epoch_entries(epoch, done), count(done + 1)))
 
     def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]]:
-        sequence = self._sequence
         seed = self.seed if self._shuffle else None
-        for index in indices_at(len(sequence), seed, epoch, self._shard, places):
-            yield Entry(sequence[index], epoch, index)
+        return self._entries_at(
+            epoch, indices_at(len(self._sequence), seed, epoch, self._shard, places)
+        )
 
     def placed_after(self, place: Place) -> Iterator[Placed[T]]:
         return map(_placed, zip(self.entries_after(place), count(self._taken_at(place) + 1)))
