@@ -25,6 +25,7 @@ PEERS = {
     "queue.Queue": "queue.Queue",
     "TensorFlow": "TensorFlow",
     "torch": "torch DataLoader",
+    "torch, no workers": "torch, no workers",
     "spdl": "SPDL",
     "grain": "Grain",
     "the best peer": "the best peer",
@@ -34,6 +35,7 @@ LIMITS = {
     "limit": "two threads",
     "ideal": "sleeping",
     "processes": "two processes",
+    "bare tasks": "64 bare tasks",
     "a future set by call_soon_threadsafe": "call_soon",
 }
 """What rows are measured over: other libraries, and what the machine does without any. Rows over
@@ -42,7 +44,7 @@ anything else (a bound, or aioqueue itself) are in the table only."""
 SECTIONS = {
     "Queues, one element at a time": range(1, 5),
     "Queues, batches of arrays": range(5, 9),
-    "Input pipelines": (9, 10, 11, 12, 17, 18, 19, 40),
+    "Input pipelines": (9, 10, 11, 12, 17, 18, 19, 40, 43, 44),
     "TensorFlow 1's names (aioqueue.compat.v1)": (20, 21, 27, 41, 42),
 }
 WORDS = {
@@ -54,6 +56,7 @@ WORDS = {
     "jpeg": "JPEG files",
     "io:": "I/O waits:",
     "io,": "I/O waits,",
+    "io by": "I/O waits by",
     ", 1,500 examples, heavy main module: first run of a program": ", heavy program: first run",
     ", 1,500 examples, heavy main module": ", heavy program",
     "pycpu": "pure Python",
