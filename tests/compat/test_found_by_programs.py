@@ -413,6 +413,10 @@ def test_what_is_repeated_no_times_has_no_rows() -> None:
     x = tf.placeholder(tf.int64, [None, 3, 0])
     assert tf.tile(x, [0, 2, 5]).shape.as_list() == [0, 6, 0]
     assert tf.tile(x, tf.placeholder(tf.int32, [3])).shape.as_list() == [None, None, 0]
+    assert tf.tile(tf.placeholder(tf.int32), [3, 0]).shape.as_list() == [None, 0]
+    assert tf.tile(tf.placeholder(tf.int32), []).shape.as_list() == []
+    assert tf.tile(tf.placeholder(tf.int32, []), tf.placeholder(tf.int32)).shape.as_list() == []
+    assert tf.tile(tf.placeholder(tf.int32), tf.placeholder(tf.int32)).shape.ndims is None
 
 
 def test_old_names_of_divisions_name_ops() -> None:

@@ -415,8 +415,10 @@ def tile(input: Any, multiples: Any, name: str | None = None) -> Tensor:
         tensor = op.tensor(input, "input")
         times = op.tensor(multiples, "multiples", None, INDICES)
         static, known = tensor.shape.as_tuple(), shape_value(times)
+        if static is None and known is not None:
+            static = (None,) * len(known)  # and an axis that is repeated 0 times is empty
         if static is None or known is None:
-            static = (None,) * len(known or static or ()) if (known or static) else None
+            static = None if static is None else (None,) * len(static)
         elif len(static) != len(known):
             raise op.refuse(f"Shape must be rank {len(static)} but is rank {len(known)}")
         else:
