@@ -294,7 +294,7 @@ class ObjectSpec:
             raise InvalidArgumentError(
                 f"batch: got {shortly(batch)}; expected a list, or another iterable, of elements"
             )
-        rows = [self.row(element) for element in batch]
+        rows = list(batch) if self.row_is_identity else list(map(self.row, batch))
         return rows, len(rows)
 
     def element(self, row: Row) -> Any:

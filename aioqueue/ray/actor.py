@@ -12,8 +12,10 @@ import base64
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import repeat
+from operator import attrgetter
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
 import aioqueue
 from aioqueue.attempts import GRANTED, PENDING, WITHDRAWN, Attempt, PutMany, Take
@@ -33,6 +35,9 @@ from aioqueue.ray.parties import Caller, Party
 from aioqueue.ray.turns import StaleCallError
 
 __all__ = ("QueueActor",)
+
+_SEGMENT: Final = attrgetter("segment")
+_IS_AWAITED: Final = attrgetter("is_awaited")
 
 
 class QueueActor(Host):
@@ -90,8 +95,10 @@ class QueueActor(Host):
                 if entry is not None:
                     self._fillings[entry[0]].enter(entry[1], segment)
                 self._tell_of_changes()
-            to_come = [row for row in range(rows) if row not in given and row not in known_rows]
-            handles: list[Any] = [Handle(segment, row) for row in to_come]
+            to_come: Sequence[int] = range(rows)
+            if given or known_rows:
+                to_come = [row for row in to_come if row not in given and row not in known_rows]
+            handles: list[Any] = list(map(Handle, repeat(segment), to_come))
             if keys is not None:
                 handles = [
                     (keys[row], handle) for row, handle in zip(to_come, handles, strict=True)
@@ -105,7 +112,9 @@ class QueueActor(Host):
                 if not is_put_off:
                     raise
             finally:
-                inside = sorted(given.union(to_come[: attempt.done]))
+                inside: Sequence[int] = to_come[: attempt.done]
+                if given:
+                    inside = sorted(given.union(inside))
                 self._journal.note("in", life, number, pairs_of(inside))
                 if entry is not None:
                     self._note_rows(entry[0], inside, rows)
@@ -311,19 +320,24 @@ class QueueActor(Host):
             WorkerDiedError: some of it is lost, and nobody was told so yet.
         """
 
+        handles: list[Handle] = []
+        segments: set[Segment] = set()
+
         def is_settled() -> bool:
-            handles = self._book.all_handles_of(take) if take.state is GRANTED else ()
-            return not any(handle.segment.is_awaited for handle in handles)
+            if not handles and take.state is GRANTED:  # what was granted stays the same
+                handles.extend(self._book.all_handles_of(take))
+                segments.update(map(_SEGMENT, handles))
+            return take.state is not GRANTED or not any(map(_IS_AWAITED, segments))
 
         await self._change(is_settled)
         with self._lock:
             if take.state is not GRANTED:
                 raise StaleCallError("given back")
-            segments = {handle.segment for handle in self._book.all_handles_of(take)}
-            lost = [one for one in segments if one.is_lost and not one.is_told]
-            if lost:
-                raise self._loss(lost)
-            return self._book.handles_of(take)
+            lost = [one for one in segments if one.is_lost]
+            told_anew = [one for one in lost if not one.is_told]
+            if told_anew:
+                raise self._loss(told_anew)
+            return [one for one in handles if not one.segment.is_lost] if lost else handles
 
     def _loss(self, segments: Sequence[Segment]) -> WorkerDiedError:
         """Batches are lost, and this is who is told."""

@@ -9,7 +9,9 @@ objects, so order, waiting, closing and batch sizes are those of the library. Wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -17,6 +19,9 @@ from aioqueue.elements import Columns, Spec
 from aioqueue.storage.padded import padded
 
 __all__ = ("Handle", "Payload", "Run", "Segment", "gathered", "runs_of")
+
+_SEGMENT: Final = attrgetter("segment")
+_ROW: Final = attrgetter("row")
 
 
 class Payload(NamedTuple):
@@ -89,12 +94,10 @@ Run: TypeAlias = tuple[Payload, Sequence[int]]
 
 def runs_of(handles: Iterable[Handle]) -> list[tuple[Segment, Sequence[int]]]:
     """Handles in order, as runs: as few as there can be."""
-    runs: list[tuple[Segment, list[int]]] = []
-    for handle in handles:
-        if not runs or runs[-1][0] is not handle.segment:
-            runs.append((handle.segment, []))
-        runs[-1][1].append(handle.row)
-    return [(segment, _as_range(rows)) for segment, rows in runs]
+    return [
+        (segment, _as_range(list(map(_ROW, run))))
+        for segment, run in groupby(handles, key=_SEGMENT)
+    ]
 
 
 def _as_range(rows: list[int]) -> Sequence[int]:

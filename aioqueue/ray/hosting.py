@@ -227,18 +227,8 @@ class Host:
             RefusedError: it takes this for another queue, or is not spoken to any more; or it has
                 to say first how it stands.
         """
-        for field, theirs, ours in zip(
-            Description._fields, caller.description, self._description, strict=True
-        ):
-            if theirs != ours:
-                raise RefusedError(
-                    Answer(
-                        InvalidArgumentError(
-                            f"{field}: got {theirs!r} for queue '{self._name}', which was made with"
-                            f" {ours!r}; expected the same, or another name"
-                        )
-                    )
-                )
+        if caller.description != self._description:
+            raise RefusedError(Answer(self._mistaken(caller.description)))
         with self._lock:
             party, before = self._parties.meet(caller)
             if party.gone:
@@ -252,6 +242,15 @@ class Host:
                 party.caller = caller  # with its node
                 self._journal.note("meet", caller.life, caller.client)
             return party
+
+    def _mistaken(self, description: Description) -> InvalidArgumentError:
+        """A caller takes the queue for one that has been described otherwise."""
+        found = zip(Description._fields, description, self._description, strict=True)
+        field, theirs, ours = next(one for one in found if one[1] != one[2])
+        return InvalidArgumentError(
+            f"{field}: got {theirs!r} for queue '{self._name}', which was made with {ours!r};"
+            " expected the same, or another name"
+        )
 
     def _begin_anew(self, before: Party, caller: Caller) -> None:
         """A consumer has a new life: what its former one had not used goes back."""

@@ -21,6 +21,8 @@ Key: TypeAlias = tuple[str, int]
 
 def pairs_of(rows: Iterable[int]) -> list[int]:
     """Rows in order as the ends of runs: ``[0, 1, 2, 7]`` becomes ``[0, 3, 7, 8]``."""
+    if isinstance(rows, range):  # as almost always
+        return [rows.start, rows.stop] if rows else []
     pairs: list[int] = []
     for row in rows:
         if pairs and pairs[-1] == row:

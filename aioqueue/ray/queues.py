@@ -122,6 +122,7 @@ class RayQueue(_Face):
                 namespace=NAMESPACE,
                 get_if_exists=True,
                 lifetime="detached",
+                enable_task_events=False,  # the head node would be told of each call
                 **{**checked_options(placed), "max_restarts": often, "max_task_retries": often},
             )
             .remote(name, description)
