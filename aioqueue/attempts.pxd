@@ -4,6 +4,7 @@ from aioqueue.storage.base cimport Held
 
 cdef class Attempt:
     cdef public object state, error, waker, waiter, host, owner
+    cdef public bint waits
     cdef public double began
 
 cdef class Put(Attempt):

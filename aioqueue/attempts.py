@@ -142,11 +142,15 @@ class Attempt:
         waker: where its owner waits.
         waiter: for the waker's own use.
         host: what it was begun on.
+        waits: whether it did not end as it began: then its owner waits to be woken, and commits it.
+            Its state does not tell, as others may have ended it since; and an owner that ran on
+            before its wake would leave it in the waker, which gives back what it has there when
+            its world is over.
         began: when its owner went to sleep, on the clock of `time.perf_counter`; 0.0: not yet.
         owner: who that is, as `aioqueue.waiting` says it.
     """
 
-    __slots__ = ("began", "error", "host", "owner", "state", "waiter", "waker")
+    __slots__ = ("began", "error", "host", "owner", "state", "waiter", "waits", "waker")
 
     side = NEITHER  # of those that only wait
     leased = False
@@ -157,6 +161,7 @@ class Attempt:
         self.waker: Waker | None = None
         self.waiter: Any = None
         self.host: Host | None = None
+        self.waits = False
         self.began = 0.0
         self.owner: Any = None
 
@@ -194,6 +199,7 @@ class Put(Attempt):
     def __init__(self, row: Row) -> None:
         self.state = PENDING
         self.error = self.waker = self.host = self.waiter = self.owner = None
+        self.waits = False
         self.began = 0.0
         self.row = row
 
@@ -237,6 +243,7 @@ class Take(Attempt):
     ) -> None:
         self.state = PENDING
         self.error = self.waker = self.host = self.waiter = self.owner = None
+        self.waits = False
         self.began = 0.0
         self.n = n
         self.up_to = up_to

@@ -158,6 +158,7 @@ class Machine(MachineState):
                 self._flush(wakers)
             self._set_bounds()
             if attempt.state is PENDING or attempt.state is GRANTED:
+                attempt.waits = True
                 self._note_wait(attempt)
         finally:
             self._beginning = None

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from time import perf_counter
 from typing import Any, Generic, Self, TypeVar, overload
 
-from aioqueue.attempts import GRANTED, PENDING, Attempt, Put, PutMany, QueueState, Take, UntilClosed
+from aioqueue.attempts import Attempt, Put, PutMany, QueueState, Take, UntilClosed
 from aioqueue.elements import BatchT, ElementT, Typed
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.machine import NOTHING
@@ -185,7 +185,7 @@ class AsyncMethods(QueueFace[ElementT]):
             wakers = machine.begin(attempt, waker)
             if wakers:
                 deliver(wakers)
-            if attempt.state is PENDING or attempt.state is GRANTED:
+            if attempt.waits:
                 self._core.falls_asleep(attempt, waker.runner(), began)
                 self._budget = self._allowance = waker.allowance()
                 if len(self._core.wakers) > 1:  # our own loop is not dead

@@ -13,16 +13,7 @@ from threading import current_thread
 from time import perf_counter
 from typing import Any, Generic, Self, TypeVar, overload
 
-from aioqueue.attempts import (
-    GRANTED,
-    PENDING,
-    Attempt,
-    Put,
-    PutMany,
-    QueueState,
-    Take,
-    UntilClosed,
-)
+from aioqueue.attempts import Attempt, Put, PutMany, QueueState, Take, UntilClosed
 from aioqueue.elements import BatchT, ElementT, Typed
 from aioqueue.errors import (
     CancelledError,
@@ -214,7 +205,7 @@ class BlockingMethods(QueueFace[ElementT]):
             wakers = self._machine.begin(attempt, waker)
             if wakers:
                 deliver(wakers)
-            if attempt.state is PENDING or attempt.state is GRANTED:
+            if attempt.waits:
                 self._core.falls_asleep(attempt, current_thread(), began)
                 if self._core.wakers:
                     self._core.drop_dead_loops()
