@@ -66,10 +66,15 @@ def message_classes(file: str, schema: Mapping[str, Mapping[str, str]]) -> dict[
                 _add_field(message, field, number, kind)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(described)
-    return {
+    classes = {
         name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"tensorflow.{name}"))
         for name in schema
     }
+    for name in schema:
+        outer, _, inner = name.rpartition(".")
+        if outer and not hasattr(classes[outer], inner):  # protobuf's own Python lacks it
+            setattr(classes[outer], inner, classes[name])
+    return classes
 
 
 def _add_field(message: Any, name: str, number: int, described: str) -> None:
