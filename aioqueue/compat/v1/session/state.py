@@ -79,7 +79,8 @@ class SessionState:
         with self._lock:
             self.closed = True
             running = list(self._running.values())
-        for scope in running:
+        # The last first: it may wait for what an earlier one has, and would get it from that.
+        for scope in reversed(running):
             scope.cancel()
         self.workers.close()
         self.own_resources.close()
