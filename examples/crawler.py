@@ -21,6 +21,7 @@ It needs ``pip install 'aioqueue[parquet]'``::
 from __future__ import annotations
 
 import argparse
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
@@ -68,6 +69,9 @@ def fetch(url: str) -> Page:
                 return Page(url, "no page")
             charset = response.headers.get_content_charset("utf-8")
             return Page(url, "ok", response.read().decode(charset, errors="replace"))
+    except urllib.error.HTTPError as error:
+        with error:  # it is also the answer, and has a file open
+            return Page(url, str(error))
     except (OSError, ValueError, LookupError) as error:
         return Page(url, str(error))
 
