@@ -71,9 +71,10 @@ class BookedModel:
         return counts.cancelled > 0 and counts.refused + counts.waiting_for_room > 0
 
     async def let_go_when_overloaded(self, gate: FileGate) -> None:
-        """Open the gate of processes."""
-        await self._world.until(self.is_overloaded)
-        gate.open()
+        """Open the gate of processes; others look themselves, and may be past it already."""
+        if self._where == "process":
+            await self._world.until(self.is_overloaded)
+            gate.open()
 
     def _plain(self, numbers: list[int]) -> list[Any]:
         if self._is_first(numbers):

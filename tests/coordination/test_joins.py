@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -37,19 +39,22 @@ class TestWhileItIsLeft:
             in_call.set()
             go.wait(PATIENCE)
 
-        async def block(coord: aioqueue.Coordinator) -> None:
+        async def block(
+            coord: aioqueue.Coordinator, at_last: Callable[[], object] = lambda: None
+        ) -> None:
             queue = aioqueue.FIFOQueue(4)
             async with coord:
                 coord.start(aioqueue.QueueRunner(queue, [slow]))
                 await loop_world.until(in_call.is_set)
                 if failing:
                     coord.request_stop(error)
+                at_last()
 
         async def cancelled(coord: aioqueue.Coordinator) -> None:
             if by == "timeout":
                 async with asyncio.timeout(None) as timeout:
-                    asyncio.get_running_loop().call_soon(timeout.reschedule, 0)
-                    await block(coord)
+                    soon = partial(asyncio.get_running_loop().call_soon, timeout.reschedule, 0)
+                    await block(coord, soon)
                 return
             async with asyncio.TaskGroup() as group:
                 group.create_task(block(coord))

@@ -125,7 +125,7 @@ def test_registering_reads_nothing() -> None:
 
 
 def test_the_docstring_lists_all_metrics() -> None:
-    documented = set(re.findall(r"^    (aioqueue_\w+) ", RunCollector.__doc__ or "", re.MULTILINE))
+    documented = set(re.findall(r"^ *(aioqueue_\w+) ", RunCollector.__doc__ or "", re.MULTILINE))
     told = {
         f"aioqueue_{measure.name.replace('.', '_')}"
         + (f"_{measure.unit}" if measure.unit else "")

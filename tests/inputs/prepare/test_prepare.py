@@ -92,8 +92,10 @@ class TestEveryItemOnce:
         first, second = sync.FIFOQueue(4), world.fifo(4)
         feeding = prepare(range(N), double, into=first, ordered=True)
         with sync.Coordinator() as coord:
-            coord.start(feeding)
+            threads = coord.start(feeding)
             got = await prepared(world, first, fitting(double, where), second, ordered=True)
+            # To leave the block must not wait: in most of the worlds an event loop runs here.
+            await world.until(lambda: not any(thread.is_alive() for thread in threads))
         assert got == [4 * number for number in range(N)]
 
     async def test_into_typed_queues(self, world: World, where: Where) -> None:
