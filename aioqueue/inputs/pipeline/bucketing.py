@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aioqueue.inputs.batches.buckets import Buckets
@@ -31,7 +31,7 @@ class Bucketing(Making):
         self._drop_remainder = drop_remainder
         self._alone: Row | None = None  # the row that is the batch which is ready, if one is
 
-    def accept(self, rows: list[Row]) -> Iterable[Row]:
+    def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         batches: list[Row] = []
         for row in rows:
             skipped = self._buckets.skipped

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aioqueue.inputs.batches.collating import Uncollated
@@ -40,5 +40,5 @@ class Copying:
 class Arriving(Transform):
     """Rows that are `Copied`, handed to whoever computes with them."""
 
-    def accept(self, rows: list[Row]) -> Iterable[Row]:
+    def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         return [(value.arrived(), *where) for value, *where in rows]

@@ -58,7 +58,7 @@ class Filling(Holding):
         self._latest.clear()  # epochs do not mix
         self._again.clear()
 
-    def accept(self, rows: list[Row]) -> Iterable[Row]:
+    def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         self._latest.extend(self._kept_apart(rows))
         if self._again:
             rows = [row for row in rows if not self._has_come(row)]

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from itertools import repeat
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
 from aioqueue import OutOfRangeError
 from aioqueue.coordination.outcomes import told
@@ -30,6 +31,7 @@ __all__ = (
     "Id",
     "Node",
     "Row",
+    "Rows",
     "RunOver",
     "Span",
     "State",
@@ -88,7 +90,43 @@ class Span(NamedTuple):
         return self.stop is not None and epoch + 1 >= self.stop
 
 
-Taken: TypeAlias = list[Row] | EpochEnd
+class Rows(Sequence[Row]):
+    """Rows that are made when somebody asks for them: a batch needs their values alone.
+
+    Each is the only example of its item, and nobody wants to know where it comes from.
+
+    Args:
+        values: the examples.
+        numbers: of their items, ascending.
+        indices: of these, in their source.
+    """
+
+    __slots__ = ("_indices", "_numbers", "values")
+
+    def __init__(self, values: list[Any], numbers: Sequence[int], indices: Sequence[int]) -> None:
+        self.values = values
+        self._numbers = numbers
+        self._indices = indices
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Row]:
+        return zip(self.values, self._numbers, self._indices, repeat(0), repeat(None), strict=False)
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Row]: ...
+
+    def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
+        if isinstance(at, slice):
+            return list(self)[at]
+        return self.values[at], self._numbers[at], self._indices[at], 0, None
+
+
+Taken: TypeAlias = Sequence[Row] | EpochEnd
 
 
 class Want(Protocol):

@@ -91,7 +91,7 @@ class Mixing(Node):
         for branch in self._branches:
             branch.close()
 
-    def _marked(self, rows: list[Row], branch: int) -> list[Row]:
+    def _marked(self, rows: Sequence[Row], branch: int) -> list[Row]:
         self._chosen = None
         first, count = self._given, len(self._branches)
         self._given += len(rows)

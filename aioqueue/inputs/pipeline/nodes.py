@@ -5,13 +5,23 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
 from typing import Any, Final
 
 from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs.pipeline.delivered import Arrived, Done, Kept, Partial, Tally
 from aioqueue.inputs.pipeline.feeding import Feeding
-from aioqueue.inputs.pipeline.flow import END, Flow, Id, Node, Row, RunOver, State, Taken, Wanted
+from aioqueue.inputs.pipeline.flow import (
+    END,
+    Flow,
+    Id,
+    Node,
+    Row,
+    Rows,
+    RunOver,
+    State,
+    Taken,
+    Wanted,
+)
 from aioqueue.inputs.pipeline.origins import GONE, UNKNOWN, RowOrigin, finish, split
 from aioqueue.inputs.pipeline.states import packed, unpacked
 from aioqueue.inputs.prepare.delivery import Counts, Delivered
@@ -25,8 +35,6 @@ _AT_ONCE: Final = 32
 
 _MANY: Final = 4
 """Items that are taken in more quickly together than one by one."""
-
-_NO_SUBS: Final = repeat(0)
 
 _SOON: Final = 0.005
 """Seconds that a consumer waits for more than one item, where it is not known how many come."""
@@ -88,7 +96,9 @@ class QueueNode(Node):
 
     def take(self, n: int) -> Flow[Taken]:
         while not self._ready and self._arrived != self._expected:
-            self._accept((yield self._want(n)))
+            rows = self._accept((yield self._want(n)), n)
+            if rows is not None:
+                return rows
         if self._ready:
             return self.take_ready(n)
         end = EpochEnd(self._epoch, self._given)
@@ -248,40 +258,54 @@ class QueueNode(Node):
         return _Items(self._queue, max(1, min(n, left)), None)
 
     @guarded
-    def _accept(self, items: list[Delivered]) -> None:
+    def _accept(self, items: list[Delivered], n: int = 0) -> Rows | None:
+        """Take in what has come; returns rows if they are to be handed out as they are, and else
+        has them ready.
+
+        Args:
+            items: of any epoch.
+            n: how many rows may be handed out at once.
+        """
         before = self._tally.before
         is_new = self._epoch > before.epoch or (
             self._epoch == before.epoch and self._next >= before.low and not before.above
         )
         is_whole = not (self._is_traced or self._partial)
-        if not (is_new and is_whole and self._keeps_order and self._accept_run(items)):
+        rows = self._run_of(items) if is_new and is_whole and self._keeps_order else None
+        if rows is None:
             self._accept_each(items, is_new=is_new, is_whole=is_whole)
+        elif self._ready or len(rows) > n:
+            self._ready.extend(rows)
+            rows = None
+        else:  # as those of most batches
+            self._given += len(rows)
         if self._keeps_order:
             first = self._ready[0][1] if self._ready else self._next
             self._source.forget(self._epoch, first)
+        return rows
 
-    def _accept_run(self, items: list[Delivered]) -> bool:
+    def _run_of(self, items: list[Delivered]) -> Rows | None:
         """Take in items in their order, all of this epoch, each of which is one example and of
-        which nothing else is to be told; returns whether these are such, as almost always."""
+        which nothing else is to be told; returns their rows if these are such, as almost always.
+        """
         count = len(items)
         # In order, so that the last one tells of all whether the epoch ends among them.
         if count < _MANY or not items[0][0] == items[-1][0] == self._epoch:
-            return False
+            return None
         _, places, indices, examples, troubles = zip(*items, strict=True)
         if troubles.count(None) != count:
-            return False
+            return None
         try:
             values = [value for (value,) in examples]
         except ValueError:  # some are none, or several
-            return False
+            return None
         if isinstance(values[-1], EpochEnd):
-            return False
+            return None
         numbers = self._source.numbers_of(places)
-        self._ready.extend(zip(values, numbers, indices, _NO_SUBS, UNKNOWN, strict=False))
         self._arrived += count
         self._next = numbers[-1] + 1
         self._tally.add_plain(count, count)
-        return True
+        return Rows(values, numbers, indices)
 
     def _accept_each(self, items: list[Delivered], *, is_new: bool, is_whole: bool) -> None:
         """Take in items one by one, whatever they are.

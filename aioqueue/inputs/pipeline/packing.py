@@ -8,7 +8,7 @@ if a sequence fits in none of them, the oldest is given out (next-k-fit).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
@@ -80,7 +80,7 @@ class Packing(Making):
         self._components: list[ExampleComponent] = []  # of all sequences
         self._is_named = False  # whether these are mappings
 
-    def accept(self, rows: list[Row]) -> Iterable[Row]:
+    def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         for row, one in zip(rows, self._ids(rows), strict=True):
             wanted = self._again.pop(one, None) if self._again else None
             for piece in self._pieces_of(row, one):

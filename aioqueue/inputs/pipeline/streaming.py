@@ -21,7 +21,7 @@ from aioqueue.inputs.batches.pump import AnyCoordinator
 from aioqueue.inputs.pipeline.bucketing import Bucketing
 from aioqueue.inputs.pipeline.building import AnyRunner, Builder, Working, source_of
 from aioqueue.inputs.pipeline.feeding import Feeding
-from aioqueue.inputs.pipeline.flow import END, Node, Span, State, Taken, drive, drive_async
+from aioqueue.inputs.pipeline.flow import END, Node, Rows, Span, State, Taken, drive, drive_async
 from aioqueue.inputs.pipeline.nodes import QueueNode
 from aioqueue.inputs.pipeline.resuming import (
     PipelinePositions,
@@ -114,8 +114,8 @@ class _RunFeeding(Feeding):
 class _RunNode(QueueNode):
     """The examples of a run that is one epoch to the nodes, whatever epochs the source has."""
 
-    def _accept(self, items: list[Delivered]) -> None:
-        super()._accept([(0, item[1], item[2], item[3], item[4]) for item in items])
+    def _accept(self, items: list[Delivered], n: int = 0) -> Rows | None:
+        return super()._accept([(0, item[1], item[2], item[3], item[4]) for item in items], n)
 
     def go_on(self, tally: Sequence[Any]) -> tuple[Counts, Callable[[Item], bool]]:
         counts, is_known = super().go_on(tally)

@@ -207,7 +207,7 @@ class _Sought:
         numbers = list(dict.fromkeys(self._numbers))
         return Wanted(epoch, numbers[: bisect_left(numbers, last)], last)
 
-    def look_among(self, epoch: int, rows: list[Row]) -> None:
+    def look_among(self, epoch: int, rows: Sequence[Row]) -> None:
         """Find those that are sought among the next rows of the node."""
         first = len(self._found)
         stop = first + len(rows)

@@ -16,7 +16,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.batches.collating import Collator, components_of
-from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, State, Taken, Wanted
+from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, Rows, State, Taken, Wanted
 from aioqueue.inputs.pipeline.origins import GONE, RowOrigin, finish, joined, unbatched
 from aioqueue.inputs.pipeline.states import packed, unpacked
 from aioqueue.inputs.pipeline.tapes import KnownNames, Names, Tape
@@ -111,7 +111,7 @@ class Transform(Node):
         """An epoch begins."""
 
     @abstractmethod
-    def accept(self, rows: list[Row]) -> Iterable[Row]:
+    def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         """Take rows in; return those that are ready by that."""
 
     def finish(self) -> Iterable[Row]:
@@ -251,7 +251,7 @@ class Filtering(Transform):
         super().__init__(upstream)
         self._predicate = predicate
 
-    def accept(self, rows: list[Row]) -> Iterable[Row]:
+    def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         predicate = self._predicate
         kept = []
         for row in rows:
@@ -284,7 +284,7 @@ class Taking(Transform):
     def defer(self) -> None:
         self._upstream.defer()
 
-    def accept(self, rows: list[Row]) -> Iterable[Row]:
+    def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         self._left -= len(rows)
         return rows
 
@@ -337,7 +337,7 @@ class Shuffling(Holding):
     def weight(self) -> int:
         return len(self._buffer) + super().weight()
 
-    def accept(self, rows: list[Row]) -> Iterable[Row]:
+    def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         buffer, size = self._buffer, self._size
         missing = size - len(buffer)
         if missing > 0:
@@ -439,7 +439,9 @@ class Batching(Making):
         if self.collator is not None:
             self._collate = self.collator.later
 
-    def accept(self, rows: list[Row]) -> Iterable[Row]:
+    def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
+        if type(rows) is Rows and len(rows) == self._size and not self._rows:  # as most are
+            return (self._row(self._collate(rows.values), None),)
         self._rows += rows
         self._epochs += [self._epoch] * len(rows)
         return [self._batch(self._size)] if len(self._rows) >= self._size else ()
@@ -493,7 +495,7 @@ class Unbatching(Holding):
         self._batch: Row | None = None  # of which some rows are ready
         self._left = 0  # how many of them, before a restart
 
-    def accept(self, rows: list[Row]) -> Iterable[Row]:
+    def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         (self._batch,) = rows
         batch, number, index, _, origin = self._batch
         values = list(rows_of(batch))

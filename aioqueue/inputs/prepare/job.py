@@ -530,7 +530,13 @@ class Job:
         if self._by_item:
             if self._fit is not None and not isinstance(prepared.item.value, EpochEnd):
                 self._make_fit(prepared, self._fit)
-            prepared.pack()
+            number, value, epoch, index = prepared.item
+            if prepared.failures or prepared.is_skipped or isinstance(value, EpochEnd):
+                prepared.pack()
+            else:  # the same, on the way of every item
+                examples = prepared.examples
+                prepared.count = len(examples)
+                prepared.examples = ((epoch, number, index, examples, None),)
         return self._note_made(prepared)
 
     def _make_fit(self, prepared: Prepared, fit: Callable[[Any], Any]) -> None:
