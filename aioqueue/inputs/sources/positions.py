@@ -67,9 +67,7 @@ class Positions:
     def __init__(self, fingerprint: Mapping[str, Any]) -> None:
         plain = _plain(fingerprint)
         self._fingerprint = marshal.dumps(plain)  # which is copied sooner than JSON is read
-        # As `digest_of` writes it; "after" is the first key in its order.
-        rest = {"format": _FORMAT, "source": plain, "version": _VERSION}
-        self._rest_of_text = _canonical(rest).removeprefix("{")
+        self._rest = _hashed({"format": _FORMAT, "source": plain, "version": _VERSION})
 
     def at(self, place: Place) -> dict[str, Any]:
         """The position that a place is: a dict of plain JSON types, which nobody else has."""
@@ -78,13 +76,12 @@ class Positions:
     def at_text(self, after: str) -> dict[str, Any]:
         """The same of a place that is JSON already."""
         after = after.translate(_SWAPPED)
-        text = f'{{"after":{_PLACES.encode(after)},{self._rest_of_text}'
         return {
             "format": _FORMAT,
             "version": _VERSION,
             "source": marshal.loads(self._fingerprint),
             "after": after,
-            "checksum": _digest(text),
+            "checksum": _checksum(self._rest, after),
         }
 
 
@@ -119,12 +116,15 @@ def checked_place(position: Any, fingerprint: Mapping[str, Any]) -> Place:
             message names the field that differs, and both values.
     """
     _check_same(fingerprint_in(position), _plain(fingerprint), "source")
-    content = {key: value for key, value in position.items() if key != "checksum"}
+    after = position.get("after")
+    if not isinstance(after, str):
+        raise misplaced(f"after {_bounded(after)}", "JSON text")
+    rest = {key: value for key, value in position.items() if key not in ("after", "checksum")}
     try:
-        digest = digest_of(_plain(content))
+        digest = _checksum(_hashed(_plain(rest)), after)
     except (TypeError, ValueError) as error:
         raise misplaced(_bounded(position), f"plain JSON types ({error})") from error
-    if position.get("checksum") != digest or "after" not in content:
+    if position.get("checksum") != digest:
         raise misplaced(
             f"checksum {position.get('checksum', _MISSING)!r}",
             f"{digest!r}, which its content has: it was changed or damaged",
@@ -147,15 +147,20 @@ def place_in(position: Mapping[str, Any]) -> Place:
 
 def digest_of(content: Any) -> str:
     """A short digest of plain JSON types: 16 hexadecimal digits."""
-    return _digest(_canonical(content))
+    return str(_hashed(content).hexdigest())
 
 
-def _canonical(content: Any) -> str:
-    return json.dumps(content, sort_keys=True, separators=(",", ":"))
+def _hashed(content: Any) -> Any:
+    """The hash of plain JSON types, to which more can be added."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return blake2b(text.encode("ascii"), digest_size=8)
 
 
-def _digest(text: str) -> str:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+def _checksum(rest: Any, after: str) -> str:
+    """That of a position: the hash of all else in it, and then of its place as it is written."""
+    whole = rest.copy()
+    whole.update(after.encode("utf-8", "surrogatepass"))
+    return str(whole.hexdigest())
 
 
 def misplaced(given: str, expected: str) -> InvalidArgumentError:
