@@ -255,21 +255,32 @@ def by_torch_alone(workload: str, count: int) -> AsyncIterator[Any]:
     return by_torch(workload, count, workers=0)
 
 
+class Examples:
+    """A dataset of PyTorch's kind. Its workers may begin as new programs, so it can be sent there.
+
+    Args:
+        workload: what it has examples of.
+        count: how many.
+    """
+
+    def __init__(self, workload: str, count: int) -> None:
+        self.workload = workload
+        self.count = count
+        self._make: Callable[[int], Any] | None = None
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, i: int) -> Any:
+        if self._make is None:
+            self._make = maker(self.workload)
+        return self._make(i)
+
+
 async def by_torch(workload: str, count: int, workers: int = 2) -> AsyncIterator[Any]:
     import torch
 
-    class Examples:
-        make: Callable[[int], Any] | None = None
-
-        def __len__(self) -> int:
-            return count
-
-        def __getitem__(self, i: int) -> Any:
-            if self.make is None:
-                self.make = maker(workload)
-            return self.make(i)
-
-    examples: Any = Examples()
+    examples: Any = Examples(workload, count)
     loader = torch.utils.data.DataLoader(
         examples,
         batch_size=BATCHES[workload],

@@ -21,6 +21,8 @@ parser.add_argument("--batch-size", type=int, default=32)
 parser.add_argument("--workers", type=int, default=4)
 options = parser.parse_args()
 labels = sorted(folder.name for folder in options.root.glob("train/*"))
+# Without a main guard: otherwise begun, as by default since Python 3.14, workers would need one.
+how = {"num_workers": options.workers, "multiprocessing_context": "fork"}
 
 
 class Folder(Dataset):
@@ -48,11 +50,11 @@ train = DataLoader(
     Folder(options.root / "train", augment=True),
     options.batch_size,
     shuffle=True,
-    num_workers=options.workers,
     drop_last=True,
     generator=torch.Generator().manual_seed(7),
+    **how,
 )
-valid = DataLoader(Folder(options.root / "valid", False), 256, num_workers=options.workers)
+valid = DataLoader(Folder(options.root / "valid", False), 256, **how)
 
 torch.set_num_threads(max(1, (os.cpu_count() or 1) - options.workers))  # workers have the others
 torch.manual_seed(0)
