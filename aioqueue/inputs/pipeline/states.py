@@ -162,6 +162,16 @@ _PARTS: Final = frozenset({Later, dict, list})
 """What may have something in it that is made later."""
 
 
+def _refused(error: RuntimeError) -> Any:
+    """A state that cannot be had: whoever makes it is told why."""
+    why = str(error)  # without the frames, and with them the rows
+
+    def refuse() -> State:
+        raise RuntimeError(why)
+
+    return Later(refuse)
+
+
 class _Mark(NamedTuple, Generic[KeyT]):
     at: KeyT
     state: State
@@ -200,8 +210,12 @@ class Marks(Generic[KeyT]):
 
     def make(self, at: KeyT) -> None:
         """Make a mark."""
-        # At once: what is put off keeps the rows alive that it is to name.
-        self._kept.append(_Mark(at, settled(self._node.state())))
+        try:
+            # At once: what is put off keeps the rows alive that it is to name.
+            state = settled(self._node.state())
+        except RuntimeError as error:  # it has no position: the affair of who asks for one
+            state = _refused(error)
+        self._kept.append(_Mark(at, state))
         self._since = 0
 
     def copied(self) -> list[_Mark[KeyT]]:

@@ -169,6 +169,21 @@ class TestSetExact:
                 with pytest.raises(RuntimeError, match="no position"):
                     epochs.state_dict()
 
+    def test_what_has_no_position_is_gone_through(self) -> None:
+        """Also where a stage behind marks where it stands: only who asks for one is told."""
+        freely = shuffled().prepare(noisy, ordered=False)
+        for pipeline in (
+            freely.prepare(lambda pair: pair, ordered=False).prepare(lambda pair: pair),
+            freely.batch(3).unbatch().prepare(lambda pair: pair),
+            freely.prefetch().shuffle(4).prepare(lambda pair: pair).prepare(lambda pair: pair),
+        ):
+            assert len(list(pipeline)) == len(list(shuffled()))
+            with pipeline.batch(2).epochs(1) as epochs:
+                next(next(epochs))
+                for _ in range(2):
+                    with pytest.raises(RuntimeError, match="no position"):
+                        epochs.state_dict()
+
 
 class TestInEveryWorld:
     async def test_leaving_and_going_on(self, world: World) -> None:
