@@ -36,7 +36,6 @@ from aioqueue.ray.turns import StaleCallError
 
 __all__ = ("QueueActor",)
 
-_SEGMENT: Final = attrgetter("segment")
 _IS_AWAITED: Final = attrgetter("is_awaited")
 
 
@@ -326,7 +325,7 @@ class QueueActor(Host):
         def is_settled() -> bool:
             if not handles and take.state is GRANTED:  # what was granted stays the same
                 handles.extend(self._book.all_handles_of(take))
-                segments.update(map(_SEGMENT, handles))
+                segments.update(handle.segment for handle in handles)
             return take.state is not GRANTED or not any(map(_IS_AWAITED, segments))
 
         await self._change(is_settled)
@@ -337,7 +336,7 @@ class QueueActor(Host):
             told_anew = [one for one in lost if not one.is_told]
             if told_anew:
                 raise self._loss(told_anew)
-            return [one for one in handles if not one.segment.is_lost] if lost else handles
+            return self._book.handles_of(take) if lost else handles
 
     def _loss(self, segments: Sequence[Segment]) -> WorkerDiedError:
         """Batches are lost, and this is who is told."""

@@ -29,6 +29,7 @@ __all__ = (
     "END",
     "Flow",
     "Id",
+    "NoPositionError",
     "Node",
     "Row",
     "Rows",
@@ -166,7 +167,7 @@ class Node(ABC):
             held: rows that it has given, and is to give again: of a node that is not ordered.
 
         Raises:
-            RuntimeError: rows that were not kept in order cannot be told apart any more.
+            NoPositionError: rows that were not kept in order cannot be told apart any more.
         """
 
     @abstractmethod
@@ -231,6 +232,10 @@ class Node(ABC):
             rows = [ready.popleft() for _ in range(n)]
         self._given += len(rows)
         return rows
+
+
+class NoPositionError(RuntimeError):
+    """A node has no state, for rows that were not kept in order cannot be told apart any more."""
 
 
 class RunOver(OutOfRangeError):  # noqa: N818  # it is no error

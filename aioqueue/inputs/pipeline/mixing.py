@@ -6,7 +6,17 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Literal
 
-from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, State, Taken, Wanted, told_apart
+from aioqueue.inputs.pipeline.flow import (
+    Flow,
+    Id,
+    Node,
+    NoPositionError,
+    Row,
+    State,
+    Taken,
+    Wanted,
+    told_apart,
+)
 from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.inputs.sources.mixing import bounds_of
 from aioqueue.philox import PhiloxWords
@@ -58,7 +68,7 @@ class Mixing(Node):
 
     def state(self, held: Sequence[Id] = ()) -> State:
         if held:
-            raise RuntimeError(
+            raise NoPositionError(
                 "this pipeline has no position: a stage after `mix` holds examples that come from"
                 " workers which do not keep the order (ordered=False); keep the order"
             )

@@ -15,6 +15,7 @@ from aioqueue.inputs.pipeline.flow import (
     Flow,
     Id,
     Node,
+    NoPositionError,
     Row,
     Rows,
     RunOver,
@@ -127,7 +128,7 @@ class QueueNode(Node):
 
     def state(self, held: Sequence[Id] = ()) -> State:
         if held and (self._keeps_order or not self._source.is_ordered):
-            raise RuntimeError(
+            raise NoPositionError(
                 "this pipeline has no position: a stage holds examples that come from workers"
                 " which do not keep the order (ordered=False) by way of another `prepare` or"
                 " `prefetch`; keep the order, or move that stage before it"
@@ -135,7 +136,7 @@ class QueueNode(Node):
         if self._keeps_order:
             return self._ordered_state()
         if not self._source.is_ordered:
-            raise RuntimeError(
+            raise NoPositionError(
                 "this pipeline has no position: two `prepare` in a row do not keep the order"
                 " (ordered=False); let one of them keep it"
             )
@@ -232,7 +233,7 @@ class QueueNode(Node):
     def _ended_state(self, epoch: int, again: dict[int, set[int]]) -> State:
         """The state in which all of an epoch was given that has ended, but for some rows."""
         if self._before is None or epoch != self._epoch - 1:
-            raise RuntimeError(
+            raise NoPositionError(
                 "this pipeline has no position: batches mix epochs (across_epochs=True), whose"
                 " examples come from workers that do not keep the order (ordered=False)"
             )

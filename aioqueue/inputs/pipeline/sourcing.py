@@ -157,7 +157,7 @@ class SourceNode(Node):
         source, epoch, number, wanted = self.source, self._epoch, self._given, self._wanted
         if wanted is not None:
             kept = [one for one in wanted.numbers if one >= number]
-            yield from zip(kept, source.picked(epoch, kept), repeat(None), strict=False)
+            yield from zip(kept, source.picked(epoch, kept), repeat(None, len(kept)), strict=True)
             number = max(number, wanted.upto)
         if number < END:
             yield from zip(count(number), source.entries(epoch, number), repeat(None), strict=False)

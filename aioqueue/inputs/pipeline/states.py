@@ -26,7 +26,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aioqueue.inputs.pipeline.flow import Node, State
+from aioqueue.inputs.pipeline.flow import Node, NoPositionError, State
 from aioqueue.inputs.sources.positions import plain_int
 
 __all__ = (
@@ -162,12 +162,12 @@ _PARTS: Final = frozenset({Later, dict, list})
 """What may have something in it that is made later."""
 
 
-def _refused(error: RuntimeError) -> Any:
+def _refused(error: NoPositionError) -> Any:
     """A state that cannot be had: whoever makes it is told why."""
     why = str(error)  # without the frames, and with them the rows
 
     def refuse() -> State:
-        raise RuntimeError(why)
+        raise NoPositionError(why)
 
     return Later(refuse)
 
@@ -213,7 +213,7 @@ class Marks(Generic[KeyT]):
         try:
             # At once: what is put off keeps the rows alive that it is to name.
             state = settled(self._node.state())
-        except RuntimeError as error:  # it has no position: the affair of who asks for one
+        except NoPositionError as error:  # the affair of who asks for one
             state = _refused(error)
         self._kept.append(_Mark(at, state))
         self._since = 0

@@ -16,7 +16,17 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.batches.collating import Collator, components_of
-from aioqueue.inputs.pipeline.flow import Flow, Id, Node, Row, Rows, State, Taken, Wanted
+from aioqueue.inputs.pipeline.flow import (
+    Flow,
+    Id,
+    Node,
+    NoPositionError,
+    Row,
+    Rows,
+    State,
+    Taken,
+    Wanted,
+)
 from aioqueue.inputs.pipeline.origins import GONE, RowOrigin, finish, joined, unbatched
 from aioqueue.inputs.pipeline.states import packed, unpacked
 from aioqueue.inputs.pipeline.tapes import KnownNames, Names, Tape
@@ -196,7 +206,7 @@ class Holding(Transform):
 
     def _own_state(self, held: Sequence[Id]) -> State:
         if held and not self.passes_on:
-            raise RuntimeError(
+            raise NoPositionError(
                 "this pipeline has no position: examples come from workers that do not keep the"
                 " order (ordered=False), and pass several stages that hold some of them; keep the"
                 " order, or use one such stage"
