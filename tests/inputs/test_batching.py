@@ -297,6 +297,38 @@ class TestExamples:
                 assert (made is None) == (expected is None), (start, given)
                 assert made is None or np.array_equal(made, expected), (start, given)
 
+    @pytest.mark.parametrize("code", NUMERIC)
+    def test_numbers_of_one_type_keep_every_bit(self, code: str) -> None:
+        """They take a shorter way; beside an array of no dimension, they take that of all."""
+        dtype = np.dtype(code)
+        random = np.random.default_rng(7)
+        given = np.frombuffer(random.bytes(50 * dtype.itemsize), dtype)
+        if code == "?":
+            given = random.random(50) < 0.5
+        values = list(given)  # scalars: not-a-numbers with payloads, and subnormal ones, among them
+        made, expected = Collator()(values), Collator()([values[0], np.array(values[1]), *values])
+        assert made.dtype == expected.dtype == dtype
+        assert np.array_equal(made[2:], expected[4:], equal_nan=True)
+        assert [value.tobytes() for value in made] == [value.tobytes() for value in values]
+
+    @pytest.mark.parametrize(
+        ("values", "dtype"),
+        [
+            ([1, -(2**63), 2**63 - 1], np.int64),
+            ([0.5, float("nan"), -0.0], np.float64),
+            ([1j, complex("nan+1j")], np.complex128),
+            ([True, False], np.bool_),
+        ],
+    )
+    def test_numbers_of_python_are_kept(self, values: list[Any], dtype: Any) -> None:
+        made = Collator()(values)
+        assert made.dtype == dtype
+        assert list(map(repr, made.tolist())) == list(map(repr, values))
+
+    def test_numbers_too_large_are_refused(self) -> None:
+        with pytest.raises(InvalidArgumentError, match="18446744073709551616"):
+            Collator()([1, 2**64])
+
     async def test_typed_examples_are_refused_where_they_are_made(self, world: World) -> None:
         with pytest.raises(ExceptionGroup) as raised:
             async with coordinated(world) as coord:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import eq
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -449,8 +449,32 @@ def _objects(component: ExampleComponent, values: tuple[Any, ...]) -> NDArray[An
     return column
 
 
+_PYTHON_TYPES: Final[Mapping[Any, type]] = {
+    np.dtype(np.int64): int,
+    np.dtype(np.float64): float,
+    np.dtype(np.complex128): complex,
+    np.dtype(np.bool_): bool,
+}
+"""Whose numbers a dtype can hold as they are."""
+
+
+def _of_one_type(dtype: np.dtype[Any], values: tuple[Any, ...]) -> NDArray[Any] | None:
+    """Numbers as a column if each is of the very type that the dtype is of: none can be changed."""
+    type_ = type(values[0])
+    if not (type_ is dtype.type or type_ is _PYTHON_TYPES.get(dtype)) or dtype.kind not in "biufc":
+        return None
+    if not {type_}.issuperset(map(type, values)):
+        return None
+    try:
+        return np.fromiter(values, dtype, len(values))
+    except OverflowError:
+        return None
+
+
 def _at_once(component: ExampleComponent, values: tuple[Any, ...]) -> NDArray[Any] | None:
     """Numbers, or lists of them, as a column, if all of them together clearly fit."""
+    if not component.shape and (column := _of_one_type(component.dtype, values)) is not None:
+        return column
     if components.is_masked(values) or component.dtype.kind in "mM":
         return None  # of several units NumPy would make one, in which not each may have a place
     try:

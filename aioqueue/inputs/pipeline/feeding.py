@@ -133,9 +133,8 @@ class Feeding(Source[Any]):
         start, offset = self._latest
         if places[0] < start:
             return list(map(self.number_of, places))
-        first, last = places[0], places[-1]
-        if last - first == len(places) - 1:
-            return range(first + offset, last + offset + 1)
+        if isinstance(places, range):
+            return range(places[0] + offset, places[-1] + offset + 1)
         return [place + offset for place in places]
 
     def number_of(self, place: int) -> int:

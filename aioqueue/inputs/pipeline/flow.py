@@ -18,11 +18,13 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from hashlib import blake2b
 from itertools import repeat
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
 from aioqueue import OutOfRangeError
 from aioqueue.coordination.outcomes import told
 from aioqueue.inputs.pipeline.origins import RowOrigin
+from aioqueue.inputs.prepare.delivery import Delivered
 from aioqueue.inputs.sources.item import EpochEnd
 
 __all__ = (
@@ -47,6 +49,7 @@ __all__ = (
 
 T = TypeVar("T")
 
+_INDEX: Final = itemgetter(2)  # of what was `Delivered`
 
 Row: TypeAlias = tuple[Any, int, int, int, RowOrigin]
 """An example, and where it comes from: ``(value, number, index, sub, origin)``.
@@ -99,21 +102,24 @@ class Rows(Sequence[Row]):
     Args:
         values: the examples.
         numbers: of their items, ascending.
-        indices: of these, in their source.
+        items: these, as they were delivered.
     """
 
-    __slots__ = ("_indices", "_numbers", "values")
+    __slots__ = ("_items", "_numbers", "values")
 
-    def __init__(self, values: list[Any], numbers: Sequence[int], indices: Sequence[int]) -> None:
+    def __init__(
+        self, values: list[Any], numbers: Sequence[int], items: Sequence[Delivered]
+    ) -> None:
         self.values = values
         self._numbers = numbers
-        self._indices = indices
+        self._items = items
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __iter__(self) -> Iterator[Row]:
-        return zip(self.values, self._numbers, self._indices, repeat(0), repeat(None), strict=False)
+        indices = map(_INDEX, self._items)
+        return zip(self.values, self._numbers, indices, repeat(0), repeat(None), strict=False)
 
     @overload
     def __getitem__(self, at: int) -> Row: ...
@@ -124,7 +130,7 @@ class Rows(Sequence[Row]):
     def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
         if isinstance(at, slice):
             return list(self)[at]
-        return self.values[at], self._numbers[at], self._indices[at], 0, None
+        return self.values[at], self._numbers[at], _INDEX(self._items[at]), 0, None
 
 
 Taken: TypeAlias = Sequence[Row] | EpochEnd

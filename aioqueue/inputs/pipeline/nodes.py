@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from aioqueue import OutOfRangeError, sync
@@ -36,6 +37,10 @@ _AT_ONCE: Final = 32
 
 _MANY: Final = 4
 """Items that are taken in more quickly together than one by one."""
+
+_PLACE: Final = itemgetter(1)  # of what was `Delivered`
+_EXAMPLES: Final = itemgetter(3)
+_TROUBLE: Final = itemgetter(4)
 
 _SOON: Final = 0.005
 """Seconds that a consumer waits for more than one item, where it is not known how many come."""
@@ -293,20 +298,22 @@ class QueueNode(Node):
         # In order, so that the last one tells of all whether the epoch ends among them.
         if count < _MANY or not items[0][0] == items[-1][0] == self._epoch:
             return None
-        _, places, indices, examples, troubles = zip(*items, strict=True)
-        if troubles.count(None) != count:
+        if any(map(_TROUBLE, items)):
             return None
         try:
-            values = [value for (value,) in examples]
+            values = [value for (value,) in map(_EXAMPLES, items)]
         except ValueError:  # some are none, or several
             return None
         if isinstance(values[-1], EpochEnd):
             return None
+        first, last = items[0][1], items[-1][1]
+        is_row = last - first == count - 1  # none is missing in between
+        places = range(first, last + 1) if is_row else list(map(_PLACE, items))
         numbers = self._source.numbers_of(places)
         self._arrived += count
         self._next = numbers[-1] + 1
         self._tally.add_plain(count, count)
-        return Rows(values, numbers, indices)
+        return Rows(values, numbers, items)
 
     def _accept_each(self, items: list[Delivered], *, is_new: bool, is_whole: bool) -> None:
         """Take in items one by one, whatever they are.

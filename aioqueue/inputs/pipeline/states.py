@@ -41,7 +41,7 @@ __all__ = (
     "unpacked_array",
 )
 
-_EVERY: Final = 64
+_EVERY: Final = 256
 """Rows from one mark to the next, at least."""
 
 NUMBER: Final = np.dtype("<i8")

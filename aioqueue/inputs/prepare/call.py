@@ -17,7 +17,9 @@ from aioqueue.inputs.sources.item import EpochEnd, Item
 
 __all__ = ("Call", "failure_of", "takes_rng")
 
-_PLAIN: Final = frozenset({tuple, list, dict, np.ndarray, int, float, str, bytes})
+_PLAIN: Final = frozenset(
+    {tuple, list, dict, np.ndarray, int, float, bool, str, bytes, *np.sctypeDict.values()}
+)
 """What needs no second look: a look at an object's interfaces costs more than all of its way."""
 
 

@@ -33,8 +33,8 @@ def quick_switches() -> Iterator[None]:
 
 class TestRows:
     def test_are_those_of_a_list(self) -> None:
-        rows = Rows(["a", "b", "c"], range(5, 8), (9, 2, 4))
-        listed = [("a", 5, 9, 0, None), ("b", 6, 2, 0, None), ("c", 7, 4, 0, None)]
+        listed: list[Row] = [("a", 5, 9, 0, None), ("b", 6, 2, 0, None), ("c", 7, 4, 0, None)]
+        rows = together(listed)
         assert list(rows) == list(rows) == listed
         assert len(rows) == 3
         assert [rows[at] for at in (0, 2, -1, -3)] == [listed[at] for at in (0, 2, -1, -3)]
@@ -78,17 +78,22 @@ class TestNode:
 def test_batches_are_those_of_rows_one_by_one(cuts: Sequence[int]) -> None:
     """However many rows come together; they are as many as a batch has, or fewer."""
     rows = [(f"value {n}", n, ITEMS - n, 0, None) for n in range(25)]
-    together = [rows[start:stop] for start, stop in pairwise(cuts)]
-    at_once = [Rows(*map(list, list(zip(*some, strict=True))[:3])) for some in together]
-    one_by_one = [[row] for some in together for row in some]
-    assert batched(at_once) == batched(one_by_one)
+    parts = [rows[start:stop] for start, stop in pairwise(cuts)]
+    one_by_one = [[row] for some in parts for row in some]
+    assert batched(map(together, parts)) == batched(one_by_one)
 
 
-def batched(together: Iterable[Sequence[Row]]) -> list[Row]:
+def together(rows: Sequence[Row]) -> Rows:
+    """The same, as those that come together."""
+    items = [(0, number, index, (value,), None) for value, number, index, _, _ in rows]
+    return Rows([row[0] for row in rows], [row[1] for row in rows], items)
+
+
+def batched(parts: Iterable[Sequence[Row]]) -> list[Row]:
     """The batches of rows of which so many come together."""
     node = Batching(node_with(1), SIZE, list, drop_remainder=False, across_epochs=False)
     node.begin(0)
-    found = [batch for rows in together for batch in node.accept(rows)]
+    found = [batch for rows in parts for batch in node.accept(rows)]
     return [*found, *node.finish()]
 
 
@@ -98,7 +103,7 @@ ODD = [
     (0, 0, 0, (1,), None),
     (0, 5),
     ValueError("an example"),
-    Rows([1], [1], [1]),
+    Rows([1], [1], [(0, 0, 1, (1,), None)]),
     [],
     StopIteration,
 ]
