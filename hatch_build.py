@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ DIRECTIVES = {
     "annotation_typing": False,  # annotations tell type checkers more than C could be held to
     "auto_pickle": False,
     "nonecheck": True,  # the collector may have cleared a field that a finalizer asks for
+    "freethreading_compatible": True,  # what is without a lock there: docs/howto/compiled.md
 }
 
 
@@ -72,11 +72,6 @@ def obstacle() -> str | None:
     """Why this Python cannot have the compiled core; ``None`` if it can."""
     if sys.implementation.name != "cpython":
         return f"this is {sys.implementation.name}, and the compiled core is for CPython"
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return (
-            "this Python has no global interpreter lock, on which the compiled core relies"
-            " (`aioqueue/gil_lock.py`)"
-        )
     return None
 
 

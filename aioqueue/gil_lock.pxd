@@ -1,13 +1,5 @@
 # How the fields of a compiled `GilLock` are kept, and how other compiled files call it.
 
-# Whatever builds it: `hatch_build.py` says this before, and in more words.
-cdef extern from *:
-    """
-    #ifdef Py_GIL_DISABLED
-    #error "aioqueue: the compiled core needs the global interpreter lock: docs/howto/compiled.md"
-    #endif
-    """
-
 cdef extern from "pythread.h":
     unsigned long thread_ident "PyThread_get_thread_ident" () noexcept nogil
 

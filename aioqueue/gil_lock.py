@@ -6,8 +6,8 @@ file is compiled (see `hatch_build.py`), what is compiled with it calls it as C 
 
 It relies on the global interpreter lock: between two calls of Python code nobody else runs, so its
 fields need no guard of their own. Compiled, it calls none but `threading.Lock`. Interpreted, any
-two of its steps are far apart: then, and where there is no such global lock, it is of no use, and
-`machine_lock` makes a `threading.RLock`.
+two of its steps are far apart; and without a global lock it would be no lock at all. In both cases
+`machine_lock` makes a `threading.RLock`, which compiled code then calls by way of an `_AnyLock`.
 
 **How it waits.** There is a *bolt*, a plain lock, which only those touch who find the lock taken.
 Who has to wait makes sure that the bolt is shut, and sleeps by shutting it once more. Who lets go
@@ -21,6 +21,7 @@ is not taken, and the bolt is as it was.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from types import FunctionType, TracebackType
@@ -28,7 +29,7 @@ from typing import Any, Final, cast
 
 from aioqueue.locks import REFUSAL, OwnedLock
 
-__all__ = ("COMPILED", "GilLock", "as_gil_lock", "machine_lock")
+__all__ = ("COMPILED", "GilLock", "as_gil_lock", "machine_lock", "runs_free")
 
 # ruff: noqa: F821  (of this name, which is not bound by a statement: compiled, it is a function of C)
 thread_ident: Callable[[], int]
@@ -130,9 +131,21 @@ class _AnyLock(GilLock):
         return self._lock._is_owned()
 
 
+def runs_free() -> bool:
+    """Whether threads run without waiting for each other's interpreter.
+
+    If they wait once, they will for as long as the program runs: importing a library that needs it
+    can turn the global lock on, and nothing turns it off.
+    """
+    is_enabled: Callable[[], bool] | None = getattr(sys, "_is_gil_enabled", None)
+    return is_enabled is not None and not is_enabled()
+
+
 def machine_lock() -> OwnedLock:
     """A new lock for a queue's machine."""
-    return GilLock() if COMPILED else cast(OwnedLock, threading.RLock())
+    if COMPILED and not runs_free():
+        return GilLock()
+    return cast(OwnedLock, threading.RLock())
 
 
 COMPILED: Final = not isinstance(machine_lock, FunctionType)

@@ -270,7 +270,7 @@ class Machine(MachineState):
         """
         self._claim_what_came()
         self._shut()
-        self.capacity = capacity
+        self._given_capacity = capacity
         self._capacity = self._rows_that_fit()
         return self._settle()
 

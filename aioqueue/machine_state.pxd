@@ -6,8 +6,9 @@ from aioqueue.fast_path cimport FastPath
 from aioqueue.lines cimport Lines
 
 cdef class MachineState(FastPath):
-    cdef public object kind, name, capacity, max_bytes
-    cdef public object _keep, _claimed, _capacity, _max_bytes
+    cdef public object kind, name, max_bytes
+    cdef public object _keep, _claimed, _given_capacity, _max_bytes
+    cdef public double _capacity  # a number, as it is read without the lock and may change
     cdef public object _state, _cause, _beginning
     cdef public tuple onlookers
     cdef public object _enqueues, _dequeues, _places, _granted

@@ -72,6 +72,7 @@ class MachineState(FastPath):
         "_dequeues",
         "_enqueue_waits",
         "_enqueues",
+        "_given_capacity",
         "_granted",
         "_keep",
         "_lines",
@@ -79,7 +80,6 @@ class MachineState(FastPath):
         "_places",
         "_state",
         "_waiting",
-        "capacity",
         "kind",
         "max_bytes",
         "name",
@@ -101,7 +101,7 @@ class MachineState(FastPath):
         super().__init__(storage, lock, enter)
         self.kind = kind
         self.name = name
-        self.capacity = capacity
+        self._given_capacity = capacity
         self.max_bytes = max_bytes
         self._keep = keep
         self._capacity = self._rows_that_fit()
@@ -160,8 +160,13 @@ class MachineState(FastPath):
         return self._get_weight()
 
     @property
+    def capacity(self) -> int | None:
+        """How many elements fit, as it was given; ``None`` for no bound."""
+        return self._get_capacity()
+
+    @property
     def most(self) -> float:
-        """How many elements fit, as far as that is known beforehand."""
+        """How many elements fit, as far as that is known beforehand. Takes no lock."""
         return self._capacity
 
     @guarded
@@ -172,7 +177,7 @@ class MachineState(FastPath):
         held = claimed + sum(attempt.held.count for attempt in self._granted)
         return Statistics(
             size=inside,
-            capacity=self.capacity,
+            capacity=self._given_capacity,
             enqueued=self._enqueued,
             dequeued=self._enqueued - inside - held,
             waiting_enqueues=len(self._enqueues),
@@ -218,6 +223,10 @@ class MachineState(FastPath):
         return self._state
 
     @guarded
+    def _get_capacity(self) -> int | None:
+        return self._given_capacity
+
+    @guarded
     def _get_size(self) -> int:
         return self.storage.size - self._claims()
 
@@ -246,7 +255,8 @@ class MachineState(FastPath):
     def _rows_that_fit(self) -> float:
         """The capacity, or fewer where rows of one size fill the bytes before; but enough rows that
         one can leave."""
-        most = INFINITY if self.capacity is None else self.capacity
+        given = self._given_capacity
+        most = INFINITY if given is None else given
         size = self.storage.row_bytes
         if self.max_bytes is not None and size is not None:
             by_size = rows_within(self.max_bytes, size)

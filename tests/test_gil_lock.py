@@ -8,6 +8,7 @@ nowhere else.
 from __future__ import annotations
 
 import importlib.util
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -185,9 +186,42 @@ def test_it_knows_its_owner(lock_type: Callable[[], Any]) -> None:
 
 def test_a_machine_of_a_queue_has_it_where_it_is_of_use() -> None:
     lock: Any = gil_lock.machine_lock()
+    is_of_use = aioqueue.__compiled__ and not gil_lock.runs_free()
     assert gil_lock.COMPILED is aioqueue.__compiled__
-    assert isinstance(lock, gil_lock.GilLock) is aioqueue.__compiled__
-    assert gil_lock.as_gil_lock(lock) is lock
+    assert isinstance(lock, gil_lock.GilLock) is is_of_use
+    assert (gil_lock.as_gil_lock(lock) is lock) is (is_of_use or not aioqueue.__compiled__)
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_it_is_of_no_use_without_a_global_lock(
+    monkeypatch: pytest.MonkeyPatch, is_enabled: bool
+) -> None:
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: is_enabled, raising=False)
+    assert gil_lock.runs_free() is not is_enabled
+    lock: Any = gil_lock.machine_lock()
+    assert isinstance(lock, gil_lock.GilLock) is (aioqueue.__compiled__ and is_enabled)
+
+
+@pytest.mark.parametrize("core", ["as it is", "as compiled code takes it"])
+def test_one_at_a_time_has_the_lock_of_a_machine(core: str) -> None:
+    """Truly at the same time, where there is no global lock."""
+    lock: Any = gil_lock.machine_lock()
+    if core == "as compiled code takes it":
+        lock = gil_lock.as_gil_lock(lock)
+    total = [0]
+
+    def add(times: int) -> None:
+        for _ in range(times):
+            with lock, lock:
+                before = total[0]
+                total[0] = before + 1
+
+    threads = [threading.Thread(target=add, args=(20_000,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert total == [80_000]
 
 
 def test_another_lock_is_called_as_it_is() -> None:

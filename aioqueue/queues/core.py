@@ -241,7 +241,7 @@ class QueueCore:
         if not self.storage.progressive and rows > most:
             bound = "the capacity" if most == self.capacity else "which is all that max_bytes holds"
             raise InvalidArgumentError(
-                f"n: got {rows}; expected at most {most}, {bound}: a {self.kind}"
+                f"n: got {rows}; expected at most {most:.0f}, {bound}: a {self.kind}"
                 " cannot give elements to a batch before all of them are there"
             )
         return rows

@@ -235,7 +235,7 @@ def test_mistakes_with_bytes_are_found(machine: type[Machine], storage: str) -> 
 
 class WakesNobodyWhenThereIsRoom(Machine):
     def resize(self, capacity: int | None) -> Collection[Waker]:
-        self.capacity = capacity
+        self._given_capacity = capacity
         self._capacity = self._rows_that_fit()
         self._set_bounds()
         return ()

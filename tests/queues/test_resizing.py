@@ -103,3 +103,29 @@ def test_while_threads_work_nothing_is_lost() -> None:
     for thread in threads:
         thread.join()
     assert got == list(range(total))
+
+
+def test_what_others_read_meanwhile_was_set() -> None:
+    """Without a global lock, compiled, a reader could meet what the writer has just dropped."""
+    queue = sync.FIFOQueue(1000, "int64", ())
+    known = frozenset(range(1000, 1100))  # each an object of its own, unlike small ints
+    is_over = threading.Event()
+    seen: set[Any] = set()
+
+    def read() -> None:
+        found = set()
+        while not is_over.is_set():
+            found |= {queue.capacity, queue.statistics().capacity, int(queue._machine.most)}
+            assert queue.dequeue_up_to(0).shape == (0,)
+        seen.update(found)
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(5000):
+        queue.capacity = 1000 + number % 100
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    assert seen
+    assert seen <= known
