@@ -59,6 +59,7 @@ __all__ = (
     "ctrl_c",
     "drive",
     "spin_until",
+    "threads_of_work",
     "waiting",
 )
 
@@ -527,6 +528,12 @@ def drive(coroutine: Coroutine[Any, Any, Any]) -> Any:
         return end.value
     coroutine.close()
     pytest.fail("in the world of threads nothing suspends: it blocks")
+
+
+def threads_of_work() -> set[threading.Thread]:
+    """All threads, but for the one that has told who joins that the others have ended: it ends as
+    well, which takes it a moment where threads run at once."""
+    return {one for one in threading.enumerate() if one.name != "aioqueue-join"}
 
 
 def spin_until(condition: Callable[[], object]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 import aioqueue
 import aioqueue.compat.v1 as tf
 from tests.compat.steps import Step, blocked, native, waiting
-from tests.worlds import spin_until
+from tests.worlds import spin_until, threads_of_work
 
 CLOSED = r"is closed\."
 CANCELLED_IN = r"^Enqueue operation was cancelled"
@@ -885,9 +884,9 @@ def test_one_graph_in_two_sessions_is_two_queues() -> None:
 def test_no_thread_is_started_for_what_does_not_block_together(sess: Any) -> None:
     queue = fifo()
     put, take = queue.enqueue(1), queue.dequeue()
-    before = set(threading.enumerate())
+    before = threads_of_work()
     for _ in range(5):
         sess.run(put)
         sess.run(take)
         sess.run([take, put])
-    assert set(threading.enumerate()) <= before
+    assert threads_of_work() <= before

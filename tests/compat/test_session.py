@@ -16,7 +16,7 @@ import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.session.fetches import register_session_run_conversion_functions
 from aioqueue.compat.v1.session.resources import ResourceContainer
 from tests.compat.steps import Step, blocked, waiting
-from tests.worlds import spin_until
+from tests.worlds import spin_until, threads_of_work
 
 Pair = namedtuple("Pair", ["first", "second"])  # as scripts have them
 
@@ -313,10 +313,10 @@ class TestTogether:
 
     def test_a_dequeue_and_the_enqueue_that_it_waits_for(self, sess: Any) -> None:
         queue = tf.FIFOQueue(10, tf.int32, ())
-        before = set(threading.enumerate())
+        before = threads_of_work()
         for fetches in ([queue.dequeue(), queue.enqueue(5)], [queue.enqueue(5), queue.dequeue()]):
             assert 5 in sess.run(fetches)
-        assert set(threading.enumerate()) <= before, "no thread was needed"
+        assert threads_of_work() <= before, "no thread was needed"
 
     def test_through_a_chain(self, sess: Any) -> None:
         first, second = (tf.FIFOQueue(10, tf.int32, (), name=name) for name in ("a", "b"))

@@ -11,7 +11,6 @@ import asyncio
 import itertools
 import json
 import os
-import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +20,7 @@ import pytest
 import aioqueue
 from aioqueue import inputs
 from aioqueue.inputs.readers import kafka as module
+from tests.worlds import threads_of_work
 
 pytest.importorskip("aiokafka", reason="pip install '.[kafka]'")
 clients = pytest.importorskip("confluent_kafka", reason="it has the broker: pip install '.[test]'")
@@ -232,10 +232,10 @@ def test_a_position_of_another_topic_is_refused(broker: Broker, topic: str) -> N
 
 def test_leaving_ends_the_consumer(broker: Broker, topic: str) -> None:
     broker.fill(topic, range(8))
-    before = set(threading.enumerate())
+    before = threads_of_work()
     found, _ = taken(pipeline_of(broker, topic).batch(2), None, 1)
     assert len(found) == 1
-    assert set(threading.enumerate()) <= before
+    assert threads_of_work() <= before
 
 
 def test_a_topic_that_is_not_there(broker: Broker, topic: str) -> None:

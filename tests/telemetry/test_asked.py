@@ -20,7 +20,7 @@ from aioqueue import InvalidArgumentError, sync
 from aioqueue.__main__ import main
 from aioqueue.telemetry import asked, asking
 from aioqueue.telemetry.asking import CannotAskError, ask
-from tests.worlds import PATIENCE, spin_until
+from tests.worlds import PATIENCE, spin_until, threads_of_work
 
 ROOT = Path(aioqueue.__file__).parents[1]
 
@@ -107,12 +107,12 @@ class TestSignals:
             signal.signal(signal.SIGUSR2, before)
 
     def test_undoing_leaves_nothing_behind(self, folder: Path) -> None:
-        handler, threads = signal.getsignal(signal.SIGUSR1), set(threading.enumerate())
+        handler, threads = signal.getsignal(signal.SIGUSR1), threads_of_work()
         undo = aioqueue.explain_on_signal(signal.SIGUSR1)
         assert list(folder.iterdir()) == [folder / f"{os.getpid()}.sock"]
         undo()
         assert signal.getsignal(signal.SIGUSR1) is handler
-        assert set(threading.enumerate()) <= threads
+        assert threads_of_work() <= threads
         assert list(folder.iterdir()) == []
 
     def test_sockets_of_the_dead_are_taken_away(self, folder: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import Pipeline, Retry, arrays, items, numbers, read_lines
 from tests.inputs.pipeline.going import Counting, epochs_of, first, plain, results
-from tests.worlds import ThreadWorld, World, spin_until
+from tests.worlds import ThreadWorld, World, spin_until, threads_of_work
 
 
 def tenfold(item: int) -> int:
@@ -348,37 +348,37 @@ class TestShards:
 
 class TestLeaving:
     def test_break_stops_and_joins_everything(self) -> None:
-        before = set(threading.enumerate())
+        before = threads_of_work()
         for _ in numbers(1000).prepare(tenfold, workers=4).batch(8).prefetch(1):
             break
-        assert set(threading.enumerate()) <= before
+        assert threads_of_work() <= before
 
     def test_the_exception_of_the_body_is_its_own(self) -> None:
-        before = set(threading.enumerate())
+        before = threads_of_work()
         with pytest.raises(KeyError, match="mine"):
             for _ in numbers(1000).prepare(tenfold, workers=4):
                 raise KeyError("mine")
-        assert set(threading.enumerate()) <= before
+        assert threads_of_work() <= before
 
     def test_a_block_around_epochs(self) -> None:
-        before = set(threading.enumerate())
+        before = threads_of_work()
         with numbers(1000).prepare(tenfold).epochs(2) as epochs:
             next(iter(next(iter(epochs))))
-        assert set(threading.enumerate()) <= before
+        assert threads_of_work() <= before
         with pytest.raises(KeyError), numbers(1000).prepare(tenfold).epochs(2) as epochs:
             next(iter(next(iter(epochs))))
             raise KeyError
-        assert set(threading.enumerate()) <= before
+        assert threads_of_work() <= before
 
     async def test_leaving_an_async_loop(self, world: World) -> None:
         if isinstance(world, ThreadWorld):
             pytest.skip("threads leave by `for`")
-        before = set(threading.enumerate())
+        before = threads_of_work()
         function = Counting(tenfold)
         async for value in numbers(10_000).prepare(function, workers=2, limit=8, ahead=4):
             assert value == 0
             break
-        while not set(threading.enumerate()) <= before:
+        while not threads_of_work() <= before:
             await anyio.lowlevel.checkpoint()
         assert len(function.calls) < 200
 

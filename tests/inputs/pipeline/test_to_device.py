@@ -18,7 +18,7 @@ from aioqueue.inputs import Pipeline, arrays, items, numbers
 from aioqueue.inputs.pipeline.stages import ToDevice
 from tests.inputs.devices.copiers import LateCopier, LateTarget
 from tests.inputs.devices.frameworks import FRAMEWORKS, Framework, host
-from tests.worlds import ThreadWorld, World, spin_until
+from tests.worlds import ThreadWorld, World, spin_until, threads_of_work
 
 Pair = namedtuple("Pair", "image label")
 
@@ -238,19 +238,19 @@ class TestEnding:
     def test_break_stops_and_joins_everything(self, framework: Framework) -> None:
         pipeline = numbers(10_000).batch(8).to_device(framework.device)
         next(iter(pipeline))  # what the framework itself needs is there now
-        before = set(threading.enumerate())
+        before = threads_of_work()
         for _ in pipeline:
             break
-        assert set(threading.enumerate()) <= before
+        assert threads_of_work() <= before
         with pytest.raises(KeyError), pipeline.epochs(2) as epochs:
             next(next(iter(epochs)))
             raise KeyError
-        assert set(threading.enumerate()) <= before
+        assert threads_of_work() <= before
 
     async def test_leaving_an_async_loop(self, world: World, framework: Framework) -> None:
         if isinstance(world, ThreadWorld):
             pytest.skip("threads leave by `for`")
-        before = set(threading.enumerate())
+        before = threads_of_work()
         async for batch in numbers(10_000).batch(8).to_device(framework.device):
             assert host(batch)[0] == 0
             break

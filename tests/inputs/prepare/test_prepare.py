@@ -576,15 +576,18 @@ class TestSurface:
     def test_memory_stays_flat(self) -> None:
         """Nothing is kept of an item that has gone through."""
         alive = 0
+        lock = threading.RLock()  # several threads make and drop them
 
         class Counted:
             def __init__(self) -> None:
                 nonlocal alive
-                alive += 1
+                with lock:
+                    alive += 1
 
             def __del__(self) -> None:
                 nonlocal alive
-                alive -= 1
+                with lock:
+                    alive -= 1
 
         most = 0
         queue = sync.FIFOQueue(4)
