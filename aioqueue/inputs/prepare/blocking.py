@@ -214,6 +214,8 @@ class ThreadSource:
         Returns:
             What has failed in that.
         """
+        if self._reader is not None:
+            self._reader.close()  # which may wait until somebody takes what it has read
         if not self._turn.acquire(blocking=False):
             return None
         try:

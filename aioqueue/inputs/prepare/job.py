@@ -346,6 +346,9 @@ class Job:
 
     def _end(self, came_to_the_end: bool) -> list[BaseException]:
         """The last worker has gone; returns what fails in that."""
+        # If a closed queue has ended them, whoever takes items for them may wait for room; and a
+        # stop that comes from now on finds no executor to tell.
+        self.end_source(None)
         executor, self._executor = self._executor, None  # which keeps us
         failures = [None if executor is None else executor.end()]
         self.progress.log(self.into.name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -13,11 +15,12 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.inputs.batches.batch import batch
+from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.runner import prepare
 from tests.inputs.functions import double
 from tests.inputs.pipelines import coordinated, rest
 from tests.inputs.prepare.preparing import Runner, drained, failures_of, in_loop, prepared
-from tests.worlds import AsyncioWorld, TaskWorld, ThreadWorld, World
+from tests.worlds import AsyncioWorld, TaskWorld, ThreadWorld, World, spin_until
 
 STRAYS = [asyncio.CancelledError, GeneratorExit]
 
@@ -340,3 +343,58 @@ def test_a_second_start_is_refused() -> None:
         coord.start(runner)
         coord.join()
     assert "has run already, and its queue is closed" in failures_of(caught.value)[0]
+
+
+async def counting() -> AsyncIterator[int]:
+    for number in itertools.count():
+        yield number
+
+
+async def same(number: int) -> int:
+    return number
+
+
+BY_KEY = {"limit_per": lambda number: number % 3, "at_most": 1}
+
+
+@pytest.mark.usefixtures("nothing_is_left")
+@pytest.mark.parametrize(
+    ("source", "make", "options"),
+    [
+        (itertools.count, abs, BY_KEY),
+        (itertools.count, same, BY_KEY),
+        (counting, abs, {}),
+        (counting, abs, BY_KEY),
+        (itertools.count, abs, {"where": "process"}),
+    ],
+    ids=["by key", "tasks by key", "async source", "async source by key", "processes"],
+)
+def test_who_brings_items_ends_with_the_last_worker(
+    monkeypatch: pytest.MonkeyPatch,
+    source: Callable[[], Any],
+    make: Callable[[int], Any],
+    options: dict[str, Any],
+) -> None:
+    """A closed queue may have ended all of them before anybody could tell them to stop."""
+    stop = Job.stop
+
+    def stop_late(job: Job) -> None:
+        spin_until(lambda: job.state == "ended")
+        stop(job)
+
+    monkeypatch.setattr(Job, "stop", stop_late)
+    queue = sync.FIFOQueue(1)
+    runner = prepare(source(), make, into=queue, workers=2, limit=4, **options)
+    with sync.Coordinator(stop_grace_period=1.0) as coord:
+        coord.start(runner)
+        spin_until(lambda: queue.statistics().waiting_enqueues == 2)
+        full = 2 if source is counting and not options else 4  # workers that take items themselves
+        spin_until(lambda: runner.statistics().in_flight == full)
+        queue.close(cancel_pending_enqueues=True)
+        spin_until(lambda: not bringers())
+
+
+def bringers() -> list[str]:
+    """The threads that bring items to workers."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if "take_items" in name or "read_source" in name]
