@@ -21,7 +21,7 @@ is not taken, and the bolt is as it was.
 
 from __future__ import annotations
 
-import sys
+import sysconfig
 import threading
 from collections.abc import Callable
 from types import FunctionType, TracebackType
@@ -29,7 +29,7 @@ from typing import Any, Final, cast
 
 from aioqueue.locks import REFUSAL, OwnedLock
 
-__all__ = ("COMPILED", "GilLock", "as_gil_lock", "machine_lock", "runs_free")
+__all__ = ("COMPILED", "GilLock", "as_gil_lock", "machine_lock")
 
 # ruff: noqa: F821  (of this name, which is not bound by a statement: compiled, it is a function of C)
 thread_ident: Callable[[], int]
@@ -131,22 +131,16 @@ class _AnyLock(GilLock):
         return self._lock._is_owned()
 
 
-def runs_free() -> bool:
-    """Whether threads run without waiting for each other's interpreter.
-
-    If they wait once, they will for as long as the program runs: importing a library that needs it
-    can turn the global lock on, and nothing turns it off.
-    """
-    is_enabled: Callable[[], bool] | None = getattr(sys, "_is_gil_enabled", None)
-    return is_enabled is not None and not is_enabled()
-
-
 def machine_lock() -> OwnedLock:
     """A new lock for a queue's machine."""
-    if COMPILED and not runs_free():
+    if COMPILED and not _CAN_BE_OFF:
         return GilLock()
     return cast(OwnedLock, threading.RLock())
 
+
+# Whether the global lock can be off, not whether it is: a Python that can do without turns it on
+# while it imports an extension module, and a lock made meanwhile would be none afterwards.
+_CAN_BE_OFF: Final = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 COMPILED: Final = not isinstance(machine_lock, FunctionType)
 """Whether this file was compiled, and with it all that `hatch_build.py` names."""

@@ -9,6 +9,7 @@ wake from a foreign thread costs one call into the event loop, however many call
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
@@ -17,7 +18,6 @@ from time import sleep
 from typing import Any, Final, Protocol
 
 from aioqueue.attempts import Attempt, Waker
-from aioqueue.gil_lock import runs_free
 from aioqueue.locks import OwnedLock
 from aioqueue.waiting.running import in_event_loop
 
@@ -73,12 +73,18 @@ def enter(lock: OwnedLock) -> None:
     and no time of ours. No convoy forms as long as the threads beside it give way. Where there
     is no interpreter to wait for, since there is no global lock, no thread has to.
     """
-    if not (in_event_loop() or runs_free()):
+    if not (in_event_loop() or _runs_free()):
         for _ in range(_PATIENCE):
             sleep(_WAY)
             if lock.acquire(False):
                 return
     lock.acquire()
+
+
+def _runs_free() -> bool:
+    """Whether threads run without waiting for each other's interpreter, as of now."""
+    is_enabled: Callable[[], bool] | None = getattr(sys, "_is_gil_enabled", None)
+    return is_enabled is not None and not is_enabled()
 
 
 def deliver(wakers: Iterable[Waker], *, from_anywhere: bool = False) -> None:
