@@ -138,12 +138,13 @@ def machine_lock() -> OwnedLock:
     return cast(OwnedLock, threading.RLock())
 
 
-# Whether the global lock can be off, not whether it is: a Python that can do without turns it on
-# while it imports an extension module, and a lock made meanwhile would be none afterwards.
-_CAN_BE_OFF: Final = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
-
 COMPILED: Final = not isinstance(machine_lock, FunctionType)
 """Whether this file was compiled, and with it all that `hatch_build.py` names."""
+
+# Whether the global lock can be off, not whether it is: a Python that can do without turns it on
+# while it imports an extension module, and a lock made meanwhile would be none afterwards. (To ask
+# takes a millisecond: not where nobody wants to know.)
+_CAN_BE_OFF: Final = COMPILED and bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 def as_gil_lock(lock: OwnedLock) -> OwnedLock:
