@@ -58,6 +58,7 @@ __all__ = (
     "World",
     "ctrl_c",
     "drive",
+    "looking_on",
     "spin_until",
     "threads_of_work",
     "waiting",
@@ -543,6 +544,30 @@ def spin_until(condition: Callable[[], object]) -> None:
     while not condition():
         assert perf_counter() < deadline, "the state that was waited for never came"
         breath.wait(0.0005)
+
+
+@contextmanager
+def looking_on(look: Callable[[], object]) -> Iterator[None]:
+    """Have another thread call something again and again meanwhile, which must not fail."""
+    is_over = threading.Event()
+    outcomes: list[BaseException | None] = []
+
+    def looks() -> None:
+        try:
+            while not is_over.is_set():
+                look()
+                outcomes[:] = [None]
+        except BaseException as error:
+            outcomes[:] = [error]
+
+    looking = threading.Thread(target=looks)
+    looking.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        looking.join()
+    assert outcomes == [None]
 
 
 @contextmanager

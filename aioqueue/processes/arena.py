@@ -43,6 +43,9 @@ NONE: Final = -1
 class Arena:
     """Memory shared by two processes. It can be handed to a process that is being started.
 
+    One thread talks to the process, and closes the memory. What the process says of itself (`item`,
+    `seconds`, `has_begun`) is for any thread, at any time: of one that has ended, its last word.
+
     Args:
         size: how many bytes it has.
 
@@ -64,7 +67,7 @@ class Arena:
             except BaseException:
                 self.handed_over()
                 raise
-        self._numbers = memoryview(self.memory).cast("q")
+        self._numbers: memoryview[int] | list[int] = _header(self.memory)
         self.item = NONE
 
     @property
@@ -112,7 +115,9 @@ class Arena:
     def close(self) -> None:
         """Give the memory up; as soon as nobody looks at it any more, if somebody does now."""
         self.handed_over()
-        self._numbers.release()
+        # Not released: another thread may be about to look at them. What they lie in goes with the
+        # last one that does.
+        self._numbers = list(self._numbers)
         try:
             self.memory.close()
         except BufferError:
@@ -138,8 +143,12 @@ def _attached(size: int, handle: Any) -> Arena:
             arena.memory = mmap.mmap(fd, size)
         finally:
             os.close(fd)
-    arena._numbers = memoryview(arena.memory).cast("q")
+    arena._numbers = _header(arena.memory)
     return arena
+
+
+def _header(memory: mmap.mmap) -> memoryview[int]:
+    return memoryview(memory)[:_HEADER].cast("q")
 
 
 def _sparse_file(size: int) -> int:

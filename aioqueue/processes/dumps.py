@@ -87,6 +87,8 @@ class DumpReader:
         if SIGNAL is None:
             return ()
         with self._lock:
+            if self._end.fileno() < 0:
+                return ()  # closed meanwhile: the process has ended, and its pid may be another's
             try:
                 while self._end.recv(65536):
                     pass  # what came too late for who asked before

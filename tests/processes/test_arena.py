@@ -7,6 +7,7 @@ import mmap
 import os
 import random
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,40 @@ def test_copies_are_private_and_views_are_not() -> None:
     assert copy[0, 0] == 0
     assert copy.flags.writeable
     arena.handed_over()
+
+
+def test_what_a_process_said_of_itself_outlives_it() -> None:
+    """Other threads look at it at any time, also just when its own thread has closed it."""
+    arena = Arena(SIZE)
+    arena.begin()
+    arena.take(3)
+    before = arena.seconds
+    arena.close()
+    assert arena.memory.closed
+    assert (arena.item, arena.has_begun) == (3, True)
+    assert arena.seconds >= before
+
+
+def test_who_looks_while_it_is_closed_is_not_disturbed() -> None:
+    arenas = [Arena(4096) for _ in range(200)]
+    begun, errors = threading.Event(), []
+
+    def look() -> None:
+        begun.set()
+        try:
+            while not arenas[-1].memory.closed:
+                for arena in arenas:
+                    assert (arena.item, arena.has_begun) == (-1, False)
+        except ValueError as error:
+            errors.append(error)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    begun.wait()
+    for arena in arenas:
+        arena.close()
+    looking.join()
+    assert errors == []
 
 
 def test_what_cannot_be_pickled_takes_no_place() -> None:

@@ -18,7 +18,7 @@ from aioqueue import InvalidArgumentError, ItemTimeoutError, sync
 from aioqueue.inputs import Retry, numbers, prepare
 from aioqueue.inputs.prepare.runner import PrepareRunner
 from tests.inputs import functions
-from tests.worlds import PATIENCE, TASK_WORLDS, TaskWorld, spin_until
+from tests.worlds import PATIENCE, TASK_WORLDS, TaskWorld, looking_on, spin_until
 
 SOON = 0.1
 """Seconds that an item may take here; others take none at all."""
@@ -122,7 +122,8 @@ class TestEverywhere:
 
     @pytest.mark.parametrize("ordered", [False, True], ids=["unordered", "ordered"])
     def test_workers_come_and_go_meanwhile(self, where: str, slow: Slow, ordered: bool) -> None:
-        """Whoever leaves, or is replaced, or is new: every item comes once, or is skipped once."""
+        """Whoever leaves, or is replaced, or is new: every item comes once, or is skipped once;
+        and who looks on, from any thread, may do so."""
         queue = sync.FIFOQueue(4)
         runner: Any = prepare(
             range(120),
@@ -135,7 +136,7 @@ class TestEverywhere:
             ordered=ordered,
         )
         found = []
-        with sync.Coordinator() as coord:
+        with looking_on(aioqueue.explain), sync.Coordinator() as coord:
             coord.start(runner)
             runner.resize(4)
             for number, example in enumerate(queue):

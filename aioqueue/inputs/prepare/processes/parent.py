@@ -89,10 +89,7 @@ class _Process(WorkerProcess):
 
     def _item(self) -> Item | None:
         """What it is preparing, if it is; for any thread."""
-        try:
-            pending = self.books.find(self.arena.item)
-        except ValueError:
-            return None  # its memory was closed just now
+        pending = self.books.find(self.arena.item)
         return None if pending is None else pending.item
 
     def receive(self) -> Report | None:
