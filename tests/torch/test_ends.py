@@ -18,7 +18,7 @@ import aioqueue
 from aioqueue import sync
 from tests.torch.comparing import no_thread_is_left, ours, own_threads
 from tests.torch.datasets import LENGTH, Broken, Held, Tensors, refuses
-from tests.worlds import spin_until
+from tests.worlds import ctrl_c, spin_until, waiting
 
 
 class Taken:
@@ -236,22 +236,15 @@ class TestLeaving:
         spin_until(lambda: not multiprocessing.active_children())
 
 
-class Interrupts(Held):
-    """Strikes the main thread while it waits."""
-
-    def __getitem__(self, index: int) -> tuple[Any, int]:
-        if index == self.at:
-            main = threading.main_thread().ident
-            assert main is not None
-            signal.pthread_kill(main, signal.SIGINT)
-        return super().__getitem__(index)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are for the program there")
 def test_ctrl_c_ends_the_wait_at_once() -> None:
-    dataset = Interrupts(4)
+    dataset = Held(4)
     iterator = iter(ours(dataset, 4, num_workers=1))
-    with pytest.raises(KeyboardInterrupt):
+    replies = iterator._streams._streams[0].replies
+    with (
+        pytest.raises(KeyboardInterrupt),
+        ctrl_c(lambda: dataset.begun.is_set() and waiting(replies)),
+    ):
         list(iterator)
     assert iterator._streams._streams[0].coord.should_stop()
     dataset.go_on.set()
