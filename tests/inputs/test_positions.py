@@ -27,6 +27,7 @@ from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
 from aioqueue.inputs.sources import shuffling
 from aioqueue.inputs.sources.base import Entry, Source
 from aioqueue.inputs.sources.mixing import mix
+from aioqueue.inputs.sources.positions import place_in, position_of
 from aioqueue.inputs.sources.quarantined import Quarantined, QuarantinedItems
 from aioqueue.inputs.sources.sequences import arrays, numbers
 from tests.worlds import TaskWorld
@@ -196,6 +197,10 @@ class Fibonacci(Source[int]):
 
 
 class TestOtherSources:
+    @given(st.recursive(st.text("'\"\\\\a:{é"), st.lists))
+    def test_any_quotes_may_be_in_a_place(self, place: Any) -> None:
+        assert place_in(through_json(position_of({"kind": "any"}, place))) == place
+
     def test_somebodys_own(self) -> None:
         check_every_position(Fibonacci)
 

@@ -142,7 +142,11 @@ def _made(part: Any) -> Any:
     return part.make() if isinstance(part, Later) else plain_int(part)
 
 
-_STATES: Final = json.JSONEncoder(separators=(",", ":"), default=_made)
+_STATES: Final = json.JSONEncoder(
+    separators=(",", ":"),
+    default=_made,
+    check_circular=False,  # nodes have no circles
+)
 
 
 def settled(state: Any) -> Any:
