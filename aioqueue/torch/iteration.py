@@ -78,6 +78,12 @@ class _Drawn(NamedTuple):
     mark: int
 
 
+class _Failed(NamedTuple):
+    """What the sampler has raised, in the place of an index."""
+
+    error: Exception
+
+
 class LoaderIterator(ABC, Iterator[Any]):
     """An iterator over the batches of one epoch; ``iter`` of a `DataLoader` makes it.
 
@@ -251,6 +257,7 @@ class _WorkersIterator(LoaderIterator):
         self._tasks: deque[tuple[int, _Drawn]] = deque()
         self._loads = [0] * plan.workers
         self._sampler_failure: Exception | None = None
+        self._indices = _until_failure(self._indices)
         turn = position.turn if plan.recipe.is_iterable else position.batches % plan.workers
         self._turns: Iterator[int] = itertools.cycle([*range(turn, plan.workers), *range(turn)])
         for worker in range(plan.workers):
@@ -267,10 +274,9 @@ class _WorkersIterator(LoaderIterator):
         """
         if self._sampler_failure is not None:
             return
-        try:
-            drawn = self._draw()
-        except Exception as error:
-            self._sampler_failure = error
+        drawn = self._draw()
+        if drawn is not None and isinstance(drawn.index, _Failed):
+            self._sampler_failure = drawn.index.error
             return
         worker = None if drawn is None else self._worker_with_room()
         if drawn is not None and worker is not None:
@@ -435,6 +441,21 @@ def _after(indices: Iterator[Any], position: Position, *, peeks: bool) -> Iterat
             " DistributedSampler by set_epoch)"
         )
     return _peeked(indices) if peeks else indices
+
+
+def _until_failure(indices: Iterator[Any]) -> Iterator[Any]:
+    """What the sampler gives; once it has failed, that, for ever.
+
+    This is a generator since its frame leads to no other. A failure that was caught by a method of
+    the iterator would lead to it: whoever then left the loop would leave the workers running too.
+    """
+    try:
+        while True:
+            yield next(indices, _NOTHING)
+    except Exception as error:
+        failed = _Failed(error)
+    while True:
+        yield failed
 
 
 def _peeked(indices: Iterator[Any]) -> Iterator[Any]:

@@ -40,6 +40,22 @@ class Taken:
         return [str(one) for one in self.error.exceptions]
 
 
+class FailsThird:
+    """A sampler that is its own iterator."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def __iter__(self) -> FailsThird:
+        return self
+
+    def __next__(self) -> int:
+        self.given += 1
+        if self.given == 3:
+            raise LookupError("of the sampler")
+        return self.given
+
+
 class TestFailures:
     @pytest.mark.parametrize("is_persistent", [False, True])
     @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -164,6 +180,30 @@ class TestLeaving:
             if number == taken:
                 break
         no_thread_is_left()
+
+    @pytest.mark.parametrize("is_generator", [False, True])
+    @pytest.mark.parametrize("is_persistent", [False, True])
+    def test_a_break_before_the_sampler_failed(
+        self, is_generator: bool, is_persistent: bool
+    ) -> None:
+        """The failure is kept until its place comes; it keeps no workers, even without the garbage
+        collector."""
+        indices = FailsThird()
+        sampler: Any = (index for index in indices) if is_generator else indices
+        gc.collect()
+        gc.disable()
+        try:
+            loader = ours(
+                Tensors(), 1, sampler=sampler, num_workers=2, persistent_workers=is_persistent
+            )
+            for _ in loader:
+                break
+            assert indices.given == 3
+            if is_persistent:
+                del loader
+            no_thread_is_left()
+        finally:
+            gc.enable()
 
     def test_an_exception_of_the_body_is_the_bodys(self) -> None:
         with pytest.raises(LookupError, match="of the body"):

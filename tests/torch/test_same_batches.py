@@ -105,6 +105,24 @@ def test_batch_sampler(workers: int, order: type) -> None:
     assert_same(of(ours, workers), of(theirs, 0))
 
 
+class NoArray(list[int]):
+    """Indices of which no array can be made."""
+
+    def __array__(self, *given: object, **options: object) -> Any:
+        raise LookupError("no array")
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_indices_that_are_no_array(workers: int) -> None:
+    """We look at them, to know them again; PyTorch does not."""
+    batches = [NoArray([0, 1]), NoArray([2])]
+    found, expected = (
+        epoch_of(make(Tensors(), batch_sampler=batches, num_workers=number))
+        for make, number in ((ours, workers), (theirs, 0))
+    )
+    assert_same(found, expected)
+
+
 ITERABLES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "split by itself": (Split, {}),
     "empty": (lambda: Split(0), {}),
