@@ -355,8 +355,8 @@ def _cast_between(dtype: np.dtype[Any], other: np.dtype[Any]) -> _Cast:
     if not np.can_cast(dtype, other, "same_kind"):
         return _Cast.NEVER
     if other.kind in "mM":
-        is_finer = dtype.kind == other.kind and dtype != other and np.can_cast(dtype, other, "safe")
-        return _Cast.IN_RANGE if is_finer or dtype.kind == "u" else _Cast.ALWAYS
+        has_other_unit = dtype.kind == other.kind and dtype != other
+        return _Cast.IN_RANGE if has_other_unit or dtype.kind == "u" else _Cast.ALWAYS
     may_wrap = {dtype.kind, other.kind} <= {"i", "u"} and not np.can_cast(dtype, other, "safe")
     return _Cast.IN_RANGE if may_wrap else _Cast.ALWAYS
 
@@ -377,9 +377,9 @@ def _are_times_in(dtype: np.dtype[Any], array: NDArray[Any]) -> bool:
     """Whether times, or ints, are the same ones when they are cast to a dtype of times."""
     if array.dtype.kind == "u":
         return not array.size or int(array.max()) <= np.iinfo(np.int64).max
-    if array.dtype.kind not in "mM" or not np.can_cast(array.dtype, dtype, "safe"):
-        return True  # only a finer unit has fewer years
-    try:
+    if array.dtype.kind not in "mM":
+        return True
+    try:  # a finer unit has fewer years, and a coarser one leaves out what is between
         cast = array.astype(dtype)
     except OverflowError:  # as NumPy tells it since 2.5; before, they wrap around
         return False

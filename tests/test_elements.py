@@ -144,14 +144,31 @@ def test_what_a_narrow_dtype_can_hold_is_narrowed() -> None:
 
 
 def test_times_may_have_another_unit() -> None:
-    """A coarser one leaves out what is finer, as a float32 does."""
     days = np.array(["2026-01-01", "NaT"], "M8[D]")
     assert np.array_equal(stored(component("M8[ns]", (2,)), days), days, equal_nan=True)
-    hours = np.array(["2026-01-01T05", "1000-01-01T00"], "M8[h]")
-    coarse = stored(component("M8[D]", (2,)), hours)
-    assert coarse.tolist() == [date(2026, 1, 1), date(1000, 1, 1)]
+    hours = np.array(["2026-01-01T00", "1000-01-01T00", "NaT"], "M8[h]")
+    coarse = stored(component("M8[D]", (3,)), hours)
+    assert coarse.tolist() == [date(2026, 1, 1), date(1000, 1, 1), None]
     mixed = [np.timedelta64(1, "D"), np.timedelta64(1, "h")]
     assert stored(component("m8[ns]", (2,)), mixed).astype("m8[h]").astype(int).tolist() == [24, 1]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("M8[D]", np.datetime64("2026-01-01T12:30")),
+        ("M8[ms]", np.datetime64("2026-01-01T00:00:00.000001")),
+        ("m8[s]", np.timedelta64(1500, "ms")),
+        ("m8[D]", np.timedelta64(12, "h")),
+    ],
+    ids=str,
+)
+def test_times_are_not_cut_off(dtype: str, value: Any) -> None:
+    """What a coarser unit leaves out may be hours; for the digits of a float there is float64."""
+    with pytest.raises(InvalidArgumentError, match=r"outside what it can hold; expected "):
+        component(dtype).convert(value)
+    with pytest.raises(InvalidArgumentError, match=r"outside what it can hold; expected "):
+        component(dtype).column([value])
 
 
 def fields(*named: tuple[str, Any]) -> np.dtype[Any]:

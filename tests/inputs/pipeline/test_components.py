@@ -77,6 +77,13 @@ class TestOneRule:
         near = np.array(["2026-01-01"], "M8[ns]")
         assert "[1], outside what it can hold" in self.refused(stage, near, far)
 
+    def test_times_are_not_cut_off(self, stage: str) -> None:
+        days = np.array(["2026-01-01"], "M8[D]")
+        noon = np.array(["2026-01-02T12"], "M8[h]")
+        assert "[1], outside what it can hold" in self.refused(stage, days, noon)
+        midnight = np.array(["2026-01-02T00"], "M8[h]")
+        assert self.first(stage, days, midnight).dtype == "M8[D]"
+
     def test_numbers_that_fit_are_narrowed(self, stage: str) -> None:
         made = self.first(stage, np.array([1], "i4"), np.array([2**31 - 1]))
         assert made.dtype == np.int32
