@@ -123,7 +123,10 @@ class LoaderIterator(ABC, Iterator[Any]):
         return self._is_closed
 
     def restart(self) -> None:
-        """Begin another epoch with the same workers; what is left of the one before is dropped."""
+        """Begin another epoch with the same workers; what is left of the one before is dropped.
+
+        If one of them has failed in that, all are new ones.
+        """
         self._begin_epoch(is_first=False)
 
     @abstractmethod
@@ -236,12 +239,14 @@ class _WorkersIterator(LoaderIterator):
         self._epoch = 0
         super().__init__(plan, place)
         self._memory = BatchMemory(plan.workers)
-        self._streams = _streams_of(plan, self._base_seed, self._memory)
-        # Not `__del__`: it would run in a half-made object, and may not see what it needs.
-        weakref.finalize(self, self._streams.stop).atexit = False
+        self._streams = self._new_streams()
         self._begin_tasks()
 
     def restart(self) -> None:
+        if not self._has_dropped_the_rest():
+            self._streams.stop()
+            self._streams.join()
+            self._streams = self._new_streams()
         super().restart()
         self._begin_tasks()
 
@@ -249,6 +254,26 @@ class _WorkersIterator(LoaderIterator):
         self._is_closed = True
         self._streams.stop()
         self._streams.join()
+
+    def _new_streams(self) -> Streams:
+        streams = _streams_of(self._plan, self._base_seed, self._memory)
+        # Not `__del__`: it would run in a half-made object, and may not see what it needs.
+        weakref.finalize(self, streams.stop).atexit = False
+        return streams
+
+    def _has_dropped_the_rest(self) -> bool:
+        """Wait for the batches of the last epoch that nobody has asked for: workers make them
+        before those of another one. Whether no worker has ended with a failure in them."""
+        try:
+            for worker in range(self._plan.workers):
+                while self._loads[worker]:
+                    self._loads[self._receive(worker).worker] -= 1
+        except OutOfRangeError:
+            return False
+        except BaseException as error:
+            self._leave(error)
+            raise
+        return True
 
     def _begin_tasks(self) -> None:
         plan, position = self._plan, self._position
@@ -308,9 +333,11 @@ class _WorkersIterator(LoaderIterator):
                 if not reply.has_ended:
                     self._handed_out(drawn, reply.worker, reply.state)
                     return reply.batch
+        except OutOfRangeError:
+            self._fail(worker)
+            raise StopIteration from None
         except BaseException as error:
-            if not isinstance(error, Exception):  # Ctrl-C: at once, whatever the workers are doing
-                self._stop()
+            self._leave(error)
             raise
         self._end()
         raise StopIteration
@@ -331,17 +358,15 @@ class _WorkersIterator(LoaderIterator):
         return drawn
 
     def _receive(self, worker: int) -> Reply:
-        """Wait for a reply of this epoch."""
+        """Wait for the next reply of a worker.
+
+        Raises:
+            OutOfRangeError: it has ended.
+        """
         timeout = self._plan.timeout or None
         began = monotonic()
         try:
-            while True:
-                reply = self._streams.receive(worker, timeout)
-                if reply.epoch == self._epoch:
-                    return reply
-        except OutOfRangeError:
-            self._fail(worker)
-            raise StopIteration from None
+            return self._streams.receive(worker, timeout)
         except DeadlineExceededError as error:
             if timeout is None or monotonic() - began < timeout:
                 raise  # of a `CancelScope` around us
@@ -351,6 +376,11 @@ class _WorkersIterator(LoaderIterator):
         """A worker has ended: raise what has failed."""
         self._is_closed = True
         self._streams.fail(worker)
+
+    def _leave(self, error: BaseException) -> None:
+        """Ctrl-C stops all at once, whatever the workers are doing."""
+        if not isinstance(error, Exception):
+            self._stop()
 
     def _stop(self) -> None:
         self._is_closed = True

@@ -47,7 +47,6 @@ class Reply:
     """What has become of a task."""
 
     worker: int
-    epoch: int
     batch: Any = None
     """On its way out of a process it is a `Parcel`."""
     state: Any = None
@@ -123,8 +122,8 @@ class _Worker:
         try:
             batch = self._finished(self._fetcher.fetch(task.index))
         except Exhausted:
-            return Reply(self._number, task.epoch, has_ended=True)
-        return Reply(self._number, task.epoch, batch, self._fetcher.state())
+            return Reply(self._number, has_ended=True)
+        return Reply(self._number, batch, self._fetcher.state())
 
     def _finished(self, batch: Any) -> Any:
         """A batch as it leaves the worker."""

@@ -77,6 +77,36 @@ class TestFailures:
         no_thread_is_left()
         assert Taken(loader).batches == taken.batches  # another epoch has new workers
 
+    @pytest.mark.usefixtures("few_processes")
+    @pytest.mark.parametrize("in_order", [True, False])
+    @pytest.mark.parametrize("where", ["thread", "process"])
+    def test_in_batches_that_nobody_asked_for_are_nobodys(self, where: Any, in_order: bool) -> None:
+        """They were made ahead of a loop that was left: the next epoch begins as the first."""
+        options = {"num_workers": 1, "persistent_workers": True, "in_order": in_order}
+        loader = ours(Broken(5), 4, where=where, **options)
+        for _ in range(3):
+            _, numbers = next(iter(loader))
+            assert numbers.tolist() == [0, 1, 2, 3]
+        taken = Taken(loader)
+        assert taken.batches == [[0, 1, 2, 3]]
+        assert taken.failures == ["'sample 5'"]
+
+    def test_in_one_that_is_still_made_is_nobodys_either(self) -> None:
+        dataset = Late(5)
+        loader = ours(dataset, 4, num_workers=1, persistent_workers=True)
+        iterator = iter(loader)
+        next(iterator)
+        replies = iterator._streams._streams[0].replies
+
+        def let_go() -> None:
+            spin_until(lambda: dataset.begun.is_set() and waiting(replies))
+            dataset.go_on.set()
+
+        letting_go = threading.Thread(target=let_go)
+        letting_go.start()
+        assert next(iter(loader))[1].tolist() == [0, 1, 2, 3]
+        letting_go.join()
+
     def test_of_several_workers_are_one_group(self) -> None:
         # Both workers have failed before their first batch is asked for.
         loader = ours(Broken(1, 5), 4, num_workers=2)
@@ -274,6 +304,16 @@ class TestLeaving:
         for _ in ours(Tensors(), 4, num_workers=2, where="process"):
             break
         spin_until(lambda: not multiprocessing.active_children())
+
+
+class Late(Held):
+    """Fails when it goes on."""
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        example = super().__getitem__(index)
+        if index == self.at:
+            raise KeyError(f"sample {index}")
+        return example
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are for the program there")
