@@ -239,27 +239,31 @@ class _WorkersIterator(LoaderIterator):
         self._epoch = 0
         super().__init__(plan, place)
         self._memory = BatchMemory(plan.workers)
-        self._streams = self._new_streams()
+        self._start_workers()
         self._begin_tasks()
 
     def restart(self) -> None:
-        if not self._has_dropped_the_rest():
-            self._streams.stop()
-            self._streams.join()
-            self._streams = self._new_streams()
-        super().restart()
-        self._begin_tasks()
+        try:
+            if not self._has_dropped_the_rest():
+                self._stop_workers()
+                self._streams.join()
+                self._start_workers()
+            super().restart()
+            self._begin_tasks()
+        except BaseException as error:
+            self._leave(error)
+            raise
 
     def close(self) -> None:
         self._is_closed = True
         self._streams.stop()
         self._streams.join()
 
-    def _new_streams(self) -> Streams:
-        streams = _streams_of(self._plan, self._base_seed, self._memory)
+    def _start_workers(self) -> None:
+        self._streams = _streams_of(self._plan, self._base_seed, self._memory)
         # Not `__del__`: it would run in a half-made object, and may not see what it needs.
-        weakref.finalize(self, streams.stop).atexit = False
-        return streams
+        self._stop_workers = weakref.finalize(self, self._streams.stop)
+        self._stop_workers.atexit = False
 
     def _has_dropped_the_rest(self) -> bool:
         """Wait for the batches of the last epoch that nobody has asked for: workers make them
@@ -270,9 +274,6 @@ class _WorkersIterator(LoaderIterator):
                     self._loads[self._receive(worker).worker] -= 1
         except OutOfRangeError:
             return False
-        except BaseException as error:
-            self._leave(error)
-            raise
         return True
 
     def _begin_tasks(self) -> None:
@@ -331,8 +332,9 @@ class _WorkersIterator(LoaderIterator):
                 reply = self._receive(worker)
                 drawn = self._taken(reply)
                 if not reply.has_ended:
+                    batch = self._streams.batch_of(reply)
                     self._handed_out(drawn, reply.worker, reply.state)
-                    return reply.batch
+                    return batch
         except OutOfRangeError:
             self._fail(worker)
             raise StopIteration from None

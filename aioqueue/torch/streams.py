@@ -12,7 +12,7 @@ import os
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from aioqueue import inputs, sync
 from aioqueue.checks import counted
@@ -85,15 +85,9 @@ class _Pinned:
         self._pin = pin
 
     def __call__(self, reply: Reply) -> Reply:
-        reply = _opened(reply)
         if reply.has_ended:
             return reply
-        return replace(reply, batch=self._pin(reply.batch))
-
-
-def _opened(reply: Reply) -> Reply:
-    """A reply of a process, with its batch unpacked."""
-    return reply if reply.has_ended else replace(reply, batch=unpacked(reply.batch))
+        return replace(reply, batch=self._pin(unpacked(reply.batch)))
 
 
 class Streams:
@@ -140,7 +134,15 @@ class Streams:
             DeadlineExceededError: the timeout has run out.
         """
         reply: Reply = self._streams[worker].replies.dequeue(timeout=timeout)
-        return _opened(reply) if self._come_packed else reply
+        return reply
+
+    def batch_of(self, reply: Reply) -> Any:
+        """The batch of a reply that has one.
+
+        Raises:
+            Exception: what unpickling it has raised.
+        """
+        return unpacked(reply.batch) if self._come_packed else reply.batch
 
     def end(self) -> None:
         """Let the workers end, which have done all that they were told, and wait for that.

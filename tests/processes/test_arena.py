@@ -109,7 +109,10 @@ def test_what_a_process_said_of_itself_outlives_it() -> None:
 
 
 def test_who_looks_while_it_is_closed_is_not_disturbed() -> None:
-    arenas = [Arena(4096) for _ in range(200)]
+    arenas = []
+    for _ in range(200):
+        arenas.append(Arena(4096))
+        arenas[-1].handed_over()  # a system may allow few open files
     begun, errors = threading.Event(), []
 
     def look() -> None:

@@ -238,3 +238,16 @@ class EagerSampler:
 
     def __iter__(self) -> Iterator[int]:
         return iter(torch.randperm(LENGTH, generator=self.generator).tolist())
+
+
+class Unreadable:
+    """Can be sent by a process, and not be read by another."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+def unreadable_from_four_to_seven(samples: list[Any]) -> Any:
+    """Makes batches of four."""
+    numbers = [number for _, number in samples]
+    return Unreadable() if numbers == [4, 5, 6, 7] else numbers

@@ -17,7 +17,14 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from tests.torch.comparing import no_thread_is_left, ours, own_threads
-from tests.torch.datasets import LENGTH, Broken, Held, Tensors, refuses
+from tests.torch.datasets import (
+    LENGTH,
+    Broken,
+    Held,
+    Tensors,
+    refuses,
+    unreadable_from_four_to_seven,
+)
 from tests.worlds import ctrl_c, spin_until, waiting
 
 
@@ -106,6 +113,23 @@ class TestFailures:
         letting_go.start()
         assert next(iter(loader))[1].tolist() == [0, 1, 2, 3]
         letting_go.join()
+
+    @pytest.mark.usefixtures("few_processes")
+    def test_of_a_batch_that_cannot_be_unpickled_are_of_that_alone(self) -> None:
+        loader = ours(
+            Tensors(),
+            4,
+            num_workers=2,
+            where="process",
+            persistent_workers=True,
+            collate_fn=unreadable_from_four_to_seven,
+        )
+        for _ in range(2):
+            iterator = iter(loader)
+            assert next(iterator) == [0, 1, 2, 3]
+            with pytest.raises(ValueError, match="no number"):
+                next(iterator)
+            assert [batch[0] for batch in iterator] == [*range(8, LENGTH, 4)]
 
     def test_of_several_workers_are_one_group(self) -> None:
         # Both workers have failed before their first batch is asked for.
