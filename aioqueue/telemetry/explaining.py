@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 from aioqueue.attempts import DEQUEUE, ENQUEUE, GRANTED, Attempt, PutMany, Side, Take
 from aioqueue.coordination.filling import living_runs
+from aioqueue.coordination.whereabouts import current_frames
 from aioqueue.queues.forks import living_queues
 from aioqueue.telemetry.culprits import culprits_of
 from aioqueue.telemetry.explanations import (
@@ -26,7 +27,7 @@ from aioqueue.telemetry.explanations import (
     Explanation,
     seconds_told,
 )
-from aioqueue.telemetry.stacks import current_frames, stack_of
+from aioqueue.telemetry.stacks import stack_of
 from aioqueue.waiting import Owner
 
 __all__ = (

@@ -10,19 +10,17 @@ import gc
 import inspect
 import linecache
 import re
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from aioqueue.coordination.whereabouts import is_of_a_library
+from aioqueue.coordination.whereabouts import current_frames, is_of_a_library, undisturbed
 
 __all__ = (
     "Frame",
     "Stack",
-    "current_frames",
     "place_of",
     "stack_of",
     "stack_of_dump",
@@ -65,12 +63,6 @@ _RUN_OTHERS: Final = ("_asend", "_athrow", "FutureIter", "_wrapper", "Clocked")
 """How the names of types end that run a coroutine or an async generator, and do not say which."""
 
 
-def current_frames() -> Mapping[int, FrameType]:
-    """Where all threads are, by their idents; of none where this Python cannot tell."""
-    ask = getattr(sys, "_current_frames", None)
-    return {} if ask is None else ask()
-
-
 def stack_of(thing: Any, frames: Mapping[int, FrameType] | None = None) -> Stack:
     """The stack of a thread, or of a task of asyncio or trio.
 
@@ -80,7 +72,10 @@ def stack_of(thing: Any, frames: Mapping[int, FrameType] | None = None) -> Stack
         thing: which; anything else has none.
         frames: `current_frames`, to ask for many threads at one moment.
     """
-    known = current_frames() if frames is None else frames
+    return undisturbed(_stack_of, thing, current_frames() if frames is None else frames)
+
+
+def _stack_of(thing: Any, known: Mapping[int, FrameType]) -> Stack:
     if isinstance(thing, threading.Thread):
         return _of_frame(known.get(thing.ident or 0))
     coroutine = _coroutine_of(thing)
