@@ -30,7 +30,7 @@ from aioqueue.locks import guarded
 __all__ = ("Feeding",)
 
 _AT_ONCE: Final = 32
-"""Rows that are taken together."""
+"""Rows that are taken together, if they are there."""
 
 _MOST_MARKS: Final = 4096
 """Marks that are kept where nobody says which are needed no more."""
@@ -150,14 +150,14 @@ class Feeding(Source[Any]):
         node = self._node
         if isinstance(node, SourceNode) and node.source.is_addressed:
             return self._straight(node.source)
-        return self._of_node()
+        return self._of_source(node) if isinstance(node, SourceNode) else self._of_node()
 
     def _of_node(self) -> Iterator[Entry[Any]]:
         node = self._node
         try:
             while not self._is_over():
                 self._note()
-                yield from self._entries_of(drive(node.take(self._at_once)))
+                yield from self._entries_of(drive(node.take(1)))
         finally:
             node.close()
 
@@ -177,15 +177,10 @@ class Feeding(Source[Any]):
         try:
             while not self._is_over():
                 self._note()
-                for entry in self._entries_of(await drive_async(node.take(self._at_once))):
+                for entry in self._entries_of(await drive_async(node.take(1))):
                     yield entry
         finally:
             node.close()
-
-    @property
-    def _at_once(self) -> int:
-        # What does not come in the same order again must not be taken again: each has its mark.
-        return _AT_ONCE if self.is_ordered else 1
 
     def _straight(self, source: EpochEntries) -> Iterator[Entry[Any]]:
         """The entries of a source with nothing in between: without making rows of them."""
@@ -210,6 +205,25 @@ class Feeding(Source[Any]):
             if self._wanted <= epoch:
                 yield Entry(self._end(epoch), epoch, 0)
 
+    def _of_source(self, node: SourceNode) -> Iterator[Entry[Any]]:
+        """The entries of a source that can be gone through only from its beginning: one by one,
+        for nobody knows how long the next one takes."""
+        try:
+            while not self._is_over():
+                epoch, number = self._epoch, node.start.number
+                with closing_of(node.source.placed(epoch, node.start)) as entries:
+                    for entry, start in entries:
+                        if self._wanted > epoch:
+                            break
+                        number += 1
+                        if self._comes(node, number, start):
+                            yield entry
+                            self._yielded += 1
+                    else:
+                        yield self._end_of(node)
+        finally:
+            node.close()
+
     async def _straight_async(self, node: SourceNode) -> AsyncGenerator[Entry[Any], None]:
         """The same for tasks, of what is gone through by ``async for``."""
         while not self._is_over():
@@ -221,23 +235,41 @@ class Feeding(Source[Any]):
                     if self._wanted > epoch:
                         break
                     number += 1
-                    if number <= self._number:  # which was passed before
-                        continue
-                    self._note()
-                    node.go_on_at(number, start)
-                    self._number = number
-                    self._marks.count(1)
-                    if self._kept.keeps(number - 1):
-                        self._go_on_at(number - 1)
+                    if self._comes(node, number, start):
                         yield entry
                         self._yielded += 1
                 else:
-                    node.skip_to(epoch + 1)
-                    yield Entry(self._end(epoch), epoch, 0)
+                    yield self._end_of(node)
             except OutOfRangeError as error:
                 raise no_end(error)  # noqa: B904  # it says its cause
             finally:
                 await aclosed(entries)
+
+    def _comes(self, node: SourceNode, number: int, start: Start) -> bool:
+        """The next item has come from a source; tell whether it is wanted.
+
+        Args:
+            node: where it stands.
+            number: how many have come with this one.
+            start: where to begin again behind it.
+        """
+        if number <= self._number:  # which was passed before
+            return False
+        if self._marks.is_due:
+            self._note()
+        node.go_on_at(number, start)
+        self._number = number
+        self._marks.count(1)
+        if not self._kept.keeps(number - 1):
+            return False
+        self._go_on_at(number - 1)
+        return True
+
+    def _end_of(self, node: SourceNode) -> Entry[Any]:
+        """All items of an epoch have come."""
+        epoch = self._epoch
+        node.end()
+        return Entry(self._end(epoch), epoch, 0)
 
     def _end(self, epoch: int) -> EpochEnd:
         end = EpochEnd(epoch, self._number)
@@ -261,6 +293,10 @@ class Feeding(Source[Any]):
             end = self._end(epoch)
             self._mark()
             return (Entry(end, epoch, 0),)
+        # What is there is taken together; nobody waits for one who could be given another. What
+        # does not come in the same order again must not be taken again: each has its mark.
+        if self.is_ordered:
+            taken = [*taken, *self._node.take_ready(_AT_ONCE - 1)]
         self._marks.count(len(taken))
         entries = []
         for value, _, index, sub, origin in taken:

@@ -54,11 +54,7 @@ class SourceNode(Node):
     def take(self, n: int) -> Flow[Taken]:
         entries = yield _Entries(self, n)
         if not entries:
-            end = EpochEnd(self._epoch, self._given)
-            if self.ledger is not None:
-                self.ledger.ended(*end)
-            self.skip_to(self._epoch + 1)
-            return end
+            return self.end()
         number, _, start = entries[-1]
         self._given = number + 1
         if start is not None:
@@ -107,7 +103,17 @@ class SourceNode(Node):
 
     def go_on_at(self, given: int, start: Start) -> None:
         """So many items of the epoch were given by others; what follows begins there."""
+        if self.ledger is not None:
+            self.ledger.remember(self._epoch, start)
         self._given, self._start = given, start
+
+    def end(self) -> EpochEnd:
+        """All items of the epoch were given, by whomever."""
+        end = EpochEnd(self._epoch, self._given)
+        if self.ledger is not None:
+            self.ledger.ended(*end)
+        self.skip_to(self._epoch + 1)
+        return end
 
     def restore(self, state: State, wanted: Wanted | None = None) -> None:
         self._epoch, self._given = state["epoch"], state["given"]

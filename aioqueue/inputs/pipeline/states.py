@@ -212,6 +212,11 @@ class Marks(Generic[KeyT]):
         if is_due or not self._kept or self._since >= max(_EVERY, self._node.weight()):
             self.make(at)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether a mark may be worth it: else there is no need to `note` anything."""
+        return self._since >= _EVERY or not self._kept
+
     def make(self, at: KeyT) -> None:
         """Make a mark."""
         try:
