@@ -214,6 +214,7 @@ class Builder:
             is_one_to_one=is_one_to_one,
             keeps_order=options["ordered"],
             at_once=at_once,
+            line=runner.line,
             is_traced=self._books is not None,
         )
         self._working.append(Working(stage, runner, queue, node))

@@ -27,6 +27,7 @@ from aioqueue.inputs.pipeline.flow import (
 from aioqueue.inputs.pipeline.origins import GONE, UNKNOWN, RowOrigin, finish, split
 from aioqueue.inputs.pipeline.states import packed, unpacked
 from aioqueue.inputs.prepare.delivery import Counts, Delivered
+from aioqueue.inputs.prepare.line import Line
 from aioqueue.inputs.sources.item import EpochEnd, Item
 from aioqueue.locks import guarded
 
@@ -60,6 +61,7 @@ class QueueNode(Node):
         is_one_to_one: whether every item is one example.
         keeps_order: whether the workers do.
         at_once: how many items may be taken out together; ``None`` for the usual number.
+        line: where workers lay down what goes into the queue together, if they do.
         is_traced: whether somebody wants to know which items were delivered.
     """
 
@@ -72,10 +74,12 @@ class QueueNode(Node):
         is_one_to_one: bool,
         keeps_order: bool,
         at_once: int | None = None,
+        line: Line | None = None,
         is_traced: bool = False,
     ) -> None:
         super().__init__(source.span)
         self._queue = queue
+        self._line = line
         self._source = source
         self._items_of = items
         self._items = items(self._epoch)  # of this epoch
@@ -257,11 +261,11 @@ class QueueNode(Node):
     def _want(self, n: int) -> _Items:
         """What to wait for: all that was asked for if it is sure to come; else what is there."""
         if n < self._at_once or not self._is_one_to_one:
-            return _Items(self._queue, self._at_once, 0.0)
+            return _Items(self._queue, self._line, self._at_once, 0.0)
         if self._items is None:
-            return _Items(self._queue, n, _SOON)
+            return _Items(self._queue, self._line, n, _SOON)
         left = self._items - self._kept.left_out(self._items) - self._arrived
-        return _Items(self._queue, max(1, min(n, left)), None)
+        return _Items(self._queue, self._line, max(1, min(n, left)), None)
 
     @guarded
     def _accept(self, items: list[Delivered], n: int = 0) -> Rows | None:
@@ -394,21 +398,37 @@ class QueueNode(Node):
 class _Items:
     """The wish for items of a queue: n, or those that come in time."""
 
-    __slots__ = ("_max_wait", "_n", "_queue")
+    __slots__ = ("_line", "_max_wait", "_n", "_queue")
 
-    def __init__(self, queue: sync.FIFOQueue, n: int, max_wait: float | None) -> None:
+    def __init__(
+        self, queue: sync.FIFOQueue, line: Line | None, n: int, max_wait: float | None
+    ) -> None:
         self._queue = queue
+        self._line = line
         self._n = n
         self._max_wait = max_wait
 
     def take(self) -> list[Delivered]:
+        self._begin()
         try:
-            return self._queue.dequeue_up_to(self._n, self._max_wait)  # type: ignore[no-any-return]
+            items = self._queue.dequeue_up_to(self._n, self._max_wait)
         except OutOfRangeError as end:
             raise RunOver(str(end)) from end.__cause__
+        return self._taken(items)
 
     async def take_async(self) -> list[Delivered]:
+        self._begin()
         try:
-            return await self._queue.aio.dequeue_up_to(self._n, self._max_wait)  # type: ignore[no-any-return]
+            items = await self._queue.aio.dequeue_up_to(self._n, self._max_wait)
         except OutOfRangeError as end:
             raise RunOver(str(end)) from end.__cause__
+        return self._taken(items)
+
+    def _begin(self) -> None:
+        if self._line is not None:
+            self._line.want(self._n if self._max_wait is None else 1)
+
+    def _taken(self, items: list[Delivered]) -> list[Delivered]:
+        if self._line is not None:
+            self._line.took(len(items))
+        return items

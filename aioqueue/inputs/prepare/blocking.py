@@ -8,26 +8,28 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from time import perf_counter
 from typing import Any
 
-from aioqueue import sync
+from aioqueue import QueueClosedError, sync
 from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of
 from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.feed import failure_of_clean_up, worst_of
 from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.inbox import Inbox
-from aioqueue.inputs.prepare.job import Job, Prepared
+from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.limits import NOTE_OF_KEY, Pending
+from aioqueue.inputs.prepare.line import Line
 from aioqueue.inputs.prepare.pace import Pace
+from aioqueue.inputs.prepare.prepared import Prepared
 from aioqueue.inputs.prepare.window import Window
 from aioqueue.inputs.sources.item import Item
 from aioqueue.locks import guarded
 
-__all__ = ("ThreadDelivery", "ThreadInbox", "ThreadSource", "WorkerThreads")
+__all__ = ("LineDelivery", "ThreadDelivery", "ThreadInbox", "ThreadSource", "WorkerThreads")
 
 
 class ThreadSource:
@@ -54,7 +56,7 @@ class ThreadSource:
         self._reader = job.feed.async_reader(job.count) if job.feed.is_async_only else None
         self._items = (self._reader or job.feed).items()
         may_read_ahead = job.feed.is_in_memory and job.window.limit_bytes is None
-        self._pace = Pace() if may_read_ahead else None
+        self.pace = self._pace = Pace() if may_read_ahead else None
         self._ahead: deque[Item] = deque()  # read by somebody, and for anybody
         job.window.ahead = self._ahead
         self._seconds_each = 0.0  # that reading one of those took
@@ -255,6 +257,9 @@ class ThreadDelivery:
         while turn is not None:
             turn = self._put(turn)
 
+    def deliver_rest(self) -> None:
+        """A worker ends: nothing waits that it would have to enqueue."""
+
     def _put(self, prepared: Prepared) -> Prepared | None:
         """Enqueue the examples of an item; returns what is to follow."""
         examples, enqueue = prepared.examples, self._enqueue
@@ -283,6 +288,50 @@ class ThreadDelivery:
                 self._job.refused(prepared, self._job.failure_of_item(error))
                 return
             yield example  # out of the `try`: what closes us is no failure of the generator
+
+
+class LineDelivery(ThreadDelivery):
+    """The same where several are enqueued together; see `Line`."""
+
+    def __init__(self, job: Job, line: Line) -> None:
+        super().__init__(job)
+        self._line = line
+        self._enqueue_many = job.into.sync.enqueue_many
+
+    def deliver(self, prepared: Prepared) -> None:
+        """Lay down an item, and enqueue what is to be.
+
+        Raises:
+            BaseException: what ends the worker.
+        """
+        self._job.make_whole(prepared)
+        run = self._line.bring(prepared)
+        del prepared  # as above
+        while run:
+            run = self._put_run(run)
+
+    def deliver_rest(self) -> None:
+        """Enqueue what lies there, since a worker ends.
+
+        Raises:
+            BaseException: what ends it instead.
+        """
+        run = self._line.rest()
+        while run:
+            run = self._put_run(run) or self._line.rest()
+
+    def _put_run(self, run: Sequence[Prepared]) -> Sequence[Prepared]:
+        """Enqueue items; returns what is to follow."""
+        try:
+            if len(run) == 1:
+                self._enqueue(run[0].examples[0])
+            else:
+                self._enqueue_many([prepared.examples[0] for prepared in run], copy=False)
+        except QueueClosedError:
+            if self._job.into.is_closed():
+                raise self._job.nothing_more() from None
+            raise
+        return self._line.entered(run)
 
 
 class WorkerThreads:

@@ -23,13 +23,15 @@ from aioqueue.coordination.outcomes import (
     told,
 )
 from aioqueue.inputs.prepare.call import Call
-from aioqueue.inputs.prepare.delivery import Trouble
 from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.feed import Feed, worst_of
 from aioqueue.inputs.prepare.gauge import Gauge
 from aioqueue.inputs.prepare.hands import Hands
 from aioqueue.inputs.prepare.limits import KeyLimit
+from aioqueue.inputs.prepare.line import Line
 from aioqueue.inputs.prepare.ordering import Reordering
+from aioqueue.inputs.prepare.pace import Pace
+from aioqueue.inputs.prepare.prepared import Prepared
 from aioqueue.inputs.prepare.progress import Progress
 from aioqueue.inputs.prepare.window import Window
 from aioqueue.inputs.sources.item import EpochEnd, Item
@@ -37,7 +39,7 @@ from aioqueue.locks import guarded, let_go
 from aioqueue.sizes import size_of
 from aioqueue.telemetry.stacks import Stack, place_of
 
-__all__ = ("Crew", "Dismissed", "Job", "NothingMore", "Prepared", "RunOfJob")
+__all__ = ("Crew", "Dismissed", "Job", "NothingMore", "RunOfJob")
 
 
 class NothingMore(OutOfRangeError):  # noqa: N818  # it is no error
@@ -57,47 +59,6 @@ class RunOfJob(Protocol):
 
     def call_when_over(self, callback: Callable[[], object]) -> None:
         """Call back when it is stopped, or its queue closed."""
-
-
-class Prepared:
-    """An item that has ended: its examples, of which there are none if it was skipped."""
-
-    __slots__ = (
-        "count",
-        "entered",
-        "examples",
-        "failures",
-        "is_skipped",
-        "item",
-        "release",
-        "size",
-    )
-
-    def __init__(
-        self,
-        item: Item,
-        examples: Any = (),
-        failures: int = 0,
-        is_skipped: bool = False,
-        release: Callable[[], None] | None = None,
-    ) -> None:
-        self.item = item
-        self.examples = examples
-        self.failures = failures  # after which it was tried again
-        self.is_skipped = is_skipped
-        self.release = release  # called when the examples are in the queue
-        self.size = 0
-        self.entered = 0  # how much of it is in the queue
-        self.count: int | None = None  # of examples, if they are delivered together
-
-    def pack(self) -> None:
-        """Deliver the item as a whole, with whatever examples it has."""
-        number, value, epoch, index = self.item
-        examples = self.examples
-        self.count = 0 if isinstance(value, EpochEnd) else len(examples)
-        has_failed = self.failures or self.is_skipped
-        trouble = Trouble(self.failures, self.is_skipped) if has_failed else None
-        self.examples = ((epoch, number, index, examples, trouble),)
 
 
 class Crew:
@@ -188,6 +149,8 @@ class Job:
         self._executor: Executor | None = None
         self._run: RunOfJob | None = None
         self._order: Reordering[Prepared] = Reordering()
+        self.line: Line | None = None
+        """Where examples of a pipeline wait in order to be enqueued together, if they do."""
         self._inside = 0
         self._begun = 0
         self._has_begun = False
@@ -196,6 +159,27 @@ class Job:
         self._end_cause: BaseException | None = None
         self.soon: Callable[[Callable[[], object]], object] = _now
         """Has a call made where the workers are: at once, unless they are tasks of a loop."""
+
+    def open_line(self, pace: Pace | None) -> Line | None:
+        """Have items enqueued together where that can be, and pays.
+
+        Args:
+            pace: how quickly items go; ``None`` if they are not taken together either.
+
+        Returns:
+            Where they wait for that; ``None``: each is enqueued by itself.
+        """
+        is_plain = self.key_limit is None and self.item_timeout is None
+        if pace is not None and is_plain and self._by_item:
+            self.line = Line(
+                self.into.sync,
+                self.window,
+                self.progress,
+                pace,
+                self._look_for_room,
+                ordered=self.is_ordered,
+            )
+        return self.line
 
     # Beginning and ending.
 
@@ -463,6 +447,10 @@ class Job:
         if self._executor is not None:
             self._executor.room_came()
 
+    def _look_for_room(self) -> None:
+        if self.is_room_awaited or self.source_ended:
+            self._room_came()
+
     # What becomes of an item.
 
     def failure_of_item(self, error: BaseException, owner: object = None) -> BaseException:
@@ -531,16 +519,20 @@ class Job:
         if self.window.limit_bytes is not None and not prepared.size:
             prepared.size = size_of(prepared.examples)
         if self._by_item:
-            if self._fit is not None and not isinstance(prepared.item.value, EpochEnd):
-                self._make_fit(prepared, self._fit)
-            number, value, epoch, index = prepared.item
-            if prepared.failures or prepared.is_skipped or isinstance(value, EpochEnd):
-                prepared.pack()
-            else:  # the same, on the way of every item
-                examples = prepared.examples
-                prepared.count = len(examples)
-                prepared.examples = ((epoch, number, index, examples, None),)
+            self.make_whole(prepared)
         return self._note_made(prepared)
+
+    def make_whole(self, prepared: Prepared) -> None:
+        """Make of an item what is delivered where items are delivered as a whole."""
+        if self._fit is not None and not isinstance(prepared.item.value, EpochEnd):
+            self._make_fit(prepared, self._fit)
+        number, value, epoch, index = prepared.item
+        if prepared.failures or prepared.is_skipped or isinstance(value, EpochEnd):
+            prepared.pack()
+        else:  # the same, on the way of every item
+            examples = prepared.examples
+            prepared.count = len(examples)
+            prepared.examples = ((epoch, number, index, examples, None),)
 
     def _make_fit(self, prepared: Prepared, fit: Callable[[Any], Any]) -> None:
         try:
@@ -561,7 +553,7 @@ class Job:
     @guarded
     def waiting_in_order(self) -> int:
         """How many items have been prepared and wait for one before them."""
-        return len(self._order)
+        return len(self._order) if self.line is None else self.line.early
 
     def left(self, prepared: Prepared) -> Prepared | None:
         """The examples of an item are in the queue, as many as there are to be.
@@ -575,16 +567,8 @@ class Job:
         try:  # as `guarded`, on the way of every item
             lock.acquire()
             self.window.release(prepared.size)
-            examples = prepared.entered if prepared.count is None else prepared.count
-            progress, item = self.progress, prepared.item
-            if progress.is_known is not None and progress.is_known(item):
-                pass  # the run before has counted it
-            elif prepared.is_skipped or isinstance(item.value, EpochEnd):
-                progress.entered(examples)
-            else:
-                progress.ended(examples)
-            if self.is_room_awaited or self.source_ended:
-                self._room_came()
+            self.progress.left(prepared)
+            self._look_for_room()
             following = self._order.following() if self.is_ordered else None
             lock.release()
         except BaseException:

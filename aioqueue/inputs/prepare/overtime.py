@@ -24,8 +24,9 @@ from aioqueue.coordination.outcomes import add_note
 from aioqueue.inputs.prepare.call import failure_of
 from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.hands import Hand
-from aioqueue.inputs.prepare.job import Job, Prepared
+from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.limits import Pending
+from aioqueue.inputs.prepare.prepared import Prepared
 from aioqueue.inputs.prepare.threads import LeftBehind, ThreadExecutor
 from aioqueue.inputs.sources.item import EpochEnd, Item
 from aioqueue.telemetry.stacks import stack_of

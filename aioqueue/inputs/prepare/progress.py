@@ -11,9 +11,10 @@ from aioqueue.coordination.outcomes import add_note
 from aioqueue.inputs.prepare.call import failure_of
 from aioqueue.inputs.prepare.delivery import Counts
 from aioqueue.inputs.prepare.policy import FailurePolicy
+from aioqueue.inputs.prepare.prepared import Prepared
 from aioqueue.inputs.prepare.quarantine import Quarantine
 from aioqueue.inputs.prepare.window import Window
-from aioqueue.inputs.sources.item import Item
+from aioqueue.inputs.sources.item import EpochEnd, Item
 from aioqueue.inputs.sources.quarantined import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.locks import guarded
@@ -83,12 +84,18 @@ class Progress:
         """So many examples are in the queue, of an item that does not end."""
         self._examples += examples
 
-    def ended(self, examples: int) -> None:
-        """An item has ended well: so many examples of it are in the queue.
+    def left(self, prepared: Prepared) -> None:
+        """An item has ended: as many of its examples are in the queue as there are to be.
 
         Called under the lock, for each item.
         """
+        examples = prepared.entered if prepared.count is None else prepared.count
+        item = prepared.item
+        if self.is_known is not None and self.is_known(item):
+            return  # the run before has counted it
         self._examples += examples
+        if prepared.is_skipped or isinstance(item.value, EpochEnd):
+            return
         if examples:
             self._prepared += 1
         else:

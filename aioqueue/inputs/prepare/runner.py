@@ -19,6 +19,7 @@ from aioqueue.inputs.prepare.explained import explained_stage
 from aioqueue.inputs.prepare.feed import Feed
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.limits import KeyLimit
+from aioqueue.inputs.prepare.line import Line
 from aioqueue.inputs.prepare.policy import FailurePolicy
 from aioqueue.inputs.prepare.progress import Progress
 from aioqueue.inputs.prepare.quarantine import QuarantineFile, QuarantineList
@@ -102,6 +103,11 @@ class _Preparing:
         """
         self._watch = watch
         self._stage.key, self._stage.name, self._stage.source = key, name, source
+
+    @property
+    def line(self) -> Line | None:
+        """Where its workers lay down what goes into the queue together, if they do."""
+        return self._job.line
 
     def _stages(self, run: Any) -> list[Any]:
         return [self._stage]

@@ -19,8 +19,9 @@ from aioqueue.inputs.prepare.feed import close_items, next_at_hand, next_of, wor
 from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.hands import Hand
 from aioqueue.inputs.prepare.inbox import Inbox
-from aioqueue.inputs.prepare.job import Dismissed, Job, Prepared
+from aioqueue.inputs.prepare.job import Dismissed, Job
 from aioqueue.inputs.prepare.limits import NOTE_OF_KEY, Pending
+from aioqueue.inputs.prepare.prepared import Prepared
 from aioqueue.inputs.sources.item import Item
 from aioqueue.telemetry.stacks import Stack, stack_of_traceback
 

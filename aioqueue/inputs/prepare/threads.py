@@ -10,20 +10,24 @@ and the cancellation of a worker are a stop, and all else is the failure of an i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from time import perf_counter, thread_time
 from typing import Any
 
 from aioqueue.functions import EnqueueOp
 from aioqueue.inputs.prepare.blocking import (
+    LineDelivery,
     ThreadDelivery,
     ThreadInbox,
     ThreadSource,
     WorkerThreads,
 )
+from aioqueue.inputs.prepare.feed import worst_of
 from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.hands import Hand
-from aioqueue.inputs.prepare.job import Job, Prepared
+from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.limits import Pending
+from aioqueue.inputs.prepare.prepared import Prepared
 from aioqueue.inputs.sources.item import Item
 
 __all__ = ("LeftBehind", "ThreadExecutor")
@@ -51,10 +55,13 @@ class ThreadExecutor:
         self._is_here = examples is None  # and not where its processor time is not seen
         self._examples = job.call.examples if examples is None else examples
         self._source = ThreadSource(job)
-        self._delivery = ThreadDelivery(job)
+        line = job.open_line(self._source.pace)
+        self._delivery = ThreadDelivery(job) if line is None else LineDelivery(job, line)
         self._inbox: ThreadInbox | None = None
         work: Callable[[WorkerGauge], None] = self._work
-        if job.key_limit is not None:
+        if line is not None:
+            work = self._work_in_line
+        elif job.key_limit is not None:
             self._inbox = ThreadInbox(job, self._source, self._delivery)
             work = self._work_by_key
         self._threads = WorkerThreads(job, self._source, work)
@@ -102,6 +109,19 @@ class ThreadExecutor:
                     deliver(prepare(take(None), hand))
                     hand.item = None
                 self._work_measured(worker, hand, passed_over)
+
+    def _work_in_line(self, worker: WorkerGauge) -> None:
+        """The same where it may be on a worker that ends to enqueue what lies there."""
+        errors: list[BaseException] = []
+        for work in (partial(self._work, worker), self._delivery.deliver_rest):
+            try:
+                work()
+            except BaseException as error:
+                errors.append(error)
+        try:
+            raise worst_of(errors)
+        finally:
+            del errors  # which have this frame in their tracebacks
 
     def _work_measured(self, worker: WorkerGauge, hand: Hand, passed_over: int) -> None:
         """One turn of it."""

@@ -132,6 +132,10 @@ class Window:
         self._waiting -= 1
         self._bytes -= size
 
+    def leave(self, n: int) -> None:
+        """So many prepared items have left, whose bytes nobody counts: as `release`."""
+        self.items -= n
+
     def abort(self, n: int = 1) -> None:
         """Items that came in will never be prepared."""
         self.items -= n

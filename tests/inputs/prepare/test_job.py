@@ -11,7 +11,8 @@ import pytest
 
 from aioqueue import OutOfRangeError, QueueClosedError
 from aioqueue.inputs.prepare.delivery import Counts, Trouble
-from aioqueue.inputs.prepare.job import NothingMore, Prepared
+from aioqueue.inputs.prepare.job import NothingMore
+from aioqueue.inputs.prepare.prepared import Prepared
 from aioqueue.inputs.sources.item import EpochEnd, Item
 from tests.inputs.prepare.alone import Made
 
@@ -340,10 +341,10 @@ class TestAnItemThatLeaves:
     def test_leaves_the_lock_when_something_strikes(self) -> None:
         made = Made()
 
-        def strike(examples: int) -> None:
+        def strike(prepared: Prepared) -> None:
             raise KeyboardInterrupt
 
-        made.progress.ended = strike  # type: ignore[method-assign]
+        made.progress.left = strike  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             made.job.left(Prepared(made.taken(), (1,)))
         assert not made.job.lock._is_owned()  # type: ignore[attr-defined]

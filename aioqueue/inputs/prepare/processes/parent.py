@@ -26,8 +26,9 @@ from aioqueue.inputs.prepare.blocking import (
 )
 from aioqueue.inputs.prepare.explained import explained_item
 from aioqueue.inputs.prepare.gauge import WorkerGauge
-from aioqueue.inputs.prepare.job import Job, NothingMore, Prepared
+from aioqueue.inputs.prepare.job import Job, NothingMore
 from aioqueue.inputs.prepare.limits import Pending
+from aioqueue.inputs.prepare.prepared import Prepared
 from aioqueue.inputs.prepare.processes.books import Books, Pace
 from aioqueue.inputs.prepare.processes.child import Outcome, Report, Sent, work
 from aioqueue.inputs.prepare.processes.clock import Clock

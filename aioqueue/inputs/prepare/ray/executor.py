@@ -35,8 +35,9 @@ from aioqueue.inputs.prepare.blocking import (
 from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.prepare.explained import explained_item
 from aioqueue.inputs.prepare.gauge import WorkerGauge
-from aioqueue.inputs.prepare.job import Job, NothingMore, Prepared
+from aioqueue.inputs.prepare.job import Job, NothingMore
 from aioqueue.inputs.prepare.limits import Pending
+from aioqueue.inputs.prepare.prepared import Prepared
 from aioqueue.inputs.prepare.processes.books import MOST_DEATHS, Pace
 from aioqueue.inputs.prepare.ray.actors import Doing, Outcome, Report, Sent, remote_class
 from aioqueue.inputs.prepare.ray.cluster import (
