@@ -209,7 +209,7 @@ class TestPlaces:
 
     def test_of_our_own_code_alone(self) -> None:
         place = whereabouts.of_thread(threading.current_thread())
-        assert re.search(r"whereabouts\.py:\d+ of_thread, called from", place)
+        assert re.search(rf"whereabouts\.py:\d+ \w+, called from .*{HERE}:\d+ .*alone$", place)
 
     def test_where_python_cannot_tell(self, stuck: Stuck, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delattr("sys._current_frames")
