@@ -389,9 +389,13 @@ if sys.platform == "linux":
     def get_ready(module: str) -> None:
         """Begin to import what processes need, that the next one starts at once. Waits for nothing.
 
+        Does nothing in a process that is being started, which is to have none of its own.
+
         Args:
             module: the name of the one that has what they do.
         """
+        if is_importing_main():
+            return
         if is_held_here(_starting):
             return  # a signal handler asks, which has interrupted this
         try:

@@ -83,6 +83,7 @@ WARM = {
     "GENERATOR = np.random.default_rng(7)": "a generator that was seeded",
     "np.ones((500, 500)) @ np.ones((500, 500))": "threads that end before a fork",
     "os.environ['AIOQUEUE_TEST'] = '1'": "a variable",
+    "RUNNER = prepare([0], family, into=sync.FIFOQueue(1), where='process')": "a prepare",
 }
 COLD = {
     "threading.Thread(target=threading.Event().wait, daemon=True).start()": "a thread",

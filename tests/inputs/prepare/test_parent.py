@@ -526,10 +526,16 @@ class TestTheStart:
         assert played.play() == []
         assert played.processes[0].events == ["kill", "end, at once: True"]
 
-    def test_in_what_imports_the_main_module(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_in_what_imports_the_main_module(
+        self, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(worker, "is_importing_main", lambda: True)
-        with pytest.raises(RuntimeError, match=r"the main module is being imported"):
-            ProcessExecutor(Made(limit_bytes=1).job)
+        played = stage(works, values=[1])
+        with pytest.raises(RuntimeError, match="the main module is being imported"):
+            played.executor._work(WorkerGauge("worker"))
+        with pytest.raises(NothingMore):  # one of them tells it for all
+            played.executor._work(WorkerGauge("worker"))
+        assert not played.processes
 
     def test_of_a_function_that_cannot_be_sent(self) -> None:
         job = Made(limit_bytes=1, function=lambda item: item).job

@@ -466,8 +466,9 @@ if __name__ == "__main__":
 
     def test_a_program_without_a_guard(self, tmp_path: Path) -> None:
         """It cannot work, since processes import the main module; but it says so."""
-        script = tmp_path / "unguarded.py"
-        script.write_text("""
+        ran = run_script(
+            tmp_path / "unguarded.py",
+            """
 from aioqueue import sync
 from aioqueue.inputs.prepare.runner import prepare
 from tests.inputs.functions import double
@@ -476,20 +477,55 @@ queue = sync.FIFOQueue(16)
 with sync.Coordinator() as coord:
     coord.start(prepare(range(9), double, into=queue, where="process", workers=1))
     print(list(queue))
-""")
-        ran = subprocess.run(
-            [sys.executable, str(script)],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=50,
-            check=False,
+""",
         )
         assert ran.returncode == 1
         assert "the main module is being imported by a new process" in ran.stderr
         assert "has ended with exit code 1 while it started" in ran.stderr
         assert 'put that under `if __name__ == "__main__":`' in ran.stderr
+
+    @pytest.mark.parametrize("is_cold", [False, True])
+    def test_only_what_starts_them_needs_the_guard(self, is_cold: bool, tmp_path: Path) -> None:
+        """A pipeline, or what `prepare` makes, is a description: processes may import it."""
+        a_thread = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
+        ran = run_script(
+            tmp_path / "guarded.py",
+            f"""
+import threading
+from aioqueue import sync
+from aioqueue.inputs import numbers, prepare
+
+def double(number):
+    return 2 * number
+
+PIPELINE = numbers(4).prepare(double, where="process", workers=2).batch(4)
+QUEUE = sync.FIFOQueue(4)
+RUNNER = prepare(range(4), double, into=QUEUE, where="process", workers=1, ordered=True)
+{a_thread if is_cold else ""}
+
+if __name__ == "__main__":
+    for batch in PIPELINE:
+        print(batch.tolist())
+    with sync.Coordinator() as coord:
+        coord.start(RUNNER)
+        print(list(QUEUE))
+""",
+        )
+        assert (ran.stdout, ran.stderr) == ("[0, 2, 4, 6]\n[0, 2, 4, 6]\n", "")
+        assert ran.returncode == 0
+
+
+def run_script(path: Path, text: str) -> subprocess.CompletedProcess[str]:
+    path.write_text(text)
+    return subprocess.run(
+        [sys.executable, str(path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
 
 
 def press_until_it_ends(running: subprocess.Popen[str]) -> None:

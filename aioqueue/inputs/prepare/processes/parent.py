@@ -116,11 +116,9 @@ class ProcessExecutor:
 
     Raises:
         InvalidArgumentError: the function cannot be pickled.
-        RuntimeError: this is a new process itself, which is importing the main module.
     """
 
     def __init__(self, job: Job) -> None:
-        check_not_importing()
         self._job = job
         self._lock = job.lock  # guards all below
         self._payload = pickled(job.call, job.call.function)
@@ -226,9 +224,18 @@ class ProcessExecutor:
                 raise self._once(WorkerDiedError(why, exitcode=exitcode))
 
     def _started_process(self, worker: WorkerGauge) -> _Process:
-        """A new process."""
+        """A new process.
+
+        Raises:
+            RuntimeError: this is one itself, which is importing the main module.
+        """
         if self._is_over():
             raise self._job.nothing_more()
+        try:
+            # Not before: a pipeline may be described there, and gone through under the guard.
+            check_not_importing()
+        except RuntimeError as error:
+            raise self._once(error) from None
         with self._lock:
             self._started += 1
             name = f"aioqueue-{self._job.into.name}-{self._started}"
