@@ -33,12 +33,16 @@ class Bucketing(Making):
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         batches: list[Row] = []
-        for row in rows:
-            skipped = self._buckets.skipped
-            self._alone = tag = (None, *row[1:])
-            batches += map(self._batch_row, self._buckets.add(row[0], tag))
-            if self._buckets.skipped > skipped:
-                finish(row[4])
+        try:
+            for row in rows:
+                skipped = self._buckets.skipped
+                self._alone = tag = (None, *row[1:])
+                batches += map(self._batch_row, self._buckets.add(row[0], tag))
+                if self._buckets.skipped > skipped:
+                    finish(row[4])
+        except Exception:
+            self._failed_at = (row,)
+            raise
         return batches
 
     def finish(self) -> Iterable[Row]:

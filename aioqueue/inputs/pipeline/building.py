@@ -27,7 +27,7 @@ from aioqueue.inputs.pipeline.stages import (
     ToDevice,
     as_pipeline,
 )
-from aioqueue.inputs.pipeline.transforms import Making
+from aioqueue.inputs.pipeline.transforms import Making, Transform
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare_items
 from aioqueue.inputs.sources.base import Source
 from aioqueue.inputs.sources.epochs import EpochEntries, Rank
@@ -47,6 +47,7 @@ __all__ = (
     "source_of",
     "sources_of",
     "stages_of",
+    "told_stage",
 )
 
 AnyRunner: TypeAlias = AsyncPrepareRunner | PrepareRunner
@@ -156,6 +157,8 @@ class Builder:
         for place, stage in enumerate(self._stages):
             self._place = place
             node = stage.node(node, self)
+            if isinstance(node, Transform):
+                node.stage = told_stage(stage)
             if isinstance(node, Making):
                 self._note(node)
         return node
@@ -308,12 +311,17 @@ class Working(NamedTuple):
         return [self.runner]
 
     def statistics(self) -> tuple[StageStatistics, ...]:
-        name = f"{self.stage.name} {self.stage.details()}"
+        name = told_stage(self.stage)
         counts = vars(self.runner.statistics())
-        return (StageStatistics(name.strip(), self.queue.statistics().size, **counts),)
+        return (StageStatistics(name, self.queue.statistics().size, **counts),)
 
     def quarantine(self) -> list[Quarantined]:
         return self.runner.quarantine
+
+
+def told_stage(stage: BaseStage) -> str:
+    """What a stage is, in few words."""
+    return f"{stage.name} {stage.details()}".strip()
 
 
 def source_of(pipeline: Pipeline[Any]) -> Source[Any]:

@@ -81,11 +81,15 @@ class Packing(Making):
         self._is_named = False  # whether these are mappings
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
-        for row, one in zip(rows, self._ids(rows), strict=True):
-            wanted = self._again.pop(one, None) if self._again else None
-            for piece in self._pieces_of(row, one):
-                if piece.origin is not GONE and (wanted is None or piece.place in wanted):
-                    self._waiting.append(piece)
+        try:
+            for row, one in zip(rows, self._ids(rows), strict=True):
+                wanted = self._again.pop(one, None) if self._again else None
+                for piece in self._pieces_of(row, one):
+                    if piece.origin is not GONE and (wanted is None or piece.place in wanted):
+                        self._waiting.append(piece)
+        except Exception:
+            self._failed_at = (row,)
+            raise
         return ()
 
     def more(self) -> Row | None:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from aioqueue import InvalidArgumentError
+from aioqueue.coordination.outcomes import add_note
 from aioqueue.inputs.batches.collating import Collator, components_of
 from aioqueue.inputs.pipeline.flow import (
     Flow,
@@ -30,7 +31,7 @@ from aioqueue.inputs.pipeline.flow import (
 from aioqueue.inputs.pipeline.origins import GONE, RowOrigin, finish, joined, unbatched
 from aioqueue.inputs.pipeline.states import packed, unpacked
 from aioqueue.inputs.pipeline.tapes import KnownNames, Names, Tape
-from aioqueue.inputs.sources.item import EpochEnd
+from aioqueue.inputs.sources.item import EpochEnd, value_told
 from aioqueue.philox import PhiloxWords
 
 __all__ = (
@@ -51,6 +52,9 @@ _ORIGIN: Final = itemgetter(4)
 _AT_ONCE: Final = 256
 """The most rows that are asked for at a time, in order to fill a buffer."""
 
+_TOLD: Final = 8
+"""Rows of which a failure tells the index."""
+
 
 class Transform(Node):
     """A node that makes rows of the rows of another one.
@@ -62,9 +66,12 @@ class Transform(Node):
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream.span)
         self.is_ordered = upstream.is_ordered
+        self.stage = ""
+        """What it does, for people, who are told where something has failed."""
         self._upstream = upstream
         self._has_begun = False
         self._has_ended = False  # upstream; what is left is ready
+        self._failed_at: Sequence[Row] | None = None  # where that is known more exactly
 
     def take(self, n: int) -> Flow[Taken]:
         while not (self._ready or self._add_more()) and not self._has_ended:
@@ -72,14 +79,26 @@ class Transform(Node):
             if not self._has_begun:
                 self.begin(self._epoch)
                 self._has_begun = True
+            self._take_in(taken)
+        if self._ready or self._add_more():
+            return self.take_ready(n)
+        return self._turn()
+
+    def _take_in(self, taken: Taken) -> None:
+        try:
             if isinstance(taken, EpochEnd):
                 self._has_ended = True
                 self._ready.extend(self.finish())
             else:
                 self._ready.extend(self.accept(taken))
-        if self._ready or self._add_more():
-            return self.take_ready(n)
-        return self._turn()
+        except Exception as error:
+            rows = () if isinstance(taken, EpochEnd) else taken
+            self._say_where(error, self._failed_at or rows)
+            raise
+
+    def _say_where(self, error: Exception, rows: Sequence[Row]) -> None:
+        at = f", at {_described(rows, self._epoch)}" if rows else f" (epoch {self._epoch})"
+        add_note(error, f"in the stage `{self.stage}`{at}")
 
     def _skip_to(self, epoch: int) -> None:
         self._pass_over(epoch)
@@ -137,7 +156,11 @@ class Transform(Node):
         return None
 
     def _add_more(self) -> bool:
-        row = self.more()
+        try:
+            row = self.more()
+        except Exception as error:
+            self._say_where(error, self._failed_at or ())
+            raise
         if row is not None:
             self._ready.append(row)
         return row is not None
@@ -264,11 +287,15 @@ class Filtering(Transform):
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         predicate = self._predicate
         kept = []
-        for row in rows:
-            if predicate(row[0]):
-                kept.append(row)
-            else:
-                finish(row[4])
+        try:
+            for row in rows:
+                if predicate(row[0]):
+                    kept.append(row)
+                else:
+                    finish(row[4])
+        except Exception:
+            self._failed_at = (row,)
+            raise
         return kept
 
 
@@ -488,7 +515,11 @@ class Batching(Making):
 
     def _batch(self, size: int) -> Row:
         rows = self._rows[:size]
-        batch = self._collate(list(map(_VALUE, rows)))
+        try:
+            batch = self._collate(list(map(_VALUE, rows)))
+        except Exception:
+            self._failed_at = rows
+            raise
         del self._rows[:size], self._epochs[:size]
         return self._row(batch, joined(map(_ORIGIN, rows)))
 
@@ -530,6 +561,16 @@ class Unbatching(Holding):
 
     def _need(self, n: int) -> int:
         return 1
+
+
+def _described(rows: Sequence[Row], epoch: int) -> str:
+    """Which rows these are, bounded, in the words of `Item.describe`."""
+    if len(rows) == 1:
+        value, _, index, _, _ = rows[0]
+        return f"the example {value_told(value)} (epoch {epoch}, index {index})"
+    indices = ", ".join(str(row[2]) for row in rows[:_TOLD])
+    more = ", ..." if len(rows) > _TOLD else ""
+    return f"{len(rows)} examples (epoch {epoch}, index {indices}{more})"
 
 
 def rows_of(batch: Any) -> Iterable[Any]:
