@@ -173,7 +173,7 @@ class LoaderIterator(ABC, Iterator[Any]):
             if index is _NOTHING:
                 return None
             number, self._number = self._number, self._number + 1
-            if number not in self._position.beyond:
+            if number >= self._position.batches and number not in self._position.beyond:
                 mark = 0 if self._plan.recipe.is_iterable else mark_of(index)
                 return _Drawn(number, index, mark)
 
@@ -326,8 +326,8 @@ class _WorkersIterator(LoaderIterator):
         try:
             while self._tasks:
                 worker, drawn = self._tasks[0]
-                if worker in self._ended:
-                    self._tasks.popleft()
+                if worker in self._ended and self._plan.in_order:
+                    self._tasks.popleft()  # what it answers is not waited for
                     continue
                 reply = self._receive(worker)
                 drawn = self._taken(reply)
@@ -349,7 +349,7 @@ class _WorkersIterator(LoaderIterator):
         if self._plan.in_order:
             _, drawn = self._tasks.popleft()
         else:
-            place = next(i for i, (worker, _) in enumerate(self._tasks) if worker == reply.worker)
+            place = [worker for worker, _ in self._tasks].index(reply.worker)
             _, drawn = self._tasks[place]
             del self._tasks[place]
         self._loads[reply.worker] -= 1

@@ -75,6 +75,20 @@ class Split(IterableDataset[Any]):
             yield torch.tensor([one, number])
 
 
+class EndsLate(IterableDataset[Any]):
+    """All is with the second worker. The first one has nothing, and finds out only when it may."""
+
+    may_end = threading.Event()
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        assert info is not None
+        if info.id:
+            yield from map(torch.tensor, range(LENGTH))
+        else:
+            self.may_end.wait()
+
+
 class OwnIterator(IterableDataset[Any]):
     """Its own iterator, told by `split_by_info` which part is its own."""
 

@@ -20,6 +20,7 @@ from tests.torch.datasets import (
     LENGTH,
     AtOnce,
     EagerSampler,
+    EndsLate,
     OwnIterator,
     Sentences,
     Split,
@@ -200,10 +201,31 @@ def test_out_of_order_all_are_there(workers: int) -> None:
     for _ in range(2):
         found = sorted(epoch_of(loader), key=lambda batch: int(batch[1][0]))
         assert_same(found, epoch_of(theirs(Tensors(), 4)))
-    numbers = [int(one) for one, _ in epoch_of(ours(Split(), None, num_workers=workers))]
+    loader = ours(Split(), None, num_workers=workers, in_order=False)
+    numbers = [int(one) for one, _ in epoch_of(loader)]
     assert sorted(numbers) == sorted(
         int(one) for one, _ in epoch_of(theirs(Split(), None, num_workers=workers))
     )
+
+
+@pytest.mark.parametrize("is_persistent", [False, True])
+def test_out_of_order_a_worker_may_end_while_others_go_on(is_persistent: bool) -> None:
+    loader = ours(
+        EndsLate(),
+        None,
+        num_workers=2,
+        in_order=False,
+        prefetch_factor=4,
+        persistent_workers=is_persistent,
+    )
+    for _ in range(2):
+        EndsLate.may_end.clear()
+        found = []
+        for number in loader:
+            found.append(int(number))
+            if len(found) == 3:
+                EndsLate.may_end.set()
+        assert found == list(range(LENGTH))
 
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 4}, {"batch_size": 5, "drop_last": True}])
