@@ -414,7 +414,8 @@ class Epoch(Generic[T]):
             async with turn:
                 with steps.step():
                     return await self._next_async()
-        if not turn.locked() and isinstance(self._run, AsyncRun) and not self._was_left:
+        is_current = not (self._was_left or self._has_ended)
+        if is_current and isinstance(self._run, AsyncRun) and not turn.locked():
             taken = self._run.take_ready()
             if taken:
                 return taken[0][0]  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -15,7 +16,7 @@ import pytest
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import Pipeline, Retry, arrays, items, numbers, read_lines
 from tests.inputs.pipeline.going import Counting, epochs_of, first, plain, results
-from tests.worlds import ThreadWorld, World, spin_until, threads_of_work
+from tests.worlds import PATIENCE, ThreadWorld, World, spin_until, threads_of_work
 
 
 def tenfold(item: int) -> int:
@@ -287,6 +288,31 @@ class TestEpochs:
         next(epochs)
         with pytest.raises(RuntimeError, match="epoch 0 was left"):
             next(before)
+
+    async def test_one_that_has_ended_gives_nothing_of_the_next(self, world: World) -> None:
+        """Also where items of that one came before its end."""
+        calls, is_ahead = itertools.count(1), threading.Event()
+
+        def function(item: int) -> int:
+            number = next(calls)
+            if number == 1:
+                assert is_ahead.wait(PATIENCE)
+            elif number == 8:  # some of the second epoch have been made
+                is_ahead.set()
+            return item
+
+        pipeline = numbers(4).prepare(function, workers=2, ordered=False)
+        if isinstance(world, ThreadWorld):
+            with pipeline.epochs(2) as blocking:
+                found = [[*epoch, None, *epoch] for epoch in blocking]
+        else:
+            async with pipeline.epochs(2) as epochs:
+                found = [
+                    [*[one async for one in epoch], None, *[one async for one in epoch]]
+                    async for epoch in epochs
+                ]
+        for epoch in found:
+            assert (sorted(epoch[:4]), epoch[4:]) == ([0, 1, 2, 3], [None])
 
     def test_epochs_of_a_source_that_was_given_some_are_refused(self) -> None:
         with pytest.raises(InvalidArgumentError, match=r"epochs: got 3 .*expected none"):
