@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.functions import function_name
@@ -29,7 +29,7 @@ from aioqueue.inputs.pipeline.stages import (
 )
 from aioqueue.inputs.pipeline.transforms import Making, Transform
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare_items
-from aioqueue.inputs.sources.base import Source
+from aioqueue.inputs.sources.base import Resumed, Source, apart
 from aioqueue.inputs.sources.epochs import EpochEntries, Rank
 from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
@@ -51,9 +51,6 @@ __all__ = (
 )
 
 AnyRunner: TypeAlias = AsyncPrepareRunner | PrepareRunner
-
-_GOLDEN: Final = 0x9E3779B97F4A7C15
-"""2**64 over the golden ratio: seeds that are this far apart have nothing in common."""
 
 
 class Builder:
@@ -172,11 +169,11 @@ class Builder:
         """A seed for the next stage of this kind; the first `prepare` has that of the source."""
         number = self._seen[kind]
         self._seen[kind] += 1
-        seed = self._entries.source.seed
+        seed = self._entries.source.stage_seed
         if kind == "prepare" and not number:
             return seed
         tag = int.from_bytes(kind.encode(), "little")
-        return (seed + (tag + number) * _GOLDEN) % 2**63
+        return apart(seed, tag + number)
 
     def length_before(self, place: int, epoch: int) -> int | None:
         """How many rows come in to a stage in an epoch, where that is known."""
@@ -199,7 +196,7 @@ class Builder:
     ) -> Node:
         """Start workers that prepare the rows of a node."""
         stage = self._stages[self._place]
-        seed = options.pop("seed", self._entries.source.seed)
+        seed = options.pop("seed", self._entries.source.stage_seed)
         is_source = isinstance(upstream, SourceNode)
         feeding = self._feeding(upstream, seed, blocking=not is_source or self._entries.blocking)
         name = self._queue_name(stage)
@@ -407,6 +404,8 @@ def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
     source, stages = source_of(pipeline), stages_of(pipeline)
     if not isinstance(source, Source):
         raise InvalidArgumentError(f"source: got {source!r}; expected one of aioqueue.inputs")
+    if isinstance(source, Resumed):
+        raise source.without_epochs()
     if isinstance(source, Sequential) and source.repeats not in (None, 1):
         raise InvalidArgumentError(
             f"epochs: got {source.repeats} for {source.name}, which a pipeline begins with;"

@@ -384,11 +384,14 @@ class Epoch(Generic[T]):
         """How much it gives in all: as if no item were skipped.
 
         Raises:
-            TypeError: it depends on the data.
+            TypeError: it depends on the data, or the source does not say how many items it has.
         """
         length = length_of(self._pipeline, self._standing.rest, self._number)
         if length is None:
-            raise TypeError(f"the length of {self!r} is not known: it depends on the data")
+            raise TypeError(
+                f"the length of {self!r} is not known: it depends on the data, or the source does"
+                " not say how many items it has"
+            )
         return length
 
     def __bool__(self) -> bool:

@@ -190,14 +190,14 @@ class Feeding(Source[Any]):
             if kept:
                 self._list(kept)
                 for entry in source.picked(epoch, kept):
-                    yield entry
+                    yield _within(epoch, entry)
                     self._yielded += 1
             self._go_on_at(first)
             if not self._kept.has_end:
                 given = 0  # counted here: the way of most items is as short as it can be
                 with closing_of(source.entries(epoch, first)) as entries:
                     for given, entry in enumerate(entries, 1):  # noqa: B007  # the last counts
-                        yield entry
+                        yield entry if entry[1] == epoch else _within(epoch, entry)
                         if self._wanted > epoch:
                             break
                 self._number += given
@@ -217,7 +217,7 @@ class Feeding(Source[Any]):
                             break
                         number += 1
                         if self._comes(node, number, start):
-                            yield entry
+                            yield _within(epoch, entry)
                             self._yielded += 1
                     else:
                         yield self._end_of(node)
@@ -236,7 +236,7 @@ class Feeding(Source[Any]):
                         break
                     number += 1
                     if self._comes(node, number, start):
-                        yield entry
+                        yield _within(epoch, entry)
                         self._yielded += 1
                 else:
                     yield self._end_of(node)
@@ -347,3 +347,9 @@ class Feeding(Source[Any]):
     @guarded
     def _earlier_number(self, place: int) -> int:
         return place + self._offsets[bisect_right(self._starts, place) - 1]
+
+
+def _within(epoch: int, entry: Entry[Any]) -> Entry[Any]:
+    """An entry as one of an epoch of the pipeline, whichever its source takes it for."""
+    value, own, index = entry
+    return entry if own == epoch else Entry(value, epoch, index)

@@ -15,9 +15,9 @@ import copy
 import secrets
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from itertools import islice
-from typing import Any, Generic, NamedTuple, Self, TypeGuard, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -34,7 +34,17 @@ from aioqueue.inputs.sources.positions import (
 )
 from aioqueue.inputs.sources.read_ahead import ReadAhead
 
-__all__ = ("Entry", "Placed", "Resumed", "Shard", "Source", "closing_run", "resolved_seed", "rng")
+__all__ = (
+    "Entry",
+    "Placed",
+    "Resumed",
+    "Shard",
+    "Source",
+    "apart",
+    "closing_run",
+    "resolved_seed",
+    "rng",
+)
 
 T = TypeVar("T")
 
@@ -66,6 +76,10 @@ class Placed(NamedTuple, Generic[T]):
 
     entry: Entry[T]
     place: Place
+
+
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+"""2**64 over the golden ratio: seeds that are this far apart have nothing in common."""
 
 
 def rng(seed: int, epoch: int, index: int) -> np.random.Generator:
@@ -168,6 +182,11 @@ class Source(Stages[T]):
         """What its order, and the generators of its items, are made from."""
         return self._seed
 
+    @property
+    def stage_seed(self) -> int:
+        """What the draws of the stages of a pipeline are made from, and the number of its epoch."""
+        return self.seed
+
     def __repr__(self) -> str:
         return f"<aioqueue.inputs.{self.name}, seed={self.seed}>"
 
@@ -184,6 +203,13 @@ class Source(Stages[T]):
     @abstractmethod
     def entries(self) -> Iterator[Entry[T]]:
         """One run through the source: its items, each with its epoch and index."""
+
+    def items_per_epoch(self) -> int | None:
+        """How many items each epoch has; ``None`` where that is not known before it has ended.
+
+        A source that knows says so here: then pipelines of it have a length.
+        """
+        return None
 
     def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
         """The items of one epoch, in its order.
@@ -383,7 +409,8 @@ class Source(Stages[T]):
 
         It gives the items that come behind it, with the epochs and indices that they have in a
         whole run, and its own positions are those of a whole run too. Where the seed of this source
-        was drawn, the position brings its own.
+        was drawn, the position brings its own. It is for loops, `prepare` and batchers; a pipeline,
+        which goes through whole epochs, goes on by ``epochs(resume=...)``.
 
         Args:
             position: what `position` gave, of this source or of one that was made alike, in this
@@ -453,7 +480,10 @@ class Source(Stages[T]):
 
 
 class Resumed(Source[T]):
-    """A source whose runs begin at a place of another one. See `Source.after`."""
+    """A source whose runs begin at a place of another one. See `Source.after`.
+
+    It has runs and no epochs: the first of them would not be a whole one.
+    """
 
     def __init__(self, source: Source[T], place: Place) -> None:
         super().__init__(source.name, source.seed)
@@ -480,8 +510,24 @@ class Resumed(Source[T]):
         whole: Any = self._source._ending(self._beginning)
         return max(0, len(whole) - self._source._taken_at(self._beginning))
 
+    def without_epochs(self) -> InvalidArgumentError:
+        """What to raise where an epoch of it is wanted."""
+        return InvalidArgumentError(
+            f"source: got {self!r}, which begins behind a position; expected the whole source: a"
+            " pipeline has positions of its own, and goes on by .epochs(..., resume=state)"
+        )
+
     def entries(self) -> Iterator[Entry[T]]:
         return self._source.entries_after(self._beginning)
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        raise self.without_epochs()
+
+    def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[Placed[T]]:
+        raise self.without_epochs()
+
+    def epoch(self, number: int) -> Source[T]:
+        raise self.without_epochs()
 
     def entries_after(self, place: Place) -> Iterator[Entry[T]]:
         return self._source.entries_after(self._beginning if place is None else place)
@@ -530,6 +576,8 @@ class _OneEpoch(Source[T]):
         super().__init__(source.name, source.seed)
         self.blocking = source.blocking
         self.is_once = source.is_once
+        self.is_async = source.is_async
+        self.is_repeatable = source.is_repeatable
         self._ahead = source._ahead
         self._source = source
         self._number = number
@@ -537,14 +585,61 @@ class _OneEpoch(Source[T]):
     def __repr__(self) -> str:
         return f"{self._source!r}.epoch({self._number})"
 
+    def __len__(self) -> int:
+        """How many items come.
+
+        Raises:
+            TypeError: that is not known.
+        """
+        length = self.items_per_epoch()
+        if length is None:
+            raise TypeError(f"the length of {self!r} is not known: its source does not say it")
+        return length
+
+    @property
+    def stage_seed(self) -> int:
+        # A pipeline of it counts epochs from 0, whichever this is; that of another draws otherwise.
+        return apart(self._source.stage_seed, self._number)
+
+    @property
+    def is_at_hand(self) -> bool:
+        return self._source.is_at_hand
+
+    @property
+    def is_in_memory(self) -> bool:
+        return self._source.is_in_memory
+
+    def items_per_epoch(self) -> int | None:
+        return self._source.items_per_epoch()
+
     def entries(self) -> Iterator[Entry[T]]:
         return self._source.epoch_entries(self._number)
 
     def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
         return self._source.epoch_entries(self._number + epoch)
 
+    def aentries(self) -> AsyncIterator[Entry[T]]:
+        return self.epoch_aentries(0) if self.is_async else super().aentries()
+
+    def epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
+        return self._source.epoch_aentries(self._number + epoch)
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self._avalues() if self.is_async else super().__aiter__()
+
+    async def _avalues(self) -> AsyncIterator[T]:
+        async with aclosing(self.aentries()) as entries:  # type: ignore[type-var]
+            async for entry in entries:
+                yield entry.value
+
+    def first_place(self) -> Place:
+        return self._source.first_place()
+
     def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[Placed[T]]:
         return self._source.placed_epoch(self._number + epoch, after)
+
+    def placed_aepoch(self, epoch: int, after: Place = None) -> AsyncIterator[Placed[T]]:
+        return self._source.placed_aepoch(self._number + epoch, after)
 
     def picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
         return self._source.picked(self._number + epoch, places)
@@ -604,6 +699,11 @@ def resolved_seed(seed: Any) -> int:
     if not _is_seed(seed):
         raise InvalidArgumentError(f"seed: got {seed!r}; expected None, or an int >= 0 and < 2**64")
     return int(seed)
+
+
+def apart(seed: int, number: int) -> int:
+    """The seed of one of several things that share one; that of the first is the seed itself."""
+    return (seed + number * _GOLDEN) % 2**63 if number else seed
 
 
 def _is_seed(value: Any) -> TypeGuard[int]:

@@ -95,7 +95,7 @@ class EpochEntries:
         self.rests = rests or {}
         self.blocking = source.blocking
         is_whole = rank.ranks == 1 and not rests
-        is_sized = is_whole or hasattr(source, "items_per_epoch")
+        is_sized = is_whole or source.items_per_epoch() is not None
         self.is_addressed = is_sized and source.picked(0, ()) is not None
         """Whether single items can be had, and any place be begun at, without reading others."""
 
@@ -109,7 +109,7 @@ class EpochEntries:
         Args:
             epoch: which; ``None`` for any that is whole.
         """
-        if not hasattr(self.source, "items_per_epoch"):
+        if self.source.items_per_epoch() is None:
             return None
         return self.rank.share(self._items(None if epoch is None else self.rests.get(epoch)))
 
@@ -153,8 +153,7 @@ class EpochEntries:
         """Single entries of an addressed source, by their numbers on this rank, ascending."""
         rest = self.rests.get(epoch)
         if rest is not None and numbers:
-            items: int = getattr(self.source, "items_per_epoch")()  # noqa: B009
-            rest = rest.within(items)
+            rest = rest.within(self._items(None))
         places: Sequence[Any] = numbers
         if rest is not None or self.rank.ranks > 1:
             places = [self._place_of(number, rest) for number in numbers]
@@ -179,8 +178,8 @@ class EpochEntries:
 
     def _items(self, rest: Rest | None) -> int:
         """How many items all ranks have in an epoch of which this is left."""
-        source: Any = self.source
-        items: int = source.items_per_epoch()
+        items = self.source.items_per_epoch()
+        assert items is not None
         return items if rest is None else rest.count(items)
 
     def _place_of(self, number: int, rest: Rest | None) -> int | None:

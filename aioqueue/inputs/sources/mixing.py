@@ -66,6 +66,12 @@ class Mixture(Source[T]):
         sources: Any = self._sources
         return sum(map(len, sources))
 
+    def items_per_epoch(self) -> int | None:
+        """How many items an epoch has, where all sources say it, and none is left out."""
+        counts = [source.items_per_epoch() for source in self._sources]
+        known = [count for count in counts if count is not None]
+        return sum(known) if self._stop == "all" and len(known) == len(counts) else None
+
     @property
     def sources(self) -> list[Source[T]]:
         """What is mixed."""

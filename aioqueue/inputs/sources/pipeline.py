@@ -569,11 +569,14 @@ class Pipeline(Stages[T_co]):
         """How much one epoch gives: as if no item were skipped.
 
         Raises:
-            TypeError: it depends on the data.
+            TypeError: it depends on the data, or the source does not say how many items it has.
         """
         length = self._engine.length(self)
         if length is None:
-            raise TypeError(f"the length of {self!r} is not known: it depends on the data")
+            raise TypeError(
+                f"the length of {self!r} is not known: it depends on the data, or the source does"
+                " not say how many items it has"
+            )
         return length
 
     def __iter__(self) -> Iterator[T_co]:

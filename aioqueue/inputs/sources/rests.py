@@ -48,7 +48,8 @@ class Rest(NamedTuple):
 
     def picked(self, source: Source[Any], epoch: int, done: int) -> Iterator[Placed[Any]]:
         """The items behind so many of them, of a source of which single items can be had."""
-        items: int = getattr(source, "items_per_epoch")()  # noqa: B009  # which all of them have
+        items = source.items_per_epoch()
+        assert items is not None  # which all of them say
         rest = self.within(items)
         found = source.picked(epoch, rest.missing[done:])
         assert found is not None
