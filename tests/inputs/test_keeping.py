@@ -81,6 +81,11 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
     for state in ({"step": object()}, [1, 2], None):
         with pytest.raises(InvalidArgumentError, match=r"^state: "):
             save_position(tmp_path / "position.json", state)  # type: ignore[arg-type]
+    # JSON would make strings of these keys, and sort them in another order.
+    for state in ({2: 1, 10: 2}, {"ranks": [{0: "a"}]}, {"data": ({None: 1},)}, {"a": {True: 1}}):
+        with pytest.raises(InvalidArgumentError, match=r"^state: got the key .*plain JSON types"):
+            save_position(tmp_path / "position.json", state)  # type: ignore[arg-type]
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 20])

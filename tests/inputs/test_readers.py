@@ -350,6 +350,20 @@ class TestReadingAhead:
         assert await anext(aiter(read_lines(path))) == "first"
         await task_world.until(lambda: not reading_threads())
 
+    async def test_is_tried_again_where_no_thread_could_be_started(
+        self, task_world: TaskWorld, write: Write, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        run = aiter(read_lines(write("first\nsecond\n")))
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            for _ in range(2):
+                with pytest.raises(RuntimeError, match="can't start new thread"):
+                    await anext(run)
+        assert [line async for line in run] == ["first", "second"]
+
     async def test_happens_on_one_thread_that_is_bounded(
         self, task_world: TaskWorld, write: Write
     ) -> None:

@@ -160,7 +160,7 @@ class TimedThreadExecutor(ThreadExecutor):
         delay = job.progress.failed(item, error, failures)
         if delay is not None:
             return _Again(item, failures, delay)
-        self._delivery.deliver(Prepared(item, is_skipped=True))
+        self._delivery.deliver(Prepared(item, failures=failures - 1, is_skipped=True))
         return None
 
     def _still_left_behind(self) -> list[_Deputy]:

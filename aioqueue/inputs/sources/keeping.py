@@ -28,8 +28,8 @@ class Position(dict[str, Any]):
     def skip(self, batches: int) -> Position:
         """The position so many batches further on.
 
-        They are made and left out, and the run goes on behind them: as after a loss that has gone
-        up for reasons that are in the data.
+        The next ``batches`` batches are prepared but not handed out: to step over data that have
+        made the loss diverge, say.
 
         Args:
             batches: how many, >= 0. Those that an epoch no longer has are taken from the next.
@@ -50,23 +50,26 @@ class Position(dict[str, Any]):
 def save_position(path: str | PathLike[str], state: Mapping[str, Any]) -> None:
     """Write a position to a file, so that at any moment the file holds a whole one.
 
-    It is written beside it, brought to the disk, and given its name then; so whenever the process,
-    or the machine, is stopped, the file is the earlier one or this one. Other plain JSON types may
-    be saved with it, as a step: ``save_position(path, {"step": step, "data": state})``.
+    The state is written to a temporary file in the same folder, flushed to the disk (``fsync``) and
+    renamed over ``path``. Whenever the process or the machine is stopped, ``path`` holds the
+    earlier state or this one, whole. Other plain JSON types may be saved with it, as a step:
+    ``save_position(path, {"step": step, "data": state})``.
 
     Args:
         path: the file; its folder must exist.
         state: what ``state_dict()`` gave, or another dict of plain JSON types.
 
     Raises:
-        InvalidArgumentError: the state is no dict of plain JSON types.
-        OSError: the file cannot be written; the earlier one is as it was.
+        InvalidArgumentError: the state is no dict of plain JSON types, whose keys are strings.
+        OSError: the file cannot be written, and the earlier one is as it was; or its folder cannot
+            be flushed, and the new one is there.
     """
     if not isinstance(state, Mapping):
         raise InvalidArgumentError(f"state: got {state!r}; expected a dict, as state_dict() gives")
     try:
         content = {"format": _FORMAT, "checksum": digest_of(state), "state": state}
         text = json.dumps(content, separators=(",", ":"))
+        _check_keys(state)
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(f"state: {error}; expected plain JSON types") from error
     target = Path(path)
@@ -119,6 +122,22 @@ def load_position(path: str | PathLike[str], default: Any = _MISSING) -> Any:
     if not isinstance(state, dict) or content.get("checksum") != digest_of(state):
         raise DataLossError(path=str(path), offset=0, fault="wrong checksum of a position file")
     return Position(state)
+
+
+def _check_keys(value: Any) -> None:
+    """JSON makes strings of other keys, so that what is loaded would not be what was saved.
+
+    Raises:
+        TypeError: there are such.
+    """
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"got the key {key!r}, which is no string")
+            _check_keys(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            _check_keys(one)
 
 
 def _bring_to_disk(folder: Path) -> None:

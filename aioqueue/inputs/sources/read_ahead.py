@@ -94,13 +94,7 @@ class _Reading(Generic[T]):
         if self._over:
             raise StopAsyncIteration
         if not self._started:
-            self._started = True
-            threading.Thread(
-                target=_read,
-                args=(self._bursts, self._queue.sync, self._untold),
-                name=f"aioqueue-read-{self._name}",
-                daemon=True,
-            ).start()
+            self._start()
         try:
             items: list[T] = await self._queue.dequeue_up_to(self._ahead, max_wait=0)
         except OutOfRangeError as end:
@@ -113,6 +107,18 @@ class _Reading(Generic[T]):
             raise StopAsyncIteration
         self._untold.clear()
         raise failure
+
+    def _start(self) -> None:
+        thread = threading.Thread(
+            target=_read,
+            args=(self._bursts, self._queue.sync, self._untold),
+            name=f"aioqueue-read-{self._name}",
+            daemon=True,
+        )
+        try:
+            thread.start()
+        finally:  # Ctrl-C may strike when it runs already; and if it does not, nobody is to wait
+            self._started = thread.ident is not None
 
     def close(self) -> None:
         self._over = True

@@ -199,6 +199,27 @@ class TestCrashes:
         ]
         assert len(epochs.quarantine) < len(expected) == epochs.statistics()[0].skipped
 
+    @pytest.mark.parametrize("limits", [{}, {"limit_per": int, "at_most": 1}])
+    def test_retries_of_what_was_cut_short(self, limits: Any) -> None:
+        may_end = threading.Event()
+
+        def never_ends_with_1(item: int) -> int:
+            if item == 1:
+                may_end.wait()
+            return item
+
+        again = Retry(2, then="skip")
+        pipeline = numbers(12).prepare(
+            never_ends_with_1, workers=8, item_timeout=0.05, on_error=again, **limits
+        )
+        try:
+            _, state, _ = some(pipeline.batch(4), 2)
+            _, _, epochs = some(pipeline.batch(4), None, state)
+        finally:
+            may_end.set()
+        (counts,) = epochs.statistics()
+        assert (counts.retried, counts.skipped) == (2 * EPOCHS, EPOCHS)
+
     def test_a_torn_line_is_no_line(self, tmp_path: Path) -> None:
         shape, file = SHAPES["batches"], tmp_path / "file"
         _, state, _ = some(shape(How(1), file), 2)

@@ -533,7 +533,8 @@ class RayExecutor:
             f"{culprit.deaths} Ray actors have died of one item; the last one {why}"
         )
         self._job.progress.give_up(culprit.item, error, culprit.failures + culprit.deaths)
-        self._delivery.deliver(Prepared(culprit.item, is_skipped=True))
+        skipped = Prepared(culprit.item, failures=culprit.failures, is_skipped=True)
+        self._delivery.deliver(skipped)
 
 
 def _cut_off() -> WorkerDiedError:
