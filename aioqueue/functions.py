@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ("EnqueueOp", "function_name", "is_async", "is_coroutine_function")
+__all__ = ("EnqueueOp", "function_name", "is_async", "is_coroutine_function", "makes_several")
 
 EnqueueOp = Callable[[], Any]
 """What a worker calls again and again: it makes an element and enqueues it. A coroutine function
@@ -28,6 +28,14 @@ def is_async(function: Any) -> bool:
     """Whether it has to run in an event loop: a coroutine or an async generator function."""
     return any(
         inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
+        for one in _called(function)
+    )
+
+
+def makes_several(function: Any) -> bool:
+    """Whether it is a generator function of either kind."""
+    return any(
+        inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one)
         for one in _called(function)
     )
 

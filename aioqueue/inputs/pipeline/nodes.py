@@ -39,6 +39,9 @@ _AT_ONCE: Final = 32
 _MANY: Final = 4
 """Items that are taken in more quickly together than one by one."""
 
+_WHOLE: Final = frozenset((0,))
+"""The examples of an item that is only one."""
+
 _PLACE: Final = itemgetter(1)  # of what was `Delivered`
 _EXAMPLES: Final = itemgetter(3)
 _TROUBLE: Final = itemgetter(4)
@@ -232,9 +235,11 @@ class QueueNode(Node):
             "given": self._given - len(held),
             "missing": packed(sorted(missing)),
             "upto": upto,
-            "partial": [[number, sorted(subs)] for number, subs in sorted(partial.items())]
-            if not self._is_one_to_one
-            else [],
+            "partial": [
+                [number, sorted(subs)]
+                for number, subs in sorted(partial.items())
+                if subs != _WHOLE  # then all of it comes again
+            ],
             "from": begin,
             "upstream": upstream,
         }

@@ -9,12 +9,11 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from inspect import isasyncgenfunction, isgeneratorfunction
 from typing import Any, ClassVar, Final, Protocol
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.checks import checked_count, checked_flag
-from aioqueue.functions import function_name, is_async
+from aioqueue.functions import function_name, is_async, makes_several
 from aioqueue.inputs.batches.buckets import checked_buckets
 from aioqueue.inputs.batches.collating import Collator
 from aioqueue.inputs.devices import target_of
@@ -206,8 +205,8 @@ class Prepare(BaseStage):
         return {"ordered": self.options.get("ordered", True), **own}
 
     def length(self, rows: int | None) -> int | None:
-        several = isgeneratorfunction(self.function) or isasyncgenfunction(self.function)
-        return None if several or self.options.get("skip_none") else rows
+        is_other = makes_several(self.function) or self.options.get("skip_none")
+        return None if is_other else rows
 
 
 class Flat(Prepare):

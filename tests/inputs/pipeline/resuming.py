@@ -45,6 +45,11 @@ def several(item: int, rng: np.random.Generator) -> Iterator[tuple[int, float]]:
         yield item, float(rng.random())
 
 
+def returns_several(item: int, rng: np.random.Generator) -> Any:
+    """The same: but nobody can tell by looking at it."""
+    return several(item, rng)
+
+
 def twice(pair: Any, rng: np.random.Generator) -> Iterator[tuple[int, float]]:
     for _ in range(2):
         yield pair[0], float(rng.random())
@@ -242,6 +247,12 @@ def ordered_shapes(folder: Path) -> dict[str, Shape]:
             how.prepare(lines().shard(1, 2, uneven="allow").shuffle(4), str.upper)
         ),
         "one epoch of a source": lambda how: on(shuffled().epoch(3).shuffle(5)),
+        "one epoch of a source, prepared": lambda how: on(
+            how.prepare(shuffled().epoch(3), noisy).shuffle(5)
+        ),
+        "generators that a function returns": lambda how: on(
+            how.prepare(shuffled(), returns_several)
+        ),
     }
 
 
@@ -258,6 +269,9 @@ def unordered_shapes(folder: Path) -> dict[str, Shape]:
             how.prepare(shuffled().shuffle(9), slowly, ordered=False).shuffle(8).batch(4)
         ),
         "generators": lambda how: how.prepare(shuffled(), several, ordered=False).batch(4),
+        "generators that a function returns": lambda how: how.prepare(
+            shuffled(), returns_several, ordered=False
+        ).batch(4),
         "generators, shuffled": lambda how: (
             how.prepare(shuffled(), several, ordered=False).shuffle(12).batch(4)
         ),
