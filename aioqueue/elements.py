@@ -202,6 +202,8 @@ class ElementSpec:
         return tuple([take(value) for take, value in zip(self._takes, values)])  # noqa: B905
 
     def columns(self, batch: Any) -> tuple[Columns, int]:
+        if self._single is None:
+            self._refuse_rows(batch)
         values = [batch] if self._single is not None else self._values(batch, "batch")
         pairs = zip(self.components, values, strict=True)
         if self.ragged and self.rows_private:
@@ -241,6 +243,14 @@ class ElementSpec:
             )
         arrays = [out] if self._single is not None else self._values(out, "out")
         return [c.output(a, n) for c, a in zip(self.components, arrays, strict=True)]
+
+    def _refuse_rows(self, batch: Any) -> None:
+        """Rows that are as many as the components would be taken for the columns."""
+        if isinstance(batch, list) and batch and all(isinstance(row, tuple) for row in batch):
+            raise InvalidArgumentError(
+                f"batch: got a list of {counted(len(batch), 'tuple')}, as of rows; expected a tuple"
+                f" with the values of each component ({self}), which tuple(zip(*rows)) makes of rows"
+            )
 
     def _values(self, given: Any, what: str) -> Sequence[Any]:
         """The components' values in order, out of a tuple, a list or a dict."""

@@ -111,7 +111,7 @@ def unpicklable_result(number: int) -> Any:
 
 
 class OddError(Exception):
-    """Can be pickled, and cannot be unpickled."""
+    """Can be pickled, and not be unpickled by a call of its class."""
 
     def __init__(self, one: int, two: int) -> None:
         super().__init__(f"{one}, {two}")

@@ -13,6 +13,7 @@ from aioqueue.inputs.pipeline.building import checked, length_of, sources_of
 from aioqueue.inputs.pipeline.drawing import svg, text
 from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.flow import Span
+from aioqueue.inputs.pipeline.repetition import tell_of_repetition
 from aioqueue.inputs.pipeline.resuming import Standing, checked_standing
 from aioqueue.inputs.pipeline.stages import STAGES, BaseStage
 from aioqueue.inputs.pipeline.watching import watch_of
@@ -46,6 +47,7 @@ class _Engine:
         return Epochs(pipeline, Span(start, stop), resume, watchdog, journal)
 
     def single(self, pipeline: Pipeline[T]) -> Epoch[T]:
+        tell_of_repetition(pipeline)
         return Epoch(pipeline, Standing(0), watch_of(pipeline))
 
     def resumed(self, pipeline: Pipeline[T], state: Any) -> Epoch[T]:

@@ -418,6 +418,8 @@ def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
     if shards and stages[-1] is shards[0]:
         stages = [_sharded(stage, shards[0].rank) for stage in stages]
         pipeline = Pipeline(source, tuple(stages))
+    if shards and shards[0].rank.ranks > 1:
+        _check_common_order(pipeline)
     if shards and shards[0].rank.uneven != "allow" and shards[0].rank.ranks > 1:
         for stage in stages:
             if stage.depends_on_data():
@@ -428,6 +430,17 @@ def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
                     " agree on the number of steps"
                 )
     return pipeline
+
+
+def _check_common_order(pipeline: Pipeline[Any]) -> None:
+    """The parts of different orders would overlap, and leave items out."""
+    for source in sources_of(pipeline):
+        if source.has_own_order:
+            raise InvalidArgumentError(
+                f"seed: got none for {source!r}, whose order is drawn anew in the program of each"
+                " rank; expected one, the same on all ranks: their parts would overlap, and leave"
+                " items out"
+            )
 
 
 def _check_after_device(stages: Sequence[BaseStage]) -> None:

@@ -32,6 +32,7 @@ from aioqueue.inputs.pipeline.transforms import (
     Taking,
     Unbatching,
 )
+from aioqueue.inputs.prepare.call import takes_rng
 from aioqueue.inputs.prepare.runner import prepare_items
 from aioqueue.inputs.sources.base import resolved_seed
 from aioqueue.inputs.sources.epochs import Rank
@@ -141,6 +142,10 @@ class BaseStage(ABC):
         """Whether arrays that come in are copied into what it makes."""
         return False
 
+    def draws(self) -> bool:
+        """Whether what it makes is random, and so another thing in another epoch."""
+        return False
+
 
 @dataclass(frozen=True)
 class Read(BaseStage):
@@ -204,6 +209,9 @@ class Prepare(BaseStage):
         own = {} if seed is None else {"seed": seed}
         return {"ordered": self.options.get("ordered", True), **own}
 
+    def draws(self) -> bool:
+        return takes_rng(self.function)
+
     def length(self, rows: int | None) -> int | None:
         is_other = makes_several(self.function) or self.options.get("skip_none")
         return None if is_other else rows
@@ -262,6 +270,9 @@ class Shuffle(BaseStage):
         return f"{self.size}" if self.seed is None else f"{self.size} seed={self.seed}"
 
     def passes_on(self) -> bool:
+        return True
+
+    def draws(self) -> bool:
         return True
 
     def node(self, upstream: Node, building: Building) -> Node:

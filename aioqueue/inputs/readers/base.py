@@ -164,6 +164,14 @@ class Reader(Source[T]):
             paths = f"{paths[0]!r}" if len(paths) == 1 else f"{len(paths)} paths"
         return f"<aioqueue.inputs.{self.name} from {paths}, seed={self.seed}>"
 
+    @property
+    def is_shuffled(self) -> bool:
+        return isinstance(self._paths, Source) and self._paths.is_shuffled
+
+    @property
+    def has_own_order(self) -> bool:
+        return isinstance(self._paths, Source) and self._paths.has_own_order
+
     def with_keys(self) -> Reader[tuple[str, T]]:
         """The same records, each as (key, record), where the key says which record it is.
 

@@ -183,6 +183,16 @@ class Source(Stages[T]):
         return self._seed
 
     @property
+    def is_shuffled(self) -> bool:
+        """Whether its order depends on a seed."""
+        return False
+
+    @property
+    def has_own_order(self) -> bool:
+        """Whether another source that is made alike has another order, for want of a seed."""
+        return self.is_shuffled and self._seed_was_drawn
+
+    @property
     def stage_seed(self) -> int:
         """What the draws of the stages of a pipeline are made from, and the number of its epoch."""
         return self.seed
@@ -600,6 +610,14 @@ class _OneEpoch(Source[T]):
     def stage_seed(self) -> int:
         # A pipeline of it counts epochs from 0, whichever this is; that of another draws otherwise.
         return apart(self._source.stage_seed, self._number)
+
+    @property
+    def is_shuffled(self) -> bool:
+        return self._source.is_shuffled
+
+    @property
+    def has_own_order(self) -> bool:
+        return self._source.has_own_order
 
     @property
     def is_at_hand(self) -> bool:

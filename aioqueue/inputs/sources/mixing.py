@@ -73,6 +73,14 @@ class Mixture(Source[T]):
         return sum(known) if self._stop == "all" and len(known) == len(counts) else None
 
     @property
+    def is_shuffled(self) -> bool:
+        return True
+
+    @property
+    def has_own_order(self) -> bool:
+        return self._seed_was_drawn or any(source.has_own_order for source in self._sources)
+
+    @property
     def sources(self) -> list[Source[T]]:
         """What is mixed."""
         return list(self._sources)

@@ -92,6 +92,10 @@ class Sequential(Source[T]):
         return (1 if self._epochs is None else self._epochs) * self.items_per_epoch()
 
     @property
+    def is_shuffled(self) -> bool:
+        return self._shuffle
+
+    @property
     def sequence(self) -> Indexed[T]:
         """What it goes through."""
         return self._sequence
