@@ -249,7 +249,7 @@ class ElementSpec:
         if isinstance(batch, list) and batch and all(isinstance(row, tuple) for row in batch):
             raise InvalidArgumentError(
                 f"batch: got a list of {counted(len(batch), 'tuple')}, as of rows; expected a tuple"
-                f" with the values of each component ({self}), which tuple(zip(*rows)) makes of rows"
+                f" with the values of each component ({self}): tuple(zip(*rows)) makes one of rows"
             )
 
     def _values(self, given: Any, what: str) -> Sequence[Any]:

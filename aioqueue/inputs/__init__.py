@@ -37,7 +37,7 @@ from aioqueue.inputs.readers.parquet import read_arrow, read_parquet
 from aioqueue.inputs.readers.ray_data import RayDataset, ray_dataset
 from aioqueue.inputs.readers.tar import read_tar
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
-from aioqueue.inputs.sources.base import Entry, Placed, Source, rng
+from aioqueue.inputs.sources.base import Entry, Placed, Source
 from aioqueue.inputs.sources.item import Origin
 from aioqueue.inputs.sources.iterables import from_iterable
 from aioqueue.inputs.sources.journal import Journal, JournalEntry, read_journal
@@ -45,6 +45,7 @@ from aioqueue.inputs.sources.keeping import Position, load_position, save_positi
 from aioqueue.inputs.sources.mixing import mix
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.quarantined import Quarantined, QuarantinedItems, read_quarantine
+from aioqueue.inputs.sources.seeds import rng
 from aioqueue.inputs.sources.sequences import arrays, items, numbers
 from aioqueue.inputs.sources.streams import AsyncBatchStream, BatchStream
 from aioqueue.inputs.statistics import (

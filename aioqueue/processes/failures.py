@@ -51,7 +51,7 @@ class _AsItIs:
 
 
 def _remade(kind: type[Exception], args: tuple[Any, ...], attributes: dict[str, Any]) -> Exception:
-    """An exception without a call of its class: as the one that it inherits from Python makes it."""
+    """An exception without a call of its class: made as that of Python's own which it is one of."""
     error = kind.__new__(kind, *args)
     own = next(one for one in kind.__mro__ if one.__module__ == "builtins")
     own.__init__(error, *args)  # type: ignore[misc]

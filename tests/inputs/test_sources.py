@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.sources.base import Entry, Source, rng
+from aioqueue.inputs.sources.base import Entry, Source
+from aioqueue.inputs.sources.seeds import rng
 from aioqueue.inputs.sources.sequences import arrays, items, numbers
 from aioqueue.inputs.sources.shuffling import LONGEST_TABLE, feistel, indices
 from tests.worlds import TaskWorld

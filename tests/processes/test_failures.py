@@ -10,7 +10,7 @@ import pytest
 from aioqueue.processes.failures import RemoteTraceback, failure_of_message, message_of_failure
 
 
-class Busy(Exception):
+class BusyError(Exception):
     """Its class is called with two arguments, and it has one."""
 
     def __init__(self, host: str, code: int) -> None:
@@ -18,35 +18,35 @@ class Busy(Exception):
         self.code = code
 
 
-class Slow(Exception):
+class SlowError(Exception):
     """Unpickled by a call, it would say something else."""
 
     def __init__(self, host: str, seconds: int = 3) -> None:
         super().__init__(f"{host} after {seconds} s")
 
 
-class Broken(OSError):
+class BrokenError(OSError):
     def __init__(self, path: str, *, errno: int) -> None:
         super().__init__(errno, "broken", path)
 
 
-class Keyed(KeyError):
+class KeyedError(KeyError):
     def __init__(self, *, key: str) -> None:
         super().__init__(key)
         self.key = key
 
 
-class Picky(Exception):
+class PickyError(Exception):
     """Cannot be made in any other way."""
 
-    def __new__(cls, *args: Any, secret: int) -> Picky:
+    def __new__(cls, *args: Any, secret: int) -> PickyError:
         return super().__new__(cls, *args)
 
     def __init__(self, *args: Any, secret: int) -> None:
         super().__init__(*args)
 
 
-class Unsendable(Exception):
+class UnsendableError(Exception):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.function = lambda: text
@@ -67,11 +67,11 @@ def returned(error: Exception) -> Exception:
         KeyError("key"),
         FileNotFoundError(2, "No such file", "a.txt"),
         UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"),
-        Busy("a", 503),
-        Slow("a", 5),
-        Broken("a.txt", errno=5),
-        Keyed(key="k"),
-        ExceptionGroup("two", [Busy("a", 1), ValueError("b")]),
+        BusyError("a", 503),
+        SlowError("a", 5),
+        BrokenError("a.txt", errno=5),
+        KeyedError(key="k"),
+        ExceptionGroup("two", [BusyError("a", 1), ValueError("b")]),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -86,7 +86,7 @@ def test_an_exception_is_what_it_was(error: Exception) -> None:
     assert "in returned" in found.__cause__.text
 
 
-@pytest.mark.parametrize("error", [Picky("no", secret=1), Unsendable("no")])
+@pytest.mark.parametrize("error", [PickyError("no", secret=1), UnsendableError("no")])
 def test_what_cannot_be_sent_is_told_in_words(error: Exception) -> None:
     found = returned(error)
     assert (type(found), str(found)) == (RuntimeError, f"{type(error).__name__}: no")

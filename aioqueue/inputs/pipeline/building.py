@@ -29,10 +29,11 @@ from aioqueue.inputs.pipeline.stages import (
 )
 from aioqueue.inputs.pipeline.transforms import Making, Transform
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare_items
-from aioqueue.inputs.sources.base import Resumed, Source, apart
+from aioqueue.inputs.sources.base import Resumed, Source
 from aioqueue.inputs.sources.epochs import EpochEntries, Rank
 from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
+from aioqueue.inputs.sources.seeds import apart
 from aioqueue.inputs.sources.sequences import Sequential
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.telemetry import Watch

@@ -34,10 +34,10 @@ from aioqueue.inputs.pipeline.transforms import (
 )
 from aioqueue.inputs.prepare.call import takes_rng
 from aioqueue.inputs.prepare.runner import prepare_items
-from aioqueue.inputs.sources.base import resolved_seed
 from aioqueue.inputs.sources.epochs import Rank
 from aioqueue.inputs.sources.mixing import checked_weights
 from aioqueue.inputs.sources.pipeline import Pipeline, Stages
+from aioqueue.inputs.sources.seeds import resolved_seed
 from aioqueue.inputs.sources.sequences import numbers
 
 __all__ = (

@@ -12,8 +12,8 @@ import numpy as np
 
 from aioqueue.coordination.outcomes import add_note, as_failure, told
 from aioqueue.functions import function_name
-from aioqueue.inputs.sources.base import rng
 from aioqueue.inputs.sources.item import EpochEnd, Item
+from aioqueue.inputs.sources.seeds import rng
 
 __all__ = ("Call", "failure_of", "takes_rng")
 

@@ -26,9 +26,10 @@ from aioqueue.inputs.prepare.quarantine import QuarantineFile, QuarantineList
 from aioqueue.inputs.prepare.stage import JobStage
 from aioqueue.inputs.prepare.where import Place, checked_place
 from aioqueue.inputs.prepare.window import Window
-from aioqueue.inputs.sources.base import Source, resolved_seed
+from aioqueue.inputs.sources.base import Source
 from aioqueue.inputs.sources.item import Item
 from aioqueue.inputs.sources.quarantined import Quarantined
+from aioqueue.inputs.sources.seeds import resolved_seed
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.telemetry import Tuner, Watch
 

@@ -12,18 +12,14 @@ begin there (`Source.after`). `positions` has the words.
 from __future__ import annotations
 
 import copy
-import secrets
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from itertools import islice
-from typing import Any, Final, Generic, NamedTuple, Self, TypeGuard, TypeVar
-
-import numpy as np
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from aioqueue import InvalidArgumentError
-from aioqueue.checks import checked_count, is_int
-from aioqueue.coordination.outcomes import told
+from aioqueue.checks import checked_count
 from aioqueue.inputs.sources.pipeline import Pipeline, Stage, Stages
 from aioqueue.inputs.sources.positions import (
     Place,
@@ -32,19 +28,10 @@ from aioqueue.inputs.sources.positions import (
     misplaced,
     position_of,
 )
-from aioqueue.inputs.sources.read_ahead import ReadAhead
+from aioqueue.inputs.sources.read_ahead import AtHand, ReadAhead
+from aioqueue.inputs.sources.seeds import apart, is_seed, resolved_seed
 
-__all__ = (
-    "Entry",
-    "Placed",
-    "Resumed",
-    "Shard",
-    "Source",
-    "apart",
-    "closing_run",
-    "resolved_seed",
-    "rng",
-)
+__all__ = ("Entry", "Placed", "Resumed", "Shard", "Source", "closing_run")
 
 T = TypeVar("T")
 
@@ -76,37 +63,6 @@ class Placed(NamedTuple, Generic[T]):
 
     entry: Entry[T]
     place: Place
-
-
-_GOLDEN: Final = 0x9E3779B97F4A7C15
-"""2**64 over the golden ratio: seeds that are this far apart have nothing in common."""
-
-
-def rng(seed: int, epoch: int, index: int) -> np.random.Generator:
-    """The random generator of one item: its own, and always the same.
-
-    It is counter-based (Philox 4x64): the seed is the key, and every (epoch, index) has a range of
-    2**64 blocks to itself, so that no two items ever draw the same words. The words are the same on
-    every platform; what NumPy's distributions make of them may change with NumPy's version.
-
-    Args:
-        seed: of the source, 0 <= seed < 2**64.
-        epoch: of the entry, 0 <= epoch < 2**64.
-        index: of the entry, 0 <= index < 2**128.
-
-    Returns:
-        A new generator, at its beginning.
-
-    Raises:
-        InvalidArgumentError: one of them is not such an int.
-    """
-    for argument, value, bits in (("seed", seed, 64), ("epoch", epoch, 64), ("index", index, 128)):
-        if not is_int(value) or int(value) >> bits:
-            raise InvalidArgumentError(
-                f"{argument}: got {value!r}; expected an int >= 0 and < 2**{bits}"
-            )
-    counter = int(epoch) << 192 | int(index) << 64  # the lowest word is left to count blocks
-    return np.random.Generator(np.random.Philox(key=int(seed), counter=counter))
 
 
 @contextmanager
@@ -445,7 +401,7 @@ class Source(Stages[T]):
     def _with_seeds_of(self, fingerprint: Any) -> Self:
         """This source, with the seed of a fingerprint wherever its own was drawn."""
         seed = fingerprint.get("seed") if isinstance(fingerprint, Mapping) else None
-        if not self._seed_was_drawn or not _is_seed(seed):
+        if not self._seed_was_drawn or not is_seed(seed):
             return self
         return self._with_seed(seed)
 
@@ -683,46 +639,4 @@ def _asynchronous(
 ) -> AsyncIterator[T]:
     if source.blocking:
         return ReadAhead(bursts(source._beginning), ahead=source._ahead, name=source.name)
-    return _AtHand(iterate())
-
-
-class _AtHand(Generic[T]):
-    """An async iterator over what is in memory. It never suspends its task."""
-
-    __slots__ = ("_iterator",)
-
-    def __init__(self, iterator: Iterator[T]) -> None:
-        self._iterator = iterator
-
-    def __aiter__(self) -> _AtHand[T]:
-        return self
-
-    async def __anext__(self) -> T:
-        try:
-            return next(self._iterator)
-        except StopIteration:
-            raise StopAsyncIteration from None
-        except StopAsyncIteration as error:  # which is no end of a plain iterator
-            raise RuntimeError(f"the source raised {told(error)}") from error
-
-
-def resolved_seed(seed: Any) -> int:
-    """Check a seed; draw one if it is ``None``.
-
-    Raises:
-        InvalidArgumentError: it is neither None nor an int of 64 bits.
-    """
-    if seed is None:
-        return secrets.randbits(53)  # as many bits as survive a way through JSON
-    if not _is_seed(seed):
-        raise InvalidArgumentError(f"seed: got {seed!r}; expected None, or an int >= 0 and < 2**64")
-    return int(seed)
-
-
-def apart(seed: int, number: int) -> int:
-    """The seed of one of several things that share one; that of the first is the seed itself."""
-    return (seed + number * _GOLDEN) % 2**63 if number else seed
-
-
-def _is_seed(value: Any) -> TypeGuard[int]:
-    return is_int(value) and 0 <= value < 2**64
+    return AtHand(iterate())

@@ -1,4 +1,6 @@
-"""Reading ahead: what would block an event loop is iterated on a thread of its own.
+"""Iterating over a source by ``async for``: what lies in memory, and what is read ahead.
+
+What would block an event loop is iterated on a thread of its own.
 
 The thread puts what it reads into a queue of objects, which bounds how far ahead it may be; the
 task takes everything that is there each time it comes. So the price of a crossing between the two
@@ -11,18 +13,54 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Generator, Iterator
 from contextlib import closing, suppress
 from typing import Final, Generic, TypeVar
+
+import anyio.lowlevel
 
 from aioqueue import FIFOQueue, OutOfRangeError, QueueClosedError, sync
 from aioqueue.coordination.outcomes import as_failure, told
 
-__all__ = ("ReadAhead",)
+__all__ = ("AtHand", "ReadAhead")
 
 _log: Final = logging.getLogger("aioqueue")
 
 T = TypeVar("T")
+
+
+_TURN: Final = 64
+"""Items that are taken from memory before other tasks have a turn."""
+
+
+class AtHand(Generic[T]):
+    """An async iterator over what is in memory. Now and then it lets other tasks run.
+
+    A cancelled ``__anext__`` loses nothing.
+
+    Args:
+        iterator: what has the items.
+    """
+
+    __slots__ = ("_iterator", "_taken")
+
+    def __init__(self, iterator: Iterator[T]) -> None:
+        self._iterator = iterator
+        self._taken = 0
+
+    def __aiter__(self) -> AtHand[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        self._taken += 1
+        if not self._taken % _TURN:
+            await anyio.lowlevel.checkpoint()  # before the next item, which would be lost with it
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            raise StopAsyncIteration from None
+        except StopAsyncIteration as error:  # which is no end of a plain iterator
+            raise RuntimeError(f"the source raised {told(error)}") from error
 
 
 class ReadAhead(Generic[T]):

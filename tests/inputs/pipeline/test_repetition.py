@@ -36,9 +36,7 @@ async def test_the_second_time_is_told(
     world: World, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline = (RANDOM | SAME)[name]()
-    found = []
-    for _ in range(3):
-        found.append(await results(world, pipeline))
+    found = [await results(world, pipeline) for _ in range(3)]
     assert found[0] == found[1] == found[2]
     told = [one.getMessage() for one in caplog.records]
     assert len(told) == (name in RANDOM)

@@ -12,8 +12,8 @@ import pytest
 
 from aioqueue import OutOfRangeError
 from aioqueue.inputs.prepare.call import Call, failure_of, takes_rng
-from aioqueue.inputs.sources.base import rng
 from aioqueue.inputs.sources.item import EpochEnd, Item
+from aioqueue.inputs.sources.seeds import rng
 from tests.worlds import TaskWorld
 
 ITEM = Item(3, 5, 1, 7)
