@@ -180,6 +180,12 @@ class Builder:
         """How many rows come in to a stage in an epoch, where that is known."""
         return _length(self._entries.length(epoch), self._stages[:place])
 
+    def _items_of(self, place: int) -> Callable[[int], int | None]:
+        """Tells how many items are sure to come to a stage in an epoch, where that is known."""
+        if any(isinstance(stage, Prepare) and stage.may_skip() for stage in self._stages[:place]):
+            return lambda epoch: None
+        return partial(self.length_before, place)
+
     def largest_batch(self) -> int:
         """How many rows of this stage one row may need of those after it, up to more workers."""
         after = self._stages[self._place + 1 :]
@@ -211,7 +217,7 @@ class Builder:
         node = self._queue_node(
             queue,
             feeding,
-            items=partial(self.length_before, self._place),
+            items=self._items_of(self._place),
             is_one_to_one=is_one_to_one,
             keeps_order=options["ordered"],
             at_once=at_once,
@@ -231,7 +237,7 @@ class Builder:
     def _may_be_written_to(self, stage: BaseStage) -> bool:
         """Whether some of a stage's items may be skipped, so that others come again, and somebody
         is given those as they are: only a stage that copies them comes before that."""
-        if isinstance(stage, Prepare) and stage.options.get("on_error", "stop") == "stop":
+        if isinstance(stage, Prepare) and not stage.may_skip():
             return False
         after = self._stages[self._place + 1 :]
         handed = next((one for one in after if not one.passes_on()), None)

@@ -209,6 +209,13 @@ class QueueNode(Node):
             _, number, _, sub, _ = self._ready[0]
         elif number in self._partial:  # nothing has come since this one was gone on with
             sub = self._partial[number].upto
+        if sub > 1 and not self._source.is_ordered:
+            raise NoPositionError(
+                "this pipeline has no position here: some examples of an item were given and others"
+                " not, and the `prepare` before this stage does not keep the order (ordered=False),"
+                " so that another item would come in its place; keep the order there, or ask"
+                " between two items"
+            )
         begin, upstream = self._source.state_before(self._epoch, number)
         state: State = {"epoch": self._epoch, "given": self._given, "next": [number, sub]}
         if begin != number:

@@ -212,6 +212,10 @@ class Prepare(BaseStage):
     def draws(self) -> bool:
         return takes_rng(self.function)
 
+    def may_skip(self) -> bool:
+        """Whether items may be left out that have failed."""
+        return bool(self.options.get("on_error", "stop") != "stop")
+
     def length(self, rows: int | None) -> int | None:
         is_other = makes_several(self.function) or self.options.get("skip_none")
         return None if is_other else rows

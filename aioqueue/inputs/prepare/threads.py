@@ -10,7 +10,6 @@ and the cancellation of a worker are a stop, and all else is the failure of an i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from time import perf_counter, thread_time
 from typing import Any
 
@@ -25,7 +24,7 @@ from aioqueue.inputs.prepare.blocking import (
 from aioqueue.inputs.prepare.feed import worst_of
 from aioqueue.inputs.prepare.gauge import WorkerGauge
 from aioqueue.inputs.prepare.hands import Hand
-from aioqueue.inputs.prepare.job import Job
+from aioqueue.inputs.prepare.job import Job, NothingMore
 from aioqueue.inputs.prepare.limits import Pending
 from aioqueue.inputs.prepare.prepared import Prepared
 from aioqueue.inputs.sources.item import Item
@@ -113,15 +112,28 @@ class ThreadExecutor:
     def _work_in_line(self, worker: WorkerGauge) -> None:
         """The same where it may be on a worker that ends to enqueue what lies there."""
         errors: list[BaseException] = []
-        for work in (partial(self._work, worker), self._delivery.deliver_rest):
-            try:
-                work()
-            except BaseException as error:
-                errors.append(error)
+        try:
+            self._work(worker)
+        except BaseException as error:
+            errors.append(error)
+        try:
+            if self._leaves_in_order(errors[0]):
+                self._delivery.deliver_rest()
+        except BaseException as error:
+            errors.append(error)
         try:
             raise worst_of(errors)
         finally:
             del errors  # which have this frame in their tracebacks
+
+    def _leaves_in_order(self, ended: BaseException) -> bool:
+        """Whether a worker enqueues what lies there before it says by what it has ended.
+
+        Of a failure everybody is to hear now, and while it waits for room there would be more and
+        more. Where the order is kept there cannot be: only what comes before the item that failed.
+        """
+        is_failure = not isinstance(ended, NothingMore)
+        return not is_failure or (self._job.is_ordered and isinstance(ended, Exception))
 
     def _work_measured(self, worker: WorkerGauge, hand: Hand, passed_over: int) -> None:
         """One turn of it."""

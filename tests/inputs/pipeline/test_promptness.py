@@ -6,6 +6,7 @@ what the user does. Who would wait for more would wait for ever.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -118,3 +119,53 @@ async def test_nobody_waits_for_more(world: World, source: str, stages: str, siz
     pipeline = STAGES[stages](SOURCES[source](seen)).batch(size)
     await go_through(world, pipeline, seen.add)
     assert seen.examples == [*range(ITEMS)]
+
+
+async def test_an_epoch_of_which_some_were_skipped_ends_without_the_next(world: World) -> None:
+    """Nobody knows how many of its items come: so nobody waits for as many as there were."""
+    has_ended, calls = threading.Event(), itertools.count(1)
+
+    def even(item: int) -> int:
+        if item % 2:
+            raise ValueError(item)
+        return item
+
+    def slow(item: int) -> int:
+        if next(calls) > ITEMS // 2:  # of the second epoch
+            assert has_ended.wait(PATIENCE)
+        return item
+
+    skipping = numbers(ITEMS).prepare(even, on_error="skip", workers=1)
+    pipeline = skipping.prepare(slow, workers=1).batch(ITEMS).epochs(2)
+    found = []
+    if isinstance(world, ThreadWorld):
+        for epoch in pipeline:
+            found += [batch.tolist() for batch in epoch]
+            has_ended.set()
+    else:
+        async for epoch in pipeline:
+            found += [batch.tolist() async for batch in epoch]
+            has_ended.set()
+    assert found == [list(range(0, ITEMS, 2))] * 2
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_failure_is_told_before_all_else_has_come(ordered: bool) -> None:
+    """Also if what others have made meanwhile waits to be put into the queue together."""
+    for _ in range(10):
+        has_failed = threading.Event()
+
+        def fails_once(item: int, has_failed: threading.Event = has_failed) -> int:
+            if item == 10:
+                has_failed.set()
+                raise ValueError(item)
+            return item
+
+        pipeline = numbers(10**9).prepare(fails_once, workers=4, ahead=9, ordered=ordered)
+        seen = 0
+        with pytest.raises(ExceptionGroup):
+            for _ in pipeline:
+                if not seen:
+                    assert has_failed.wait(PATIENCE)
+                seen += 1
+                assert seen < 1000

@@ -169,6 +169,28 @@ class TestSetExact:
                 with pytest.raises(RuntimeError, match="no position"):
                     epochs.state_dict()
 
+    def test_an_item_that_was_given_in_part_has_none(self) -> None:
+        """Another one would come in its place: so its rest would be lost, and others come twice."""
+
+        def fourfold(pair: tuple[int, float]) -> list[int]:
+            return [4 * pair[0] + place for place in range(4)]
+
+        pipeline = shuffled().prepare(slowly, ordered=False).flat(fourfold, workers=1)
+        whole = sorted(
+            4 * number + place for number, _ in shuffled().prepare(noisy) for place in range(4)
+        )
+        for count in range(1, 13):
+            with pipeline.epochs(1) as epochs:
+                epoch = next(epochs)
+                taken = [next(epoch) for _ in range(count)]
+                if count % 4:
+                    with pytest.raises(RuntimeError, match="no position here: some examples"):
+                        epochs.state_dict()
+                    continue
+                state = through_json(epochs.state_dict())
+            with pipeline.epochs(1, resume=state) as epochs:
+                assert sorted(taken + [one for epoch in epochs for one in epoch]) == whole
+
     def test_what_has_no_position_is_gone_through(self) -> None:
         """Also where a stage behind marks where it stands: only who asks for one is told."""
         freely = shuffled().prepare(noisy, ordered=False)
