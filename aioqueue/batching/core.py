@@ -444,32 +444,33 @@ class BatcherCore:
 
     def statistics(self) -> BatcherStatistics:
         """See `BatcherFace.statistics`."""
+        of_the_calls = self._calls_so_far()  # first: of the queue there are never fewer
         queue = self.aio.statistics()
-        return self._statistics(
+        return BatcherStatistics(
             requests=queue.enqueued,
             waiting=queue.size,
             waiting_for_room=queue.waiting_enqueues,
             capacity=queue.capacity,
+            **of_the_calls,
         )
 
     @guarded
-    def _statistics(self, **of_the_queue: Any) -> BatcherStatistics:
+    def _calls_so_far(self) -> dict[str, Any]:
         counts = self._counts
-        return BatcherStatistics(
-            **of_the_queue,
-            answered=counts.answered,
-            failed=counts.failed,
-            cancelled=counts.cancelled,
-            refused=counts.refused,
-            in_flight=counts.in_flight,
-            batches=counts.batch_sizes.total(),
-            batch_sizes=counts.sizes(),
-            queue_seconds=counts.queue_seconds,
-            function_seconds=counts.function_seconds,
-            latency_seconds=counts.latency_seconds,
-            latencies=counts.latencies(),
-            workers_died=counts.workers_died,
-        )
+        return {
+            "answered": counts.answered,
+            "failed": counts.failed,
+            "cancelled": counts.cancelled,
+            "refused": counts.refused,
+            "in_flight": counts.in_flight,
+            "batches": counts.batch_sizes.total(),
+            "batch_sizes": counts.sizes(),
+            "queue_seconds": counts.queue_seconds,
+            "function_seconds": counts.function_seconds,
+            "latency_seconds": counts.latency_seconds,
+            "latencies": counts.latencies(),
+            "workers_died": counts.workers_died,
+        }
 
     def describe(self) -> str:
         """What the repr of a face says after the name."""

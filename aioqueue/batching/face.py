@@ -91,7 +91,7 @@ class BatcherFace(Generic[ValueT, ResultT]):
         return self._core.name
 
     def statistics(self) -> BatcherStatistics:
-        """Counts, sizes and times, all of one moment."""
+        """Counts, sizes and times: those of the calls, and right after them those of the queue."""
         return self._core.statistics()
 
     def _as(self, face_class: type[FaceT]) -> FaceT:

@@ -17,12 +17,13 @@ _BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 
 @dataclass(frozen=True, slots=True)
 class BatcherStatistics:
-    """What a batcher has done and is doing, at one moment.
+    """What a batcher has done and is doing.
 
     How to read it: ``waiting`` near ``capacity`` and growing ``refused`` show that the function
     cannot keep up; ``batch_sizes`` near 1 under load, that ``max_wait`` is too short to fill a
-    batch. Of a call's time, ``queue_seconds`` is spent waiting for a batch and ``function_seconds``
-    in the function.
+    batch. ``queue_seconds / requests`` is the mean wait of a request for its batch,
+    ``function_seconds / batches`` the mean call of the function, and ``latency_seconds / (answered
+    + failed)`` the mean time to an answer.
 
     Every request that was accepted is ``answered``, ``failed`` or ``cancelled``, or it is still
     ``waiting`` or ``in_flight`` (but for one that is just moving from there).

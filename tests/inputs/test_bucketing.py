@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
+from aioqueue.inputs import items
 from aioqueue.inputs.batches.batch import batch
 from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
 from tests.inputs.pipelines import coordinated, failures_of, joined, rest, take
@@ -180,6 +182,16 @@ class TestPadding:
             plain = batch(sequences(lengths), 8, coord=coord, dynamic_pad=True)
             cells = sum(tokens.size for tokens in plain)
         assert statistics.plain_padding == cells - sum(lengths)
+
+
+def test_boundaries_and_sizes_may_be_arrays() -> None:
+    pipeline = items([np.arange(n) for n in (1, 3, 1, 4)]).bucket(np.array([2]), np.array([2, 2]))
+    assert [lengths.tolist() for lengths, _ in pipeline] == [[1, 1], [3, 4]]
+    assert "bucket 2 rows" not in repr(pipeline)
+    assert "by length [2]" in repr(pipeline)
+    with pipeline.epochs(1) as epochs:
+        next(next(epochs))
+        json.dumps(epochs.state_dict())
 
 
 class TestTooLong:

@@ -292,7 +292,7 @@ def _checked_limit(boundaries: Any, batch_size: Any, budget: Any, to_boundary: A
             )
         return Limit(limits, None, budget, to_boundary)
     sizes = [batch_size] * count if is_int(batch_size) else batch_size
-    if not isinstance(sizes, Sequence) or len(sizes) != count:
+    if not isinstance(sizes, Sequence | np.ndarray) or len(sizes) != count:
         raise InvalidArgumentError(
             f"batch_size: got {batch_size!r}; expected an int, or one for each of"
             f" {counted(count, 'bucket')}"

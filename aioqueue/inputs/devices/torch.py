@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
+from aioqueue.coordination.outcomes import told
 from aioqueue.inputs.devices.base import Copied, Copier, mapped, numbers_of, refused
 from aioqueue.inputs.devices.ring import HostMemory, Slot
 
@@ -48,6 +49,14 @@ class TorchTarget:
                     f"device: got {device!r}; expected one that is there: PyTorch"
                     f" {torch.__version__} finds {count} CUDA devices on this machine"
                 )
+        elif found.type != "cpu":
+            try:
+                torch.empty(0, device=found)
+            except Exception as error:  # RuntimeError, NotImplementedError, AssertionError, ...
+                raise InvalidArgumentError(
+                    f"device: got {device!r}; expected one that is there: PyTorch"
+                    f" {torch.__version__} cannot use it here ({told(error).splitlines()[0]:.120})"
+                ) from error
         return cls(found)
 
     @property

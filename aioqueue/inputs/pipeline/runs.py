@@ -50,6 +50,10 @@ _WHOLE_GRACE: Final = 120.0
 """The same where the caller is told, which is what a coordinator gives them."""
 
 _LEFT: Final = "the loop or the block that it belongs to was left"
+_DROPPED: Final = (
+    "its `pipeline.epochs(...)` was dropped, or the loop over that was left; keep them in a"
+    " variable while you take from one of them (`next(iter(pipeline))` needs none)"
+)
 _FAILED: Final = "it has failed"
 _INTERRUPTED: Final = (
     "it was interrupted in the middle of a step; epochs(start=...) begins again from an epoch"
@@ -146,7 +150,7 @@ class _Run(ABC):
         """Stop all workers, without telling the caller what fails in that: the log does."""
         if self._is_program_ending():
             return
-        self._end(_LEFT)
+        self._end(_DROPPED)
         if self.steps is not None:
             self.steps.gives_up()
         # A fork has no threads to stop, nor an event loop that would run on.
@@ -155,6 +159,7 @@ class _Run(ABC):
 
     def leave(self) -> None:
         """The same for who leaves a block by an exception."""
+        self._end(_LEFT)
         self.abandon()
 
     def skip_to(self, epoch: int) -> None:
@@ -319,7 +324,8 @@ class ThreadRun(_Run):
         try:
             self._join()
         except (Exception, BaseExceptionGroup) as failure:
-            return failure
+            # Not how we came to join them: the failures say themselves where they happened.
+            return failure.with_traceback(None)
         return RuntimeError("the pipeline was stopped from outside before its end")
 
     def _stop_quietly(self) -> None:
@@ -547,6 +553,8 @@ class AsyncRun(_Run):
         await self._has_ended.wait()
         self._is_told = True
         failure, self._failure = self._failure, None
+        if failure is not None:
+            failure.__traceback__ = None  # as for threads
         return failure or RuntimeError("the pipeline was stopped from outside before its end")
 
 

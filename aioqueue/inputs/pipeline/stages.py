@@ -361,8 +361,9 @@ class Bucket(BaseStage):
         self._buckets()
 
     def details(self) -> str:
-        size = f"{self.batch_size} rows" if self.batch_size else f"{self.tokens_per_batch} tokens"
-        return f"{size} by length {list(self.boundaries)}"
+        is_by_rows = self.batch_size is not None
+        size = f"{self.batch_size} rows" if is_by_rows else f"{self.tokens_per_batch} tokens"
+        return f"{size} by length {[int(one) for one in self.boundaries]}"
 
     def copies(self) -> bool:
         return True

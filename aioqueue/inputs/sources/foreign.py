@@ -208,7 +208,7 @@ def encoded(state: Any, where: str = "state_dict()") -> Any:
 
 
 def decoded(plain: Any) -> Any:
-    """What `encoded` was given, but that mappings of any kind are dicts."""
+    """What `encoded` was given, but that mappings of any kind are dicts, and tuples plain ones."""
     if isinstance(plain, list):
         return [decoded(one) for one in plain]
     if not isinstance(plain, Mapping):

@@ -164,6 +164,18 @@ def test_no_cuda_at_all() -> None:
         numbers(3).to_device("cuda")
 
 
+@pytest.mark.parametrize("device", ["mps", "xpu", "hpu:3"])
+def test_others_that_are_not_there(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except Exception:
+        with pytest.raises(InvalidArgumentError, match=rf"'{device}'; .*cannot use it here") as no:
+            numbers(3).to_device(device)
+        assert len(str(no.value)) < 300
+    else:
+        pytest.skip(f"there is one: {device}")
+
+
 def test_other_devices_are_copied_to_as_the_cpu_is() -> None:
     (found,) = items([[np.arange(3)]]).to_device(torch.device("meta"))
     assert (found[0].device.type, found[0].shape) == ("meta", (3,))

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
@@ -122,6 +123,17 @@ class TestFailures:
                 await results(world, pipeline)
             (only,) = failure.value.exceptions
             assert "mine" in f"{only} {only.__cause__}"
+
+    @pytest.mark.parametrize("function", [bad_at(5, ValueError("mine")), abs])
+    async def test_it_is_traced_to_where_the_next_was_asked_for(
+        self, world: World, function: Callable[[int], Any]
+    ) -> None:
+        """And not through the join that has found it."""
+        collate: Any = None if function is not abs else lambda rows: bad_at(0, ValueError())(0)
+        with pytest.raises(ExceptionGroup) as failed:
+            await results(world, numbers(9).prepare(function).batch(3, collate=collate))
+        told = "".join(traceback.format_exception(failed.value))
+        assert "coordination" not in told.partition("ValueError")[0].partition("+-+")[0]
 
     @pytest.mark.parametrize("where", ["thread", "task", "filter", "source"])
     @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, _Own, _group])
@@ -393,10 +405,10 @@ class TestEnding:
         for pipeline in (numbers(5).prepare(tenfold), numbers(5).filter(bool)):
             if isinstance(world, ThreadWorld):
                 epoch = next(iter(pipeline.epochs(2)))
-                with pytest.raises(RuntimeError, match="it belongs to was left"):
+                with pytest.raises(RuntimeError, match=r"was dropped, .* keep them in a variable"):
                     next(epoch)
             else:
-                with pytest.raises(RuntimeError, match="it belongs to was left"):
+                with pytest.raises(RuntimeError, match=r"was dropped, .* keep them in a variable"):
                     await anext(await anext(pipeline.epochs(2)))
 
     def test_another_thread_may_close(self) -> None:
