@@ -1,9 +1,13 @@
 """The input pipeline: sources, readers, prepared examples, batches.
 
-In practice a queue is never used by itself. Names of files are produced and shuffled, read,
-decoded, prepared by many workers, shuffled again and batched, each step with its own queue. These
-are the parts, which compose with plain ``for`` and ``async for``, and stop, close and report
-through the coordinator as queue runners do:
+Start with a `Pipeline`: a source (or reader) and its stages in one expression, iterated over with
+``for`` or ``async for``, epoch after epoch (`Pipeline.epochs`). `save_position` and `load_position`
+keep where it is, `merge_positions` is for another number of ranks, and `Preemption` tells a loop
+that it has to end.
+
+These are the parts that it is made of, for programs with queues and workers of their own. They
+compose with plain ``for`` and ``async for``, and stop, close and report through the coordinator as
+queue runners do:
 
 * **sources** of items: `items`, `numbers`, `arrays`, `files`, `from_iterable`, `kafka`,
   `ray_dataset`, and mixtures of them;

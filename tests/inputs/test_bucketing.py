@@ -185,7 +185,8 @@ class TestPadding:
 
 
 def test_boundaries_and_sizes_may_be_arrays() -> None:
-    pipeline = items([np.arange(n) for n in (1, 3, 1, 4)]).bucket(np.array([2]), np.array([2, 2]))
+    limits: Any = (np.array([2]), np.array([2, 2]))
+    pipeline = items([np.arange(n) for n in (1, 3, 1, 4)]).bucket(*limits)
     assert [lengths.tolist() for lengths, _ in pipeline] == [[1, 1], [3, 4]]
     assert "bucket 2 rows" not in repr(pipeline)
     assert "by length [2]" in repr(pipeline)

@@ -13,7 +13,7 @@ from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs.batches.pump import AnyCoordinator, is_queue, refuse_options
 from aioqueue.inputs.options import UnseededOptions
 from aioqueue.inputs.sources.base import Source
-from aioqueue.inputs.sources.pipeline import engine
+from aioqueue.inputs.sources.engine import engine
 from aioqueue.inputs.sources.sequences import items
 from aioqueue.inputs.sources.streams import (
     AnyQueue,

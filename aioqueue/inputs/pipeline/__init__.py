@@ -1,6 +1,6 @@
 """Pipelines that run: stages become nodes, queues and workers, and epochs are gone through.
 
-What can be said of a pipeline is in `aioqueue.inputs.sources.pipeline`, which this registers with.
+What can be said of a pipeline is in `aioqueue.inputs.sources.pipeline`; this is what runs it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from aioqueue.inputs.pipeline.resuming import Standing, checked_standing
 from aioqueue.inputs.pipeline.stages import STAGES, BaseStage
 from aioqueue.inputs.pipeline.watching import watch_of
 from aioqueue.inputs.sources.base import Source
-from aioqueue.inputs.sources.pipeline import Pipeline, register
+from aioqueue.inputs.sources.engine import register
+from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.telemetry import Watch
 
 __all__ = ("Epoch", "Epochs")

@@ -20,7 +20,8 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count
-from aioqueue.inputs.sources.pipeline import Pipeline, Stage, Stages
+from aioqueue.inputs.sources.engine import Stage, engine
+from aioqueue.inputs.sources.pipeline import Pipeline, Stages
 from aioqueue.inputs.sources.positions import (
     Place,
     checked_place,
@@ -164,7 +165,8 @@ class Source(Stages[T]):
         return Pipeline(self)._with(stage)
 
     def _pipeline(self) -> Pipeline[Any]:
-        return self._engine.checked(Pipeline(self))
+        pipeline: Pipeline[Any] = engine().checked(Pipeline(self))
+        return pipeline
 
     @abstractmethod
     def entries(self) -> Iterator[Entry[T]]:

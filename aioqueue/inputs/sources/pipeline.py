@@ -2,8 +2,7 @@
 
 A pipeline is a description: a source and the stages after it. It can be gone through again and
 again, by threads and by coroutines, and every stage that is added makes a new one. Here is what can
-be said; what the stages are, and what runs them, is in `aioqueue.inputs.pipeline`, which registers
-itself here, since every source begins a pipeline and what runs one needs sources.
+be said; what the stages are, and what runs them, is in `aioqueue.inputs.pipeline`.
 """
 
 from __future__ import annotations
@@ -19,150 +18,43 @@ from collections.abc import (
     Sequence,
 )
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, overload
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count
 from aioqueue.inputs.options import PrepareOptions
+from aioqueue.inputs.sources.engine import Epoch, Epochs, Stage, engine
 from aioqueue.telemetry import Monitor, Watch
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from aioqueue import Explanation
-    from aioqueue.inputs.sources.item import Origin, Quarantined
-    from aioqueue.inputs.sources.streams import ResumablePipe
-    from aioqueue.inputs.statistics import StageStatistics
+    from aioqueue.inputs.sources.item import Origin
 
-__all__ = ("Engine", "Epoch", "Epochs", "Pipeline", "Stage", "Stages", "engine", "register")
+__all__ = ("Pipeline", "Stages")
+
+_ELSEWHERE: Final = {
+    "map": "prepare(function)",
+    "apply": "prepare(function)",
+    "flat_map": "flat(function)",
+    "interleave": "mix(other)",
+    "sample_from_datasets": "mix(other)",
+    "repeat": "epochs(count)",
+    "padded_batch": "batch(size, pad=True)",
+    "bucket_by_sequence_length": "bucket(boundaries, batch_size)",
+    "unbatched": "unbatch()",
+    "state_dict": "epochs(...).state_dict()",
+    "load_state_dict": "epochs(..., resume=state)",
+}
+"""Names of `tf.data`, grain and torchdata."""
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 E = TypeVar("E")
 
 
-class Stage(Protocol):
-    """One step of a pipeline, as it was asked for."""
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-
-    def details(self) -> str:
-        """What is special about it, in few words."""
-
-
-class Epoch(Protocol[T_co]):
-    """One epoch of a pipeline that is being gone through."""
-
-    @property
-    def number(self) -> int:
-        """Which one."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The position behind the last batch."""
-
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[T_co]: ...
-    def __next__(self) -> T_co: ...
-    def __aiter__(self) -> AsyncIterator[T_co]: ...
-    async def __anext__(self) -> T_co: ...
-
-
-class Epochs(Protocol[T_co]):
-    """Epochs of a pipeline, one after another."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The position behind the last batch."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Begin behind a position."""
-
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[Epoch[T_co]]: ...
-    def __next__(self) -> Epoch[T_co]: ...
-    def __aiter__(self) -> AsyncIterator[Epoch[T_co]]: ...
-    async def __anext__(self) -> Epoch[T_co]: ...
-    def __enter__(self) -> Epochs[T_co]: ...
-    def __exit__(self, *exc_info: object) -> None: ...
-    async def __aenter__(self) -> Epochs[T_co]: ...
-    async def __aexit__(self, *exc_info: object) -> None: ...
-    def close(self) -> None: ...
-    async def aclose(self) -> None: ...
-    def statistics(self) -> tuple[StageStatistics, ...]: ...
-    def explain(self) -> Explanation: ...
-    @property
-    def quarantine(self) -> list[Quarantined]: ...
-    def monitor(self, *, log: bool = False) -> Monitor: ...
-
-
-class Engine(Protocol):
-    """Makes stages of what was asked for, and runs pipelines."""
-
-    def stage(self, kind: str, *arguments: Any, **options: Any) -> Stage:
-        """Check a stage, and make it."""
-
-    def checked(self, pipeline: Pipeline[Any]) -> Pipeline[Any]:
-        """Check that the stages of a pipeline fit together."""
-
-    def epochs(
-        self,
-        pipeline: Pipeline[T],
-        start: int,
-        stop: int | None,
-        resume: Any,
-        watchdog: float | None,
-        journal: Any,
-    ) -> Epochs[T]:
-        """Go through epochs of a pipeline."""
-
-    def resumed(self, pipeline: Pipeline[T], state: Any) -> Epoch[T]:
-        """Go through the rest of one epoch, and end."""
-
-    def single(self, pipeline: Pipeline[T]) -> Epoch[T]:
-        """Go through one epoch, and end."""
-
-    def stream(
-        self,
-        source: Stages[Any],
-        stages: Sequence[Stage],
-        coord: Any,
-        *,
-        name: str,
-        fit: Callable[[Any], Any] | None,
-        resume: Mapping[str, Any] | None,
-    ) -> ResumablePipe[Any]:
-        """Go through one run of a source, by workers of a coordinator of the user's.
-
-        Args:
-            source: what is gone through, with all its epochs.
-            stages: what is done with its items.
-            coord: starts the workers.
-            name: what messages and worker names call it.
-            fit: makes of every example what is delivered, or refuses it.
-            resume: a position to begin at.
-        """
-
-    def watch(self, pipeline: Pipeline[Any]) -> Watch:
-        """What monitors see of the runs of a pipeline."""
-
-    def length(self, pipeline: Pipeline[Any]) -> int | None:
-        """How much one epoch gives, where that is known."""
-
-    def sources(self, pipeline: Pipeline[Any]) -> Sequence[Any]:
-        """All sources of a pipeline, those of what is mixed in as well."""
-
-    def text(self, pipeline: Pipeline[Any]) -> str:
-        """A drawing in letters."""
-
-    def svg(self, pipeline: Pipeline[Any]) -> str:
-        """A drawing for notebooks and pages."""
-
-
 class Stages(ABC, Generic[T_co]):
     """What sources and pipelines have in common: stages can be added."""
-
-    _engine: ClassVar[Engine]
 
     @abstractmethod
     def _with(self, stage: Stage) -> Pipeline[Any]:
@@ -201,14 +93,29 @@ class Stages(ABC, Generic[T_co]):
         NumPy generator that depends on the seed, the epoch and the item alone.
 
         Args:
-            function: called with an item; a coroutine function runs on tasks.
+            function: called with an item, as its one argument (a tuple is not spread over several);
+                a coroutine function runs on tasks, a generator function makes several examples.
             ahead: how many prepared examples may wait to be used; ``None`` for enough to have the
                 next batch ready while this one is used.
-            **options: those of `aioqueue.inputs.prepare`. The order of the source is kept unless
-                ``ordered=False`` gives that up, and with it that runs can be repeated exactly.
+            **options: those of `aioqueue.inputs.prepare`, which describes them:
+
+                - ``workers=4``: how many calls at a time;
+                - ``where="auto"``: ``"thread"`` (the default of plain functions), ``"task"`` (that
+                  of coroutine functions), ``"process"``, ``"interpreter"`` or ``"ray"``;
+                - ``ordered=True``: keep the order of the source. ``False`` gives that up, and with
+                  it that runs can be repeated exactly;
+                - ``on_error="stop"``, ``"skip"`` or ``Retry(...)``, with ``max_failures=`` and
+                  ``quarantine=``: what becomes of an item that has failed;
+                - ``item_timeout=``: seconds that an item may take;
+                - ``skip_none=False``: leave out items for which the function returns ``None``;
+                - ``limit=``, ``limit_bytes=``: how many items, and bytes of examples, may be in
+                  work; ``limit_per=``, ``at_most=``: how many items of one key;
+                - ``autotune=False``: find the number of workers while it runs;
+                - ``seed=``: of the generators; ``ray=``: options of Ray's actors.
 
         Raises:
             InvalidArgumentError: an option is wrong.
+            TypeError: there is no such option.
         """
         return self._add("prepare", function, ahead, options)
 
@@ -277,8 +184,11 @@ class Stages(ABC, Generic[T_co]):
     ) -> Pipeline[Any]:
         """Make batches of examples that follow each other.
 
-        An example that is a tuple (also a named one) or a mapping is several components; the first
-        one decides their dtypes and shapes.
+        An example that is a tuple (also a named one) or a mapping is several components; anything
+        else is one, also a list. The first example decides the dtypes and shapes of all: Python's
+        ints become int64, floats float64 and bools bool, arrays keep their dtype, and strings,
+        bytes and other objects are kept in arrays of objects. What would change by that, such as a
+        later float for an int64 component, is refused.
 
         Args:
             size: how many examples a batch has, >= 1.
@@ -286,7 +196,7 @@ class Stages(ABC, Generic[T_co]):
             pad: pad every dimension to the largest size in the batch, at the high end; else all
                 examples must have the shapes of the first.
             padding_value: what to pad with: one number, or one per component like the example.
-            collate: makes a batch of a list of examples instead; arrays are then not looked into.
+            collate: makes a batch of a list of examples instead. What it returns is the batch.
             across_epochs: let examples wait for those of the next epoch instead of making a smaller
                 batch: then batches mix epochs, and the batch counts for the one that it ends in.
 
@@ -313,13 +223,16 @@ class Stages(ABC, Generic[T_co]):
         """Make padded batches of examples of like length.
 
         Args:
-            boundaries: where buckets begin, but for the first: increasing ints.
+            boundaries: ascending ints >= 1. Bucket 0 takes lengths below the first of them, bucket
+                k those from ``boundaries[k - 1]`` to below ``boundaries[k]``, the last one others.
             batch_size: how many examples a batch has, one number or one for each bucket.
             tokens_per_batch: instead, how many elements it may have, padding included.
             length: tells how long an example is; ``None`` for its first dimension.
             padding_value: as for `batch`.
-            pad_to_boundary: pad to the longest that fits the bucket, not the batch.
-            too_long: whether an example for which no batch is large enough is a failure.
+            pad_to_boundary: pad batches of bucket k to ``boundaries[k] - 1`` instead of to their
+                longest; then the last bucket is the one below the last boundary.
+            too_long: ``"fail"`` raises for an example that fits into no batch; ``"skip"`` leaves it
+                out, and counts it.
             drop_remainder: leave out what is in the buckets at the end of an epoch.
 
         Returns:
@@ -358,7 +271,8 @@ class Stages(ABC, Generic[T_co]):
             open_rows: how many rows wait for sequences that fit, >= 1; if one fits in none of
                 them, the oldest is given out.
             padding_value: fills what is left of a row; as for `batch`.
-            too_long: what to do with a sequence that is longer than a row.
+            too_long: what to do with a sequence that is longer than a row. One of length 0 is left
+                out.
 
         Returns:
             A pipeline of rows: for an example that is an array, ``(row, segment_ids, positions)``;
@@ -374,7 +288,11 @@ class Stages(ABC, Generic[T_co]):
         return self._add("pack", length, open_rows, padding_value, too_long)
 
     def unbatch(self) -> Pipeline[Any]:
-        """Take batches apart again, into their rows, which do not share memory with the batch."""
+        """Take batches apart again, into their rows.
+
+        Rows of arrays are copies, which share no memory with the batch; members of lists are given
+        as they are.
+        """
         return self._add("unbatch")
 
     def take(self, count: int) -> Pipeline[T_co]:
@@ -428,8 +346,8 @@ class Stages(ABC, Generic[T_co]):
 
         A thread makes them in a few arrays of the host that are used again and again, and copies
         them from there. To CUDA the arrays are pinned and the copies run on a stream of their own:
-        nobody waits for them but the stream that is current where a batch is taken. On the CPU it
-        does the same. What it gives is the user's alone: no later batch is written over it.
+        nobody waits for them but the stream that is current where a batch is taken. To others that
+        thread copies, and waits for it. Each batch is yours: no later one is written over it.
 
         Arrays of numbers or bools (and scalars of NumPy) become tensors or arrays of JAX, in the
         structure of tuples, mappings and lists that the batch has; also where a function of the
@@ -495,15 +413,15 @@ class Stages(ABC, Generic[T_co]):
             start: the number of the first: where an earlier run of the program has ended, say.
             resume: what ``state_dict()`` of an earlier run gave, or `merge_positions` of those of
                 another number of ranks: the batches behind it come, first those that are left of
-                its epoch. Where the order is kept they are exactly those
-                that the earlier run would have made. Functions, workers, limits, and the size of
-                batches that are made last may be others than they were.
+                its epoch. Where the order is kept they are exactly those that the earlier run would
+                have made. Functions, workers, limits, and the size of batches that are made last
+                may be others than they were.
             watchdog: seconds after which the log has a warning that says why, when nothing has
                 moved and someone has waited for so long: see `aioqueue.Coordinator`.
             journal: a file that notes which items each batch is made of, before it is handed out:
-                see `read_journal`. With ``resume`` it is gone on with: what was noted of batches
-                behind the position, which come again, is cut off. The file of another run is
-                renamed, and not written over.
+                see `read_journal`. With ``resume``, writing goes on in the same file: entries of
+                batches behind the position, which come again, are removed. The file of another run
+                is renamed, and not written over.
 
         Returns:
             An iterable, with ``for`` and ``async for``, of epochs, each of which is an iterable of
@@ -516,20 +434,23 @@ class Stages(ABC, Generic[T_co]):
         """
         start = checked_count(start, "start")
         stop = None if count is None else start + checked_count(count, "count")
-        return self._engine.epochs(self._pipeline(), start, stop, resume, watchdog, journal)
+        return engine().epochs(self._pipeline(), start, stop, resume, watchdog, journal)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """What other libraries call it, and how it is called here.
+
+            Raises:
+                AttributeError: always.
+            """
+            if hasattr(type(self), name):  # a property that has failed, whose own error says more
+                return object.__getattribute__(self, name)
+            here = f"; here that is .{_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+            raise AttributeError(f"a source or pipeline has no {name!r}{here}", name=name, obj=self)
 
     def _add(self, kind: str, *arguments: Any) -> Pipeline[Any]:
-        return self._with(self._engine.stage(kind, *arguments))
-
-
-def register(engine: Engine) -> None:
-    """Say what makes stages and runs pipelines."""
-    Stages._engine = engine
-
-
-def engine() -> Engine:
-    """What makes stages and runs pipelines, for what is below it and needs it."""
-    return Stages._engine
+        return self._with(engine().stage(kind, *arguments))
 
 
 class Pipeline(Stages[T_co]):
@@ -555,11 +476,11 @@ class Pipeline(Stages[T_co]):
         return f"<aioqueue.inputs.Pipeline of {' | '.join([repr(self.source), *stages])}>"
 
     def __str__(self) -> str:
-        return self._engine.text(self)
+        return engine().text(self)
 
     def _repr_svg_(self) -> str:
         """What notebooks show."""
-        return self._engine.svg(self)
+        return engine().svg(self)
 
     def __bool__(self) -> bool:
         """A pipeline is always true, also an empty one."""
@@ -571,7 +492,7 @@ class Pipeline(Stages[T_co]):
         Raises:
             TypeError: it depends on the data, or the source does not say how many items it has.
         """
-        length = self._engine.length(self)
+        length = engine().length(self)
         if length is None:
             raise TypeError(
                 f"the length of {self!r} is not known: it depends on the data, or the source does"
@@ -580,10 +501,10 @@ class Pipeline(Stages[T_co]):
         return length
 
     def __iter__(self) -> Iterator[T_co]:
-        return iter(self._engine.single(self))
+        return iter(engine().single(self))
 
     def __aiter__(self) -> AsyncIterator[T_co]:
-        return aiter(self._engine.single(self))
+        return aiter(engine().single(self))
 
     def resume(self, state: Mapping[str, Any]) -> Epoch[T_co]:
         """The rest of the epoch in which a position is.
@@ -598,7 +519,7 @@ class Pipeline(Stages[T_co]):
             InvalidArgumentError: it is no position, is damaged, or belongs to another pipeline: the
                 message names the field that differs, and both values.
         """
-        return self._engine.resumed(self, state)
+        return engine().resumed(self, state)
 
     def monitor(self, *, log: bool = False) -> Monitor:
         """Watch all that goes through this pipeline from now on, and tell what limits it.
@@ -615,7 +536,7 @@ class Pipeline(Stages[T_co]):
         return Monitor(self, log=log)
 
     def _watched(self) -> Watch:
-        return self._engine.watch(self)
+        return engine().watch(self)
 
     def locate(self, item: Origin) -> str:
         """What an item is that a journal names, in words, as far as its source knows.
@@ -630,7 +551,7 @@ class Pipeline(Stages[T_co]):
         Raises:
             InvalidArgumentError: this pipeline has no such item.
         """
-        sources = self._engine.sources(self)
+        sources = engine().sources(self)
         if not 0 <= item.source < len(sources):
             raise InvalidArgumentError(
                 f"item: got one of source {item.source}; expected less than {len(sources)}, as many"
@@ -640,7 +561,8 @@ class Pipeline(Stages[T_co]):
         return told
 
     def _with(self, stage: Stage) -> Pipeline[Any]:
-        return self._engine.checked(Pipeline(self.source, (*self.stages, stage)))
+        pipeline: Pipeline[Any] = engine().checked(Pipeline(self.source, (*self.stages, stage)))
+        return pipeline
 
     def _pipeline(self) -> Pipeline[Any]:
         return self

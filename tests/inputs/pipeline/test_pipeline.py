@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs import Pipeline, Retry, arrays, items, numbers, read_lines
+from aioqueue.inputs import Pipeline, Retry, Source, arrays, items, numbers, read_lines
 from tests.inputs.pipeline.going import Counting, epochs_of, first, plain, results
 from tests.worlds import PATIENCE, ThreadWorld, World, spin_until, threads_of_work
 
@@ -556,3 +556,25 @@ def test_the_next_epoch_is_prepared_while_this_one_is_used() -> None:
     assert list(epoch) == [0, 10, 20, 30]
     spin_until(lambda: len(function.calls) == 8)
     assert list(next(epochs)) == [0, 10, 20, 30]
+
+
+@pytest.mark.parametrize("made", [numbers(3), numbers(3).batch(2)], ids=["source", "pipeline"])
+def test_names_of_other_libraries_are_told(made: Any) -> None:
+    with pytest.raises(AttributeError, match=r"has no 'map'; here that is \.prepare\(function\)"):
+        made.map(tenfold)
+    with pytest.raises(AttributeError, match=r"has no 'wrong'$"):
+        made.wrong()
+    assert not hasattr(made, "repeat")
+
+
+def test_a_property_that_fails_says_so_itself() -> None:
+    class Failing(Source[int]):
+        def entries(self) -> Iterator[Any]:
+            yield from ()
+
+        @property
+        def is_in_memory(self) -> bool:
+            return bool(self.missing)  # type: ignore[attr-defined]
+
+    with pytest.raises(AttributeError, match="has no 'missing'"):
+        _ = Failing("failing").is_in_memory
