@@ -36,9 +36,13 @@ T = TypeVar("T")
 class Epochs(Generic[T]):
     """Epochs of a pipeline, in one run: workers live on from one to the next.
 
-    Iterate over it once, with ``for`` or with ``async for``: each item is an `Epoch`. Going on to
-    the next one leaves what is left of the one before; it is not prepared then. When this object
-    is dropped, as by leaving the loop, the workers end, and its epochs with them.
+    `Pipeline.epochs` makes it. Iterate over it once, with ``for`` or with ``async for``: each item
+    is an `Epoch`. Going on to the next one leaves what is left of the one before; it is not
+    prepared then. When this object is dropped, as by leaving the loop, the workers end, and its
+    epochs with them.
+
+    Cancellation:
+        A cancelled step of ``async for`` has lost nothing.
 
     Args:
         pipeline: what is gone through.
@@ -48,7 +52,14 @@ class Epochs(Generic[T]):
         journal: a file that notes the items of each batch.
 
     Raises:
-        InvalidArgumentError: the position does not fit, or an argument is wrong.
+        InvalidArgumentError: the position does not fit, or an argument is wrong. Of a step: an
+            iterator was given that can be gone through once, and was.
+        ExceptionGroup: of a step: what workers and stages have raised, as a coordinator reports it.
+        PreemptedError: of a step: it would have to wait, and nobody is to; see `Preemption`.
+        RuntimeError: of a step: all of it was left, or has failed before; or a ``for`` loop would
+            stop the running event loop.
+        TypeError: of a step: it was begun with ``for`` and is gone on with by ``async for``, or the
+            other way round.
     """
 
     _run: ThreadRun | AsyncRun | None = None
@@ -340,6 +351,10 @@ class Epoch(Generic[T]):
     """One epoch of a pipeline: what it makes, once, with ``for`` or with ``async for``.
 
     Several threads, or several tasks, may take from it at once; each batch goes to one of them.
+    Each batch is the taker's alone. A step raises what a step of `Epochs` does.
+
+    Cancellation:
+        A cancelled step of ``async for`` has lost nothing: the batch comes with the next one.
 
     Args:
         pipeline: what is gone through.

@@ -193,6 +193,8 @@ class Prepare(BaseStage):
         parts = [function_name(self.function), f"on {count} {where if count == 1 else plural}"]
         if not options.get("ordered", True):
             parts.append("unordered")
+        if options.get("autotune"):
+            parts.append("tuned while it runs")
         if options.get("on_error", "stop") != "stop":
             parts.append(f"on_error={options['on_error']!r}")
         return " ".join(parts)
