@@ -16,7 +16,7 @@ import aioqueue
 ROOT = Path(aioqueue.__file__).parent
 
 LAYERS = (
-    ("errors", "compiled", "locks", "gil_lock", "checks", "functions", "docstrings"),
+    ("errors", "compiled", "locks", "gil_lock", "checks", "functions", "docstrings", "elsewhere"),
     ("elements", "components", "sizes"),
     ("philox", "durations", "events"),
     ("storage",),
@@ -352,6 +352,7 @@ RULES = {
     "aioqueue.coordination.loops",
     "aioqueue.coordination.outcomes",
     "aioqueue.durations",
+    "aioqueue.elsewhere",
     "aioqueue.functions",
     "aioqueue.locks",
     "aioqueue.meters",
@@ -361,7 +362,7 @@ RULES = {
     "aioqueue.waiting.running",
 }
 """Rules of the whole house, without state: what an argument and a value must be, how large a thing
-is, how durations are counted, how a function is called, how a lock is let go of, what an exception
+is, how durations are counted, what is told of other libraries' names, how a function is called, how a lock is let go of, what an exception
 means, what a worker says of itself, how a loop is reached; and the words in which a stage explains
 itself. What is built on the core would else have to say them again."""
 PROCESSES = {name for name in MODULES if name.startswith("aioqueue.processes.")}

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar, overload
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from aioqueue.checks import checked_count, checked_flag, checked_seconds, is_int
 from aioqueue.copying import Copier
 from aioqueue.docstrings import World, describe
 from aioqueue.elements import Columns, Component, ElementT, Row, Spec, Typed
+from aioqueue.elsewhere import no_attribute
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
 from aioqueue.gil_lock import machine_lock
 from aioqueue.locks import holding
@@ -286,6 +287,24 @@ class QueueCore:
             raise
 
 
+_ELSEWHERE: Final = {
+    "put": "enqueue(element)",
+    "put_nowait": "enqueue_nowait(element)",
+    "get": "dequeue()",
+    "get_nowait": "dequeue_nowait()",
+    "qsize": "size()",
+    "empty": "size() == 0",
+    "full": "size() == queue.capacity",
+    "maxsize": "capacity",
+    "shutdown": "close()",
+    "join": "close(), and the join of a Coordinator",
+    "task_done": "close(), and the join of a Coordinator",
+    "sync_q": "sync",
+    "async_q": "aio",
+}
+"""Names of `asyncio.Queue`, `queue.Queue`, janus and culsans."""
+
+
 class QueueFace(QueueMethods[ElementT]):
     """A queue as one world sees it: here, everything that never waits."""
 
@@ -307,6 +326,9 @@ class QueueFace(QueueMethods[ElementT]):
     if not TYPE_CHECKING:
         # `Generic` would count the parameters, and those that have a default are new in 3.13.
         __class_getitem__ = classmethod(GenericAlias)
+
+        def __getattr__(self, name: str) -> Any:
+            no_attribute(self, name, kind="a queue", known=_ELSEWHERE)
 
     def __init__(self, core: QueueCore) -> None:
         self._bind(core)

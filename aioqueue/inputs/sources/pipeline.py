@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, overloa
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count
+from aioqueue.elsewhere import no_attribute
 from aioqueue.inputs.options import PrepareOptions
 from aioqueue.inputs.sources.engine import Epoch, Epochs, Stage, engine
 from aioqueue.telemetry import Monitor, Watch
@@ -439,15 +440,7 @@ class Stages(ABC, Generic[T_co]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """What other libraries call it, and how it is called here.
-
-            Raises:
-                AttributeError: always.
-            """
-            if hasattr(type(self), name):  # a property that has failed, whose own error says more
-                return object.__getattribute__(self, name)
-            here = f"; here that is .{_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
-            raise AttributeError(f"a source or pipeline has no {name!r}{here}", name=name, obj=self)
+            no_attribute(self, name, kind="a source or pipeline", known=_ELSEWHERE)
 
     def _add(self, kind: str, *arguments: Any) -> Pipeline[Any]:
         return self._with(engine().stage(kind, *arguments))
