@@ -184,6 +184,11 @@ def encoded(state: Any, where: str = "state_dict()") -> Any:
         InvalidArgumentError: there is something else in it.
     """
     if isinstance(state, np.ndarray | np.generic) and not state.dtype.hasobject:
+        if state.dtype.kind == "V":  # of fields, or of another library: its name says too little
+            raise InvalidArgumentError(
+                f"{where}: got an array of dtype {state.dtype}; expected one of numbers, bools,"
+                " strings or times"
+            )
         return _encoded_array(np.asarray(state), "array" if state.ndim else "scalar")
     if state is None or isinstance(state, bool | str):
         return state

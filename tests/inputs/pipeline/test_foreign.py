@@ -299,6 +299,12 @@ class TestStates:
         with pytest.raises(InvalidArgumentError, match="position can hold"):
             encoded(state)
 
+    def test_arrays_that_would_come_back_as_others(self) -> None:
+        fields = np.zeros(2, [("a", "i4"), ("b", "f4")])
+        for state in (fields, fields[0], np.zeros(2, "V8")):
+            with pytest.raises(InvalidArgumentError, match=r"^state\['a'\]: got an array of dtype"):
+                encoded({"a": state}, "state")
+
     def test_nothing_is_shared(self) -> None:
         state = {"list": [1]}
         kept = encoded(state)
