@@ -409,6 +409,30 @@ def test_pages_have_checksums(path: Path) -> None:
         assert error.fault.startswith("damaged row group 1")
 
 
+def test_a_row_group_that_says_it_is_smaller_loses_no_rows(path: Path) -> None:
+    """Turned bits of the footer, which has no checksum. (Not all: some make pyarrow abort.)"""
+    pq.write_table(pa.table({"a": np.arange(1000)}), path, row_group_size=333)
+    whole = path.read_bytes()
+    counts = bytes([0x16, 0x9A, 0x05])  # Thrift's field of 333, once for each of what it counts
+    places = [
+        place
+        for place in range(len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"), len(whole))
+        if whole[place : place + 3] == counts
+    ]
+    assert len(places) >= 6  # of rows, and of values, in each full group
+    told = 0
+    for place in places:
+        for turned in range(7):  # the eighth says that another byte follows
+            damaged = bytearray(whole)
+            damaged[place + 1] ^= 1 << turned
+            path.write_bytes(damaged)
+            try:
+                assert [row["a"] for row in read_parquet(path)] == list(range(1000))
+            except DataLossError as error:
+                told += error.fault.startswith("damaged footer: 1000 rows in the file, ")
+    assert told == 3 * 7
+
+
 @every_kind
 @pytest.mark.parametrize("size", [None, 1000])
 def test_one_portion_is_in_memory_at_a_time(kind: str, size: int | None, path: Path) -> None:

@@ -186,6 +186,18 @@ class _ParquetFile:
             self._file = parquet.ParquetFile(bounded, page_checksum_verification=True)
             self._groups = self._file.metadata
             self.names: list[str] = list(self._file.schema_arrow.names)
+        self._check_rows(bounded.size)
+
+    def _check_rows(self, size: int) -> None:
+        """Footers have no checksum: a row group that says it is smaller would lose its rows."""
+        groups = range(self.count)
+        rows = sum(self._groups.row_group(group).num_rows for group in groups)
+        if rows != self._groups.num_rows:
+            fault = (
+                f"damaged footer: {self._groups.num_rows} rows in the file, {rows} in its row"
+                " groups"
+            )
+            raise DataLossError(path=self._path, offset=size, fault=fault)
 
     @property
     def count(self) -> int:
