@@ -433,6 +433,40 @@ def test_a_row_group_that_says_it_is_smaller_loses_no_rows(path: Path) -> None:
     assert told == 3 * 7
 
 
+class TestEndOfStreams:
+    @pytest.fixture(params=[False, True], ids=["", "old"])
+    def whole(self, request: pytest.FixtureRequest, path: Path) -> bytes:
+        """A stream with a dictionary, whose last record batch ends with zeros, like an end mark."""
+        words = pa.array(["a", "b", "c", "a", "a"]).dictionary_encode()
+        table = pa.table({"a": np.arange(5), "word": words})
+        options = ipc.IpcWriteOptions(use_legacy_format=request.param)
+        with ipc.new_stream(path, table.schema, options=options) as writer:
+            writer.write_table(table, max_chunksize=2)
+        assert path.read_bytes().endswith(bytes(4) if request.param else bytes(3))
+        return path.read_bytes()
+
+    def test_one_that_is_whole(self, whole: bytes, path: Path) -> None:
+        assert [row["a"] for row in read_arrow(path)] == list(range(5))
+        check_every_position(lambda: read_arrow(path).with_keys())
+
+    def test_one_that_is_cut_off_anywhere(self, whole: bytes, path: Path) -> None:
+        for size in range(len(whole)):
+            path.write_bytes(whole[:size])
+            found, error = read_before_loss(read_arrow(path))
+            assert found == list(range(len(found)))
+            assert 0 <= error.offset <= size
+
+    def test_data_behind_the_end_mark(self, whole: bytes, path: Path) -> None:
+        mark = b"\xff\xff\xff\xff\0\0\0\0"
+        for more in (whole, b"x", bytes(4), mark, b"garbage" * 9 + mark):
+            path.write_bytes(whole + more)
+            found, error = read_before_loss(read_arrow(path))
+            assert found == list(range(5))
+            assert error.offset == len(whole)
+            fault = f"{len(more)} bytes of data behind the end mark of the stream"
+            assert error.fault == fault
+
+
 @every_kind
 @pytest.mark.parametrize("size", [None, 1000])
 def test_one_portion_is_in_memory_at_a_time(kind: str, size: int | None, path: Path) -> None:

@@ -27,7 +27,9 @@ _ROWS: Final = 1024
 """How many rows are made at a time."""
 _AHEAD_ROWS: Final = 2048
 _AHEAD_BATCHES: Final = 4
-_END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
+_END_MARK: Final = b"\xff\xff\xff\xff\0\0\0\0"
+_OLD_END_MARK: Final = bytes(4)
+"""Of streams as Arrow wrote them before 0.15, which some programs still do."""
 
 
 def read_parquet(
@@ -102,6 +104,7 @@ def read_arrow(
 
     As `read_parquet`, in all but the format: record batches are read one after another. The files
     have no checksums: that they are whole and well formed is checked, what the values are is not.
+    Data behind the end of a stream, such as another stream, is damage: it would not be read.
 
     Args:
         paths: as for `read_parquet`; so are the rest.
@@ -272,8 +275,8 @@ class _ArrowFile:
             first += batch.num_rows
 
     def _batches(self, at: int) -> Iterator[Any]:
+        offset = self._stream.tell()
         while self.count is None or at < self.count:
-            offset = self._stream.tell()
             with _damage_told(self._pa, self._path, offset, f"damaged record batch {at}"):
                 try:
                     batch = (
@@ -286,11 +289,26 @@ class _ArrowFile:
                 batch.validate(full=True)  # offsets that point elsewhere would be followed
             yield batch
             at += 1
+            offset = self._stream.tell()
         if self._file is None:
-            self._stream.seek(max(0, self._size - len(_END_OF_STREAM)))
-            if self._stream.read() != _END_OF_STREAM:
-                fault = "truncated stream: no end mark"
-                raise DataLossError(path=self._path, offset=self._size, fault=fault)
+            self._check_end(offset)
+
+    def _check_end(self, offset: int) -> None:
+        """A stream ends with a mark, which pyarrow does without; and what follows it is not read.
+
+        Args:
+            offset: behind the last record batch.
+        """
+        end = self._stream.tell()
+        begin = max(offset, end - len(_END_MARK))
+        self._stream.seek(begin)
+        if self._stream.read(end - begin) not in (_END_MARK, _OLD_END_MARK):
+            fault = "truncated stream: no end mark"
+            raise DataLossError(path=self._path, offset=end, fault=fault)
+        if end < self._size:
+            # Perhaps another stream, as `cat` puts it there: it may have other columns.
+            fault = f"{self._size - end} bytes of data behind the end mark of the stream"
+            raise DataLossError(path=self._path, offset=end, fault=fault)
 
 
 class _Shape(NamedTuple):
