@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import importlib
+import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -381,9 +382,30 @@ class TestDamage:
             path.write_bytes(damaged)
             try:
                 rows = [row["a"] for row in read(path)]
-            except (DataLossError, KeyError, InvalidArgumentError, NotImplementedError):
+            except DataLossError:
                 continue
             assert len(rows) <= 40
+
+    @pytest.mark.parametrize("size", [None, 7, 1000])
+    def test_text_that_is_none(self, kind: str, size: int | None, path: Path) -> None:
+        """Of which there is no checksum here; pyarrow looks at that of Parquet only when asked."""
+        write, read = KINDS[kind]
+        table = pa.table({"a": np.arange(50), "b": [f"é{n}é" for n in range(50)]})
+        if kind == "parquet":
+            pq.write_table(table, path, row_group_size=20, use_dictionary=False, compression="none")
+        else:
+            write(table, path, 20)
+        whole = path.read_bytes()
+        path.write_bytes(whole.replace("é30é".encode(), b"\xc3\xff30\xc3\xa9"))
+        found, error = read_before_loss(iter(read(path, batch_size=size)))
+        numbers = found if size is None else [number for batch in found for number in batch]
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) in {None: (20,), 7: (20, 28), 1000: (0, 20)}[size]
+        assert error.path == str(path)
+        assert 0 < error.offset < path.stat().st_size
+        assert re.match("damaged (rows [0-9]+ to [0-9]+|record batch 1) ", error.fault)
+        with pytest.raises(InvalidArgumentError, match="columns: got 'c', which"):
+            list(read(path, ["c"]))
 
 
 def test_pages_have_checksums(path: Path) -> None:
@@ -407,6 +429,36 @@ def test_pages_have_checksums(path: Path) -> None:
         assert found == list(range(500))
         assert error.offset == group.data_page_offset
         assert error.fault.startswith("damaged row group 1")
+
+
+def test_whatever_pyarrow_says_of_damage(path: Path) -> None:
+    """Turned bits of Arrow's own schema may ask for types that there are not."""
+    pq.write_table(pa.table({"a": np.arange(10)}), path, row_group_size=4)
+    whole = path.read_bytes()
+    metadata = pq.ParquetFile(path).metadata.metadata
+    end = whole.index(metadata[b"ARROW:schema"]) + len(metadata[b"ARROW:schema"])
+    faults = []
+    for place in range(end - 64, end):
+        for bit in range(8):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1 << bit
+            path.write_bytes(damaged)
+            try:
+                assert len(list(read_parquet(path))) == 10
+            except DataLossError as error:
+                faults.append(error.fault)
+    assert any("or something in it that this pyarrow does not know" in one for one in faults)
+
+
+def test_more_memory_than_there_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written("parquet", TABLE, path)
+
+    def much(*_: Any) -> None:
+        raise pa.ArrowMemoryError("malloc of size 9223372036854775744 failed")
+
+    monkeypatch.setattr("aioqueue.inputs.readers.parquet.values_of", much)
+    with pytest.raises(DataLossError, match=r"damaged rows 0 to 6, or more than memory can hold"):
+        list(read_parquet(path))
 
 
 def test_a_row_group_that_says_it_is_smaller_loses_no_rows(path: Path) -> None:
@@ -452,7 +504,7 @@ class TestEndOfStreams:
     def test_one_that_is_cut_off_anywhere(self, whole: bytes, path: Path) -> None:
         for size in range(len(whole)):
             path.write_bytes(whole[:size])
-            found, error = read_before_loss(read_arrow(path))
+            found, error = read_before_loss(iter(read_arrow(path)))
             assert found == list(range(len(found)))
             assert 0 <= error.offset <= size
 
@@ -460,7 +512,7 @@ class TestEndOfStreams:
         mark = b"\xff\xff\xff\xff\0\0\0\0"
         for more in (whole, b"x", bytes(4), mark, b"garbage" * 9 + mark):
             path.write_bytes(whole + more)
-            found, error = read_before_loss(read_arrow(path))
+            found, error = read_before_loss(iter(read_arrow(path)))
             assert found == list(range(5))
             assert error.offset == len(whole)
             fault = f"{len(more)} bytes of data behind the end mark of the stream"

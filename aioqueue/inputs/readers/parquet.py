@@ -8,7 +8,7 @@ that of the same row within the file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from os import SEEK_END
 from typing import IO, Any, Final, NamedTuple
@@ -142,6 +142,8 @@ class _Portion(NamedTuple):
     """Of the first one, in the file."""
     rows: Any
     """A ``pyarrow.RecordBatch``."""
+    offset: int
+    """Of that row group or record batch, in bytes."""
 
     @property
     def mark(self) -> tuple[int, int, int]:
@@ -185,13 +187,14 @@ class _ParquetFile:
         self._pa = pa
         self._path = path
         bounded = _Bounded(stream)
-        with _damage_told(pa, path, bounded.size, "no Parquet file"):
+        self._size = bounded.size
+        with _damage_told(pa, path, self._size, "no Parquet file"):
             self._file = parquet.ParquetFile(bounded, page_checksum_verification=True)
             self._groups = self._file.metadata
             self.names: list[str] = list(self._file.schema_arrow.names)
-        self._check_rows(bounded.size)
+        self._check_rows()
 
-    def _check_rows(self, size: int) -> None:
+    def _check_rows(self) -> None:
         """Footers have no checksum: a row group that says it is smaller would lose its rows."""
         groups = range(self.count)
         rows = sum(self._groups.row_group(group).num_rows for group in groups)
@@ -200,7 +203,7 @@ class _ParquetFile:
                 f"damaged footer: {self._groups.num_rows} rows in the file, {rows} in its row"
                 " groups"
             )
-            raise DataLossError(path=self._path, offset=size, fault=fault)
+            raise DataLossError(path=self._path, offset=self._size, fault=fault)
 
     @property
     def count(self) -> int:
@@ -212,19 +215,26 @@ class _ParquetFile:
     ) -> Iterator[_Portion]:
         """The rows from a row group on, whose first row has a number, as many at a time."""
         for group in range(number, self.count):
-            row = 0
-            for rows in self._batches(group, columns, size):
-                yield _Portion(group, row, first, rows)
+            row, offset = 0, self._offset_of(group)
+            for rows in self._batches(group, columns, size, offset):
+                yield _Portion(group, row, first, rows, offset)
                 row += rows.num_rows
                 first += rows.num_rows
 
-    def _batches(self, group: int, columns: list[str], size: int) -> Iterator[Any]:
-        metadata = self._groups.row_group(group)
-        offset = min(
-            (_offset_of(metadata.column(at)) for at in range(metadata.num_columns)), default=0
-        )
-        batches = self._file.iter_batches(size, row_groups=[group], columns=columns)
-        left = metadata.num_rows
+    def _offset_of(self, group: int) -> int:
+        """Where a row group begins, as far as the footer tells."""
+        with _damage_told(self._pa, self._path, 0, "damaged footer"):
+            metadata = self._groups.row_group(group)
+            columns = map(metadata.column, range(metadata.num_columns))
+            begin = min(
+                (one.dictionary_page_offset or one.data_page_offset for one in columns), default=0
+            )
+        return max(0, min(int(begin), self._size))
+
+    def _batches(self, group: int, columns: list[str], size: int, offset: int) -> Iterator[Any]:
+        left = self._groups.row_group(group).num_rows
+        with _damage_told(self._pa, self._path, offset, f"damaged row group {group}"):
+            batches = self._file.iter_batches(size, row_groups=[group], columns=columns)
         while True:
             with _damage_told(self._pa, self._path, offset, f"damaged row group {group}"):
                 rows = next(batches, None)
@@ -235,11 +245,6 @@ class _ParquetFile:
         if left:
             fault = f"damaged row group {group}: {left} rows are missing"
             raise DataLossError(path=self._path, offset=offset, fault=fault)
-
-
-def _offset_of(column: Any) -> int:
-    """Where a column of a row group begins."""
-    return int(column.dictionary_page_offset or column.data_page_offset)
 
 
 class _ArrowFile:
@@ -268,13 +273,14 @@ class _ArrowFile:
         """The rows from a record batch on, whose first row has a number, as many at a time."""
         # Only a file knows where its batches are.
         batches = islice(self._batches(0), number, None) if self._file is None else None
-        for at, batch in enumerate(batches or self._batches(number), number):
+        for at, (offset, batch) in enumerate(batches or self._batches(number), number):
             chosen = batch.select(columns)
             for row in range(0, batch.num_rows, size):
-                yield _Portion(at, row, first + row, chosen.slice(row, size))
+                yield _Portion(at, row, first + row, chosen.slice(row, size), offset)
             first += batch.num_rows
 
-    def _batches(self, at: int) -> Iterator[Any]:
+    def _batches(self, at: int) -> Iterator[tuple[int, Any]]:
+        """Record batches, each with the offset from which it was read."""
         offset = self._stream.tell()
         while self.count is None or at < self.count:
             with _damage_told(self._pa, self._path, offset, f"damaged record batch {at}"):
@@ -287,7 +293,7 @@ class _ArrowFile:
                 except StopIteration:
                     break
                 batch.validate(full=True)  # offsets that point elsewhere would be followed
-            yield batch
+            yield offset, batch
             at += 1
             offset = self._stream.tell()
         if self._file is None:
@@ -367,13 +373,21 @@ class _Shape(NamedTuple):
         )
         if self.size is None:
             for portion in portions:
-                rows = self._rows(portion.rows, columns)
+                with self._damage_told(portion, path):
+                    rows = self._rows(portion.rows, columns)
                 numbers = range(portion.first, portion.first + len(rows))
                 yield Records(numbers, rows, portion.mark)
         else:
             for portion in _of_size(self.pa, portions, self.size):
-                batch = self._batch(portion.rows, columns)
+                with self._damage_told(portion, path):
+                    batch = self._batch(portion.rows, columns)
                 yield Records([portion.first], [batch], portion.mark)
+
+    def _damage_told(self, portion: _Portion, path: str) -> AbstractContextManager[None]:
+        """What was decoded can still be nothing that there is in Python: text that is none."""
+        last = portion.first + portion.rows.num_rows - 1
+        fault = f"damaged rows {portion.first} to {last}"
+        return _damage_told(self.pa, path, portion.offset, fault)
 
     def _columns_of(self, names: list[str], path: str) -> list[str]:
         columns = names if self.columns is None else self.columns
@@ -472,10 +486,23 @@ def _joined(pa: Any, batches: list[Any]) -> Any:
 
 @contextmanager
 def _damage_told(pa: Any, path: str, offset: int, fault: str) -> Iterator[None]:
-    """What pyarrow says of damage becomes ours; failures of the system stay what they are."""
+    """What pyarrow says of damage becomes ours; failures of the system stay what they are.
+
+    It says all kinds of things: a turned bit may ask for a type that there is not, or for more
+    memory than there is.
+    """
     try:
         yield
-    except (pa.ArrowInvalid, pa.ArrowSerializationError, UnicodeDecodeError, OSError) as error:
-        if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
+    except (pa.ArrowException, UnicodeDecodeError, MemoryError, OSError) as error:
+        if isinstance(error, pa.ArrowCancelled) or _is_of_the_system(error):
             raise
+        if isinstance(error, NotImplementedError):
+            fault = f"{fault}, or something in it that this pyarrow does not know"
+        elif isinstance(error, MemoryError):
+            fault = f"{fault}, or more than memory can hold"
         raise DataLossError(path=path, offset=offset, fault=f"{fault} ({error})") from error
+
+
+def _is_of_the_system(error: Exception) -> bool:
+    """Whether a failure has to do with files or a network, and not with what is in a file."""
+    return isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None)
