@@ -11,7 +11,6 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import takewhile
 from typing import IO, Any, Final, TypeAlias
 
 from aioqueue import DataLossError, InvalidArgumentError
@@ -24,6 +23,7 @@ from aioqueue.inputs.readers.compression import (
     required,
 )
 from aioqueue.inputs.sources.base import Resumed, Shard, Source
+from aioqueue.inputs.sources.contents import relative
 from aioqueue.inputs.sources.mixing import Mixture
 from aioqueue.inputs.sources.positions import digest_of, misplaced
 from aioqueue.inputs.sources.sequences import Sequential
@@ -138,16 +138,13 @@ class Files(Sequential[Any]):
             shard=shard,
             drop_remainder=drop_remainder,
         )
-        self._names: str | None = None
 
     def locate(self, index: int) -> str:
         super().locate(index)
         return path_name(self.sequence[index])
 
-    def fingerprint(self) -> dict[str, Any]:
-        if self._names is None:
-            self._names = digest_of(_relative(paths_of(self)))
-        return {**super().fingerprint(), "names": self._names}
+    def _telling(self) -> dict[str, str]:
+        return {"names": digest_of(_relative(paths_of(self)))}
 
 
 def paths_of(source: Source[Any]) -> list[Any]:
@@ -184,12 +181,7 @@ def listing_of(paths: Sequence[Any], storage_options: StorageOptions) -> dict[st
 
 
 def _relative(paths: Sequence[Any]) -> list[str]:
-    names = [path_name(path).replace(os.sep, "/") for path in paths]
-    first, last = (min(names), max(names)) if names else ("", "")
-    # What these two share at their start, all share.
-    same = (one == other for one, other in zip(first, last, strict=False))
-    shared = first.rfind("/", 0, sum(takewhile(bool, same))) + 1
-    return [name[shared:] for name in names]
+    return relative([path_name(path) for path in paths])
 
 
 def _size_of(path: str, storage_options: StorageOptions) -> int | None:

@@ -172,7 +172,10 @@ def misplaced(given: str, expected: str) -> InvalidArgumentError:
 
 def _check_same(theirs: Any, ours: Any, field: str) -> None:
     for where, one, other in differences(theirs, ours, field):
-        raise misplaced(f"{where} {one}", f"{other}, as this source has it")
+        hint = ""
+        if where.endswith((".items", ".names")):  # digests, which say nothing to anybody
+            hint = ": the items are others, or in another order, as a list that is not sorted is"
+        raise misplaced(f"{where} {one}", f"{other}, as this source has it{hint}")
 
 
 def differences(theirs: Any, ours: Any, field: str) -> Iterator[tuple[str, str, str]]:

@@ -13,6 +13,7 @@ import numpy as np
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count, checked_flag, is_int
 from aioqueue.inputs.sources.base import Entry, Placed, Shard, Source
+from aioqueue.inputs.sources.contents import digest_of_items
 from aioqueue.inputs.sources.positions import Place, misplaced
 from aioqueue.inputs.sources.shuffling import indices, indices_at
 
@@ -67,6 +68,7 @@ class Sequential(Source[T]):
         self._shuffle = shuffle
         self._shard = (0, 1) if shard is None else _checked_shard(shard)
         self._drop_remainder = drop_remainder
+        self._told_by: dict[str, str] | None = None
 
     def __repr__(self) -> str:
         index, count = self._shard
@@ -178,7 +180,19 @@ class Sequential(Source[T]):
             "shuffle": self._shuffle,
             "shard": list(self._shard),
             "drop_remainder": self._drop_remainder,
+            **self._items_told(),
         }
+
+    def _items_told(self) -> dict[str, str]:
+        """What tells the items from others, of as many; found out once."""
+        if self._told_by is None:
+            self._told_by = self._telling()
+        return self._told_by
+
+    def _telling(self) -> dict[str, str]:
+        """What tells the items from others, by the name that a position has for it."""
+        found = digest_of_items(self._sequence)
+        return {} if found is None else {"items": found}
 
     def _ending(self, place: Place) -> Sequential[T]:
         if not self.is_endless:
