@@ -128,5 +128,5 @@ def test_ranks_have_one_order() -> None:
         assert next(next(epochs)).tolist() == NAMES[:2]
     with items(NAMES, seed=1).shard(0, 3).batch(2).epochs(1, resume=merged) as epochs:
         assert next(next(epochs)).tolist() == [NAMES[4], NAMES[7]]
-    with pytest.raises(InvalidArgumentError, match="source.items"):
+    with pytest.raises(InvalidArgumentError, match=r"source\.items .* different runs"):
         merge_positions([of_rank(0, NAMES), of_rank(1, NAMES[::-1])])

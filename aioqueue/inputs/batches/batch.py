@@ -430,7 +430,8 @@ def _batch_stage(
 ) -> tuple[Any, ...]:
     """The stage that makes batches, as a pipeline is asked for it."""
     collate = None if fitting is None else fitting.batch
-    return ("batch", size, not keeps_rest, pad, 0, collate, False)
+    pads = pad and collate is None  # what collates pads by itself
+    return ("batch", size, not keeps_rest, pads, 0, collate, False)
 
 
 def _checked_seed(seed: Seed) -> Seed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from aioqueue import InvalidArgumentError
 from aioqueue.inputs.pipeline import streaming
 from aioqueue.inputs.pipeline.building import checked, length_of, sources_of
 from aioqueue.inputs.pipeline.drawing import svg, text
@@ -15,7 +16,8 @@ from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.repetition import tell_of_repetition
 from aioqueue.inputs.pipeline.resuming import Standing, checked_standing
-from aioqueue.inputs.pipeline.stages import STAGES, BaseStage
+from aioqueue.inputs.pipeline.stage import BaseStage
+from aioqueue.inputs.pipeline.stages import STAGES
 from aioqueue.inputs.pipeline.watching import watch_of
 from aioqueue.inputs.sources.base import Source
 from aioqueue.inputs.sources.engine import register
@@ -45,6 +47,11 @@ class _Engine:
         watchdog: float | None,
         journal: Any,
     ) -> Epochs[T]:
+        if start and resume is not None:
+            raise InvalidArgumentError(
+                f"start: got {start} beside resume; expected one of both: a position has the epoch"
+                " to go on in, and the count is that of all epochs from 0 on"
+            )
         return Epochs(pipeline, Span(start, stop), resume, watchdog, journal)
 
     def single(self, pipeline: Pipeline[T]) -> Epoch[T]:

@@ -17,8 +17,8 @@ from aioqueue.inputs.pipeline.flow import Node, Span, State
 from aioqueue.inputs.pipeline.ledgers import Books, Handing, Ledger, NameBooks, Names
 from aioqueue.inputs.pipeline.nodes import QueueNode
 from aioqueue.inputs.pipeline.sourcing import SourceNode
+from aioqueue.inputs.pipeline.stage import BaseStage
 from aioqueue.inputs.pipeline.stages import (
-    BaseStage,
     Mix,
     Prepare,
     Read,

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.pipeline.building import source_of, stages_of
 from aioqueue.inputs.pipeline.flow import State
-from aioqueue.inputs.pipeline.stages import BaseStage, Batch, Shard
+from aioqueue.inputs.pipeline.stage import BaseStage
+from aioqueue.inputs.pipeline.stages import Batch, Shard
 from aioqueue.inputs.pipeline.states import as_text
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.positions import (

@@ -1,15 +1,11 @@
-"""The stages of a pipeline: what was asked for, checked, and the node that does it.
-
-A stage is a description that never changes. What it needs in order to be run, a `Building` tells.
-"""
+"""The stages of a pipeline: what was asked for, checked, and the node that does it."""
 
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.checks import checked_count, checked_flag
@@ -25,6 +21,7 @@ from aioqueue.inputs.pipeline.flattening import flattened
 from aioqueue.inputs.pipeline.flow import Node
 from aioqueue.inputs.pipeline.mixing import Mixing, Stop
 from aioqueue.inputs.pipeline.packing import Packing, TooLong
+from aioqueue.inputs.pipeline.stage import BaseStage, Building
 from aioqueue.inputs.pipeline.transforms import (
     Batching,
     Filtering,
@@ -42,10 +39,8 @@ from aioqueue.inputs.sources.sequences import numbers
 
 __all__ = (
     "STAGES",
-    "BaseStage",
     "Batch",
     "Bucket",
-    "Building",
     "Filter",
     "Flat",
     "Mix",
@@ -63,88 +58,6 @@ __all__ = (
 
 _LEAST_AHEAD: Final = 64
 """Examples that wait for whoever needs them next, unless a batch needs more."""
-
-
-class Building(Protocol):
-    """What stages need in order to become nodes."""
-
-    def seed(self, kind: str) -> int:
-        """A seed for the next stage of this kind."""
-
-    def workers(
-        self,
-        upstream: Node,
-        function: Callable[..., Any],
-        *,
-        ahead: int,
-        options: dict[str, Any],
-        at_once: int | None = None,
-    ) -> Node:
-        """Start workers that prepare the rows of a node.
-
-        Args:
-            upstream: the node.
-            function: called with each row's value.
-            ahead: how many rows may wait.
-            options: how they are prepared.
-            at_once: how many of those that wait may be taken out together; ``None`` for the usual.
-        """
-
-    def branch(self, pipeline: Pipeline[Any]) -> Node:
-        """Build another pipeline beside this one."""
-
-    def largest_batch(self) -> int:
-        """How many rows one row of a later stage may need."""
-
-
-class BaseStage(ABC):
-    """One step of a pipeline."""
-
-    name: ClassVar[str]
-
-    @abstractmethod
-    def details(self) -> str:
-        """What is special about it, in few words."""
-
-    @abstractmethod
-    def node(self, upstream: Node, building: Building) -> Node:
-        """What does it."""
-
-    def length(self, rows: int | None) -> int | None:
-        """How many rows it makes of so many, where that is known."""
-        return rows
-
-    def depends_on_data(self) -> bool:
-        """Whether of as many rows it may make more or fewer, on different ranks say."""
-        return self.length(2**40) is None
-
-    def needs(self) -> int:
-        """How many rows it may need for one that it makes."""
-        return 1
-
-    def fingerprint(self) -> dict[str, Any]:
-        """What a position must have in common with it, in plain JSON types: by field."""
-        return {}
-
-    def branches(self) -> list[Pipeline[Any]]:
-        """What comes in besides."""
-        return []
-
-    def is_elastic(self) -> bool:
-        """Whether another number of ranks can go on with what is left of an epoch."""
-        return True
-
-    def passes_on(self) -> bool:
-        """Whether it hands on what comes in, and nobody else is given that."""
-        return False
-
-    def copies(self) -> bool:
-        """Whether arrays that come in are copied into what it makes."""
-        return False
-
-    def draws(self) -> bool:
-        """Whether what it makes is random, and so another thing in another epoch."""
-        return False
 
 
 @dataclass(frozen=True)
@@ -308,6 +221,12 @@ class Batch(BaseStage):
         if self.collate is not None and not callable(self.collate):
             raise InvalidArgumentError(
                 f"collate: got {self.collate!r}; expected a function or None"
+            )
+        if self.collate is not None and (self.pad or not _is_zero(self.padding_value)):
+            name = "pad" if self.pad else "padding_value"
+            raise InvalidArgumentError(
+                f"{name}: got {getattr(self, name)!r} beside collate={function_name(self.collate)};"
+                " expected one of both: the function makes the batch, and has to pad what needs it"
             )
 
     def details(self) -> str:
@@ -654,6 +573,10 @@ def _length_of(given: Stages[Any]) -> int | None:
         return len(as_pipeline(given))
     except TypeError:
         return None
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, int | float) and value == 0
 
 
 def _itself(row: Any) -> Any:

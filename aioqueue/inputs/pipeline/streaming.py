@@ -28,7 +28,8 @@ from aioqueue.inputs.pipeline.resuming import (
     Standing,
     checked_standing,
 )
-from aioqueue.inputs.pipeline.stages import BaseStage, Building, Prepare
+from aioqueue.inputs.pipeline.stage import BaseStage, Building
+from aioqueue.inputs.pipeline.stages import Prepare
 from aioqueue.inputs.pipeline.stepping import Stepping
 from aioqueue.inputs.pipeline.transforms import Shuffling
 from aioqueue.inputs.pipeline.turns import Turns

@@ -197,7 +197,8 @@ class Stages(ABC, Generic[T_co]):
             pad: pad every dimension to the largest size in the batch, at the high end; else all
                 examples must have the shapes of the first.
             padding_value: what to pad with: one number, or one per component like the example.
-            collate: makes a batch of a list of examples instead. What it returns is the batch.
+            collate: makes a batch of a list of examples instead: what it returns is the batch.
+                Nothing is padded then: not with ``pad`` or ``padding_value``.
             across_epochs: let examples wait for those of the next epoch instead of making a smaller
                 batch: then batches mix epochs, and the batch counts for the one that it ends in.
 
@@ -411,7 +412,7 @@ class Stages(ABC, Generic[T_co]):
 
         Args:
             count: how many; ``None`` goes on for ever.
-            start: the number of the first: where an earlier run of the program has ended, say.
+            start: the number of the first: where an earlier run has ended, say. Not with ``resume``.
             resume: what ``state_dict()`` of an earlier run gave, or `merge_positions` of those of
                 another number of ranks: the batches behind it come, first those that are left of
                 its epoch. Where the order is kept they are exactly those that the earlier run would

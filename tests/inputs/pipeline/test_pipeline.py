@@ -512,6 +512,18 @@ class TestSaying:
             (lambda: numbers(3).batch(0), r"size: got 0; expected an int >= 1"),
             (lambda: numbers(3).batch(2, pad=1), r"pad: got 1"),  # type: ignore[arg-type]
             (lambda: numbers(3).batch(2, collate=3), r"collate: got 3"),  # type: ignore[arg-type]
+            (
+                lambda: numbers(3).batch(2, collate=sum, pad=True),
+                r"pad: got True beside collate=sum",
+            ),
+            (
+                lambda: numbers(3).batch(2, collate=sum, padding_value=(0, 1)),
+                r"padding_value: got \(0, 1\) beside collate=sum",
+            ),
+            (
+                lambda: numbers(3).epochs(3, start=1, resume=numbers(3).epochs(3).state_dict()),
+                r"start: got 1 beside resume; .* that of all epochs from 0 on",
+            ),
             (lambda: numbers(3).shuffle(-1), r"size: got -1"),
             (lambda: numbers(3).shuffle(1, seed=1.5), r"seed: got 1.5"),  # type: ignore[arg-type]
             (lambda: numbers(3).filter(None), r"predicate: got None"),  # type: ignore[arg-type]
