@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.sources.base import Entry, Source
+from aioqueue.inputs.sources.iterables import from_iterable
 from aioqueue.inputs.sources.seeds import rng
 from aioqueue.inputs.sources.sequences import arrays, items, numbers
 from aioqueue.inputs.sources.shuffling import LONGEST_TABLE, feistel, indices
@@ -385,3 +386,78 @@ def test_numpy_ints_are_ints() -> None:
     source = numbers(np.int64(4), np.int32(1), True, np.uint8(7), (np.int64(0), np.int64(2)))  # type: ignore[arg-type]
     assert list(source) == list(numbers(4, 1, True, 7, (0, 2)))
     assert type(source.seed) is int
+
+
+class Series:
+    """As those of pandas: ``[...]`` goes by label."""
+
+    def __init__(self, by_label: dict[int, Any]) -> None:
+        self.by_label = by_label
+        self.iloc = list(by_label.values())
+
+    def __len__(self) -> int:
+        return len(self.iloc)
+
+    def __getitem__(self, label: int) -> Any:
+        return self.by_label[label]
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.array(self.iloc, dtype)
+
+
+class Frame:
+    """As a data frame of pandas: ``for`` and ``[...]`` go through columns, ``len`` counts rows."""
+
+    def __init__(self, columns: list[str], series: Series) -> None:
+        self.columns = columns
+        self.series = series
+        self.iloc = series.iloc
+
+    def __len__(self) -> int:
+        return len(self.series)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def __getitem__(self, name: str) -> Series:
+        return dict.fromkeys(self.columns, self.series)[name]
+
+
+class TestPandas:
+    series = Series({2: 1.5, 0: 2.5, 1: 3.5})
+
+    def test_a_series_is_gone_through_by_position(self) -> None:
+        assert list(items(self.series)) == [1.5, 2.5, 3.5]
+        assert sorted(items(self.series, shuffle=True, seed=1)) == [1.5, 2.5, 3.5]
+        assert list(arrays(self.series)) == [1.5, 2.5, 3.5]
+
+    def test_rows_of_a_frame_are_dicts(self) -> None:
+        rows = list(arrays(Frame(["x", "y"], self.series)))
+        assert rows == [{"x": value, "y": value} for value in (1.5, 2.5, 3.5)]
+        with pytest.raises(InvalidArgumentError, match=r"tensors: .*\['x', 'x'\]; .*different"):
+            arrays(Frame(["x", "x"], self.series))
+
+    @pytest.mark.parametrize("make", [items, from_iterable])
+    def test_of_a_frame_nobody_knows_what_its_items_are(self, make: Any) -> None:
+        expected = r'arrays\(frame\), or items\(frame.to_dict\("records"\)\)'
+        with pytest.raises(InvalidArgumentError, match=f"got a Frame, .*{expected}"):
+            make(Frame(["x"], self.series))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: items(Series),  # type: ignore[arg-type]
+            r"sequence: got the class Series; .*: items\(Series\(...\)\)",
+        ),
+        (lambda: arrays([1], [2]), r"epochs: got \[2\]; .* arrays\(\(x, y\)\)"),  # type: ignore[arg-type]
+        (
+            lambda: from_iterable(Series({0: 1})),  # type: ignore[call-overload]
+            r"iterable: got a Series, which has len\(\) and \[index\]; expected items\(dataset\)",
+        ),
+    ],
+)
+def test_what_is_meant_is_named(make: Any, message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        make()

@@ -20,6 +20,7 @@ from aioqueue.functions import function_name
 from aioqueue.inputs.sources.base import Entry, Placed, Source, closing_run
 from aioqueue.inputs.sources.foreign import Placing, Replay, is_stateful
 from aioqueue.inputs.sources.positions import Place
+from aioqueue.inputs.sources.sequences import is_table
 
 __all__ = ("OfIterable", "from_iterable")
 
@@ -295,6 +296,7 @@ def from_iterable(
         InvalidArgumentError: an argument is wrong.
     """
     checked_flag(blocking, "blocking")
+    _check_numbered(iterable)
     wrong = isinstance(iterable, str | bytes | Mapping | Source)
     if wrong or not (_is_iterable(iterable) or callable(iterable)):
         raise InvalidArgumentError(
@@ -309,6 +311,21 @@ def from_iterable(
     if not isinstance(replay, bool) and not callable(replay):
         raise InvalidArgumentError(f"replay: got {replay!r}; expected a bool or a function")
     return OfIterable(iterable, name, seed=seed, blocking=blocking, replay=replay)
+
+
+def _check_numbered(given: Any) -> None:
+    """What has its items by number is gone through by that, and not by what `for` makes of it."""
+    if is_table(given):
+        raise InvalidArgumentError(
+            f"iterable: got a {type(given).__name__}, of which `for` gives the names of columns;"
+            ' expected its rows: arrays(frame), or items(frame.to_dict("records"))'
+        )
+    has_numbers = hasattr(given, "__getitem__") and hasattr(given, "__len__")
+    if has_numbers and not isinstance(given, type | str | bytes) and not _is_iterable(given):
+        raise InvalidArgumentError(
+            f"iterable: got a {type(given).__name__}, which has len() and [index]; expected"
+            " items(dataset) for what has its items by number: it can shuffle them, too"
+        )
 
 
 def _is_iterator(given: Any) -> bool:

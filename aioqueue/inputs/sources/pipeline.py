@@ -412,7 +412,7 @@ class Stages(ABC, Generic[T_co]):
 
         Args:
             count: how many; ``None`` goes on for ever.
-            start: the number of the first: where an earlier run has ended, say. Not with ``resume``.
+            start: the number of the first: where an earlier run has ended. Not with ``resume``.
             resume: what ``state_dict()`` of an earlier run gave, or `merge_positions` of those of
                 another number of ranks: the batches behind it come, first those that are left of
                 its epoch. Where the order is kept they are exactly those that the earlier run would

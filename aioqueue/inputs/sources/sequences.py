@@ -17,7 +17,7 @@ from aioqueue.inputs.sources.contents import digest_of_items
 from aioqueue.inputs.sources.positions import Place, misplaced
 from aioqueue.inputs.sources.shuffling import indices, indices_at
 
-__all__ = ("Indexed", "Sequential", "arrays", "items", "numbers")
+__all__ = ("Indexed", "Sequential", "arrays", "is_table", "items", "numbers")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -248,7 +248,8 @@ def items(
 
     Args:
         sequence: a list, a tuple, a range, an array (whose rows are the items), or anything else
-            with ``len`` and ``[index]``. It is not copied: its length is read at each epoch.
+            with ``len`` and ``[index]``. It is not copied: its length is read at each epoch. A
+            series of pandas is gone through by position, whatever its labels are.
         epochs: how often to go through it. ``None`` leaves that to whoever does: a pipeline is told
             by its `epochs`, iterating over the source itself gives one epoch, and what is handed to
             workers, as by `aioqueue.inputs.prepare`, goes on for ever, as TensorFlow's producers
@@ -275,8 +276,18 @@ def items(
         if isinstance(given, str | bytes):
             what = "a sequence of items, which a string is not meant to be: [string], if it is"
         raise InvalidArgumentError(f"sequence: got {_shortened(sequence)}; expected {what}")
+    if isinstance(given, type):
+        raise InvalidArgumentError(
+            f"sequence: got the class {given.__name__}; expected an object of it:"
+            f" items({given.__name__}(...))"
+        )
+    if is_table(given):
+        raise InvalidArgumentError(
+            f"sequence: got a {type(given).__name__}, whose [...] gives columns; expected a"
+            ' sequence of rows: arrays(frame), or items(frame.to_dict("records"))'
+        )
     return Sequential(
-        sequence,
+        _ByPosition(sequence) if hasattr(given, "iloc") else sequence,
         name,
         epochs=epochs,
         shuffle=shuffle,
@@ -337,7 +348,8 @@ def arrays(
 
     Args:
         tensors: one array, whose rows are the items; a tuple or list of arrays of one length, for
-            tuples of rows; or a dict of them, for dicts of rows. What is no array is made one.
+            tuples of rows; or a dict of them, or a data frame of pandas, for dicts of rows. What is
+            no array is made one.
         epochs: as for `items`; so are the rest.
         shuffle: whether to shuffle each epoch.
         seed: for the order and the generators of the items.
@@ -352,14 +364,48 @@ def arrays(
         InvalidArgumentError: the arrays differ in length, or have none; or another argument is
             wrong.
     """
+    if epochs is not None and hasattr(epochs, "__len__"):
+        raise InvalidArgumentError(
+            f"epochs: got {_shortened(epochs)}; expected an int or None. Several arrays are given"
+            " as one argument: arrays((x, y)), or arrays({'x': x, 'y': y})"
+        )
     rows: Any
-    if isinstance(tensors, Mapping):
-        rows = _Rows([_read_only(array, key) for key, array in tensors.items()], list(tensors))
+    if isinstance(tensors, Mapping) or is_table(tensors):
+        rows = _columns_of(tensors)
     elif isinstance(tensors, tuple | list):
         rows = _Rows([_read_only(array, number) for number, array in enumerate(tensors)])
     else:
         rows = _read_only(tensors, None)
     return items(rows, epochs, shuffle, seed, shard, drop_remainder=drop_remainder, name=name)
+
+
+def is_table(given: Any) -> bool:
+    """Whether it is a data frame, of pandas or made alike: a sequence of rows by ``iloc`` alone."""
+    return hasattr(given, "iloc") and hasattr(given, "columns") and not isinstance(given, type)
+
+
+class _ByPosition(Sequence[Any]):
+    """A series of pandas, whose ``[index]`` goes by labels: they may be in any order."""
+
+    def __init__(self, series: Any) -> None:
+        self._series = series
+
+    def __len__(self) -> int:
+        return len(self._series)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._series.iloc[index]
+
+
+def _columns_of(table: Any) -> _Rows:
+    """The columns of a mapping or a data frame, as the sequence of their rows, which are dicts."""
+    names = list(table)
+    if len(set(names)) < len(names):
+        raise InvalidArgumentError(
+            f"tensors: got a {type(table).__name__} with the columns {names}; expected different"
+            " names: a dict of its rows would lose a column"
+        )
+    return _Rows([_read_only(table[name], name) for name in names], names)
 
 
 class _Rows(Sequence[Any]):
