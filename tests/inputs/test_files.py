@@ -22,6 +22,7 @@ from aioqueue import AioQueueError, DataLossError, InvalidArgumentError
 from aioqueue.inputs.readers.base import read_whole_files
 from aioqueue.inputs.readers.compression import checked_compression
 from aioqueue.inputs.readers.files import create, files, open_for_reading
+from aioqueue.inputs.readers.lines import read_lines
 
 HAS_FSSPEC = importlib.util.find_spec("fsspec") is not None
 needs_fsspec = pytest.mark.skipif(not HAS_FSSPEC, reason="fsspec is not installed")
@@ -90,6 +91,23 @@ class TestFinding:
             files([tmp_path / "a", pattern])
         assert caught.value.filename == pattern
         assert list(files(pattern, allow_empty=True)) == []
+
+    def test_what_a_shell_would_have_done_is_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "a").touch()
+        with pytest.raises(FileNotFoundError, match=rf"it is a folder: .*{tmp_path.name}.+\*'"):
+            files(tmp_path)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        with pytest.raises(FileNotFoundError, match=rf"~ is not expanded: '{tmp_path}/x/\*'"):
+            files("~/x/*")
+        with pytest.raises(FileNotFoundError) as caught:
+            list(read_lines("data/*.txt"))
+        note = "readers take paths and no patterns, as in read_lines(files('data/*.txt'))"
+        assert note in caught.value.__notes__
+        with pytest.raises(FileNotFoundError) as caught:
+            list(read_lines("data/x.txt"))
+        assert not hasattr(caught.value, "__notes__")
 
     def test_is_a_source_as_others(self, tmp_path: Path) -> None:
         for number in range(6):

@@ -100,7 +100,8 @@ def files(
             raise InvalidArgumentError(f"pattern: got {one!r}; expected a string, or several")
         matches = _matches(os.fspath(one), storage_options)
         if not matches and not allow_empty:
-            raise FileNotFoundError(errno.ENOENT, "no file matches the pattern", os.fspath(one))
+            why = f"no file matches the pattern{_likely_cause(os.fspath(one))}"
+            raise FileNotFoundError(errno.ENOENT, why, os.fspath(one))
         found.update(matches)
     if not patterns and not allow_empty:
         raise InvalidArgumentError(f"pattern: got {pattern!r}; expected at least one")
@@ -209,6 +210,17 @@ def _matches(pattern: str, storage_options: StorageOptions) -> list[str]:
     ]
 
 
+def _likely_cause(pattern: str) -> str:
+    """Why no local file may match a pattern: what a shell would have done, and nobody does here."""
+    if _is_url(pattern):
+        return ""
+    if pattern.startswith("~"):
+        return f", in which ~ is not expanded: {os.path.expanduser(pattern)!r} it may be"
+    if os.path.isdir(pattern):
+        return f", since it is a folder: {os.path.join(pattern, '*')!r} has the files in it"
+    return ""
+
+
 def is_path(value: object) -> bool:
     """Whether a value is one path."""
     return isinstance(value, str | bytes | os.PathLike)
@@ -258,6 +270,10 @@ def open_for_reading(
     except OSError as error:
         if error.filename is None:
             add_note(error, f"while reading {path}")
+        if isinstance(error, FileNotFoundError) and glob.has_magic(path):
+            add_note(
+                error, f"readers take paths and no patterns, as in read_lines(files({path!r}))"
+            )
         raise
 
 
