@@ -22,6 +22,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import eq
 from typing import Any, Final, TypeAlias
 
@@ -183,11 +184,11 @@ class Collator:
             self._learn(Layout.of_plain(self._earlier), examples[0])
             self._is_decided = True
             return
-        telling = next(filter(_tells_dtypes, examples), None)
-        example = examples[0] if telling is None else telling
+        telling = [*islice(filter(_tells_dtypes, examples), 1)]  # which may be None, a fine example
+        (example,) = telling or examples[:1]
         layout = _layout_of(example)
         self._learn(layout, example)
-        self._is_decided = telling is not None
+        self._is_decided = bool(telling)
         self._layout = layout.plain() if self._is_decided else None
 
     def _learn(self, layout: Layout, example: Any) -> None:
@@ -272,13 +273,17 @@ class Collator:
             except InvalidArgumentError as error:
                 array, failure = _as_array(component.label, value), error
         if array.shape != shape and not (self._pad and array.ndim == len(shape)):
-            hint = "" if self._pad else f"{self._pad_option}=True pads what differs in size"
-            raise _refused(component, f"of shape {list(array.shape)}", hint)
+            # It is no help where one has more dimensions than another, nor for text and objects.
+            is_help = not self._pad and array.ndim == len(shape) and bool(shape)
+            hint = f"{self._pad_option}=True pads what differs in size" if is_help else ""
+            raise _refused(component, f"a value of shape {list(array.shape)}", hint)
         if failure is None:
             return array
         if not array.size:
             return array.astype(rule.dtype)  # NumPy makes floats of no numbers
-        raise _refused(component, f"of dtype {array.dtype}", str(failure)) from failure
+        # What a queue would have said is wrong with it; but what is expected comes from an example.
+        got = str(failure).rpartition("; expected")[0].partition(": got ")[2]
+        raise _refused(component, got, _conversion(rule.dtype, array.dtype, value)) from failure
 
 
 def _of_mapping(labels: list[str]) -> Callable[[Any], Sequence[Any]]:
@@ -343,10 +348,24 @@ def _is_empty(value: Any) -> bool:
 
 def _refused(component: ExampleComponent, what: str, hint: str = "") -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"component {component.label}: got a value {what}; the first example had"
+        f"component {component.label}: got {what}; the first example had"
         f" {component.dtype}{list(component.shape)}, which holds for all"
         + (f" ({hint})" if hint else "")
     )
+
+
+def _conversion(first: np.dtype[Any], later: np.dtype[Any], value: Any) -> str:
+    """What makes numbers of two dtypes fit each other."""
+    if first.kind not in "biufc" or later.kind not in "biufc" or first == later:
+        return ""
+    both = np.result_type(first, later)
+    if type(value) in _PYTHON_NUMBERS and both.kind != first.kind:
+        way = f"{type(both.type(0).item()).__name__}(x)"
+    elif isinstance(value, np.ndarray):
+        way = f"x.astype('{both}')"
+    else:
+        way = f"np.asarray(x, '{both}')"
+    return f"convert all of them, by {way} say"
 
 
 def components_of(example: Any) -> tuple[list[str], list[Any]]:

@@ -92,7 +92,7 @@ class TestOneRule:
     def test_fields_are_not_exchanged(self, stage: str) -> None:
         names = [("x", "f4"), ("y", "f4")]
         turned = np.ones(1, names[::-1])
-        assert "expected [('x', '<f4')" in self.refused(stage, np.ones(1, names), turned)
+        assert "first example had [('x', '<f4')" in self.refused(stage, np.ones(1, names), turned)
 
     def test_a_float_is_no_int(self, stage: str) -> None:
         assert "first example had int64[1]" in self.refused(stage, [1], [1.5])
@@ -192,6 +192,49 @@ def test_numbers_of_other_libraries_are_padded_by_value() -> None:
 def test_the_option_that_pads_is_called_as_where_it_is() -> None:
     message = failure_of(items([np.zeros(2), np.zeros(3)]).batch(2))
     assert "(pad=True pads what differs in size)" in message
+
+
+@pytest.mark.parametrize(
+    ("examples", "pad"),
+    [([np.zeros(2), np.zeros((2, 2))], False), ([1, np.zeros(2)], False), ([[1], [[2]]], True)],
+)
+def test_padding_is_not_offered_where_dimensions_differ(examples: Any, pad: bool) -> None:
+    message = failure_of(items(examples).batch(2, pad=pad))
+    assert "got a value of shape [" in message
+    assert "pad=True" not in message
+
+
+@pytest.mark.parametrize(
+    ("examples", "told"),
+    [
+        ([1, 2.5], "2.5, of dtype float64; the first example had int64[]; float(x)"),
+        ([True, 2], "2, of dtype int64; the first example had bool[]; int(x)"),
+        ([1.5, 1j], "1j, of dtype complex128; the first example had float64[]; complex(x)"),
+        (
+            [np.int8(1), 300],
+            "300, outside -128 to 127; the first example had int8[]; np.asarray(x, 'int64')",
+        ),
+        (
+            [np.zeros(2, "i4"), np.zeros(2)],
+            "an array float64[2], of dtype float64; the first example had int32[2];"
+            " x.astype('float64')",
+        ),
+        ([1, "a"], "'a', of dtype <U1; the first example had int64[]"),
+    ],
+)
+def test_what_does_not_fit_is_told_once(examples: Any, told: str) -> None:
+    got, first, *way = told.split("; ")
+    hint = f" (convert all of them, by {way[0]} say)" if way else ""
+    message = failure_of(items(examples).batch(2)).splitlines()[0]
+    assert message == f"component 0: got {got}; {first}, which holds for all{hint}"
+
+
+def test_none_decides_as_well_as_any_first_example() -> None:
+    batches = list(items([None, 1.0, 2.0, 3.0]).batch(2))
+    assert [(batch.dtype, batch.tolist()) for batch in batches] == [
+        (np.dtype(object), [None, 1.0]),
+        (np.dtype(object), [2.0, 3.0]),
+    ]
 
 
 class TestPacking:
