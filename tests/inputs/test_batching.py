@@ -240,12 +240,18 @@ class TestExamples:
             ([[1, 2], [1, np.ma.masked]], "component 0: got a masked array"),
             ([1.0, np.ma.masked], "component 0: got a masked array"),
             ([np.zeros(1), [np.ma.array(1.0, mask=True)]], "component 0: got a masked array"),
-            ([np.int8(1), 300], "component 0: got 300, outside -128 to 127; the first example had int8["),
+            (
+                [np.int8(1), 300],
+                "component 0: got 300, outside -128 to 127; the first example had int8[",
+            ),
             (
                 [np.array([1, 2], "int8"), [300, 1]],
                 "got [300, 1], outside -128 to 127; the first example had int8[",
             ),
-            ([np.uint8(1), -1], "component 0: got -1, outside 0 to 255; the first example had uint8["),
+            (
+                [np.uint8(1), -1],
+                "component 0: got -1, outside 0 to 255; the first example had uint8[",
+            ),
             ([np.float32(1), 1e39], "component 0: got 1e+39, outside -3.4028"),
             ([np.array([1], "float32"), [1e39]], "component 0: got [1e+39], outside -3.4028"),
             ([np.complex64(1), 1e300j], "component 0: got 1e+300j, outside -3.4028"),

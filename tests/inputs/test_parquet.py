@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import importlib
+import math
 import re
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -202,7 +203,7 @@ class TestTypes:
         read = written(kind, {"x": pa.array([1, None]), "y": pa.array([0.5, None])}, path)
         with pytest.raises(InvalidArgumentError, match="fill_null: got nothing for column 'x'"):
             list(read(path, batch_size=5))
-        (batch,) = read(path, batch_size=5, fill_null={"x": -1, "y": float("nan"), "z": 0})
+        (batch,) = read(path, batch_size=5, fill_null={"x": -1, "y": float("nan")})
         assert batch["x"].tolist() == [1, -1]
         assert np.isnan(batch["y"]).tolist() == [False, True]
         assert batch["x"].dtype == "i8"
@@ -210,6 +211,44 @@ class TestTypes:
         assert rows == [{"x": 1, "y": 0.5}, {"x": 9, "y": None}]
         with pytest.raises(InvalidArgumentError, match="fill_null: got 'no' for column 'x'"):
             list(read(path, fill_null={"x": "no"}))
+        with pytest.raises(InvalidArgumentError, match=r"fill_null: got 'z', .*\['x', 'y'\]"):
+            list(read(path, ["x"], fill_null={"y": 1, "z": 0}))
+
+    @pytest.mark.parametrize(
+        ("type", "right", "wrong"),
+        [
+            ("int64", [0, -5, 2.0, np.int8(3)], [1.5, np.float32(0.5), 2**70, -(2**70), True]),
+            ("uint8", [255], [-1, 256]),
+            ("float32", [0.1, 1, math.inf, math.nan, np.float32(2)], [1e300, "1", 2**60 + 1]),
+            ("float16", [0.1], [1e6]),
+            ("bool", [True, False], [1, 2.0, "yes"]),
+            ("string", ["", "a"], [5, 1.5]),
+            ("time64[us]", [datetime.time(1)], ["noon"]),
+            ("timestamp[us]", [5, datetime.datetime(2024, 1, 1)], [1j]),
+        ],
+    )
+    def test_nulls_become_what_was_said_or_nothing(
+        self, kind: str, type: str, right: list[Any], wrong: list[Any], path: Path
+    ) -> None:
+        read = written(kind, {"x": pa.array([None], type)}, path)
+        for value in right:
+            (row,) = read(path, fill_null={"x": value})
+            (expected,) = read(path, fill_null={"x": pa.scalar(value, type)})
+            assert row["x"] == expected["x"] or value != value
+        for value in wrong:
+            message = re.escape(f"fill_null: got {value!r} for column 'x'; expected a value of")
+            with pytest.raises(InvalidArgumentError, match=message):
+                list(read(path, fill_null={"x": value}))
+
+    def test_structs_with_two_fields_of_one_name(self, kind: str, path: Path) -> None:
+        fields = [pa.array([1]), pa.array([2])]
+        struct = pa.StructArray.from_arrays(fields, ["t", "t"])
+        read = written(kind, {"x": pa.array([3]), "y": struct}, path)
+        for options in ({}, {"batch_size": 3}):
+            message = r"columns: .*\['t', 't'\]"
+            with pytest.raises(InvalidArgumentError, match=message):
+                list(read(path, **options))
+        assert [row["x"] for row in read(path, ["x"])] == [3]
 
 
 TABLE: dict[str, Any] = {

@@ -6,6 +6,7 @@ else, and becomes an array as it is.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Final
 
@@ -79,7 +80,7 @@ def values_of(pa: Any, column: Any) -> list[Any]:
     elif _is_list(pa, column.type):
         found = _lists(pa, column)
     elif pa.types.is_struct(column.type):
-        names = [field.name for field in column.type]
+        names = _different(field.name for field in column.type)
         fields = [values_of(pa, field) for field in column.flatten()]
         structs = zip(*fields, strict=True) if fields else [()] * len(column)
         found = [dict(zip(names, struct, strict=True)) for struct in structs]
@@ -187,6 +188,17 @@ def _lists(pa: Any, column: Any) -> list[Any]:
         array[begin:end].copy() if valid[begin:end].all() else values[begin:end]
         for begin, end in pairs
     ]
+
+
+def _different(names: Iterable[str]) -> list[str]:
+    """The fields of structs, if a dict of them has them all."""
+    found = list(names)
+    if len(set(found)) < len(found):
+        raise InvalidArgumentError(
+            f"columns: got one of structs with the fields {found}, of which a dict would lose some;"
+            " expected fields of different names, or only columns that have them"
+        )
+    return found
 
 
 def _with_nulls(values: list[Any], column: Any) -> list[Any]:

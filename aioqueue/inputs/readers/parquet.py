@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
+from math import isinf
 from os import SEEK_END
 from typing import IO, Any, Final, NamedTuple
 
@@ -68,14 +69,14 @@ def read_parquet(
         columns: names of those to read, in which order; ``None`` for all.
         batch_size: how many rows to give at a time, as a dict of arrays, >= 1; the last batch of
             each file may be shorter. ``None`` gives them one by one.
-        fill_null: what to put for nulls, by column.
+        fill_null: what to put for nulls, by column: values that the columns can have as they are.
         storage_options: what fsspec needs to know about a URL's file system: credentials, say.
 
     Returns:
         A reader of dicts. Going through it raises `DataLossError` for a file that is damaged, as
         far as it has checksums or it cannot be decoded; its offset is that of the row group.
-        `InvalidArgumentError` where a file has no such column, and `OSError` for a file that cannot
-        be read.
+        `InvalidArgumentError` where a file has no such column, or structs with two fields of one
+        name, and `OSError` for a file that cannot be read.
 
     Raises:
         InvalidArgumentError: an argument is wrong.
@@ -368,6 +369,7 @@ class _Shape(NamedTuple):
         if file.count is not None and number > file.count:
             raise misplaced(f"portion {number} of {path}", f"{file.count} at most")
         columns = self._columns_of(file.names, path)
+        self._check_fill(file.names, path)
         portions = _beginning_at(
             row, file.portions(number, first - row, columns, self.size or _ROWS)
         )
@@ -412,13 +414,43 @@ class _Shape(NamedTuple):
         column = batch.column(name)
         if name not in self.fill or not column.null_count:
             return column
+        return column.fill_null(self._scalar(name, column.type))
+
+    def _check_fill(self, names: list[str], path: str) -> None:
+        for name in self.fill:
+            if name not in names:
+                raise InvalidArgumentError(
+                    f"fill_null: got {name!r}, which is no column of {path}; expected some of"
+                    f" {names}"
+                )
+
+    def _scalar(self, name: str, type: Any) -> Any:
+        """What to put for a null of a column: the value that was given, and no other one."""
+        given = self.fill[name]
+        given = given.as_py() if isinstance(given, self.pa.Scalar) else given
         try:
-            return column.fill_null(self.pa.scalar(self.fill[name], column.type))
-        except (self.pa.ArrowInvalid, self.pa.ArrowTypeError, NotImplementedError) as error:
-            raise InvalidArgumentError(
-                f"fill_null: got {self.fill[name]!r} for column {name!r}; expected a value of type"
-                f" {column.type}"
-            ) from error
+            scalar = self.pa.scalar(given, type)
+        except (self.pa.ArrowException, OverflowError, NotImplementedError) as error:
+            raise self._no_fill(name, type) from error
+        types = self.pa.types
+        of = type.value_type if types.is_dictionary(type) else type
+        is_number = types.is_integer(of) or types.is_floating(of)
+        if is_number and not _is_same(given, scalar.as_py()):
+            raise self._no_fill(name, type)
+        return scalar
+
+    def _no_fill(self, name: str, type: Any) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"fill_null: got {self.fill[name]!r} for column {name!r}; expected a value of type"
+            f" {type}"
+        )
+
+
+def _is_same(given: Any, found: int | float) -> bool:
+    """Whether Arrow has made the same number: it cuts off fractions, and knows infinity."""
+    if isinstance(found, float):
+        return isinf(found) == isinf(given)  # rounded it may be
+    return bool(found == given)
 
 
 def _checked_names(columns: Any) -> list[str]:
