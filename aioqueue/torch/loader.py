@@ -29,8 +29,9 @@ class DataLoader(data.DataLoader[T_co]):
     from the same generator, and gives the same batches in the same order. What differs:
 
     * Workers are threads, unless ``where="process"``. Each has a copy of the dataset that it can
-      write to, but not of what is large: a map-style dataset and the datasets that it holds are
-      copied by `copy.copy`, an iterable one by `copy.deepcopy` but for arrays and tensors.
+      write to, but not of what is large. A map-style dataset is copied as by `copy.copy`, and so
+      are the datasets that it holds, in attributes and in lists, tuples and dicts there; an
+      iterable one is copied by `copy.deepcopy`, but for arrays and tensors.
       `torch.utils.data.get_worker_info` tells every thread which worker it is, and has random
       generators for it (``rng``); the global ones are shared by all threads of a process.
     * What workers fail with is raised where the batch is asked for that failed, as one

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import random
 import subprocess
 import sys
 import threading
+from collections import OrderedDict, UserList
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, get_worker_info
+from torch.utils.data import (
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    StackDataset,
+    Subset,
+    get_worker_info,
+)
 
 import aioqueue
 from aioqueue.torch import WorkerGenerators
+from aioqueue.torch.copies import copy_for_thread
 from tests.torch.comparing import assert_same, epoch_of, no_thread_is_left, ours, seeded, theirs
 from tests.torch.datasets import (
     Draws,
@@ -151,6 +164,95 @@ class Opens(Dataset[Any]):
         return index, self.handle == threading.get_ident()
 
 
+class OpensToo:
+    """The same, of no base class, as PyTorch takes it; with slots, and one that passes on."""
+
+    __slots__ = ("handle", "opened", "table")
+
+    def __init__(self, opened: list[int]) -> None:
+        self.opened = opened
+        self.handle: int | None = None
+        self.table = list(range(12))
+
+    __len__ = Opens.__len__
+    __getitem__ = Opens.__getitem__
+
+
+class PassesOn:
+    """Has what it is asked for from another."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.inner[index]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+class Streams(PassesOn, IterableDataset[Any]):
+    """Such a one that is iterable."""
+
+    def __iter__(self) -> Any:
+        return iter(self.inner)
+
+
+class Named(NamedTuple):
+    """A member of a dataset that has others in it."""
+
+    table: list[str]
+    inner: Any
+
+
+class Column(Dataset[Any]):
+    """One part of each item."""
+
+    def __init__(self, held: Any, part: Any) -> None:
+        self.held = held
+        self.part = part
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        return self.held[index][self.part]
+
+
+class Digs(Dataset[Any]):
+    """Has its dataset somewhere in what it holds."""
+
+    def __init__(self, held: Any, dig: Callable[[Any], Any]) -> None:
+        self.held = held
+        self.dig = dig
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dig(self.held)[index]
+
+
+class Owns:
+    """Has items and an end of its own, which would come twice for a copy."""
+
+    def __init__(self, handles: list[int]) -> None:
+        self.handles = handles
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> int:
+        self.handles.append(id(self))
+        return index
+
+    def __del__(self) -> None:
+        self.handles.append(0)
+
+
 class Shuffles(IterableDataset[Any]):
     """Holds what is large, and what is written to, within other objects."""
 
@@ -216,6 +318,85 @@ class TestDatasets:
         assert all(is_own)
         assert opened == [id(dataset.table)] * 3
         assert dataset.handle is None
+
+    @pytest.mark.parametrize("kind", [Opens, OpensToo])
+    @pytest.mark.parametrize(
+        "hold",
+        [
+            lambda one: one,
+            lambda one: Subset(one, range(12)),
+            lambda one: Digs(StackDataset(x=one, y=range(12)), lambda held: Column(held, "x")),
+            lambda one: Digs(StackDataset(one, range(12)), lambda held: Column(held, 0)),
+            lambda one: Digs([None, one], lambda held: held[1]),
+            lambda one: Digs([["a"], [(one,)]], lambda held: held[1][0][0]),
+            lambda one: Digs({"all": OrderedDict(x=one)}, lambda held: held["all"]["x"]),
+            lambda one: Digs(Named(["a"], one), lambda held: held.inner),
+            PassesOn,
+        ],
+        ids=range(9),
+    )
+    def test_each_thread_has_its_own_wherever_it_is_held(self, hold: Any, kind: Any) -> None:
+        opened: list[int] = []
+        dataset = kind(opened)
+        is_own = [own for _, own in ours(hold(dataset), None, num_workers=3)]
+        assert all(is_own)
+        assert opened == [id(dataset.table)] * 3
+        assert dataset.handle is None
+
+    def test_what_is_data_is_shared(self) -> None:
+        names = [f"{number}.jpg" for number in range(2000)]
+        held = {
+            "names": names,
+            "many": [OpensToo([]) for _ in range(1001)],
+            "array": np.zeros(3),
+            "tensor": torch.zeros(3),
+            "words": ["a", ["b"], {"c": 1}],
+            "shared": (ctypes.c_int * 3)(),
+            "net": torch.nn.Sequential(torch.nn.Linear(1, 1)),
+            "user's": UserList(names),
+            "file": OpensToo([]),
+        }
+        held["file"].table = open(os.devnull)  # noqa: SIM115
+        dataset = Digs(held, lambda held: range(12))
+        copied = copy_for_thread(dataset, is_iterable=False)
+        assert copied is not dataset
+        for name, value in held.items():
+            is_shared = name != "file"  # the file of it is, though
+            assert (copied.held[name] is value) == is_shared, name
+        assert copied.held["file"].table is held["file"].table
+        held["file"].table.close()
+
+    def test_many_of_pytorchs_own_are_found(self) -> None:
+        dataset = Digs([None] * 2000 + [Opens([])], lambda held: held[-1])
+        copied = copy_for_thread(dataset, is_iterable=False)
+        assert copied.held[-1] is not dataset.held[-1]
+
+    def test_what_owns_something_ends_once(self) -> None:
+        handles: list[int] = []
+        owner = Owns(handles)
+        assert len(list(ours(Digs(owner, lambda held: held), None, num_workers=2))) == 12
+        assert handles == [id(owner)] * 12
+
+    def test_what_cannot_be_copied_is_shared_unless_it_is_a_dataset(self) -> None:
+        class Refuses(OpensToo):
+            def __copy__(self) -> Any:
+                raise RuntimeError("there is one of me")
+
+        class RefusesToo(Opens):
+            __copy__ = Refuses.__copy__
+
+        held = Refuses([])
+        assert copy_for_thread(Digs(held, len), is_iterable=False).held is held
+        for dataset in (held, Digs(RefusesToo([]), len)):
+            with pytest.raises(TypeError, match=r"^dataset: .* \(RuntimeError: there is one of me"):
+                copy_for_thread(dataset, is_iterable=False)
+
+    def test_an_iterable_one_that_passes_on_is_copied_too(self) -> None:
+        dataset = Streams(Streams([3, 4]))
+        assert list(ours(dataset, None, num_workers=1)) == [3, 4]
+        copied = copy_for_thread(dataset, is_iterable=True)
+        assert copied.inner is not dataset.inner
+        assert copied.inner.inner is not dataset.inner.inner
 
     def test_an_iterable_one_is_copied_but_for_its_tensors(self) -> None:
         dataset = Shuffles()
