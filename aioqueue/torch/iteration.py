@@ -68,6 +68,9 @@ class Place:
     """Of the epoch that was begun last; ``None`` before the first."""
     resume: Position | None = None
     """Where the next epoch is to go on."""
+    base_seed: int | None = None
+    """What the next epoch is to make its workers' seeds of, instead of drawing it: the workers of
+    the loader that was saved between two epochs lived on."""
 
 
 class _Drawn(NamedTuple):
@@ -142,16 +145,18 @@ class LoaderIterator(ABC, Iterator[Any]):
 
     def _begin_epoch(self, *, is_first: bool) -> None:
         """Draw what an epoch draws at its beginning, in PyTorch's order."""
-        plan, resume = self._plan, self._place.resume
-        self._place.resume = None
-        draws_seed = is_first if resume is None else resume.is_first
+        plan, resume, kept_seed = self._plan, self._place.resume, self._place.base_seed
+        self._place.resume = self._place.base_seed = None
+        draws_seed = (is_first and kept_seed is None) if resume is None else resume.is_first
+        if resume is not None:
+            kept_seed = resume.base_seed
+        if kept_seed is not None:
+            self._base_seed = kept_seed
         with _drawing_from(plan.generator, None if resume is None else resume.random):
             random = _random_state(plan.generator)
             indices = iter(plan.index_sampler)
             if draws_seed:
                 self._base_seed = _drawn_seed(plan.generator)
-            elif resume is not None:
-                self._base_seed = resume.base_seed
             if draws_seed and plan.workers:
                 # PyTorch asks the sampler twice if there are workers; one that draws at once from
                 # the generator is then by one order further.

@@ -165,8 +165,16 @@ class DataLoader(data.DataLoader[T_co]):
             "version": VERSION,
             **self._fingerprint(),
             "random": None if self.generator is None else as_text(self.generator.get_state()),
+            "base_seed": self._kept_seed() if epoch is None else None,
             "epoch": epoch,
         }
+
+    def _kept_seed(self) -> int | None:
+        """The base seed of workers that live on to the next epoch."""
+        place = self._place
+        if self._iterator is None or self._iterator.is_closed or place.position is None:
+            return place.base_seed
+        return place.position.base_seed
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a loader was whose `state_dict` this is: in the next ``for`` over this one.
@@ -194,6 +202,7 @@ class DataLoader(data.DataLoader[T_co]):
                     f" loader, {ours!r}"
                 )
         epoch, random = field_of(state, "epoch", object), field_of(state, "random", object)
+        base_seed = field_of(state, "base_seed", int | None)
         resume = None if epoch is None else Position.from_dict(epoch)
         if resume is not None:
             self._check_fit(resume)
@@ -202,7 +211,7 @@ class DataLoader(data.DataLoader[T_co]):
         if self._iterator is not None:
             self._iterator.close()  # its workers have begun from another state
             self._iterator = None
-        self._place = Place(resume=resume)
+        self._place = Place(resume=resume, base_seed=base_seed)
 
     def _fingerprint(self) -> dict[str, Any]:
         """What has to be the same for a state to fit."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import zlib
 from dataclasses import dataclass, field
+from types import UnionType
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +24,7 @@ from aioqueue.torch.fetching import Start
 
 __all__ = ("VERSION", "Position", "as_text", "field_of", "from_text", "mark_of")
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the states that loaders save."""
 
 
@@ -151,7 +152,7 @@ def from_text(text: str) -> Any:
         ) from error
 
 
-def field_of(state: Any, name: str, kind: type) -> Any:
+def field_of(state: Any, name: str, kind: type | UnionType) -> Any:
     """A field of a state that was saved.
 
     Raises:
@@ -165,7 +166,8 @@ def field_of(state: Any, name: str, kind: type) -> Any:
     value = state[name]
     if not isinstance(value, kind):
         raise InvalidArgumentError(
-            f"state: got {value!r:.60} for {name!r}; expected a value of type {kind.__name__}"
+            f"state: got {value!r:.60} for {name!r}; expected a value of type"
+            f" {getattr(kind, '__name__', kind)}"
         )
     return value
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import RandomSampler
+from torch.utils.data import RandomSampler, get_worker_info
 
 import aioqueue
 from aioqueue.torch import DataLoader
@@ -130,6 +130,47 @@ def test_persistent_workers(epoch: int) -> None:
         resumed.load_state_dict(state)
         assert_same(epoch_of(resumed), expected[epoch][3:])
         assert_same([epoch_of(resumed)], expected[epoch + 1 : epoch + 2])
+
+
+def seed_of_worker(samples: list[Any]) -> int:
+    return int(get_worker_info().seed)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("collate", [None, seed_of_worker])
+@pytest.mark.parametrize("epochs", [0, 1, 2])
+def test_persistent_workers_between_epochs(epochs: int, collate: Any) -> None:
+    """Their seed was drawn before the first epoch, and is not drawn again after a resume."""
+
+    def make() -> DataLoader[Any]:
+        return shuffled(2, persistent_workers=True, collate_fn=collate)
+
+    whole = make()
+    expected = [epoch_of(whole) for _ in range(4)]
+    loader = make()
+    for _ in range(epochs):
+        epoch_of(loader)
+    state = saved(loader)
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert saved(resumed) == state
+    once_more = make()
+    once_more.load_state_dict(saved(resumed))
+    for one in (loader, resumed, once_more):
+        assert_same([epoch_of(one) for _ in range(epochs, 4)], expected[epochs:])
+
+
+def test_workers_that_have_ended_leave_no_seed() -> None:
+    """The next iterator draws one, resumed or not."""
+    loader = shuffled(2, persistent_workers=True)
+    epoch_of(loader)
+    iterator = iter(loader)
+    iterator.close()
+    epoch_of(loader)
+    assert loader._iterator is not None
+    loader._iterator.close()
+    resumed = shuffled(2, persistent_workers=True)
+    resumed.load_state_dict(saved(loader))
+    assert_same([epoch_of(resumed) for _ in range(2)], [epoch_of(loader) for _ in range(2)])
 
 
 def test_a_sampler_that_draws_at_once() -> None:
@@ -298,6 +339,6 @@ class TestRefused:
                     inner[path[-1]] = damage
                 with pytest.raises(aioqueue.InvalidArgumentError, match=r"^state: "):
                     shuffled(0).load_state_dict(torn)
-        for torn in (None, {}, [], {**state, "version": 2}):
+        for torn in (None, {}, [], {**state, "version": 1}):
             with pytest.raises(aioqueue.InvalidArgumentError, match=r"^state: "):
                 loader.load_state_dict(torn)  # type: ignore[arg-type]
