@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from aioqueue.torch.collating import gathering_for
 from aioqueue.torch.memory import BatchMemory
 
-__all__ = ("Exhausted", "Fetcher", "Recipe", "Start", "Stateful", "fetcher_of")
+__all__ = ("Exhausted", "Fetcher", "Recipe", "Standing", "Start", "Stateful", "fetcher_of")
 
 
 class Exhausted(Exception):  # noqa: N818  # it is no error
@@ -48,6 +48,18 @@ class Start:
     """How many batches were handed out, by one worker."""
     state: Any = None
     """What the dataset, or its iterator, says of itself; ``None`` to read those batches again."""
+    has_ended: bool = False
+    """Whether the last of those batches was the last there is, as its dataset had ended in it."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where an iterable dataset is after a batch."""
+
+    state: Any
+    """What it, or its iterator, says of itself; ``None`` if it cannot."""
+    has_ended: bool
+    """Whether it has ended in that batch; its state may then be that of a beginning."""
 
 
 class Fetcher(Protocol):
@@ -60,8 +72,8 @@ class Fetcher(Protocol):
             Exhausted: the dataset is iterable, and has no more.
         """
 
-    def state(self) -> Any:
-        """Where the dataset is, in an object of its own; ``None`` if it cannot say."""
+    def standing(self) -> Standing | None:
+        """Where an iterable dataset is, in an object of its own."""
 
 
 def fetcher_of(recipe: Recipe, start: Start, memory: BatchMemory) -> Fetcher:
@@ -95,7 +107,7 @@ class _MapFetcher:
             samples.add(dataset[one])
         return samples.batch()
 
-    def state(self) -> None:
+    def standing(self) -> None:
         """The position is the sampler's."""
 
 
@@ -103,10 +115,13 @@ class _IterableFetcher:
     def __init__(self, recipe: Recipe, start: Start, memory: BatchMemory) -> None:
         self._recipe = recipe
         self._memory = memory
-        self._has_ended = False
+        self._has_ended = start.has_ended
         self._stateful: Stateful | None = None
         self._samples = self._begun(start)
-        self._behind = 0 if start.state is not None else start.batches
+        has_state = start.state is not None
+        self._behind = 0 if has_state or start.has_ended else start.batches
+        if has_state and start.has_ended:
+            self._come_to_its_end(start.state)
 
     def _begun(self, start: Start) -> Iterator[Any]:
         dataset = self._recipe.dataset
@@ -126,6 +141,20 @@ class _IterableFetcher:
                 " expected one that has both, as when the state of the loader was saved"
             )
         return samples
+
+    def _come_to_its_end(self, state: Any) -> None:
+        """Leave the dataset as it was when it had ended, of which the next epoch makes its own.
+
+        Some say that they are at their end, and go back to their start when they are asked for
+        more; others have gone there, and would begin.
+        """
+        try:
+            next(self._samples)
+        except StopIteration:
+            return
+        self._samples = iter(())  # a generator that was begun ends here, before the state is set
+        if isinstance(self._recipe.dataset, Stateful):
+            self._recipe.dataset.load_state_dict(state)
 
     def fetch(self, index: Any) -> Any:
         while self._behind:  # what was handed out before is read, and nothing is made of it
@@ -159,6 +188,7 @@ class _IterableFetcher:
                 self._has_ended = True
         raise Exhausted
 
-    def state(self) -> Any:
+    def standing(self) -> Standing:
         # A dataset may give the very object that it goes on writing to.
-        return None if self._stateful is None else copy.deepcopy(self._stateful.state_dict())
+        state = None if self._stateful is None else copy.deepcopy(self._stateful.state_dict())
+        return Standing(state, self._has_ended)

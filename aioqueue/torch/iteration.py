@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Self
 import torch
 
 from aioqueue import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
-from aioqueue.torch.fetching import Exhausted, Recipe, Start, fetcher_of
+from aioqueue.torch.fetching import Exhausted, Recipe, Standing, Start, fetcher_of
 from aioqueue.torch.memory import BatchMemory
 from aioqueue.torch.position import Position, mark_of
 from aioqueue.torch.streams import Streams, Where
@@ -182,9 +182,9 @@ class LoaderIterator(ABC, Iterator[Any]):
                 mark = 0 if self._plan.recipe.is_iterable else mark_of(index)
                 return _Drawn(number, index, mark)
 
-    def _handed_out(self, drawn: _Drawn, worker: int, state: Any) -> None:
-        if self._plan.recipe.is_iterable:
-            self._position.handed_out_by(worker, state)
+    def _handed_out(self, drawn: _Drawn, worker: int, standing: Standing | None) -> None:
+        if standing is not None:
+            self._position.handed_out_by(worker, standing)
         else:
             self._position.handed_out(drawn.number, drawn.mark)
 
@@ -229,7 +229,7 @@ class _SerialIterator(LoaderIterator):
             raise StopIteration from None
         if self._plan.pin is not None:
             batch = self._plan.pin(batch)
-        self._handed_out(drawn, 0, self._fetcher.state())
+        self._handed_out(drawn, 0, self._fetcher.standing())
         return batch
 
 
@@ -338,7 +338,7 @@ class _WorkersIterator(LoaderIterator):
                 drawn = self._taken(reply)
                 if not reply.has_ended:
                     batch = self._streams.batch_of(reply)
-                    self._handed_out(drawn, reply.worker, reply.state)
+                    self._handed_out(drawn, reply.worker, reply.standing)
                     return batch
         except OutOfRangeError:
             self._fail(worker)

@@ -20,7 +20,7 @@ import torch
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import is_int
-from aioqueue.torch.fetching import Start
+from aioqueue.torch.fetching import Standing, Start
 
 __all__ = ("VERSION", "Position", "as_text", "field_of", "from_text", "mark_of")
 
@@ -69,9 +69,10 @@ class Position:
             self.order = _folded(self.order, self.beyond.pop(self.batches))
             self.batches += 1
 
-    def handed_out_by(self, worker: int, state: Any) -> None:
+    def handed_out_by(self, worker: int, standing: Standing) -> None:
         """Note that a worker's batch of an iterable dataset was handed out."""
-        self.starts[worker] = Start(self.starts[worker].batches + 1, state)
+        batches = self.starts[worker].batches + 1
+        self.starts[worker] = Start(batches, standing.state, standing.has_ended)
         self.turn = (worker + 1) % len(self.starts)
 
     def is_unknown(self) -> bool:
@@ -87,7 +88,10 @@ class Position:
             "batches": self.batches,
             "order": self.order,
             "beyond": [[number, mark] for number, mark in sorted(self.beyond.items())],
-            "workers": [{"batches": one.batches, "state": one.state} for one in self.starts],
+            "workers": [
+                {"batches": one.batches, "state": one.state, "has_ended": one.has_ended}
+                for one in self.starts
+            ],
             "turn": self.turn,
             "ended": sorted(self.ended),
         }
@@ -104,7 +108,11 @@ class Position:
             base_seed=field_of(state, "base_seed", int),
             is_first=field_of(state, "is_first", bool),
             starts=[
-                Start(field_of(one, "batches", int), field_of(one, "state", object))
+                Start(
+                    field_of(one, "batches", int),
+                    field_of(one, "state", object),
+                    field_of(one, "has_ended", bool),
+                )
                 for one in field_of(state, "workers", list)
             ],
             batches=field_of(state, "batches", int),

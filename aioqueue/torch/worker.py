@@ -19,7 +19,7 @@ import torch
 from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.processes.worker import UnknownToOthersError, dumped
 from aioqueue.torch.copies import copy_for_thread
-from aioqueue.torch.fetching import Exhausted, Fetcher, Recipe, Start, fetcher_of
+from aioqueue.torch.fetching import Exhausted, Fetcher, Recipe, Standing, Start, fetcher_of
 from aioqueue.torch.memory import BatchMemory
 from aioqueue.torch.parcels import packed
 from aioqueue.torch.worker_info import be_the_worker, seeds_of, this_is_worker, worker_info
@@ -49,8 +49,8 @@ class Reply:
     worker: int
     batch: Any = None
     """On its way out of a process it is a `Parcel`."""
-    state: Any = None
-    """Where an iterable dataset is after this batch, if it can say."""
+    standing: Standing | None = None
+    """Where an iterable dataset is after this batch."""
     has_ended: bool = False
     """There is no batch: the iterable dataset of this worker has no more."""
 
@@ -123,7 +123,7 @@ class _Worker:
             batch = self._finished(self._fetcher.fetch(task.index))
         except Exhausted:
             return Reply(self._number, has_ended=True)
-        return Reply(self._number, batch, self._fetcher.state())
+        return Reply(self._number, batch, self._fetcher.standing())
 
     def _finished(self, batch: Any) -> Any:
         """A batch as it leaves the worker."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import RandomSampler, get_worker_info
+from torch.utils.data import IterableDataset, RandomSampler, get_worker_info
 
 import aioqueue
 from aioqueue.torch import DataLoader
@@ -133,7 +133,7 @@ def test_persistent_workers(epoch: int) -> None:
 
 
 def seed_of_worker(samples: list[Any]) -> int:
-    return int(get_worker_info().seed)  # type: ignore[union-attr]
+    return int(get_worker_info().seed)
 
 
 @pytest.mark.parametrize("collate", [None, seed_of_worker])
@@ -245,6 +245,54 @@ def test_iterable(
         assert_same(epoch_of(resumed), expected)
     del loader, resumed
     no_thread_is_left()
+
+
+class Rewinds(IterableDataset[Any]):
+    """Goes back to its start when it has ended, which its last batch may find out."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Any:
+        info = get_worker_info()
+        number = 0 if info is None else info.id
+        while self.at < 5 + number:
+            self.at += 1
+            yield 10 * number + self.at
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+class Reread(IterableDataset[Any]):
+    """The same, to be read again."""
+
+    def __iter__(self) -> Any:
+        return iter(range(5))
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+@pytest.mark.parametrize("kind", [Rewinds, Reread])
+def test_after_a_short_last_batch(kind: Any, workers: int) -> None:
+    """What has ended in it is not begun again."""
+
+    def make() -> DataLoader[Any]:
+        return ours(kind(), 2, num_workers=workers, replay=kind is Reread)
+
+    expected = epoch_of(make())
+    assert any(len(batch) == 1 for batch in expected)
+    loader = make()
+    for number, batch in enumerate(loader, 1):
+        assert_same([batch], [expected[number - 1]])
+        resumed = make()
+        resumed.load_state_dict(saved(loader))
+        assert saved(resumed) == saved(loader)
+        assert_same(epoch_of(resumed), expected[number:])
+        assert_same(epoch_of(resumed), expected)
 
 
 @pytest.mark.usefixtures("few_processes")
