@@ -146,7 +146,6 @@ class LoaderIterator(ABC, Iterator[Any]):
     def _begin_epoch(self, *, is_first: bool) -> None:
         """Draw what an epoch draws at its beginning, in PyTorch's order."""
         plan, resume, kept_seed = self._plan, self._place.resume, self._place.base_seed
-        self._place.resume = self._place.base_seed = None
         draws_seed = (is_first and kept_seed is None) if resume is None else resume.is_first
         if resume is not None:
             kept_seed = resume.base_seed
@@ -168,8 +167,13 @@ class LoaderIterator(ABC, Iterator[Any]):
                 indices = _after(indices, resume, peeks=plan.generator is None)
         self._indices = indices
         self._number = 0 if plan.recipe.is_iterable else resume.batches
-        self._position = self._place.position = resume
+        self._position = resume
         self._yielded = 0
+
+    def _has_begun(self) -> None:
+        """The epoch goes on from where it was to; until then a resume can be tried again."""
+        place = self._place
+        place.position, place.resume, place.base_seed = self._position, None, None
 
     def _draw(self) -> _Drawn | None:
         """The next index of the sampler; ``None`` if there are no more."""
@@ -213,6 +217,7 @@ class _SerialIterator(LoaderIterator):
         starts = self._position.starts
         start = starts[0] if starts else Start()
         self._fetcher = fetcher_of(plan.recipe, start, BatchMemory())
+        self._has_begun()
 
     def close(self) -> None:
         """Give no more batches."""
@@ -246,6 +251,7 @@ class _WorkersIterator(LoaderIterator):
         self._memory = BatchMemory(plan.workers)
         self._start_workers()
         self._begin_tasks()
+        self._has_begun()
 
     def restart(self) -> None:
         try:
@@ -255,6 +261,7 @@ class _WorkersIterator(LoaderIterator):
                 self._start_workers()
             super().restart()
             self._begin_tasks()
+            self._has_begun()
         except BaseException as error:
             self._leave(error)
             raise
@@ -439,14 +446,19 @@ def _random_state(generator: Any) -> Any:
 def _drawing_from(generator: Any, state: Any) -> Iterator[None]:
     """Draw as from a state of the generator that was saved.
 
-    A generator of the loader's own goes on from there. The global one is left as it was: it is not
-    for a loader to say where the rest of the program is in it.
+    A generator of the loader's own goes on from there, unless that fails. The global one is left as
+    it was: it is not for a loader to say where the rest of the program is in it.
     """
     if state is None:
         yield
     elif generator is not None:
+        before = generator.get_state()
         generator.set_state(state)
-        yield
+        try:
+            yield
+        except BaseException:
+            generator.set_state(before)
+            raise
     else:
         before = torch.get_rng_state()
         torch.set_rng_state(state)

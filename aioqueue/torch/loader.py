@@ -189,7 +189,8 @@ class DataLoader(data.DataLoader[T_co]):
 
         Raises:
             InvalidArgumentError: it is no such state, or one of another loader; or (when the loader
-                is iterated) the sampler gives another order than then.
+                is iterated) the sampler gives another order than then. The state stays loaded: once
+                the sampler is told what it was told then, the next ``for`` goes on.
         """
         version = field_of(state, "version", int)
         if version != VERSION:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import IterableDataset, RandomSampler, get_worker_info
+from torch.utils.data.distributed import DistributedSampler
 
 import aioqueue
 from aioqueue.torch import DataLoader
@@ -368,7 +369,49 @@ class TestRefused:
         other.load_state_dict(saved(loader))
         with pytest.raises(aioqueue.InvalidArgumentError, match=r"^state: the sampler gives other"):
             iter(other)
+        with pytest.raises(aioqueue.InvalidArgumentError, match=r"^state: the sampler gives other"):
+            iter(other)
+        other.load_state_dict(saved(ours(Tensors(), 4, sampler=[1])))  # where nothing was begun
         assert_same(epoch_of(other), epoch_of(ours(Tensors(), 4, sampler=[1, 5, 2, 3, 4])))
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_what_is_mended_goes_on(self, workers: int) -> None:
+        """The position is kept until an epoch goes on from it."""
+
+        def make() -> tuple[Any, DataLoader[Any]]:
+            sampler: Any = DistributedSampler(Tensors(), 2, 0)
+            generator = seeded()
+            return sampler, ours(
+                Tensors(), 2, sampler=sampler, num_workers=workers, generator=generator
+            )
+
+        sampler, loader = make()
+        sampler.set_epoch(3)
+        iterator = iter(loader)
+        next(iterator)
+        state = saved(loader)
+        rest = list(iterator)
+        sampler, other = make()
+        other.load_state_dict(state)
+        for _ in range(2):
+            with pytest.raises(aioqueue.InvalidArgumentError, match=r"^state: the sampler gives"):
+                iter(other)
+            assert saved(other) == state
+        sampler.set_epoch(3)
+        assert_same(epoch_of(other), rest)
+
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_what_cannot_begin_leaves_the_position(self, workers: int) -> None:
+        """Of the loader, and of its own epoch before."""
+        loader = ours(Stateful(), 2, num_workers=workers)
+        next(iter(loader))
+        state = saved(loader)
+        loader.timeout = -1 if workers else 1  # refused where there are none
+        loader.prefetch_factor = 0 if workers else None
+        for _ in range(2):
+            with pytest.raises(AssertionError):
+                iter(loader)
+            assert saved(loader) == state
 
     def test_what_is_no_state(self) -> None:
         loader = shuffled(0)
