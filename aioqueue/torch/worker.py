@@ -6,12 +6,13 @@ the dataset from the start; in a process it unpickles that when it is first told
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -221,7 +222,9 @@ def pickled(crew: Crew) -> bytes:
         ) from error
 
 
-_setting: Final = threading.Lock()
+_setting = threading.Lock()
+_default_threads: int | None = None
+"""In how many threads PyTorch is to compute by default, while another number is set."""
 
 
 def _compute_alone() -> None:
@@ -230,9 +233,24 @@ def _compute_alone() -> None:
     What one thread sets, PyTorch takes for the default of threads that begin later. So the default
     is put back, by a thread made for that.
     """
+    global _default_threads
     with _setting:
-        default = torch.get_num_threads()
+        _default_threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        putting_back = threading.Thread(target=torch.set_num_threads, args=(default,))
+        putting_back = threading.Thread(target=torch.set_num_threads, args=(_default_threads,))
         putting_back.start()
         putting_back.join()
+        _default_threads = None
+
+
+def _after_fork() -> None:
+    """The thread that was at it is not in the fork: nobody else gives back what it had."""
+    global _setting, _default_threads
+    _setting = threading.Lock()
+    if _default_threads is not None:
+        torch.set_num_threads(_default_threads)
+        _default_threads = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

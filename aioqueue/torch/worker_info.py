@@ -14,6 +14,7 @@ the process.
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ _SEEN_BY_TORCH: Final = "_aioqueue_worker_info"
 
 _here = threading.local()
 _is_worker_process = False
-_installing: Final = threading.Lock()
+_installing = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,15 @@ def this_is_worker(info: Any) -> None:
 
 
 def _install() -> None:
+    # Each step by itself: the program may have been forked between two of them.
+    if get_worker_info.__code__ is not _ask.__code__:
+        _replace()
+    if default_collate_fn_map[torch.Tensor] is collate_tensor_fn:  # else a user's own is there
+        default_collate_fn_map[torch.Tensor] = _stacked
+
+
+def _replace() -> None:
     names = get_worker_info.__globals__
-    if _SEEN_BY_TORCH in names:
-        return
     torchs_own = FunctionType(get_worker_info.__code__, names, get_worker_info.__name__)
 
     def info_of_this_thread() -> Any:
@@ -109,8 +116,6 @@ def _install() -> None:
 
     names[_SEEN_BY_TORCH] = info_of_this_thread
     get_worker_info.__code__ = _ask.__code__
-    if default_collate_fn_map[torch.Tensor] is collate_tensor_fn:  # else a user's own is there
-        default_collate_fn_map[torch.Tensor] = _stacked
 
 
 def _stacked(batch: Any, *, collate_fn_map: Any = None) -> Any:
@@ -126,3 +131,13 @@ def _stacked(batch: Any, *, collate_fn_map: Any = None) -> Any:
 
 def _ask() -> Any:
     return _aioqueue_worker_info()  # type: ignore[name-defined]  # noqa: F821  # in PyTorch's names
+
+
+def _after_fork() -> None:
+    """Whoever holds the lock is not in the fork."""
+    global _installing
+    _installing = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

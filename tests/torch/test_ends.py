@@ -413,3 +413,57 @@ def test_what_nobody_has_asked_for_is_not_told_at_the_end() -> None:
         timeout=50,
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[0]\n", "")
+
+
+FORKED = """
+import os
+import signal
+import threading
+from types import SimpleNamespace
+
+import torch
+from aioqueue.torch import DataLoader, worker, worker_info
+
+begun, go_on = threading.Event(), threading.Event()
+
+
+class Held(threading.Thread):
+    def start(self):
+        begun.set()
+        go_on.wait()
+        super().start()
+
+
+torch.set_num_threads(3)
+worker.threading = SimpleNamespace(Thread=Held, Lock=threading.Lock)
+iterator = iter(DataLoader(range(8), 4, num_workers=2))
+begun.wait()
+with worker_info._installing:
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        worker.threading = threading
+        loader = DataLoader(range(4), 2, num_workers=2)
+        assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
+        found = [torch.get_num_threads()]
+        thread = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+        thread.start()
+        thread.join()
+        assert found == [3, 3], found
+        os._exit(0)
+go_on.set()
+assert len(list(iterator)) == 2
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_a_fork_while_workers_begin_has_workers_of_its_own() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", FORKED],
+        cwd=Path(aioqueue.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert ran.stdout == "0\n", ran.stderr
