@@ -22,6 +22,7 @@ import torch
 
 from aioqueue import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
 from aioqueue.torch.fetching import Exhausted, Recipe, Standing, Start, fetcher_of
+from aioqueue.torch.initialising import Initialising
 from aioqueue.torch.memory import BatchMemory
 from aioqueue.torch.position import Position, mark_of
 from aioqueue.torch.streams import Streams, Where
@@ -40,6 +41,8 @@ __all__ = ("LoaderIterator", "Place", "Plan", "iterator_of")
 
 _NOTHING: Final = object()
 
+_Worker = Callable[[Begin | Task], Reply | None]
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -52,6 +55,7 @@ class Plan:
     prefetch: int
     timeout: float
     init_fn: Callable[[int], object] | None
+    initialising: Initialising
     generator: Any
     is_persistent: bool
     in_order: bool
@@ -272,7 +276,9 @@ class _WorkersIterator(LoaderIterator):
         self._streams.join()
 
     def _start_workers(self) -> None:
-        self._streams = _streams_of(self._plan, self._base_seed, self._memory)
+        workers = _workers_of(self._plan, self._base_seed, self._memory)
+        self._waited_for = [] if self._plan.init_fn is None else _threads_among(workers)
+        self._streams = _streams_of(self._plan, workers)
         # Not `__del__`: it would run in a half-made object, and may not see what it needs.
         self._stop_workers = weakref.finalize(self, self._streams.stop)
         self._stop_workers.atexit = False
@@ -302,8 +308,15 @@ class _WorkersIterator(LoaderIterator):
             if worker not in self._ended:
                 start = position.starts[worker] if position.starts else Start()
                 self._streams.send(worker, Begin(self._epoch, start))
+        self._wait_for_init_fn()
         for _ in range(plan.prefetch * plan.workers):
             self._assign_next()
+
+    def _wait_for_init_fn(self) -> None:
+        """It may use the program's generators, from which the sampler is to draw only then."""
+        for number, worker in enumerate(self._waited_for):
+            if number not in self._ended:
+                worker.wait_until_set_up()
 
     def _assign_next(self) -> None:
         """Give one more task to a worker, if there is one of both.
@@ -417,14 +430,22 @@ def iterator_of(plan: Plan, place: Place) -> LoaderIterator:
     return _WorkersIterator(plan, place) if plan.workers else _SerialIterator(plan, place)
 
 
-def _streams_of(plan: Plan, base_seed: int, memory: BatchMemory) -> Streams:
+def _workers_of(plan: Plan, base_seed: int, memory: BatchMemory) -> list[_Worker]:
     crew = Crew(plan.recipe, plan.init_fn, plan.workers, base_seed)
-    workers: list[Callable[[Begin | Task], Reply | None]]
     if plan.where == "process":
         payload = pickled(crew)
-        workers = [ProcessWorker(number, payload) for number in range(plan.workers)]
-    else:
-        workers = [ThreadWorker(number, crew, plan.pin, memory) for number in range(plan.workers)]
+        return [ProcessWorker(number, payload) for number in range(plan.workers)]
+    return [
+        ThreadWorker(number, crew, plan.pin, memory, plan.initialising)
+        for number in range(plan.workers)
+    ]
+
+
+def _threads_among(workers: list[_Worker]) -> list[ThreadWorker]:
+    return [worker for worker in workers if isinstance(worker, ThreadWorker)]
+
+
+def _streams_of(plan: Plan, workers: list[_Worker]) -> Streams:
     return Streams(
         workers,
         plan.where,

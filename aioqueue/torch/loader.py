@@ -12,6 +12,7 @@ from torch.utils import data
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_flag
 from aioqueue.torch.fetching import Recipe
+from aioqueue.torch.initialising import Initialising
 from aioqueue.torch.iteration import LoaderIterator, Place, Plan, iterator_of
 from aioqueue.torch.position import VERSION, Position, as_text, field_of, from_text
 from aioqueue.torch.streams import Where
@@ -51,7 +52,8 @@ class DataLoader(data.DataLoader[T_co]):
         pin_memory: whether tensors are copied to pinned memory, if there is an accelerator.
         drop_last: whether a last batch is left out that would be smaller.
         timeout: seconds to wait at most for a batch of the workers; 0 waits for ever.
-        worker_init_fn: called by each worker with its number, before anything else.
+        worker_init_fn: called by each worker with its number, before anything else. On threads,
+            one after the other, and what it does to the global random generators is undone.
         multiprocessing_context: checked as by PyTorch, and otherwise of no effect: processes are
             started in aioqueue's own way, which is never a fork of the program.
         generator: what ``shuffle`` draws from, and the seeds of the workers; ``None`` for the
@@ -125,6 +127,7 @@ class DataLoader(data.DataLoader[T_co]):
         self.replay = replay
         self._iterator: LoaderIterator | None = None
         self._place = Place()
+        self._initialising = Initialising()
 
     def __iter__(self) -> LoaderIterator:
         if not self.persistent_workers:
@@ -249,6 +252,7 @@ class DataLoader(data.DataLoader[T_co]):
             prefetch=self.prefetch_factor or 0,
             timeout=self.timeout,
             init_fn=self.worker_init_fn,
+            initialising=self._initialising,
             generator=self.generator,
             is_persistent=self.persistent_workers,
             in_order=self.in_order,

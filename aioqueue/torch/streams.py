@@ -10,7 +10,7 @@ import atexit
 import itertools
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 
@@ -103,7 +103,7 @@ class Streams:
 
     def __init__(
         self,
-        workers: list[Callable[[Begin | Task], Reply | None]],
+        workers: Sequence[Callable[[Begin | Task], Reply | None]],
         where: Where,
         *,
         in_order: bool,

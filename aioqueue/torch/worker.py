@@ -21,6 +21,7 @@ from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.processes.worker import UnknownToOthersError, dumped
 from aioqueue.torch.copies import copy_for_thread
 from aioqueue.torch.fetching import Exhausted, Fetcher, Recipe, Standing, Start, fetcher_of
+from aioqueue.torch.initialising import Initialising, is_initialising
 from aioqueue.torch.memory import BatchMemory
 from aioqueue.torch.parcels import packed
 from aioqueue.torch.worker_info import be_the_worker, seeds_of, this_is_worker, worker_info
@@ -139,29 +140,47 @@ class ThreadWorker(_Worker):
         crew: what it shares with the others; the dataset is copied.
         pin: what to do with each batch at last.
         memory: where all of them make large batches.
+        initialising: what calls ``worker_init_fn``.
 
     Raises:
         TypeError: the dataset cannot be copied.
     """
 
-    def __init__(self, number: int, crew: Crew, pin: Pin | None, memory: BatchMemory) -> None:
+    def __init__(
+        self,
+        number: int,
+        crew: Crew,
+        pin: Pin | None,
+        memory: BatchMemory,
+        initialising: Initialising,
+    ) -> None:
         super().__init__(number, memory)
         recipe = crew.recipe
         dataset = copy_for_thread(recipe.dataset, is_iterable=recipe.is_iterable)
         self._crew = replace(crew, recipe=replace(recipe, dataset=dataset))
         self._pin = pin
+        self._initialising = initialising
+        self._is_apart = not is_initialising()
         self._is_set_up = False
+        self._has_tried = threading.Event()
+
+    def wait_until_set_up(self) -> None:
+        """Wait until ``worker_init_fn`` has returned, or failed."""
+        self._has_tried.wait()
 
     def _set_up(self) -> Crew:
         crew, number = self._crew, self._number
         if self._is_set_up:
             return crew
         self._is_set_up = True
-        _compute_alone()
-        dataset = crew.recipe.dataset
-        this_is_worker(worker_info(number, crew.size, crew.base_seed, dataset, "thread"))
-        if crew.init_fn is not None:
-            crew.init_fn(number)
+        try:
+            _compute_alone()
+            dataset = crew.recipe.dataset
+            this_is_worker(worker_info(number, crew.size, crew.base_seed, dataset, "thread"))
+            if crew.init_fn is not None:
+                self._initialising(crew.init_fn, number, is_apart=self._is_apart)
+        finally:
+            self._has_tried.set()
         return crew
 
     def _finished(self, batch: Any) -> Any:

@@ -435,7 +435,7 @@ class Held(threading.Thread):
 
 
 torch.set_num_threads(3)
-worker.threading = SimpleNamespace(Thread=Held, Lock=threading.Lock)
+worker.threading = SimpleNamespace(Thread=Held, Lock=threading.Lock, Event=threading.Event)
 iterator = iter(DataLoader(range(8), 4, num_workers=2))
 begun.wait()
 with worker_info._installing:

@@ -146,6 +146,86 @@ class TestSeeds:
         assert after[1] == random.getstate()
 
 
+def seeds_with_pytorch(worker: int) -> None:
+    torch.manual_seed(42 + worker)
+
+
+def seeds_by_the_recipe(worker: int) -> None:
+    """Of PyTorch's notes on reproducibility."""
+    seed = torch.initial_seed() % 2**32
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+def draws(worker: int) -> None:
+    np.random.rand()
+
+
+def seeds_and_fails(worker: int) -> None:
+    torch.manual_seed(42)
+    raise RuntimeError("of init_fn")
+
+
+class TestInitialisation:
+    """`worker_init_fn` on threads leaves the program's generators as they were."""
+
+    @pytest.mark.parametrize(
+        ("init", "whose"),
+        [
+            (seeds_with_pytorch, "of torch"),
+            (seeds_by_the_recipe, "of random and numpy.random"),
+            (draws, "of numpy.random"),
+        ],
+    )
+    def test_what_it_seeds_is_put_back_and_told(
+        self, init: Callable[[int], None], whose: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def epochs(init: Callable[[int], None] | None) -> list[Any]:
+            torch.manual_seed(1)
+            random.seed(1)
+            np.random.seed(1)
+            found = []
+            loader = ours(range(8), 8, shuffle=True, num_workers=2, worker_init_fn=init)
+            for _ in range(3):
+                numbers = random.random(), float(np.random.rand()), torch.rand(1)
+                found.append((epoch_of(loader), *numbers))
+            return found
+
+        undisturbed = epochs(None)
+        assert not caplog.records
+        assert_same(epochs(init), undisturbed)
+        (record,) = caplog.records  # of 3 epochs with 2 workers each
+        assert record.name == "aioqueue"
+        assert record.levelname == "WARNING"
+        for part in (f"generators {whose}:", "get_worker_info().rng", "where='process'"):
+            assert part in record.getMessage()
+
+    def test_who_seeds_nothing_is_told_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+        def asks(worker: int) -> None:
+            assert get_worker_info().rng.random_generator.random() >= 0
+
+        for _ in range(2):
+            epoch_of(ours(range(8), 2, True, num_workers=3, worker_init_fn=asks))
+        assert not caplog.records
+
+    def test_what_fails_is_undone_too(self) -> None:
+        before = torch.get_rng_state()
+        loader = ours(range(8), num_workers=1, worker_init_fn=seeds_and_fails, generator=seeded())
+        for _ in range(2):
+            with pytest.raises(ExceptionGroup):
+                epoch_of(loader)
+        assert torch.equal(torch.get_rng_state(), before)
+
+    def test_it_may_go_through_another_loader(self) -> None:
+        def goes_through(worker: int) -> None:
+            epoch_of(ours(range(4), num_workers=2, worker_init_fn=seeds_with_pytorch))
+
+        before = torch.get_rng_state()
+        loader = ours(range(8), num_workers=2, worker_init_fn=goes_through, generator=seeded())
+        assert len(epoch_of(loader)) == 8
+        assert torch.equal(torch.get_rng_state(), before)
+
+
 class Opens(Dataset[Any]):
     """Opens something when it is first asked, and keeps it."""
 
