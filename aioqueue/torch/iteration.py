@@ -102,6 +102,7 @@ class LoaderIterator(ABC, Iterator[Any]):
         self._plan = plan
         self._place = place
         self._is_closed = False
+        self.told_length = plan.told_length
         self._base_seed = 0
         self._begin_epoch(is_first=True)
 
@@ -198,7 +199,7 @@ class LoaderIterator(ABC, Iterator[Any]):
 
     def _count(self) -> None:
         self._yielded += 1
-        plan, told = self._plan, self._plan.told_length
+        plan, told = self._plan, self.told_length
         if told is None or self._yielded <= told:
             return
         hint = ""

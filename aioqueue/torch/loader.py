@@ -69,7 +69,8 @@ class DataLoader(data.DataLoader[T_co]):
 
     Raises:
         ValueError: arguments that do not go together, as by PyTorch.
-        InvalidArgumentError: (a `ValueError`) ``where`` or ``replay`` is not as described.
+        InvalidArgumentError: (a `ValueError`) ``where``, ``replay`` or ``generator`` is not as
+            described.
         TypeError: the dataset is a DataPipe, which PyTorch no longer develops.
     """
 
@@ -99,6 +100,11 @@ class DataLoader(data.DataLoader[T_co]):
         if where not in ("thread", "process"):
             raise InvalidArgumentError(f"where: got {where!r}; expected 'thread' or 'process'")
         checked_flag(replay, "replay")
+        if not isinstance(generator, torch.Generator | None):
+            raise InvalidArgumentError(
+                f"generator: got {generator!r:.60}; expected a torch.Generator, such as"
+                " torch.Generator().manual_seed(7), or None"
+            )
         if isinstance(dataset, data.IterDataPipe | data.MapDataPipe):
             raise TypeError(
                 f"dataset: got a DataPipe ({type(dataset).__name__}); expected a Dataset or an"
@@ -130,12 +136,21 @@ class DataLoader(data.DataLoader[T_co]):
         self._initialising = Initialising()
 
     def __iter__(self) -> LoaderIterator:
-        if not self.persistent_workers:
-            return self._get_iterator()
-        if self._iterator is None or self._iterator.is_closed:
-            self._iterator = self._get_iterator()
-        else:
-            self._iterator.restart()
+        living = self._living()
+        if living is not None:
+            living.told_length = self._told_length()
+            living.restart()
+            return living
+        iterator = self._get_iterator()
+        if self.persistent_workers and self.num_workers:
+            self._iterator = iterator
+        return iterator
+
+    def _living(self) -> LoaderIterator | None:
+        """The iterator whose workers live on to the next epoch."""
+        is_wanted = self.persistent_workers and self.num_workers  # which may have become 0
+        if not is_wanted or self._iterator is None or self._iterator.is_closed:
+            return None
         return self._iterator
 
     def _get_iterator(self) -> LoaderIterator:
@@ -175,7 +190,7 @@ class DataLoader(data.DataLoader[T_co]):
     def _kept_seed(self) -> int | None:
         """The base seed of workers that live on to the next epoch."""
         place = self._place
-        if self._iterator is None or self._iterator.is_closed or place.position is None:
+        if self._living() is None or place.position is None:
             return place.base_seed
         return place.position.base_seed
 
@@ -257,8 +272,12 @@ class DataLoader(data.DataLoader[T_co]):
             is_persistent=self.persistent_workers,
             in_order=self.in_order,
             pin=self._pin() if self.pin_memory else None,
-            told_length=self._IterableDataset_len_called if recipe.is_iterable else None,
+            told_length=self._told_length(),
         )
+
+    def _told_length(self) -> int | None:
+        is_iterable = isinstance(self.dataset, data.IterableDataset)
+        return self._IterableDataset_len_called if is_iterable else None
 
     def _pin(self) -> Pin | None:
         """How to pin memory, if that can be done; PyTorch's warnings if not."""
@@ -288,5 +307,5 @@ class DataLoader(data.DataLoader[T_co]):
 def _length_of(dataset: Any) -> int | None:
     try:
         return len(dataset)
-    except TypeError:
+    except (TypeError, NotImplementedError):
         return None  # a sampler of the user's own knows

@@ -61,7 +61,7 @@ class BatchMemory:
         """
         size = prod(shape) * dtype.itemsize
         if size < _MAPPED:
-            return torch.empty(shape, dtype=dtype)
+            return torch.empty(shape, dtype=dtype, device="cpu")
         self._is_resting = False
         block = self._used_before(size) or _mapped(size)
         self._used.add(id(block))

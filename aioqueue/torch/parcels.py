@@ -60,5 +60,5 @@ def is_plain(tensor: Any) -> bool:
 
 def _tensor_of(memory: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
     if not memoryview(memory).nbytes:
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(shape, dtype=dtype, device="cpu")
     return torch.frombuffer(memory, dtype=dtype).reshape(shape)

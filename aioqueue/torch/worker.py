@@ -163,6 +163,15 @@ class ThreadWorker(_Worker):
         self._is_apart = not is_initialising()
         self._is_set_up = False
         self._has_tried = threading.Event()
+        # They are those of the thread that asks for batches, as a fork of it would have them.
+        self._has_grad = torch.is_grad_enabled()
+        self._is_inference = torch.is_inference_mode_enabled()
+
+    def __call__(self, message: Begin | Task) -> Reply | None:
+        if not self._is_inference:
+            return super().__call__(message)
+        with torch.inference_mode():
+            return super().__call__(message)
 
     def wait_until_set_up(self) -> None:
         """Wait until ``worker_init_fn`` has returned, or failed."""
@@ -175,6 +184,7 @@ class ThreadWorker(_Worker):
         self._is_set_up = True
         try:
             _compute_alone()
+            torch.set_grad_enabled(self._has_grad)
             dataset = crew.recipe.dataset
             this_is_worker(worker_info(number, crew.size, crew.base_seed, dataset, "thread"))
             if crew.init_fn is not None:

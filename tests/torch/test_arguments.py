@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 import subprocess
 import sys
 import warnings
@@ -17,7 +18,7 @@ from torch.utils.data.datapipes.iter import IterableWrapper
 
 import aioqueue
 from aioqueue.torch import DataLoader, LoaderIterator
-from tests.torch.comparing import epoch_of, ours, theirs
+from tests.torch.comparing import assert_same, epoch_of, ours, theirs
 from tests.torch.datasets import Split, Tensors
 
 BATCHES = BatchSampler(SequentialSampler(range(4)), 2, False)
@@ -100,11 +101,26 @@ def test_attributes_are_pytorchs() -> None:
     assert DataLoader[int] is not DataLoader  # it can be subscripted
 
 
+def test_no_workers_after_persistent_ones() -> None:
+    loader = ours(Split(8), 2, num_workers=1, persistent_workers=True)
+    expected = epoch_of(loader)
+    loader.num_workers = 0
+    loader.prefetch_factor = None
+    for _ in range(3):
+        assert_same(epoch_of(loader), expected)
+
+
 def test_what_is_changed_counts_for_the_next_iterator() -> None:
     loader = ours([1, 2], 2, num_workers=1)
     assert [batch.tolist() for batch in loader] == [[1, 2]]
     loader.collate_fn = sum
     assert list(loader) == [3]
+
+
+@pytest.mark.parametrize("generator", [5, "7", random.Random(7)], ids=str)
+def test_what_is_no_generator(generator: Any) -> None:
+    with pytest.raises(aioqueue.InvalidArgumentError, match=r"^generator: got .*expected a torch"):
+        DataLoader([1, 2], shuffle=True, generator=generator)
 
 
 def test_too_many_workers() -> None:
@@ -138,6 +154,11 @@ def test_a_length_that_was_wrong_is_told(workers: int) -> None:
     assert len(loader) == 5
     with pytest.warns(UserWarning, match=r"^Length of IterableDataset .* reported to be 5"):
         list(loader)
+    if workers:
+        loader = ours(Longer(), None, num_workers=workers, persistent_workers=True)
+        assert len(epoch_of(loader)) > len(loader)
+        with pytest.warns(UserWarning, match=r"^Length of IterableDataset .* reported to be 5"):
+            list(loader)
 
 
 def test_iterators_are_not_sent_anywhere() -> None:

@@ -21,7 +21,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from aioqueue.torch import memory
 from aioqueue.torch.collating import gathering_for
 from aioqueue.torch.memory import BatchMemory
-from tests.torch.comparing import assert_same, epoch_of, ours, same, theirs
+from tests.torch.comparing import assert_same, epoch_of, ours, same, seeded, theirs
 from tests.worlds import PATIENCE, spin_until
 
 SIDE = 80
@@ -308,3 +308,14 @@ def test_loaders_give_the_same(workers: int) -> None:
     dataset = [(picture(number), {"number": number}) for number in range(10)]
     options = {"batch_size": 4, "num_workers": workers}
     assert_same(epoch_of(ours(dataset, **options)), epoch_of(theirs(dataset, **options)))
+
+
+@pytest.mark.parametrize("size", [10, 5000, 300_000])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_tensors_stay_on_the_cpu_whatever_device_is_the_default(size: int, workers: int) -> None:
+    loader = ours([torch.ones(size)] * 4, 2, num_workers=workers, generator=seeded())
+    iterator = iter(loader)
+    with torch.device("meta"):
+        batches = list(iterator)
+    assert [batch.device.type for batch in batches] == ["cpu"] * 2
+    assert_same(batches, [torch.ones(2, size)] * 2)

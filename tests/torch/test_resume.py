@@ -313,6 +313,22 @@ def test_processes() -> None:
         iterator.close()
 
 
+def test_a_dataset_whose_length_is_not_implemented() -> None:
+    class Endless(Tensors):
+        def __len__(self) -> int:
+            raise NotImplementedError
+
+    def make() -> DataLoader[Any]:
+        return ours(Endless(), 2, sampler=range(6))
+
+    loader = make()
+    iterator = iter(loader)
+    next(iterator)
+    resumed = make()
+    resumed.load_state_dict(saved(loader))
+    assert_same(epoch_of(resumed), list(iterator))
+
+
 class TestRefused:
     def test_an_iterable_dataset_that_cannot_say_where_it_is(self) -> None:
         loader = ours(Split(), 2, num_workers=1)

@@ -114,6 +114,29 @@ class TestWorkerInfo:
         assert len({thread for _, thread in told}) == workers
 
 
+class Modes(Dataset[Any]):
+    """What PyTorch is told in the thread that makes an item."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+
+
+class TestModes:
+    """Workers compute in the modes of who iterates, as forks do."""
+
+    @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+    def test_of_gradients_and_inference(self, mode: Any) -> None:
+        with mode():
+            expected = [list(Modes()[0])] * 6
+            found = list(ours(Modes(), None, num_workers=2, collate_fn=list))
+        assert found == expected
+        assert torch.is_grad_enabled()
+        assert list(ours(Modes(), None, num_workers=2, collate_fn=list)) == [[True, False]] * 6
+
+
 class TestSeeds:
     @pytest.mark.usefixtures("few_processes")
     def test_its_own_generators_give_the_same_whatever_it_is(self) -> None:
