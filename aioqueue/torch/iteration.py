@@ -106,6 +106,11 @@ class LoaderIterator(ABC, Iterator[Any]):
         self._base_seed = 0
         self._begin_epoch(is_first=True)
 
+    def __repr__(self) -> str:
+        state = ", closed" if self._is_closed else ", over" if self._position.is_over else ""
+        dataset = type(self._plan.recipe.dataset).__name__
+        return f"<aioqueue.torch.LoaderIterator of a {dataset}: handed out {self._yielded}{state}>"
+
     def __iter__(self) -> Self:
         return self
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 from torch.utils import data
 
 from aioqueue import InvalidArgumentError
-from aioqueue.checks import checked_flag
+from aioqueue.checks import checked_flag, counted
 from aioqueue.torch.fetching import Recipe
 from aioqueue.torch.initialising import Initialising
 from aioqueue.torch.iteration import LoaderIterator, Place, Plan, iterator_of
@@ -21,6 +21,13 @@ from aioqueue.torch.worker import Pin
 __all__ = ("DataLoader",)
 
 T_co = TypeVar("T_co", covariant=True)
+
+
+class _MapStyle(Protocol[T_co]):
+    """What type checkers take for a dataset: a `Dataset` of any kind, a list and the like."""
+
+    def __getitem__(self, index: Any, /) -> T_co:
+        """One of its items."""
 
 
 class DataLoader(data.DataLoader[T_co]):
@@ -76,7 +83,7 @@ class DataLoader(data.DataLoader[T_co]):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: _MapStyle[T_co],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Iterable[Any] | None = None,
@@ -111,7 +118,7 @@ class DataLoader(data.DataLoader[T_co]):
                 " IterableDataset (torch.utils.data.DataLoader takes DataPipes)"
             )
         super().__init__(
-            dataset,
+            cast("Any", dataset),
             batch_size,
             shuffle,
             sampler,
@@ -134,6 +141,15 @@ class DataLoader(data.DataLoader[T_co]):
         self._iterator: LoaderIterator | None = None
         self._place = Place()
         self._initialising = Initialising()
+
+    def __repr__(self) -> str:
+        size = self.batch_size
+        gives = "single samples" if self.batch_sampler is None else "batches of its batch_sampler"
+        gives = gives if size is None else f"batches of {size}"
+        workers = f"{counted(self.num_workers, 'worker')}, where={self.where!r}"
+        workers = workers if self.num_workers else "no workers"
+        name = f"{type(self).__module__}.{type(self).__qualname__}"
+        return f"<{name} of a {type(self.dataset).__name__}: {gives}, {workers}>"
 
     def __iter__(self) -> LoaderIterator:
         living = self._living()

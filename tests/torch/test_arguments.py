@@ -172,6 +172,32 @@ def test_names() -> None:
     assert DataLoader.__module__ == LoaderIterator.__module__ == "aioqueue.torch"
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"batch_size": 4, "num_workers": 2}, "batches of 4, 2 workers, where='thread'"),
+        ({"batch_size": None}, "single samples, no workers"),
+        ({"batch_sampler": BATCHES}, "batches of its batch_sampler, no workers"),
+        ({"num_workers": 1, "where": "process"}, "batches of 1, 1 worker, where='process'"),
+    ],
+)
+def test_what_a_loader_shows_of_itself(options: dict[str, Any], said: str) -> None:
+    assert repr(ours(Tensors(), **options)) == f"<aioqueue.torch.DataLoader of a Tensors: {said}>"
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_an_iterator_shows_of_itself(workers: int) -> None:
+    iterator = iter(ours([1, 2], num_workers=workers, persistent_workers=bool(workers)))
+    said = "<aioqueue.torch.LoaderIterator of a list: "
+    assert repr(iterator) == f"{said}handed out 0>"
+    next(iterator)
+    assert repr(iterator) == f"{said}handed out 1>"
+    assert len(list(iterator)) == 1
+    assert repr(iterator) == f"{said}handed out 2, over>"
+    iterator.close()
+    assert repr(iterator) == f"{said}handed out 2, closed>"
+
+
 def test_where_pytorch_is_missing() -> None:
     program = "import sys; sys.modules['torch'] = None; import aioqueue; import aioqueue.torch"
     ran = subprocess.run(
