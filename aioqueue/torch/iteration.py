@@ -339,7 +339,7 @@ class _WorkersIterator(LoaderIterator):
         if drawn is not None and worker is not None:
             self._loads[worker] += 1
             self._tasks.append((worker, drawn))
-            self._streams.send(worker, Task(self._epoch, drawn.index))
+            self._streams.send(worker, Task(self._epoch, drawn.number, drawn.index))
 
     def _worker_with_room(self) -> int | None:
         """The worker whose turn it is; where the order is not kept, of those that have room."""
@@ -367,12 +367,14 @@ class _WorkersIterator(LoaderIterator):
                     self._handed_out(drawn, reply.worker, reply.standing)
                     return batch
         except OutOfRangeError:
-            self._fail(worker)
-            raise StopIteration from None
+            pass
         except BaseException as error:
             self._leave(error)
             raise
-        self._end()
+        else:
+            self._end()
+            raise StopIteration
+        self._fail(worker)  # here, where the end of a queue of ours is no part of the failure
         raise StopIteration
 
     def _taken(self, reply: Reply) -> _Drawn:
@@ -395,6 +397,8 @@ class _WorkersIterator(LoaderIterator):
 
         Raises:
             OutOfRangeError: it has ended.
+            RuntimeError: it takes longer than the timeout of the loader; or an event loop is
+                running here.
         """
         timeout = self._plan.timeout or None
         began = monotonic()
@@ -404,6 +408,15 @@ class _WorkersIterator(LoaderIterator):
             if timeout is None or monotonic() - began < timeout:
                 raise  # of a `CancelScope` around us
             raise RuntimeError(f"DataLoader timed out after {timeout} seconds") from error
+        except RuntimeError as error:
+            if type(error) is not RuntimeError:
+                raise
+            raise RuntimeError(
+                "the next batch of a DataLoader would have to be waited for, and this thread's"
+                " event loop is running: go through the loader in a thread, as by `await"
+                " asyncio.to_thread(train, loader)`; or use a Pipeline of aioqueue.inputs, by"
+                " `async for`"
+            ) from None
 
     def _fail(self, worker: int) -> None:
         """A worker has ended: raise what has failed."""

@@ -181,12 +181,24 @@ class Streams:
             try:
                 stream.coord.join(stop_grace_period=_STOPPING, ignore_live=True)
             except BaseExceptionGroup as group:
-                failures += group.exceptions
+                failures += map(_without_our_words, group.exceptions)
         _running.discard(self)
         if failures:
             count = counted(len(failures), "failure")
             raise BaseExceptionGroup(f"{count} among the workers of a DataLoader", failures)
 
+
+def _without_our_words(failure: BaseException) -> BaseException:
+    """A failure without the note of `prepare`, to which a message of ours was its item.
+
+    The worker has noted which batch that was.
+    """
+    notes = getattr(failure, "__notes__", [])
+    notes[:] = [note for note in notes if not note.startswith(_OUR_WORDS)]
+    return failure
+
+
+_OUR_WORDS: Final = tuple(f"while preparing item {kind.__name__}(" for kind in (Begin, Task))
 
 _running: Final[weakref.WeakSet[Streams]] = weakref.WeakSet()
 """Those that may have workers."""

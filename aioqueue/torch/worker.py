@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import reprlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -40,8 +42,18 @@ class Task(NamedTuple):
     """The message that asks for a batch."""
 
     epoch: int
+    number: int
+    """Of the batch, in the order of the sampler."""
     index: Any
     """What the sampler has given."""
+
+    def note(self) -> str:
+        """What a failure in it is told to have happened in."""
+        indices = [self.index] if not isinstance(self.index, list) else self.index
+        if all(index is None for index in indices):  # the dataset is iterable
+            return f"while making batch {self.number}"
+        what = "indices" if isinstance(self.index, list) else "index"
+        return f"while making batch {self.number} of {what} {reprlib.repr(self.index)}"
 
 
 @dataclass(frozen=True)
@@ -85,6 +97,15 @@ class Pin:
         return torch.utils.data._utils.pin_memory.pin_memory(batch)
 
 
+@contextmanager
+def _noted(note: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(note)
+        raise
+
+
 class _Worker:
     """What workers do on threads and in processes alike.
 
@@ -102,9 +123,11 @@ class _Worker:
     def __call__(self, message: Begin | Task) -> Reply | None:
         """Do what a message says; there is a reply to a task."""
         if isinstance(message, Begin):
-            self._begin(message)
+            with _noted(f"while DataLoader worker {self._number} began its epoch"):
+                self._begin(message)
             return None
-        return self._reply(message)
+        with _noted(message.note()):
+            return self._reply(message)
 
     def _begin(self, message: Begin) -> None:
         crew = self._set_up()
@@ -119,7 +142,7 @@ class _Worker:
         if self._fetcher is None or task.epoch != self._epoch:
             raise WorkerDiedError(
                 f"the process of DataLoader worker {self._number} has died (the log says of what),"
-                " and what it knew of the epoch with it"
+                " and what it knew of the epoch with it: its batches are not made again"
             )
         try:
             batch = self._finished(self._fetcher.fetch(task.index))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.utils.data import IterableDataset
 
 import aioqueue
 from aioqueue import sync
@@ -47,6 +52,21 @@ class Taken:
         return [str(one) for one in self.error.exceptions]
 
 
+class Labels(list[int]):
+    """None."""
+
+    def tolist(self) -> list[int]:
+        return self
+
+
+class BreaksOff(IterableDataset[int]):
+    """Fails after three samples."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from range(3)
+        raise KeyError("no more")
+
+
 class FailsThird:
     """A sampler that is its own iterator."""
 
@@ -79,7 +99,11 @@ class TestFailures:
         failure = taken.error.exceptions[0]
         worker = bad // 4 % workers
         assert any(f"-worker-{worker}" in note for note in failure.__notes__)
-        assert any("while preparing item Task" in note for note in failure.__notes__)
+        first = bad - bad % 4
+        indices = list(range(first, min(first + 4, LENGTH)))
+        assert f"while making batch {bad // 4} of indices {indices}" in failure.__notes__
+        shown = "".join(traceback.format_exception(taken.error))
+        assert not re.search(r"Task\(|\(epoch|OutOfRange|During handling|direct cause", shown)
         assert next(taken.iterator, None) is None
         no_thread_is_left()
         assert Taken(loader).batches == taken.batches  # another epoch has new workers
@@ -152,7 +176,23 @@ class TestFailures:
         loader = ours([1], num_workers=2, worker_init_fn=refuses, in_order=in_order)
         with pytest.raises(ExceptionGroup) as caught:
             list(loader)
-        assert str(caught.value.exceptions[0]) == "worker 1 is not to be"
+        failure = caught.value.exceptions[0]
+        assert str(failure) == "worker 1 is not to be"
+        assert failure.__notes__[0] == "while DataLoader worker 1 began its epoch"
+        assert not any("preparing item" in note for note in failure.__notes__)
+
+    @pytest.mark.parametrize(
+        ("dataset", "size", "note"),
+        [
+            (Broken(5), None, "while making batch 5 of index 5"),
+            (BreaksOff(), 2, "while making batch 1"),
+            (BreaksOff(), None, "while making batch 3"),
+        ],
+    )
+    def test_are_told_by_their_batch(self, dataset: Any, size: int | None, note: str) -> None:
+        taken = Taken(ours(dataset, size, num_workers=1, collate_fn=lambda one: (None, Labels())))
+        assert isinstance(taken.error, ExceptionGroup)
+        assert taken.error.exceptions[0].__notes__[0] == note
 
     def test_of_collate_fn(self) -> None:
         def collate(samples: list[int]) -> int:
@@ -179,6 +219,10 @@ class TestFailures:
         taken = Taken(ours(Broken(9), 4, num_workers=2, where="process"))
         assert taken.batches == [[0, 1, 2, 3], [4, 5, 6, 7]]
         assert taken.failures == ["'sample 9'"]
+        assert isinstance(taken.error, ExceptionGroup)
+        notes = taken.error.exceptions[0].__notes__
+        assert "while making batch 2 of indices [8, 9, 10, 11]" in notes
+        assert not any("preparing item" in note for note in notes)
         assert multiprocessing.active_children() == []
 
     @pytest.mark.usefixtures("few_processes")
@@ -194,6 +238,25 @@ class TestFailures:
         died = caught.value.exceptions[0]
         assert isinstance(died, aioqueue.WorkerDiedError)
         assert str(died).startswith("the process of DataLoader worker 0 has died")
+        assert str(died).endswith("its batches are not made again")
+
+
+def test_in_a_coroutine_it_is_said_what_to_do() -> None:
+    dataset = Held(0)
+    loader = ours(dataset, 4, num_workers=1)
+
+    async def train() -> int:
+        iterator = iter(loader)
+        with pytest.raises(
+            RuntimeError, match=r"asyncio\.to_thread.*Pipeline.*async for"
+        ) as caught:
+            next(iterator)
+        assert "queue" not in str(caught.value).replace("aioqueue", "")
+        dataset.go_on.set()
+        rest = await asyncio.to_thread(list, iterator)
+        return len(rest)
+
+    assert asyncio.run(train()) == 6
 
 
 class TestTimeouts:
