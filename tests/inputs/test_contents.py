@@ -58,7 +58,7 @@ def test_a_position_goes_on_among_the_same_items_alone(one: Any, other: Any) -> 
         items(other, seed=source.seed).after(source.position(1))
 
 
-@pytest.mark.parametrize("make", [str, Path, str.encode, lambda path: (path, 7)], ids=str)
+@pytest.mark.parametrize("make", [str, Path, str.encode, lambda path: (path, 7)])
 def test_folders_may_be_moved(make: Any) -> None:
     names = [f"{kind}/{number}.jpg" for kind in "ab" for number in range(50)]
     state = position_in([make(f"/old/place/{name}") for name in names])
@@ -92,7 +92,6 @@ class Dataset:
         arrays(np.zeros((9, 2))),
         arrays({"a": np.arange(9)}),
     ],
-    ids=str,
 )
 def test_of_what_is_not_at_hand_nothing_is_told(source: Any) -> None:
     assert "items" not in source.fingerprint()
