@@ -117,7 +117,7 @@ def test_what_is_changed_counts_for_the_next_iterator() -> None:
     assert list(loader) == [3]
 
 
-@pytest.mark.parametrize("generator", [5, "7", random.Random(7)], ids=str)
+@pytest.mark.parametrize("generator", [5, "7", random.Random(7)])
 def test_what_is_no_generator(generator: Any) -> None:
     with pytest.raises(aioqueue.InvalidArgumentError, match=r"^generator: got .*expected a torch"):
         DataLoader([1, 2], shuffle=True, generator=generator)
