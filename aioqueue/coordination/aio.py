@@ -414,13 +414,14 @@ class LooperTask:
             coordinator._core.report(_stray_of(self.name, error), self.name)
 
     async def _call_again_and_again(self, coordinator: AsyncCoordinator) -> None:
+        core = coordinator._core
         next_call = monotonic()
         is_first = True
         while not coordinator.should_stop():
             if is_coroutine_function(self._target):
                 await self._call()
             elif is_first:
-                call_watched(self.name, self._call)
+                call_watched(self.name, self._call, lambda error: core.report(error, self.name))
             else:
                 refuse_awaitable(self.name, self._call())
             is_first = False

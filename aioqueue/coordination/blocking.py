@@ -323,7 +323,7 @@ class LooperThread(threading.Thread):
         is_first = True
         while not core.should_stop():
             if is_first:
-                call_watched(self.name, self.run_loop)
+                call_watched(self.name, self.run_loop, lambda error: core.report(error, self.name))
             else:
                 self.run_loop()
             is_first = False

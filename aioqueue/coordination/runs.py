@@ -321,8 +321,8 @@ class Run:
     def _calls(self, plan: WorkerPlan) -> None:
         meter = self._metered(plan)
         what = f"enqueue op {function_name(plan.op)!r}"
-        if self._goes_on():
-            call_watched(what, plan.op)
+        if self._goes_on() and self._runner._watches_ops:
+            call_watched(what, plan.op, partial(self._has_forgotten, plan))
             meter.calls = 1
         while self._goes_on():
             refuse_awaitable(what, plan.op())
@@ -330,15 +330,24 @@ class Run:
 
     async def _awaits(self, plan: WorkerPlan) -> None:
         meter = self._metered(plan)
-        if self._goes_on():
+        if self._goes_on() and self._runner._watches_ops:
             what = f"enqueue op {function_name(plan.op)!r}"
-            with Unawaited(what, can_await=True) as unawaited:
+            with Unawaited(what, can_await=True, at_once=partial(self._has_forgotten, plan)):
                 await plan.op()
-            unawaited.refuse()
             meter.calls = 1
         while self._goes_on():
             await plan.op()
             meter.calls += 1
+
+    def _has_forgotten(self, plan: WorkerPlan, error: TypeError) -> None:
+        """The first call of an op has dropped a coroutine: a failure, and a stop, at once.
+
+        For an op that loops by itself would go on for ever, and nothing would come of it.
+        """
+        self._remember(error)
+        self._how = told(error)
+        self.failed(plan.name, error)
+        self.cancel()
 
     def _metered(self, plan: WorkerPlan) -> Meter:
         """The meter of a worker, which begins."""
@@ -493,6 +502,9 @@ Raises:
 
 class RunnerFace:
     """A queue runner as one world sees it: here, what it is made of."""
+
+    _watches_ops = True
+    """Whether ops are functions of the user's, whose first call tells what was forgotten there."""
 
     def __init__(
         self,

@@ -8,8 +8,9 @@ refused.
 The interpreter tells of a coroutine that was never awaited by one call, in the thread that drops
 it: of `warnings._warn_unawaited_coroutine` (PEP 492 asks for the warning; CPython looks the
 function up in `warnings` each time, so that asyncio's debug mode can say more). That call is
-answered here while somebody is watching, and handed on if it concerns nobody who is. Where an
-interpreter has no such function, or collects coroutines later, its warning is all there is.
+answered here while somebody is watching, and handed on if it concerns nobody who is, or if what is
+watched ends by an exception, since then nobody tells of it. Where an interpreter has no such
+function, or collects coroutines later, its warning is all there is.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import threading
 import warnings
 from collections.abc import Callable
 from inspect import isawaitable, iscoroutine
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any, Final
 
-from aioqueue.coordination.outcomes import running_task
+from aioqueue.coordination.outcomes import add_note, running_task, told
 from aioqueue.locks import holding
 from aioqueue.queues import QueueFace
 
@@ -38,17 +39,31 @@ _python_hook: Callable[[Any], object] | None = None
 class Unawaited:
     """A context in which the running task or thread is not to drop a coroutine unawaited.
 
-    One that is dropped is noted instead of warned of; `refuse` raises it.
+    One that is dropped is noted instead of warned of; `refuse` raises it. If the context is left by
+    an exception, Python warns of it after all.
 
     Args:
         what: who is watched, for the message.
         can_await: whether it is a coroutine function, which could have awaited it.
+        at_once: told of the first one when it is dropped, and then `refuse` raises nothing: for
+            what may go on for ever. Called amid the code that is watched, so it may not wait.
     """
 
-    def __init__(self, what: str, *, can_await: bool) -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        can_await: bool,
+        at_once: Callable[[TypeError], object] | None = None,
+    ) -> None:
         self._what = what
         self._can_await = can_await
-        self._made: list[str] = []
+        self._at_once = at_once
+        self._error: TypeError | None = None
+        self._is_told = False  # the first one, at once; nothing is noted any more
+        # One of each function, however many it drops. They are kept alive, since Python's warning
+        # tells where they were made.
+        self._dropped: dict[CodeType, Any] = {}
         self._key: object = None
         self._is_task = False
         self._depth: int | None = None
@@ -71,9 +86,16 @@ class Unawaited:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        holding(_lock, _end, self._key)
+        hook = holding(_lock, _end, self._key)
         if self._depth is not None:
             sys.set_coroutine_origin_tracking_depth(self._depth)
+        dropped, self._dropped = self._dropped, {}
+        if error is not None and hook is not None:
+            for coroutine in dropped.values():
+                try:
+                    hook(coroutine)
+                except Exception as warning:  # they are errors, by a filter of the user's
+                    add_note(error, told(warning))
 
     def refuse(self) -> None:
         """Raise what was noted.
@@ -81,14 +103,27 @@ class Unawaited:
         Raises:
             TypeError: a coroutine was made and not awaited; it says what to write.
         """
-        if self._made:
-            raise TypeError(f"{self._what} {self._made[0]}")
+        error, self._error = self._error, None
+        if error is None:
+            return
+        try:
+            raise error
+        finally:
+            del error  # which has this frame in its traceback
 
     def takes(self, coroutine: Any) -> bool:
         """Note a coroutine that is being dropped, unless it is not ours; tell whether."""
         if not self._is_task and coroutine.cr_origin is None:
             return False
-        self._made.append(self._told(coroutine))
+        if self._is_told:
+            return True
+        error = self._error or TypeError(f"{self._what} {self._told(coroutine)}")
+        if self._at_once is None:
+            self._error = error
+            self._dropped.setdefault(coroutine.cr_code, coroutine)
+        else:
+            self._is_told = True
+            self._at_once(error)
         return True
 
     def _told(self, coroutine: Any) -> str:
@@ -107,17 +142,20 @@ class Unawaited:
         )
 
 
-def call_watched(what: str, call: Callable[[], Any]) -> None:
+def call_watched(
+    what: str, call: Callable[[], Any], at_once: Callable[[TypeError], object] | None = None
+) -> None:
     """Call a plain function that is to await nothing, and see to it that it made nothing to await.
 
     Args:
         what: its name, for the message.
         call: the function.
+        at_once: see `Unawaited`.
 
     Raises:
         TypeError: it returned something to await, or dropped it.
     """
-    with Unawaited(what, can_await=False) as unawaited:
+    with Unawaited(what, can_await=False, at_once=at_once) as unawaited:
         refuse_awaitable(what, call())
     unawaited.refuse()
 
@@ -148,13 +186,16 @@ def _begin(key: object, watch: Unawaited) -> None:
         setattr(warnings, _HOOK, _dropped)
 
 
-def _end(key: object) -> None:
+def _end(key: object) -> Callable[[Any], object] | None:
+    """Returns what Python's warning comes from."""
     global _python_hook
     _watches.pop(key, None)
+    python_hook = _python_hook
     # Left alone if somebody has put a function of theirs over ours, which may call it.
     if not _watches and _python_hook is not None and getattr(warnings, _HOOK) is _dropped:
         hook, _python_hook = _python_hook, None
         setattr(warnings, _HOOK, hook)
+    return python_hook
 
 
 def _dropped(coroutine: Any) -> None:

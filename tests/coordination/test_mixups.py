@@ -7,9 +7,11 @@ import gc
 import re
 import threading
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
+import anyio.lowlevel
 import pytest
 
 import aioqueue
@@ -151,6 +153,67 @@ class TestOps:
         check(failure, OPS[make])
 
 
+def loops(queue: Any, is_over: Callable[[], bool]) -> Op:
+    def op() -> None:
+        while not is_over():
+            queue.enqueue(1)
+
+    return op
+
+
+def loops_in_a_task(queue: Any, is_over: Callable[[], bool]) -> Op:
+    async def op() -> None:
+        while not is_over():
+            queue.enqueue(1)
+            await anyio.lowlevel.checkpoint()
+
+    return op
+
+
+def loops_well_at_first(queue: Any, is_over: Callable[[], bool]) -> Op:
+    async def op() -> None:
+        for _ in range(3):
+            await queue.enqueue(1)
+        while not is_over():
+            queue.enqueue(1)
+            await anyio.lowlevel.checkpoint()
+
+    return op
+
+
+@pytest.mark.parametrize("make", [loops, loops_in_a_task, loops_well_at_first])
+class TestOpsThatLoopByThemselves:
+    """Their first call does not end: they are stopped when they have dropped the first one."""
+
+    async def test_of_a_block_of_tasks(self, task_world: TaskWorld, make: Any) -> None:
+        queue = aioqueue.FIFOQueue(3, name="q")
+        with pytest.raises(ExceptionGroup) as caught:
+            async with aioqueue.Coordinator() as coord:
+                coord.start(aioqueue.QueueRunner(queue, [make(queue, coord.should_stop)]))
+                await coord.wait_for_stop()
+        check(failure_of(caught.value), r"call(?s:.*)`enqueue` of the async FIFOQueue 'q'")
+        (cause,) = caught.value.exceptions
+        assert queue.is_closed()
+        with pytest.raises(aioqueue.OutOfRangeError) as ended:
+            await queue.dequeue_many(9)
+        assert ended.value.__cause__ is cause
+
+    def test_of_threads(self, make: Any) -> None:
+        queue = aioqueue.FIFOQueue(3, name="q")
+        with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
+            coord.start(sync.QueueRunner(queue, [make(queue, coord.should_stop)]))
+            coord.wait_for_stop()
+        check(failure_of(caught.value), r"call(?s:.*)`enqueue` of the async FIFOQueue 'q'")
+
+    def test_without_a_coordinator(self, make: Any) -> None:
+        queue = aioqueue.FIFOQueue(3, name="q")
+        runner = sync.QueueRunner(queue, [make(queue, queue.is_closed)])
+        for thread in runner.create_threads(start=True):
+            thread.join()
+        (failure,) = runner.exceptions_raised
+        check(failure, r"call(?s:.*)`enqueue` of the async FIFOQueue 'q'")
+
+
 class TestWatching:
     """Who is not watched hears Python's warning, as ever."""
 
@@ -185,6 +248,60 @@ class TestWatching:
         unawaited.refuse()
         assert warnings._warn_unawaited_coroutine is before  # type: ignore[attr-defined]
 
+    def test_what_was_dropped_before_a_failure_is_warned_of(self) -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with (
+                pytest.raises(ZeroDivisionError),
+                Unawaited("somebody", can_await=False),
+            ):
+                for _ in range(3):
+                    target()  # type: ignore[unused-coroutine]
+                    enqueue_elsewhere(None)  # type: ignore[unused-coroutine]
+                raise ZeroDivisionError
+        told = [str(one.message) for one in caught]
+        assert [one.partition("'")[2].partition("'")[0] for one in told] == [
+            "target",
+            "enqueue_elsewhere",
+        ]
+
+    def test_where_warnings_are_errors_the_failure_has_them_as_notes(self) -> None:
+        with (
+            pytest.raises(ZeroDivisionError) as failed,
+            Unawaited("somebody", can_await=False),
+        ):
+            target()  # type: ignore[unused-coroutine]
+            raise ZeroDivisionError
+        (note,) = failed.value.__notes__
+        assert note.startswith("RuntimeWarning: coroutine 'target' was never awaited")
+
+    def test_nothing_is_kept_of_those_that_follow(self) -> None:
+        kept: list[weakref.ref[Any]] = []
+
+        def drop() -> None:
+            coroutine = target()
+            kept.append(weakref.ref(coroutine))
+
+        def kept_alive() -> int:
+            return sum(one() is not None for one in kept)
+
+        told: list[TypeError] = []
+        with Unawaited("somebody", can_await=False) as unawaited:
+            for _ in range(3):
+                drop()
+            assert [len(kept), len(unawaited._dropped)] == [3, 1]
+        assert kept_alive() == 0
+        with pytest.raises(TypeError, match="the coroutine function 'target'"):
+            unawaited.refuse()
+        kept.clear()
+        with Unawaited("somebody", can_await=False, at_once=told.append) as unawaited:
+            drop()
+            assert len(told) == 1, "at once"
+            drop()
+            assert kept_alive() == 0
+        unawaited.refuse()
+        assert len(told) == 1
+
     def test_what_the_collector_comes_upon_is_somebody_elses(self) -> None:
         ring: list[Any] = [aioqueue.FIFOQueue(3).enqueue(1)]
         ring.append(ring)
@@ -208,8 +325,8 @@ class TestWatching:
         monkeypatch.setattr(warnings, "_warn_unawaited_coroutine", ours)
         with Unawaited("the second", can_await=False):
             pass
-        monkeypatch.undo()
-        monkeypatch.setattr(warnings, "_warn_unawaited_coroutine", before)
+        monkeypatch.undo()  # which puts back ours, that is not to stay
+        warnings._warn_unawaited_coroutine = before  # type: ignore[attr-defined]
 
     def test_two_tasks_of_one_loop_are_told_apart(self) -> None:
         queue = aioqueue.FIFOQueue(3, name="q")
