@@ -351,6 +351,7 @@ RULES = {
     "aioqueue.components",
     "aioqueue.coordination.loops",
     "aioqueue.coordination.outcomes",
+    "aioqueue.coordination.unawaited",
     "aioqueue.durations",
     "aioqueue.elsewhere",
     "aioqueue.functions",
@@ -362,10 +363,10 @@ RULES = {
     "aioqueue.waiting.running",
 }
 """Rules of the whole house, without state: what an argument and a value must be, how large a thing
-is, how durations are counted, how a function is called, what names of other libraries lead to, how
-a lock is let go of, what an exception means, what a worker says of itself, how a loop is reached;
-and the words in which a stage explains itself. What is built on the core would else have to say
-them again."""
+is, how durations are counted, how a function is called and what it forgets to await, what names of
+other libraries lead to, how a lock is let go of, what an exception means, what a worker says of
+itself, how a loop is reached; and the words in which a stage explains itself. What is built on the
+core would else have to say them again."""
 PROCESSES = {name for name in MODULES if name.startswith("aioqueue.processes.")}
 """Worker processes, which batchers and `prepare` both have."""
 

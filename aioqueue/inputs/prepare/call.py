@@ -12,6 +12,7 @@ import numpy as np
 
 from aioqueue.coordination.outcomes import add_note, as_failure, told
 from aioqueue.functions import function_name
+from aioqueue.inputs.prepare.first_call import FirstCall
 from aioqueue.inputs.sources.item import EpochEnd, Item
 from aioqueue.inputs.sources.seeds import rng
 
@@ -37,6 +38,7 @@ class Call:
         self.seed = seed
         self.skip_none = skip_none
         self._takes_rng = takes_rng(function)
+        self._call: Callable[..., Any] = FirstCall(function, self._is_seen_through)
 
     def examples(self, item: Item) -> Iterable[Any]:
         """Prepare an item on the spot.
@@ -47,7 +49,7 @@ class Call:
         value = item.value
         if isinstance(value, EpochEnd):
             return (value,)
-        made = self._made(item) if self._takes_rng else self.function(value)
+        made = self._made(item) if self._takes_rng else self._call(value)
         return (made,) if type(made) in _PLAIN else self.examples_of(made)
 
     def examples_of(self, made: Any) -> Iterable[Any]:
@@ -77,10 +79,14 @@ class Call:
         made = await made
         return self._none() if made is None else (made,)
 
+    def _is_seen_through(self) -> None:
+        """The function need not be watched any more."""
+        self._call = self.function
+
     def _made(self, item: Item) -> Any:
         if not self._takes_rng:
-            return self.function(item.value)
-        return self.function(item.value, rng=rng(self.seed, item.epoch, item.index))
+            return self._call(item.value)
+        return self._call(item.value, rng=rng(self.seed, item.epoch, item.index))
 
     def _many(self, made: Iterator[Any]) -> Iterator[Any]:
         for example in made:

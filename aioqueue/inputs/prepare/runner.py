@@ -48,6 +48,7 @@ class _Preparing:
     _bounds: tuple[int, int] | None = None  # of its tuning
     _tuner: Tuner | None = None
     _watch: Watch | None = None  # of what it is a part of
+    _watches_ops = False  # which last as long as their workers; the function is (see `FirstCall`)
 
     def __repr__(self) -> str:
         progress = self._job.progress.statistics()

@@ -1,0 +1,78 @@
+"""The first calls of the function that prepares an item: what it forgets to await is seen there."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import aclosing, closing
+from typing import Any, Final
+
+from aioqueue.coordination.unawaited import Unawaited
+from aioqueue.functions import function_name, is_async
+
+__all__ = ("FirstCall",)
+
+_END: Final = object()
+
+
+class FirstCall:
+    """Calls the function, and refuses it if it drops a coroutine: ``save(x)`` without ``await``.
+
+    It steps aside when a call has ended well, so that later ones cost nothing. Those that fail are
+    followed by another that is watched: a function that is tried again does not pass by that.
+
+    Args:
+        function: what prepares an item.
+        seen_through: called when a call has ended well.
+    """
+
+    def __init__(self, function: Callable[..., Any], seen_through: Callable[[], object]) -> None:
+        self._function = function
+        self._seen_through = seen_through
+
+    def __call__(self, value: Any, **named: Any) -> Any:
+        with self._watch() as unawaited:
+            made = self._function(value, **named)
+        unawaited.refuse()
+        if inspect.isgenerator(made):
+            return self._each(made)
+        if inspect.isasyncgen(made):
+            return self._each_async(made)
+        if inspect.isawaitable(made):
+            # One that a plain function returns is refused by whoever gets it.
+            return self._awaited(made) if is_async(self._function) else made
+        self._seen_through()
+        return made
+
+    def _watch(self) -> Unawaited:
+        name = function_name(self._function)
+        return Unawaited(name, can_await=is_async(self._function))
+
+    async def _awaited(self, made: Awaitable[Any]) -> Any:
+        with self._watch() as unawaited:
+            result = await made
+        unawaited.refuse()
+        self._seen_through()
+        return result
+
+    def _each(self, made: Generator[Any, Any, Any]) -> Generator[Any, None, None]:
+        with closing(made):
+            while True:
+                with self._watch() as unawaited:
+                    example = next(made, _END)
+                unawaited.refuse()
+                if example is _END:
+                    break
+                yield example
+        self._seen_through()
+
+    async def _each_async(self, made: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, None]:
+        async with aclosing(made):  # else it would be closed when somebody finds it forgotten
+            while True:
+                with self._watch() as unawaited:
+                    example = await anext(made, _END)
+                unawaited.refuse()
+                if example is _END:
+                    break
+                yield example
+        self._seen_through()
