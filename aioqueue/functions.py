@@ -12,7 +12,15 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ("EnqueueOp", "function_name", "is_async", "is_coroutine_function", "makes_several")
+__all__ = (
+    "Answers",
+    "EnqueueOp",
+    "function_name",
+    "is_async",
+    "is_coroutine_function",
+    "makes_several",
+    "refuse_awaitable",
+)
 
 EnqueueOp = Callable[[], Any]
 """What a worker calls again and again: it makes an element and enqueues it. A coroutine function
@@ -44,6 +52,63 @@ def function_name(function: Any) -> str:
     """What messages and workers call it: its ``__name__``, or that of its class if it has none."""
     function = _without_partials(function)
     return str(getattr(function, "__name__", type(function).__name__))
+
+
+def refuse_awaitable(what: str, result: object, instead: str | None = None) -> None:
+    """Refuse what a plain function has returned if someone would have to await it.
+
+    Args:
+        what: who has returned it.
+        result: what it has returned.
+        instead: what to do; ``None``: to make it a function that is awaited.
+
+    Raises:
+        TypeError: it must be awaited.
+    """
+    if result is None:  # as of most that enqueue
+        return
+    is_asyncgen = inspect.isasyncgen(result)
+    if not (is_asyncgen or inspect.isawaitable(result)):
+        return
+    if inspect.iscoroutine(result):
+        result.close()
+    if instead is None:
+        instead = "make it a coroutine function (`async def`)"
+        if is_asyncgen:
+            instead = "make it an async generator function (`async def` with `yield`)"
+    kind = type(result).__name__
+    article = "an" if kind[0] in "aeiouAEIOU" else "a"
+    raise TypeError(f"{what} is a plain function but returned {article} {kind}: {instead}")
+
+
+class Answers:
+    """Sees to it that the answers of a plain function are not to be awaited; each kind once.
+
+    For functions that are called for every row.
+
+    Args:
+        what: the argument that the function was given as.
+        function: whose answers they are.
+        instead: what to do.
+    """
+
+    __slots__ = ("_instead", "_kinds", "_what")
+
+    def __init__(self, what: str, function: Any, instead: str) -> None:
+        self._what = f"{what}: {function_name(function)}"
+        self._instead = instead
+        self._kinds: set[type] = set()
+
+    def check(self, answer: object) -> None:
+        """Check one.
+
+        Raises:
+            TypeError: it must be awaited.
+        """
+        kind = type(answer)
+        if kind not in self._kinds:
+            refuse_awaitable(self._what, answer, self._instead)
+            self._kinds.add(kind)
 
 
 def _called(function: Any) -> tuple[Any, Any]:

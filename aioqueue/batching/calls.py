@@ -6,7 +6,6 @@ function raises is the outcome of all of them.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Set
 from functools import partial
 from types import TracebackType
@@ -21,7 +20,7 @@ from aioqueue.coordination.outcomes import (
     told,
 )
 from aioqueue.elements import is_iterable
-from aioqueue.functions import function_name
+from aioqueue.functions import function_name, refuse_awaitable
 
 __all__ = ("Caller", "CallsHere", "call", "call_async", "failure_of")
 
@@ -112,13 +111,7 @@ async def call_async(function: Callable[..., Any], batch: list[Any]) -> list[Any
 
 def _outcomes(function: Any, returned: Any, n: int) -> list[Any]:
     name = function_name(function)
-    if inspect.isawaitable(returned):
-        if inspect.iscoroutine(returned):
-            returned.close()
-        raise TypeError(
-            f"{name} is a plain function but returned a {type(returned).__name__}: make it a"
-            " coroutine function (`async def`)"
-        )
+    refuse_awaitable(name, returned, "make it a coroutine function (`async def`)")
     if isinstance(returned, str | bytes | Mapping | Set) or not is_iterable(returned):
         raise TypeError(
             f"{name} returned a {type(returned).__name__}; expected a list or an array of"

@@ -22,7 +22,7 @@ from aioqueue.coordination.core import (
     warn_of_slow_stop,
 )
 from aioqueue.coordination.face import CoordinatorFace
-from aioqueue.coordination.mixups import cannot_start, described, refusal
+from aioqueue.coordination.mixups import cannot_start, described, refusal, refuse_generators
 from aioqueue.coordination.outcomes import (
     Meaning,
     as_failure,
@@ -46,7 +46,7 @@ from aioqueue.coordination.tasks import (
     new_tasks,
     outlast,
 )
-from aioqueue.coordination.unawaited import call_watched, refuse_awaitable
+from aioqueue.coordination.unawaited import call_watched, refuse_result
 from aioqueue.coordination.workers import Worker, as_worker
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import InvalidArgumentError
@@ -396,6 +396,7 @@ class LooperTask:
     ) -> None:
         if not callable(target):
             raise InvalidArgumentError(f"target: got {described(target)}; expected a callable")
+        refuse_generators(target)
         self._interval = None if interval is None else checked_seconds(interval, "interval")
         self._target = target
         self._call = partial(target, *args, **(kwargs or {}))
@@ -423,7 +424,7 @@ class LooperTask:
             elif is_first:
                 call_watched(self.name, self._call, lambda error: core.report(error, self.name))
             else:
-                refuse_awaitable(self.name, self._call())
+                refuse_result(self.name, self._call())
             is_first = False
             next_call += self._interval or 0.0
             with anyio.move_on_after(max(0.0, next_call - monotonic())):

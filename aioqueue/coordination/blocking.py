@@ -22,10 +22,10 @@ from aioqueue.coordination.core import (
     failure_group,
 )
 from aioqueue.coordination.face import CoordinatorFace
-from aioqueue.coordination.mixups import cannot_start, described, refusal
+from aioqueue.coordination.mixups import cannot_start, described, refusal, refuse_generators
 from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace, WorkerPlan
 from aioqueue.coordination.tasks import new_tasks, outlast
-from aioqueue.coordination.unawaited import call_watched
+from aioqueue.coordination.unawaited import call_watched, refuse_result
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.functions import function_name, is_coroutine_function
@@ -272,6 +272,7 @@ class LooperThread(threading.Thread):
                 f"target: got {described(target)}; expected a plain function or None: a coroutine"
                 " function is called by an aioqueue.LooperTask"
             )
+        refuse_generators(target)
         name = "loop" if target is None else function_name(target)
         super().__init__(name=f"LooperThread-{name}", daemon=True)
         self._coord = coord
@@ -336,7 +337,7 @@ class LooperThread(threading.Thread):
     def run_loop(self) -> None:
         """Called again and again; calls the target, if there is one."""
         if self._function is not None:
-            self._function(*self._positional, **self._named)
+            refuse_result(self.name, self._function(*self._positional, **self._named))
 
     def stop_loop(self) -> None:
         """Called once, after the last call, unless one failed."""

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from aioqueue.errors import InvalidArgumentError, add_note, said
+from aioqueue.functions import function_name, makes_several
 
-__all__ = ("add_advice", "cannot_start", "described", "refusal")
+__all__ = ("add_advice", "cannot_start", "described", "refusal", "refuse_generators")
 
 _QUEUE: Final = r"'?(FIFO|RandomShuffle|PaddingFIFO|Priority)Queue'?"
 
@@ -64,6 +65,19 @@ def described(given: Any) -> str:
         return repr(given)
     given.close()
     return f"the coroutine that the call {given.__name__}() has returned"
+
+
+def refuse_generators(target: Any) -> None:
+    """Refuse a looper's target of which a call runs nothing.
+
+    Raises:
+        InvalidArgumentError: it is a generator function of either kind.
+    """
+    if makes_several(target):
+        raise InvalidArgumentError(
+            f"target: got the generator function {function_name(target)!r}, of which a call runs"
+            " nothing; expected a function that does one step per call"
+        )
 
 
 def cannot_start(worker: Any, parameter: str, *, in_threads: bool) -> InvalidArgumentError:

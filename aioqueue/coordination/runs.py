@@ -51,7 +51,7 @@ from aioqueue.coordination.outcomes import (
     told,
     without_stops,
 )
-from aioqueue.coordination.unawaited import Unawaited, call_watched, refuse_awaitable
+from aioqueue.coordination.unawaited import Unawaited, call_watched, refuse_result
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, counted
 from aioqueue.functions import EnqueueOp, function_name, is_coroutine_function
@@ -325,7 +325,7 @@ class Run:
             call_watched(what, plan.op, partial(self._has_forgotten, plan))
             meter.calls = 1
         while self._goes_on():
-            refuse_awaitable(what, plan.op())
+            refuse_result(what, plan.op())
             meter.calls += 1
 
     async def _awaits(self, plan: WorkerPlan) -> None:

@@ -19,15 +19,15 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from inspect import isawaitable, iscoroutine
 from types import CodeType, TracebackType
 from typing import Any, Final
 
 from aioqueue.coordination.outcomes import add_note, running_task, told
+from aioqueue.functions import refuse_awaitable
 from aioqueue.locks import holding
 from aioqueue.queues import QueueFace
 
-__all__ = ("Unawaited", "call_watched", "refuse_awaitable")
+__all__ = ("Unawaited", "call_watched", "refuse_result")
 
 _HOOK: Final = "_warn_unawaited_coroutine"
 
@@ -156,25 +156,21 @@ def call_watched(
         TypeError: it returned something to await, or dropped it.
     """
     with Unawaited(what, can_await=False, at_once=at_once) as unawaited:
-        refuse_awaitable(what, call())
+        refuse_result(what, call())
     unawaited.refuse()
 
 
-def refuse_awaitable(what: str, result: object) -> None:
-    """Refuse what a plain function has returned if someone would have to await it.
+def refuse_result(what: str, result: object) -> None:
+    """Refuse what a plain op has returned if someone would have to await it.
 
     Raises:
         TypeError: it must be awaited.
     """
-    if not isawaitable(result):
-        return
-    if iscoroutine(result):
-        result.close()
-    raise TypeError(
-        f"{what} is a plain function but returned a"
-        f" {type(result).__name__}: make it a coroutine function (`async def`) to run it as a task,"
-        " or enqueue with"
-        " `queue.sync` to run it on a thread"
+    refuse_awaitable(
+        what,
+        result,
+        "make it a coroutine function (`async def`) to run it as a task, or enqueue with"
+        " `queue.sync` to run it on a thread",
     )
 
 

@@ -8,7 +8,7 @@ import re
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import anyio.lowlevel
@@ -361,6 +361,14 @@ async def target() -> None:
     """What a newcomer wants to have run."""
 
 
+def makes_several() -> Iterator[int]:
+    yield 1
+
+
+async def makes_several_in_a_task() -> AsyncIterator[int]:
+    yield 1
+
+
 class TestLoopers:
     async def test_of_a_task(self, task_world: TaskWorld) -> None:
         queue = aioqueue.FIFOQueue(3, name="q")
@@ -376,6 +384,21 @@ class TestLoopers:
             sync.LooperThread.loop(coord, None, plain(queue))
             coord.wait_for_stop()
         check(failure_of(caught.value), "LooperThread-op is a plain function, but called `enqueue`")
+
+    @pytest.mark.parametrize("function", [makes_several, makes_several_in_a_task])
+    def test_of_which_a_call_runs_nothing(self, function: Any) -> None:
+        told = rf"target: got the generator function '{function.__name__}', of which a call runs no"
+        with pytest.raises(InvalidArgumentError, match=told):
+            sync.LooperThread.loop(sync.Coordinator(), None, function)
+        with pytest.raises(InvalidArgumentError, match=told):
+            aioqueue.LooperTask(None, function)
+
+    def test_of_a_thread_that_is_to_await_later_on(self) -> None:
+        results: list[Any] = [None, target()]
+        with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
+            sync.LooperThread.loop(coord, None, lambda: results.pop(0))
+            coord.wait_for_stop()
+        check(failure_of(caught.value), "LooperThread-<lambda> .* returned a coroutine: make it")
 
     def test_of_a_coroutine_function_on_a_thread(self) -> None:
         with pytest.raises(InvalidArgumentError, match=r"is called by an aioqueue\.LooperTask"):

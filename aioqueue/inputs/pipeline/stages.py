@@ -218,9 +218,9 @@ class Batch(BaseStage):
         checked_count(self.size, "size", least=1)
         for name in ("drop_remainder", "pad", "across_epochs"):
             checked_flag(getattr(self, name), name)
-        if self.collate is not None and not callable(self.collate):
+        if self.collate is not None and (not callable(self.collate) or is_async(self.collate)):
             raise InvalidArgumentError(
-                f"collate: got {self.collate!r}; expected a function or None"
+                f"collate: got {self.collate!r}; expected a plain function or None"
             )
         if self.collate is not None and (self.pad or not _is_zero(self.padding_value)):
             name = "pad" if self.pad else "padding_value"

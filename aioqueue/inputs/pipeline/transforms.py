@@ -16,6 +16,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.coordination.outcomes import add_note
+from aioqueue.functions import Answers, function_name, refuse_awaitable
 from aioqueue.inputs.batches.collating import Collator, components_of
 from aioqueue.inputs.pipeline.flow import (
     Flow,
@@ -48,6 +49,8 @@ __all__ = (
 
 _VALUE: Final = itemgetter(0)  # of a `Row`
 _ORIGIN: Final = itemgetter(4)
+
+_PLAIN: Final = frozenset({int, np.bool_})  # what predicates mostly answer, besides a bool
 
 _AT_ONCE: Final = 256
 """The most rows that are asked for at a time, in order to fill a buffer."""
@@ -283,13 +286,17 @@ class Filtering(Transform):
     def __init__(self, upstream: Node, predicate: Callable[[Any], Any]) -> None:
         super().__init__(upstream)
         self._predicate = predicate
+        self._answers = Answers(
+            "predicate", predicate, "write a coroutine function for `prepare(..., skip_none=True)`"
+        )
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
-        predicate = self._predicate
+        predicate, plain = self._predicate, _PLAIN
         kept = []
         try:
             for row in rows:
-                if predicate(row[0]):
+                answer = predicate(row[0])
+                if answer is True or (answer and (type(answer) in plain or self._is_yes(answer))):
                     kept.append(row)
                 else:
                     finish(row[4])
@@ -297,6 +304,11 @@ class Filtering(Transform):
             self._failed_at = (row,)
             raise
         return kept
+
+    def _is_yes(self, answer: Any) -> bool:
+        """Whether a yes is one: a coroutine would be, whatever it returns."""
+        self._answers.check(answer)
+        return True
 
 
 class Taking(Transform):
@@ -465,8 +477,8 @@ class Batching(Making):
     ) -> None:
         super().__init__(upstream)
         self._size = size
-        self._collate = collate
         self.collator = collate if isinstance(collate, Collator) else None
+        self._collate = collate if self.collator is not None else _checking(collate)
         self._drop_remainder = drop_remainder
         self._across_epochs = across_epochs
         self._rows: list[Row] = []
@@ -522,6 +534,21 @@ class Batching(Making):
             raise
         del self._rows[:size], self._epochs[:size]
         return self._row(batch, joined(map(_ORIGIN, rows)))
+
+
+def _checking(collate: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """The same function of a user's, which has returned no batch if that is to be awaited."""
+
+    def checked(examples: list[Any]) -> Any:
+        batch = collate(examples)
+        refuse_awaitable(
+            f"collate: {function_name(collate)}",
+            batch,
+            "make batches there without awaiting, and await in a `prepare` behind `batch`",
+        )
+        return batch
+
+    return checked
 
 
 class Unbatching(Holding):

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from aioqueue.coordination.outcomes import add_note, as_failure, told
-from aioqueue.functions import function_name
+from aioqueue.functions import function_name, refuse_awaitable
 from aioqueue.inputs.prepare.first_call import FirstCall
 from aioqueue.inputs.sources.item import EpochEnd, Item
 from aioqueue.inputs.sources.seeds import rng
@@ -60,13 +60,7 @@ class Call:
             return self._many(made)
         if made is None:
             return self._none()
-        if inspect.isawaitable(made) or inspect.isasyncgen(made):
-            if inspect.iscoroutine(made):
-                made.close()
-            raise TypeError(
-                f"{function_name(self.function)} is a plain function but returned a"
-                f" {type(made).__name__}: make it a coroutine function (`async def`)"
-            )
+        refuse_awaitable(function_name(self.function), made)
         return (made,)
 
     async def examples_async(self, item: Item) -> Iterable[Any] | AsyncIterator[Any]:

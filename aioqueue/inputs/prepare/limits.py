@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 from aioqueue.checks import counted
+from aioqueue.functions import Answers
 from aioqueue.inputs.sources.item import EpochEnd, Item
 
 __all__ = ("NOTE_OF_KEY", "KeyLimit", "Pending")
@@ -57,6 +58,7 @@ class KeyLimit:
 
     def __init__(self, key_of: Callable[[Any], Hashable], at_most: int) -> None:
         self._key_of = key_of
+        self._answers = Answers("limit_per", key_of, "have it return the key itself")
         self._at_most = at_most
         self._inside: dict[Hashable, int] = {}
         self._aside: dict[Hashable, deque[Pending]] = {}
@@ -66,11 +68,12 @@ class KeyLimit:
 
         Raises:
             BaseException: what the function has raised.
-            TypeError: the key cannot be hashed.
+            TypeError: the key cannot be hashed, or would have to be awaited.
         """
         if not pending.has_key:
             value = pending.item.value
             key = None if isinstance(value, EpochEnd) else self._key_of(value)
+            self._answers.check(key)
             hash(key)
             pending.key = key
 

@@ -37,6 +37,23 @@ def as_often(item: int) -> Iterator[tuple[int, int]]:
         yield item, number
 
 
+awaited: Any = tenfold_in_a_task  # a type checker would say it
+
+AWAITED_LATER: dict[str, Pipeline[Any]] = {
+    "predicate": numbers(9).filter(lambda n: n > 3 and awaited(n)),
+    "collate": numbers(9).batch(2, collate=lambda rows: rows[0] and awaited(rows[0])),
+    "limit_per": numbers(9).prepare(tenfold, limit_per=lambda n: n > 3 and awaited(n), at_most=1),
+}
+
+
+@pytest.mark.parametrize("argument", AWAITED_LATER)
+async def test_plain_functions_that_return_a_coroutine(world: World, argument: str) -> None:
+    with pytest.raises(ExceptionGroup) as caught:
+        await results(world, AWAITED_LATER[argument])
+    told = rf"^{argument}: <lambda> is a plain function but returned a coroutine: "
+    assert caught.group_contains(TypeError, match=told)
+
+
 class TestStages:
     async def test_prepare_keeps_the_order(self, world: World) -> None:
         assert await results(world, numbers(50).prepare(tenfold, workers=3)) == [
@@ -523,6 +540,10 @@ class TestSaying:
             (
                 lambda: numbers(3).epochs(3, start=1, resume=numbers(3).epochs(3).state_dict()),
                 r"start: got 1 beside resume; .* that of all epochs from 0 on",
+            ),
+            (
+                lambda: numbers(3).batch(2, collate=awaited),
+                r"collate: got <function tenfold_in_a_task .*expected a plain function or None",
             ),
             (lambda: numbers(3).shuffle(-1), r"size: got -1"),
             (lambda: numbers(3).shuffle(1, seed=1.5), r"seed: got 1.5"),  # type: ignore[arg-type]

@@ -82,7 +82,9 @@ def test_what_would_have_to_be_awaited_is_refused() -> None:
     async def make() -> AsyncIterator[int]:
         yield 1
 
-    with pytest.raises(TypeError, match="returned a async_generator"):
+    with pytest.raises(
+        TypeError, match=r"returned an async_generator: make it an async generator function"
+    ):
         called(lambda value: make())
 
 
