@@ -7,15 +7,23 @@ import threading
 from types import TracebackType
 from typing import Self
 
+import anyio
+
 from aioqueue.attempts import PENDING
 from aioqueue.batching.core import Request
-from aioqueue.batching.face import BatcherFace, ResultT, ValueT, leave_stragglers
+from aioqueue.batching.face import (
+    BatcherFace,
+    ResultT,
+    ValueT,
+    leave_stragglers,
+    warn_of_slow_end,
+)
 from aioqueue.batching.workers import all_gone, start_tasks, start_threads
-from aioqueue.coordination.core import DEFAULT_GRACE
+from aioqueue.coordination.core import DEFAULT_GRACE, SLOW_STOP
 from aioqueue.coordination.outcomes import is_cancellation
 from aioqueue.coordination.tasks import Tasks, ask_again, cancellations, new_tasks, outlast
 from aioqueue.errors import QueueClosedError, QueueFull
-from aioqueue.waiting import Gate, apply_deferred, current_waker
+from aioqueue.waiting import apply_deferred, current_waker
 
 __all__ = ("AsyncBatcher",)
 
@@ -104,7 +112,12 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
             going_on = None
         else:
             going_on = await self._wait_for_answers()
-        await outlast(self._gone(), DEFAULT_GRACE)
+        gone = all_gone(core, self._threads)
+        slow = min(SLOW_STOP, DEFAULT_GRACE)
+        await outlast(gone, slow)
+        if not gone.is_open and slow < DEFAULT_GRACE:
+            warn_of_slow_end(core)
+            await outlast(gone, DEFAULT_GRACE - slow)
         leave_stragglers(core, self._threads)
         ended_by = await self._tasks.end()
         going_on = going_on or ended_by
@@ -125,13 +138,15 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         self._core.stop()
         self._tasks.cancel()
 
-    def _gone(self) -> Gate:
-        return all_gone(self._core, self._threads)
-
     async def _wait_for_answers(self) -> BaseException | None:
         """Wait until all workers have ended; returns what has cancelled that, if something has."""
+        gone = all_gone(self._core, self._threads)
         try:
-            await self._gone().wait(current_waker())
+            with anyio.move_on_after(SLOW_STOP):
+                await gone.wait(current_waker())
+            if not gone.is_open:
+                warn_of_slow_end(self._core)
+                await gone.wait(current_waker())
         except GeneratorExit:
             self._stop()
             raise  # nobody runs us any more

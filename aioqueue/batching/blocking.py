@@ -13,10 +13,16 @@ from typing import Self
 import anyio
 
 from aioqueue.batching.core import BatcherCore, Request
-from aioqueue.batching.face import BatcherFace, ResultT, ValueT, leave_stragglers
+from aioqueue.batching.face import (
+    BatcherFace,
+    ResultT,
+    ValueT,
+    leave_stragglers,
+    warn_of_slow_end,
+)
 from aioqueue.batching.workers import all_gone, start_tasks, start_threads
 from aioqueue.checks import checked_seconds
-from aioqueue.coordination.core import DEFAULT_GRACE
+from aioqueue.coordination.core import DEFAULT_GRACE, SLOW_STOP
 from aioqueue.coordination.tasks import new_tasks, outlast
 from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedError, QueueFull
 from aioqueue.waiting import (
@@ -137,8 +143,11 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
         core.close()
         if error is not None and not isinstance(error, Exception):
             core.stop()
+        gone = all_gone(core, self._threads)
         try:
-            all_gone(core, self._threads).wait_blocking(DEFAULT_GRACE if core.is_stopped else None)
+            if not gone.wait_blocking(SLOW_STOP):
+                warn_of_slow_end(core)
+                gone.wait_blocking(DEFAULT_GRACE - SLOW_STOP if core.is_stopped else None)
         except BaseException:
             core.stop()  # Ctrl-C, or a CancelScope
             raise

@@ -24,6 +24,7 @@ from typing import Any, Final, Literal, get_args
 from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.batching.statistics import BatcherStatistics, Counts
 from aioqueue.checks import checked_count, checked_seconds
+from aioqueue.coordination.workers import Worker
 from aioqueue.errors import (
     InvalidArgumentError,
     OutOfRangeError,
@@ -145,6 +146,7 @@ class BatcherCore:
         self.state = BatcherState.NEW
         self.failure: WorkerDiedError | None = None
         self.ended = Gate()
+        self.started: list[Worker] = []  # by one thread; for reports
         self._lock = threading.RLock()  # guards all below, and the state of every request
         self._left = 0
         self._is_stopped = False

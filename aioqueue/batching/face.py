@@ -9,10 +9,18 @@ from typing import Any, Generic, TypeVar
 
 from aioqueue.batching.core import BatcherCore, OnFull, Where
 from aioqueue.batching.statistics import BatcherStatistics
+from aioqueue.coordination.core import DEFAULT_GRACE, warn_of_slow_stop
 from aioqueue.locks import holding
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 
-__all__ = ("BATCHER_ARGUMENTS", "BatcherFace", "ResultT", "ValueT", "leave_stragglers")
+__all__ = (
+    "BATCHER_ARGUMENTS",
+    "BatcherFace",
+    "ResultT",
+    "ValueT",
+    "leave_stragglers",
+    "warn_of_slow_end",
+)
 
 FaceT = TypeVar("FaceT", bound="BatcherFace[Any, Any]")
 ValueT = TypeVar("ValueT")
@@ -105,6 +113,13 @@ class BatcherFace(Generic[ValueT, ResultT]):
             peer._core, peer._peer = self._core, self
         assert isinstance(peer, face_class)
         return peer
+
+
+def warn_of_slow_end(core: BatcherCore) -> None:
+    """Say which workers its block waits for, since that has taken long."""
+    until = "" if core.is_stopped else "all calls to be answered"
+    alive = [worker for worker in core.started if worker.is_alive()]
+    warn_of_slow_stop(alive, DEFAULT_GRACE, whose=str(core), until=until)
 
 
 def leave_stragglers(core: BatcherCore, threads: Iterable[threading.Thread]) -> None:

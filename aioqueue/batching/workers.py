@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
+from typing import TypeVar
 
 import anyio
 
@@ -29,6 +30,8 @@ from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueEmpty
 from aioqueue.waiting import Gate
 
 __all__ = ("all_gone", "start_tasks", "start_threads")
+
+T = TypeVar("T")
 
 Batch = list[Request]
 
@@ -48,6 +51,7 @@ def start_threads(core: BatcherCore) -> list[threading.Thread]:
             target=contextvars.copy_context().run, args=(work,), name=name, daemon=True
         )
         _start(core, thread.start, core.workers - number)
+        core.started.append(as_worker(thread))
         threads.append(thread)
     return threads
 
@@ -68,12 +72,12 @@ def start_tasks(core: BatcherCore, tasks: Tasks) -> None:
             core.worker_ended, name, RuntimeError("it was cancelled before it had begun")
         )
         start = partial(tasks.start, name, partial(_work_async, core, turn, name), lost)
-        _start(core, start, core.workers - number)
+        core.started.append(_start(core, start, core.workers - number)[0])
 
 
-def _start(core: BatcherCore, start: Callable[[], object], left: int) -> None:
+def _start(core: BatcherCore, start: Callable[[], T], left: int) -> T:
     try:
-        start()
+        return start()
     except BaseException as error:
         core.stop(error)
         for _ in range(left):

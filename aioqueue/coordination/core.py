@@ -499,14 +499,25 @@ def _cancelled(workers: list[Worker]) -> list[Worker]:
     return [worker for worker in workers if worker.cancel()]
 
 
-def warn_of_slow_stop(workers: list[Worker], grace: float) -> None:
-    """Tell by a warning which workers keep a stop waiting, and where they are."""
+def warn_of_slow_stop(
+    workers: list[Worker], grace: float, *, whose: str = "", until: str = ""
+) -> None:
+    """Tell by a warning which workers keep a stop waiting, and where they are.
+
+    Args:
+        workers: those that have not ended.
+        grace: seconds that are waited for them in all.
+        whose: who waits, if that is no coordinator.
+        until: what is waited for instead, if it is no stop but an end.
+    """
     if workers:
         _log.warning(
-            "%s still running %g s after the stop; waiting for %g s in all:%s",
+            "%s%s still running %g s after %s; waiting for %s:%s",
+            f"{whose}: " if whose else "",
             counted(len(workers), "worker"),
             SLOW_STOP,
-            grace,
+            "the end" if until else "the stop",
+            until or f"{grace:g} s in all",
             told_with_places(workers),
         )
 

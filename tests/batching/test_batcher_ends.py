@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -10,6 +11,7 @@ import logging
 import math
 import os
 import pickle
+import re
 import signal
 import sys
 import threading
@@ -24,6 +26,10 @@ from aioqueue import sync
 from tests.batching.models import NEVER, Model, batcher_of, begun
 from tests.batching.test_batcher import Calls, raised_by, workers_alive
 from tests.worlds import AsyncioWorld, ThreadWorld, World, spin_until
+
+
+class Interrupt(BaseException):
+    """Stops a batcher, as Ctrl-C does."""
 
 
 class TestDyingWorkers:
@@ -143,6 +149,41 @@ class TestDyingWorkers:
         monkeypatch.setattr(threading.Thread, "start", start)
         with pytest.raises(RuntimeError, match="can't start new thread"):
             batcher.__enter__()
+
+    @pytest.mark.parametrize("is_stopped", [False, True])
+    async def test_that_keep_their_block_waiting_are_named(
+        self,
+        world: World,
+        model_here: Model,
+        is_stopped: bool,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        for face in ("aio", "blocking"):
+            monkeypatch.setattr(f"aioqueue.batching.{face}.SLOW_STOP", 0.0)
+        if is_stopped and model_here.where == "task":
+            pytest.skip("tasks are cancelled, and end at once")
+
+        def let_go() -> None:
+            spin_until(lambda: caplog.messages)
+            model_here.gate.open()
+
+        waits = threading.Thread(target=let_go)
+        with contextlib.suppress(Interrupt):
+            async with batcher_of(world, model_here, max_batch=1, name="scores") as batcher:
+                await Calls(world, batcher).begin_running(model_here, 1)
+                waits.start()
+                if is_stopped:
+                    raise Interrupt
+        waits.join()
+        until = "120 s in all" if is_stopped else "all calls to be answered"
+        (message,) = caplog.messages
+        first, _, second = message.partition("\n  ")
+        assert first.startswith("Batcher 'scores': 1 worker still running 5 s after the ")
+        assert first.endswith(f"; waiting for {until}:")
+        assert re.match(r"Batcher(Task|Thread)-scores-0 in .*models\.py:\d+ Model\.", second), (
+            second
+        )
 
     def test_that_outlive_their_block_are_named(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
