@@ -257,7 +257,7 @@ class QueueRunner(RunnerFace):
 
     Each worker calls its enqueue op again and again: a coroutine function as a task, a plain
     function on a thread of its own that loops there, so that nothing crosses into the event loop
-    per example.
+    per example. A task whose op never waits lets others run all the same, every five milliseconds.
 
     A worker that meets a queue-closed exception ends quietly; when the last one has ended so, the
     queue is closed. Any other failure is reported to the coordinator, and the queue is closed with

@@ -51,6 +51,7 @@ from aioqueue.coordination.outcomes import (
     told,
     without_stops,
 )
+from aioqueue.coordination.turns import Turns
 from aioqueue.coordination.unawaited import Unawaited, call_watched, refuse_result
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, counted
@@ -335,9 +336,14 @@ class Run:
             with Unawaited(what, can_await=True, at_once=partial(self._has_forgotten, plan)):
                 await plan.op()
             meter.calls = 1
-        while self._goes_on():
-            await plan.op()
-            meter.calls += 1
+        op, goes_on, turns = plan.op, self._goes_on, Turns()  # bound once: they are called again
+        while goes_on():
+            for _ in range(turns.calls):
+                await op()
+                meter.calls += 1
+                if not goes_on():
+                    return
+            await turns.give()
 
     def _has_forgotten(self, plan: WorkerPlan, error: TypeError) -> None:
         """The first call of an op has dropped a coroutine: a failure, and a stop, at once.
