@@ -53,6 +53,16 @@ THEIR_WARNINGS = {
 """Warnings that packages give which such a program needs, as ``-W`` wants them."""
 
 
+SKIP_ITEMS = {
+    "docs/howto/bad-records.md",
+    "docs/howto/hang.md",
+    "docs/howto/ranks.md",
+    "docs/pipelines.md",
+}
+"""Pages whose programs skip items, of which the log has a warning."""
+SKIPPED = r"prepare into '.*' has ended: .* [1-9]\d* skipped, .*; skipped first was "
+
+
 def fenced(page: Path, language: str) -> list[tuple[int, list[str], bool]]:
     """The blocks of a page: number of the first line, lines, and whether it is a fragment."""
     blocks = []
@@ -106,7 +116,10 @@ def test_the_blocks_of_a_page_run(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    told = done.stderr.splitlines()
+    if name_of(page) in SKIP_ITEMS:
+        told = [line for line in told if not re.match(SKIPPED, line)]
+    assert told == []
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from aioqueue.coordination.outcomes import add_note
+from aioqueue.coordination.outcomes import add_note, told
 from aioqueue.inputs.prepare.call import failure_of
 from aioqueue.inputs.prepare.delivery import Counts
 from aioqueue.inputs.prepare.policy import FailurePolicy
@@ -46,6 +46,7 @@ class Progress:
         self._examples = 0
         self._left_out = 0
         self._skipped = 0
+        self._first_skip = ""  # of this process
         self._retried = 0
         self._workers_died = 0
         self._timed_out = 0
@@ -142,6 +143,7 @@ class Progress:
         Raises:
             Exception: the failure, since it ends the pipeline.
         """
+        first_skip = f"{item.describe()}: {told(error)}"
         error = failure_of(item, error)
         if not self.policy.skips:
             if failures > 1:
@@ -150,7 +152,7 @@ class Progress:
         if self._knows(item):
             return
         self.quarantine.add(Quarantined.of(item, error, failures, self._seed))
-        reason = self._note_skip()
+        reason = self._note_skip(first_skip)
         if reason:
             add_note(error, reason)
             raise error
@@ -166,11 +168,13 @@ class Progress:
             raise RuntimeError(f"{reason}; the quarantine tells which and why") from None
 
     def log(self, name: str) -> None:
-        """Write the progress to the log."""
+        """Write the progress to the log: a warning if items were skipped, which might be all."""
         progress = self.statistics()
-        _log.info(
+        first = self._first_skip
+        _log.log(
+            logging.WARNING if first else logging.INFO,
             "prepare into '%s' has ended: %d prepared (%d examples), %d retried, %d skipped,"
-            " %d left out, %d dropped by the stop, %d workers died",
+            " %d left out, %d dropped by the stop, %d workers died%s",
             name,
             progress.prepared,
             progress.examples,
@@ -179,6 +183,7 @@ class Progress:
             progress.left_out,
             progress.in_flight,
             progress.workers_died,
+            f"; skipped first was {first}" if first else "",
         )
 
     def _knows(self, item: Item) -> bool:
@@ -189,9 +194,10 @@ class Progress:
         self._retried += 1
 
     @guarded
-    def _note_skip(self) -> str:
+    def _note_skip(self, skip: str) -> str:
         """Returns why that is one too many, if it is."""
         self._skipped += 1
+        self._first_skip = self._first_skip or skip
         return self.policy.too_many(self._skipped, self._ended)
 
     @guarded

@@ -6,9 +6,11 @@ import asyncio
 import functools
 import logging
 import random
+import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -527,6 +529,27 @@ class TestSurface:
             f"prepare into 'images' has ended: {N} prepared ({N} examples), 0 retried, 0 skipped,"
             " 0 left out, 0 dropped by the stop, 0 workers died"
         )
+
+    @pytest.mark.parametrize("in_file", [False, True])
+    def test_items_that_were_skipped_are_worth_a_warning(
+        self, in_file: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Every one may have been, and then nothing comes out, as of an empty source."""
+
+        def mistyped(item: int) -> int:
+            return item.real_part  # type: ignore[attr-defined, no-any-return]
+
+        quarantine = tmp_path / "skipped.jsonl" if in_file else None
+        queue = sync.FIFOQueue(N, name="images")
+        runner = prepare(range(N), mistyped, into=queue, on_error="skip", quarantine=quarantine)
+        assert drained(queue, runner) == []
+        (record,) = caplog.records
+        assert (record.name, record.levelno) == ("aioqueue", logging.WARNING)
+        told = record.getMessage()
+        assert told.startswith("prepare into 'images' has ended: 0 prepared (0 examples), 0 ret")
+        assert f", {N} skipped," in told
+        why = r"AttributeError: 'int' object has no attribute 'real_part'"
+        assert re.search(rf"; skipped first was item \d+ \(epoch 0, index \d+\): {why}$", told)
 
     @pytest.mark.parametrize(
         ("message", "options"),
