@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import anyio
 
@@ -20,6 +20,7 @@ from aioqueue.batching.face import (
 )
 from aioqueue.batching.workers import all_gone, start_tasks, start_threads
 from aioqueue.coordination.core import DEFAULT_GRACE, SLOW_STOP
+from aioqueue.coordination.mixups import refusal
 from aioqueue.coordination.outcomes import is_cancellation
 from aioqueue.coordination.tasks import Tasks, ask_again, cancellations, new_tasks, outlast
 from aioqueue.errors import QueueClosedError, QueueFull
@@ -81,6 +82,12 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
             raise
         result: ResultT = request.outcome()
         return result
+
+    if not TYPE_CHECKING:  # a type checker is to see that they are not there
+        __enter__ = __exit__ = refusal(
+            "this batcher is for coroutines: write `async with aioqueue.Batcher(...) as batcher:`,"
+            " or in a thread `with aioqueue.sync.Batcher(...) as batcher:`"
+        )
 
     async def __aenter__(self) -> Self:
         core = self._core

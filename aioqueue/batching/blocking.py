@@ -8,7 +8,7 @@ import threading
 from functools import partial
 from time import perf_counter
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import anyio
 
@@ -23,6 +23,7 @@ from aioqueue.batching.face import (
 from aioqueue.batching.workers import all_gone, start_tasks, start_threads
 from aioqueue.checks import checked_seconds
 from aioqueue.coordination.core import DEFAULT_GRACE, SLOW_STOP
+from aioqueue.coordination.mixups import refusal
 from aioqueue.coordination.tasks import new_tasks, outlast
 from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedError, QueueFull
 from aioqueue.waiting import (
@@ -118,6 +119,12 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
         else:
             limit = "reached the deadline of its CancelScope"
         return DeadlineExceededError(f"a call of {self._core} has {limit}")
+
+    if not TYPE_CHECKING:  # a type checker is to see that they are not there
+        __aenter__ = __aexit__ = refusal(
+            "this batcher is for threads: write `with aioqueue.sync.Batcher(...) as batcher:`, or in"
+            " a coroutine `async with aioqueue.Batcher(...) as batcher:`"
+        )
 
     def __enter__(self) -> Self:
         if in_event_loop():

@@ -537,6 +537,18 @@ class TestBlocks:
             async with coord:
                 pass
 
+    async def test_of_a_batcher(self, task_world: TaskWorld) -> None:
+        awaited: Any = aioqueue.Batcher(list)
+        blocking: Any = sync.Batcher(list)
+        with (
+            pytest.raises(TypeError, match=r"write `async with aioqueue\.Batcher\(\.\.\.\) as"),
+            awaited,
+        ):
+            pass
+        with pytest.raises(TypeError, match=r"write `with aioqueue\.sync\.Batcher\(\.\.\.\) as"):
+            async with blocking:
+                pass
+
     async def test_a_body_that_awaits_what_blocks(self, task_world: TaskWorld) -> None:
         queue: Any = sync.FIFOQueue(1)
         with pytest.raises(ExceptionGroup) as caught:
