@@ -122,8 +122,8 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
 
     if not TYPE_CHECKING:  # a type checker is to see that they are not there
         __aenter__ = __aexit__ = refusal(
-            "this batcher is for threads: write `with aioqueue.sync.Batcher(...) as batcher:`, or in"
-            " a coroutine `async with aioqueue.Batcher(...) as batcher:`"
+            "this batcher is for threads: write `with aioqueue.sync.Batcher(...) as batcher:`, or"
+            " in a coroutine `async with aioqueue.Batcher(...) as batcher:`"
         )
 
     def __enter__(self) -> Self:
