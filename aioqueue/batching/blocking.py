@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextvars
-import importlib.util
 import threading
 from functools import partial
 from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
-
-import anyio
 
 from aioqueue.batching.core import BatcherCore, Request
 from aioqueue.batching.face import (
@@ -23,6 +20,7 @@ from aioqueue.batching.face import (
 from aioqueue.batching.workers import all_gone, start_tasks, start_threads
 from aioqueue.checks import checked_seconds
 from aioqueue.coordination.core import DEFAULT_GRACE, SLOW_STOP
+from aioqueue.coordination.loops import loop_of_its_own
 from aioqueue.coordination.mixups import refusal
 from aioqueue.coordination.tasks import new_tasks, outlast
 from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedError, QueueFull
@@ -165,8 +163,7 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
 
 def _start_loop(core: BatcherCore) -> threading.Thread:
     """Start the thread whose event loop runs the workers that are tasks."""
-    has_uvloop = importlib.util.find_spec("uvloop") is not None
-    run = partial(anyio.run, _run_tasks, core, backend_options={"use_uvloop": has_uvloop})
+    run = loop_of_its_own(_run_tasks, core)
     thread = threading.Thread(
         target=contextvars.copy_context().run,
         args=(run,),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures.thread  # noqa: F401  # event loops use it; too late once main has ended
 import contextvars
-import importlib.util
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -13,8 +12,6 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import anyio
-
 from aioqueue.checks import checked_grace, checked_seconds
 from aioqueue.coordination.core import (
     DEFAULT_GRACE,
@@ -22,6 +19,7 @@ from aioqueue.coordination.core import (
     failure_group,
 )
 from aioqueue.coordination.face import CoordinatorFace
+from aioqueue.coordination.loops import loop_of_its_own
 from aioqueue.coordination.mixups import cannot_start, described, refusal, refuse_generators
 from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace, WorkerPlan
 from aioqueue.coordination.tasks import new_tasks, outlast
@@ -161,15 +159,18 @@ class QueueRunner(RunnerFace):
         """
         if coord is not None and not isinstance(coord, CoordinatorFace):
             raise InvalidArgumentError(f"coord: got {coord!r}; expected a Coordinator or None")
+        # Before anything begins: Ctrl-C may end the imports of it.
+        has_tasks = any(map(is_coroutine_function, self.enqueue_ops))
+        run_tasks = loop_of_its_own(_tasks) if has_tasks else None
         run = self._begin(None if coord is None else coord._core)
         threads = {
             run.thread(plan, daemon=daemon): [plan] for plan in run.plans if not plan.is_task
         }
         tasks = [plan for plan in run.plans if plan.is_task]
-        if tasks:
+        if run_tasks is not None:
             thread = threading.Thread(
                 target=contextvars.copy_context().run,
-                args=(_run_tasks, run, tasks),
+                args=(run_tasks, run, tasks),
                 name=f"QueueRunnerThread-{self.name}-event-loop",
                 daemon=daemon,
             )
@@ -195,13 +196,8 @@ class QueueRunner(RunnerFace):
             coord.register(thread)
 
 
-def _run_tasks(run: Run, plans: list[WorkerPlan]) -> None:
-    """The life of the thread whose event loop runs the workers that are tasks."""
-    has_uvloop = importlib.util.find_spec("uvloop") is not None
-    anyio.run(_tasks, run, plans, backend_options={"use_uvloop": has_uvloop})
-
-
 async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
+    """The life of the thread whose event loop runs the workers that are tasks."""
     tasks = new_tasks(lambda error: run.failed("of the runner", error))
     await tasks.begin()
     all_ended = Gate()
