@@ -33,6 +33,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
     """The methods of the async face."""
 
     _tasks: Tasks
+    _answering: Tasks | None = None  # those that run the function, if tasks do
 
     async def __call__(self, value: ValueT, *, priority: int | None = None) -> ResultT:
         """Ask for the result of one value, waiting for it.
@@ -54,7 +55,8 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
                 it the batcher.
             InvalidArgumentError: a wrong priority, or one where there are none.
             RuntimeError: the block has not been entered; or the batcher's own function calls, which
-                would wait for itself.
+                would wait for itself; or the event loop of the block, in which the function runs,
+                does not run, but another one.
 
         Cancellation:
             The request of a cancelled call is left out of batches that have not begun. If one has,
@@ -64,6 +66,8 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         waker = current_waker()
         request = Request(value, core, waker)
         element = core.element(request, priority)
+        if self._answering is not None:
+            self._answering.check_going_on(f"a call of {core}")
         try:
             if core.refuses:
                 core.aio.enqueue_nowait(element)
@@ -100,6 +104,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
                 self._threads = start_threads(core)
             else:
                 start_tasks(core, self._tasks)
+                self._answering = self._tasks
         except BaseException:
             await self._tasks.end()
             raise

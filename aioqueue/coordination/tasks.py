@@ -12,7 +12,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
@@ -23,6 +23,12 @@ from aioqueue.coordination.workers import OwnTask
 from aioqueue.waiting import Gate, current_waker, in_trio, loaded_trio, running_loop
 
 __all__ = ("Tasks", "ask_again", "cancellation", "cancellations", "new_tasks", "outlast")
+
+_ONE_LOOP: Final = (
+    "Do it there; in a test suite, give the fixture and the test one loop, such as"
+    ' `@pytest_asyncio.fixture(scope="module", loop_scope="module")` and'
+    ' `@pytest.mark.asyncio(loop_scope="module")`'
+)
 
 Body = Callable[[], Awaitable[object]]
 Report = Callable[[BaseException], object]
@@ -136,9 +142,23 @@ class Tasks(ABC):
         if _running_world() is not self._home:
             raise RuntimeError(
                 f"{doing}: this is not the event loop in which the coordinator's block was entered."
-                " Do it there; in a test suite, give the fixture and the test one loop, such as"
-                ' `@pytest_asyncio.fixture(scope="module", loop_scope="module")` and'
-                ' `@pytest.mark.asyncio(loop_scope="module")`'
+                f" {_ONE_LOOP}"
+            )
+
+    def check_going_on(self, doing: str) -> None:
+        """Refuse to wait for these tasks where none of them is going to do anything.
+
+        Raises:
+            RuntimeError: their event loop is closed, or does not run while another one does.
+        """
+        home = self._home
+        if home is running_loop() or not isinstance(home, asyncio.AbstractEventLoop):
+            return
+        if not home.is_running():
+            state = "has been closed" if home.is_closed() else "does not run while this one does"
+            raise RuntimeError(
+                f"{doing}: the event loop in which its block was entered {state}, so that nobody"
+                f" would answer. {_ONE_LOOP}"
             )
 
     def check_leaving(self) -> None:

@@ -25,7 +25,57 @@ import aioqueue
 from aioqueue import sync
 from tests.batching.models import NEVER, Model, batcher_of, begun
 from tests.batching.test_batcher import Calls, raised_by, workers_alive
-from tests.worlds import AsyncioWorld, ThreadWorld, World, spin_until
+from tests.worlds import PATIENCE, AsyncioWorld, ThreadWorld, World, spin_until
+
+
+class TestAnotherLoop:
+    """Such as that of a test whose fixture has entered the block in a loop of its module."""
+
+    async def model(self, batch: list[int]) -> list[int]:
+        return batch
+
+    async def refused(self, batcher: aioqueue.Batcher[int, int], why: str) -> None:
+        told = rf"^a call of Batcher 'scores': the event loop .* {why}, .*loop_scope=.module"
+        with pytest.raises(RuntimeError, match=told):
+            await batcher(1)
+        assert batcher.statistics().requests == 0
+
+    def test_while_that_of_the_block_does_not_run(self) -> None:
+        batcher = aioqueue.Batcher(self.model, name="scores")
+        home = asyncio.new_event_loop()
+        home.run_until_complete(batcher.__aenter__())
+        asyncio.run(self.refused(batcher, "does not run while this one does"))
+        home.run_until_complete(batcher.__aexit__(None, None, None))
+        home.close()
+
+    def test_when_that_of_the_block_is_closed(self) -> None:
+        batcher = aioqueue.Batcher(self.model, name="scores")
+        home = asyncio.new_event_loop()
+        home.run_until_complete(batcher.__aenter__())
+        (worker,) = asyncio.all_tasks(home)
+        home.close()
+        asyncio.run(self.refused(batcher, "has been closed"))
+        worker._log_destroy_pending = False  # type: ignore[attr-defined]  # nobody ends it any more
+
+    def test_both_of_which_run(self) -> None:
+        entered, asked = threading.Event(), threading.Event()
+        batchers: list[aioqueue.Batcher[int, int]] = []
+
+        async def serve() -> None:
+            async with aioqueue.Batcher(self.model) as batcher:
+                batchers.append(batcher)
+                entered.set()
+                await asyncio.to_thread(asked.wait, PATIENCE)
+
+        async def ask() -> int:
+            return await batchers[0](1)
+
+        server = threading.Thread(target=asyncio.run, args=(serve(),))
+        server.start()
+        assert entered.wait(PATIENCE)
+        assert asyncio.run(ask()) == 1
+        asked.set()
+        server.join(PATIENCE)
 
 
 class Interrupt(BaseException):
