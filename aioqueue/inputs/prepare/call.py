@@ -23,6 +23,8 @@ _PLAIN: Final = frozenset(
 )
 """What needs no second look: a look at an object's interfaces costs more than all of its way."""
 
+_CALLERS: Final = frozenset({__name__, FirstCall.__module__})
+
 
 class Call:
     """Calls the function with an item, and checks what comes back.
@@ -128,4 +130,17 @@ def failure_of(item: Item, error: BaseException) -> Exception:
         failure = RuntimeError(message)
         failure.__cause__ = error
     add_note(failure, f"while preparing {item.describe()}")
+    if isinstance(item.value, tuple) and _wants_more(error):
+        add_note(
+            failure, "an item is given as one argument: the function is to take the tuple apart"
+        )
     return failure
+
+
+def _wants_more(error: BaseException) -> bool:
+    """Whether a call of ours has failed for want of arguments, and not one in the function."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    is_ours = traceback is not None and traceback.tb_frame.f_globals.get("__name__") in _CALLERS
+    return is_ours and type(error) is TypeError and "required positional argument" in str(error)

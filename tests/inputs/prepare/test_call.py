@@ -88,6 +88,24 @@ def test_what_would_have_to_be_awaited_is_refused() -> None:
         called(lambda value: make())
 
 
+def test_a_function_of_several_arguments() -> None:
+    def sum_of(one: int, other: int) -> int:
+        return one + other
+
+    def sums(pair: tuple[int, int]) -> int:
+        return sum_of(pair[0])  # type: ignore[call-arg]
+
+    def told(function: Any, value: Any) -> list[str]:
+        item = Item(0, value, 0, 0)
+        with pytest.raises(TypeError) as caught:
+            called(function, item)
+        return failure_of(item, caught.value).__notes__
+
+    told_of = told(sum_of, (1, 2))
+    assert "an item is given as one argument" in told_of[-1]
+    assert len(told(sum_of, 1)) == len(told(sums, (1, 2))) == len(told_of) - 1
+
+
 def test_in_tasks(task_world: TaskWorld) -> None:
     async def one(value: int) -> int:
         await anyio.lowlevel.checkpoint()
