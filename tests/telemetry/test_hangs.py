@@ -102,10 +102,12 @@ def both(*conditions: Callable[[Explanation], object]) -> Callable[[Explanation]
     return lambda told: all(condition(told) for condition in conditions)
 
 
-def in_hand(value: str) -> Callable[[Explanation], object]:
-    """Whether a worker has an item, and has come to where it waits."""
+def in_hand(value: str, function: str) -> Callable[[Explanation], object]:
+    """Whether a worker has an item, and has come to the function, where it waits."""
     return lambda told: any(
-        worker.item is not None and worker.item.text == value and worker.stack
+        worker.item is not None
+        and worker.item.text == value
+        and any(function in frame.function for frame in worker.stack)
         for stage in told.stages
         for worker in stage.workers
     )
@@ -121,7 +123,7 @@ class TestHangs:
         examples = hang.queue(8, "examples")
         hang.coord.start(prepare(range(100), read, into=examples, workers=2, ordered=True))
         hang.thread("trainer", lambda: [examples.dequeue() for _ in range(100)])
-        told = hang.explained(both(has_waiter("examples"), in_hand("37")))
+        told = hang.explained(both(has_waiter("examples"), in_hand("37", "read")))
         culprit = culprit_of(told, "item", stage="read (2 threads)", sentence="item 37 (epoch 0")
         assert culprit.item is not None
         assert (culprit.item.index, culprit.item.attempt) == (37, 1)
@@ -188,7 +190,7 @@ class TestHangs:
         runner = prepare([7], functions.never_ends, into=examples, workers=1, where="process")
         hang.coord.start(runner)
         hang.thread("trainer", examples.dequeue)
-        told = hang.explained(both(has_waiter("examples"), in_hand("7")))
+        told = hang.explained(both(has_waiter("examples"), in_hand("7", "never_ends")))
         culprit = culprit_of(told, "item", stage="never_ends", sentence="in never_ends")
         pid = int(str(culprit.worker).partition("pid ")[2].rstrip(")"))
         os.kill(pid, signal.SIGSTOP)

@@ -29,6 +29,8 @@ class FirstCall:
     def __init__(self, function: Callable[..., Any], seen_through: Callable[[], object]) -> None:
         self._function = function
         self._seen_through = seen_through
+        self._is_async = is_async(function)
+        self._name = function_name(function)
 
     def __call__(self, value: Any, **named: Any) -> Any:
         with self._watch() as unawaited:
@@ -40,13 +42,12 @@ class FirstCall:
             return self._each_async(made)
         if inspect.isawaitable(made):
             # One that a plain function returns is refused by whoever gets it.
-            return self._awaited(made) if is_async(self._function) else made
+            return self._awaited(made) if self._is_async else made
         self._seen_through()
         return made
 
     def _watch(self) -> Unawaited:
-        name = function_name(self._function)
-        return Unawaited(name, can_await=is_async(self._function))
+        return Unawaited(self._name, can_await=self._is_async)
 
     async def _awaited(self, made: Awaitable[Any]) -> Any:
         with self._watch() as unawaited:
