@@ -36,6 +36,7 @@ from aioqueue.torch.worker import (
     ThreadWorker,
     pickled,
 )
+from aioqueue.waiting.running import in_event_loop
 
 __all__ = ("LoaderIterator", "Place", "Plan", "iterator_of")
 
@@ -409,8 +410,8 @@ class _WorkersIterator(LoaderIterator):
                 raise  # of a `CancelScope` around us
             raise RuntimeError(f"DataLoader timed out after {timeout} seconds") from error
         except RuntimeError as error:
-            if type(error) is not RuntimeError:
-                raise
+            if type(error) is not RuntimeError or not in_event_loop():
+                raise  # as in a fork, which has none of the workers
             raise RuntimeError(
                 "the next batch of a DataLoader would have to be waited for, and this thread's"
                 " event loop is running: go through the loader in a thread, as by `await"

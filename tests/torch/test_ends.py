@@ -530,3 +530,34 @@ def test_a_fork_while_workers_begin_has_workers_of_its_own() -> None:
         timeout=50,
     )
     assert ran.stdout == "0\n", ran.stderr
+
+
+INHERITED = """
+import os
+from aioqueue.torch import DataLoader
+
+iterator = iter(DataLoader(range(40), 2, num_workers=1))
+next(iterator)
+child = os.fork()
+if not child:
+    try:
+        next(iterator)
+    except RuntimeError as error:
+        assert "of which this one is a fork" in str(error), error
+        os._exit(0)
+    os._exit(1)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_an_iterator_in_a_fork_says_that_it_is_in_one() -> None:
+    """And not, as it would wait, that an event loop is running."""
+    ran = subprocess.run(
+        [sys.executable, "-c", INHERITED],
+        cwd=Path(aioqueue.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert ran.stdout == "0\n", ran.stderr
