@@ -49,7 +49,8 @@ collect_ignore_glob = [
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of this suite; see README.md and CONTRIBUTING.md."""
     group = parser.getgroup("aioqueue")
-    group.addoption("--run-slow", action="store_true", help="run the tests marked slow, too")
+    group.addoption("--run-slow", action="store_true", help="run the slow tests, too")
+    group.addoption("--only-slow", action="store_true", help="run the slow tests alone")
     group.addoption(
         "--limit",
         type=float,
@@ -59,21 +60,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is slow, unless `--run-slow` or the name of the test asks for it."""
-    for item in items:
-        if _repeats(item):
-            item.add_marker("slow")
-    if config.getoption("run_slow"):
+    """Leave out what is slow, unless an option or the name of the test asks for it."""
+    only = config.getoption("only_slow")
+    if config.getoption("run_slow") and not only:
         return
     asked = [argument.split("[")[0] for argument in config.args if "::" in argument]
     left: list[pytest.Item] = []
     kept: list[pytest.Item] = []
     for item in items:
         named = any(argument in item.nodeid for argument in asked)
-        (left if item.get_closest_marker("slow") and not named else kept).append(item)
+        (kept if named or is_slow(item) == only else left).append(item)
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = kept
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """Whether the default run leaves a test out.
+
+    That is what ``pytest.mark.slow`` says. With arguments, it says so of the cases whose names
+    contain one of them; with ``but=``, of all cases except those whose names contain it. So what
+    remains is a cheap member of the same proof.
+    """
+    name = item.name.partition("[")[2]
+    for marker in item.iter_markers("slow"):
+        but = marker.kwargs.get("but", ())
+        exceptions = (but,) if isinstance(but, str) else but
+        if any(part in name for part in exceptions):
+            continue
+        if not marker.args or any(part in name for part in marker.args):
+            return True
+    return _repeats(item)
 
 
 def _repeats(item: pytest.Item) -> bool:
@@ -181,7 +198,11 @@ def _begin_hypothesis(_: None) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say which tests are left out, and why."""
-    slow = "with the slow tests" if config.getoption("run_slow") else "slow tests: --run-slow"
+    slow = "quick tests alone: --run-slow runs all"
+    if config.getoption("run_slow"):
+        slow = "quick and slow tests"
+    if config.getoption("only_slow"):
+        slow = "slow tests alone"
     loops = "event loops: asyncio, trio, uvloop"
     if MISSING:
         loops = f"without {', '.join(MISSING)}: not run: {', '.join(NEED_ALL_LOOPS)}"
