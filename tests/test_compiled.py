@@ -156,6 +156,7 @@ def test_the_global_lock_stays_off() -> None:
     assert ran.stdout.split() == [str(aioqueue.__compiled__), "False"]
 
 
+@pytest.mark.slow
 def test_a_program_can_ask() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", "import aioqueue; print(aioqueue.__compiled__)"],

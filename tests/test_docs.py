@@ -92,6 +92,7 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+@pytest.mark.slow(but=("howto/pytorch.md", "howto/choose.md"))
 @pytest.mark.parametrize("page", [page for page in PAGES if program(page).strip()], ids=name_of)
 def test_the_blocks_of_a_page_run(
     page: Path, tmp_path: Path, request: pytest.FixtureRequest
@@ -172,6 +173,7 @@ def test_the_pictures_of_the_benchmarks_show_every_row_that_has_a_peer() -> None
         assert all(chart.multiple(bar.times) in picture for bar in shown)
 
 
+@pytest.mark.slow
 def test_the_drawing_of_a_pipeline_is_what_the_code_draws(
     folder_with_shapes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,6 +144,7 @@ print([batch.tolist() for batch in pipeline])
 """
 
 
+@pytest.mark.slow
 def test_python_may_leave_docstrings_out() -> None:
     """`python -OO` strips them, and asserts: whatever can be imported can be imported so too."""
     root = Path(aioqueue.__file__).parent

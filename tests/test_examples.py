@@ -47,6 +47,7 @@ def run(script: str, *arguments: str, seconds: float = 50) -> subprocess.Complet
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["examples/hello_async.py", "examples/hello_threads.py"])
 def test_hello_squares_every_number_once(script: str) -> None:
     done = run(script)
@@ -58,6 +59,7 @@ def test_hello_squares_every_number_once(script: str) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 @needs_training
 @pytest.mark.parametrize("face", ["async", "sync"])
 def test_training_recognises_digits_that_it_has_not_seen(face: str) -> None:
@@ -71,6 +73,7 @@ def test_training_recognises_digits_that_it_has_not_seen(face: str) -> None:
     assert re.search(r"^verdict +\w.*(limits|saturated|judged|measured)", done.stdout, re.MULTILINE)
 
 
+@pytest.mark.slow
 @needs_training
 @pytest.mark.parametrize("way", WAYS)
 def test_training_runs_every_way_and_writes_plain_lines_to_a_pipe(way: list[str]) -> None:
@@ -82,6 +85,7 @@ def test_training_runs_every_way_and_writes_plain_lines_to_a_pipe(way: list[str]
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 @needs_training
 @pytest.mark.parametrize("way", WAYS)
 def test_a_failing_worker_stops_the_training_and_is_named(way: list[str]) -> None:
@@ -94,6 +98,7 @@ def test_a_failing_worker_stops_the_training_and_is_named(way: list[str]) -> Non
     assert "held-out accuracy" in done.stdout
 
 
+@pytest.mark.slow
 @needs_training
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
 @pytest.mark.parametrize("way", WAYS)
@@ -113,6 +118,7 @@ def test_ctrl_c_ends_the_training_with_a_summary(way: list[str]) -> None:
     assert errors == ""
 
 
+@pytest.mark.slow
 @needs_training
 @pytest.mark.parametrize("loop", ["uvloop", "trio"])
 def test_a_missing_loop_is_explained_by_the_command_that_installs_it(loop: str) -> None:

@@ -169,6 +169,7 @@ class TestForks:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     """
 
+    @pytest.mark.slow
     def test_while_others_wait(self) -> None:
         """The child is refused at once, whatever it tries; the parent goes on as if nothing was."""
         out = run_python(
@@ -212,6 +213,7 @@ class TestForks:
             "[0, 1, 2, 3, 4]",
         ]
 
+    @pytest.mark.slow
     def test_in_the_middle_of_others_moves(self) -> None:
         """Whatever the other threads hold at the moment of the fork."""
         out = run_python(
@@ -250,6 +252,7 @@ class TestForks:
 
 
 class TestExit:
+    @pytest.mark.slow
     def test_with_workers_blocked(self) -> None:
         """Workers of a coordinator are daemons: a script that forgets to stop them still ends."""
         out = run_python("""
@@ -264,6 +267,7 @@ class TestExit:
         """)
         assert out == "left\n"
 
+    @pytest.mark.slow
     def test_with_tasks_blocked(self) -> None:
         """`asyncio.run` cancels them when main returns."""
         out = run_python("""
@@ -281,6 +285,7 @@ class TestExit:
         """)
         assert out.split() == ["left", "0"]
 
+    @pytest.mark.slow
     def test_with_an_exception(self) -> None:
         """Out of a `with` block: the workers are stopped, and the failure is what is seen."""
         ran = subprocess.run(

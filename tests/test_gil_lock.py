@@ -124,6 +124,7 @@ class Crowd:
         self.inside.pop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fails", [False, True], ids=["patient", "struck"])
 def test_every_order(fails: bool) -> None:
     explored = explore(lambda choices: Crowd(SOURCE.GilLock, fails, choices).run())

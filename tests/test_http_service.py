@@ -120,6 +120,7 @@ class Clients:
                 self.mistakes.append(f"{status}: {answer}")
 
 
+@pytest.mark.slow
 def test_sigterm_under_load_fails_no_request() -> None:
     with running("--model-ms", "30", "--max-batch", "8") as server:
         clients = Clients(server)
@@ -159,6 +160,7 @@ def test_overload_is_answered_at_once() -> None:
         assert f"answered {counts[200]} of {counts[200]} requests" in server.stop()
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_request_is_told_to_its_client() -> None:
     with running("--model-ms", "1") as server, server.connect() as connection:
         assert ask(connection, [1, 2, 3]) == (200, {"score": 6})

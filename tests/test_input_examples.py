@@ -33,6 +33,7 @@ def crops(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @needs_images
 class TestImages:
+    @pytest.mark.slow
     def test_batches_do_not_depend_on_the_number_of_workers(self, crops: Path) -> None:
         checksums = set()
         for workers in ("1", "3"):
@@ -49,6 +50,7 @@ class TestImages:
             checksums.add(found[1])
         assert len(checksums) == 1
 
+    @pytest.mark.slow
     def test_the_contact_sheet_shows_the_batch(self, crops: Path, tmp_path: Path) -> None:
         from PIL import Image
 
@@ -61,6 +63,7 @@ class TestImages:
             colours = np.unique(np.asarray(image).reshape(-1, 3), axis=0)
         assert len(colours) > 5000  # photographs, not a blank
 
+    @pytest.mark.slow
     def test_an_unreadable_file_is_named(self, crops: Path, tmp_path: Path) -> None:
         done = run(IMAGES, "--root", str(tmp_path), *SMALL)
         assert done.returncode == 0, done.stderr
@@ -73,6 +76,7 @@ class TestImages:
 
 
 class TestText:
+    @pytest.mark.slow
     def test_bucketing_saves_most_of_the_padding_and_loses_nothing(self) -> None:
         done = run(TEXT)
         assert done.returncode == 0, done.stderr
@@ -85,6 +89,7 @@ class TestText:
         last = done.stdout.splitlines()[-1]
         assert last.removeprefix("bucketed, up to 2,048 tokens: ").startswith(VERDICTS)
 
+    @pytest.mark.slow
     def test_no_batch_is_larger_than_its_budget(self) -> None:
         done = run(TEXT, "--tokens", "1024", "--batch-size", "8")
         assert done.returncode == 0, done.stderr
@@ -92,6 +97,7 @@ class TestText:
         assert found is not None
         assert int(found[1].replace(",", "")) <= 1024
 
+    @pytest.mark.slow
     def test_a_budget_that_is_too_small_is_explained(self) -> None:
         done = run(TEXT, "--tokens", "20")
         assert done.returncode == 1
@@ -99,6 +105,7 @@ class TestText:
 
 
 class TestService:
+    @pytest.mark.slow
     def test_every_answer_is_right_and_comes_in_batches(self) -> None:
         done = run(SERVICE, "--seconds", "0.5", "--clients", "24")
         assert done.returncode == 0, done.stderr
@@ -107,11 +114,13 @@ class TestService:
         assert re.search(r"^  batches of \d+ to \d+ +\d", done.stdout, re.MULTILINE)
         assert "answers          all right" in done.stdout
 
+    @pytest.mark.slow
     def test_batches_are_no_larger_than_allowed(self) -> None:
         done = run(SERVICE, "--seconds", "0.3", "--clients", "16", "--max-batch", "1")
         assert done.returncode == 0, done.stderr
         assert "for 1.0 requests on average" in done.stdout
 
+    @pytest.mark.slow
     @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
     def test_ctrl_c_ends_it_with_a_summary(self) -> None:
         command = [sys.executable, "-W", "error", "-X", "dev", SERVICE, "--seconds", "60"]
@@ -127,6 +136,7 @@ class TestService:
         assert errors == ""
 
 
+@pytest.mark.slow
 def test_a_killed_training_ends_as_an_undisturbed_one() -> None:
     done = run("examples/resume.py", "--kills", "2", "--seed", "1")
     assert done.returncode == 0, done.stderr

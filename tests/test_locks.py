@@ -408,6 +408,7 @@ def step():
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not hasattr(signal, "setitimer"), reason="this system has no interval timer to interrupt with"
 )

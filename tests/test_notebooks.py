@@ -93,6 +93,7 @@ def filled(count, capacity=2):
 # As in a script.
 
 
+@pytest.mark.slow
 def test_the_plain_loops_over_a_queue(run: Cells) -> None:
     _, elements, batches, timed = run(
         FILLING,
@@ -499,6 +500,7 @@ def names_of_threads(kernel: Any) -> str:
     return texts(kernel.nb.cells[0])
 
 
+@pytest.mark.slow
 def test_the_example_draws_and_trains(kernel: Any) -> None:
     pytest.importorskip("matplotlib", reason="the extra `notebook` (matplotlib) is not installed")
     pytest.importorskip("sklearn", reason="the extra `notebook` (scikit-learn) is not installed")
@@ -541,6 +543,7 @@ def test_functions_of_cells_are_not_for_processes(run: Cells) -> None:
 # Loops that were made to nest. The last test: this cannot be undone in a kernel.
 
 
+@pytest.mark.slow
 def test_loops_that_nest_change_nothing(run: Cells) -> None:
     outputs = run(
         FILLING

@@ -14,6 +14,7 @@ pytest.importorskip("tqdm", reason="progress is shown by tqdm, which is not inst
 from tests import soak
 
 
+@pytest.mark.slow
 def test_it_finds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert soak.main(["--seconds", "2.5", "--seed", "11"]) == 0
     out = capsys.readouterr().out

@@ -55,6 +55,7 @@ def test_there_is_one_for_each_plugin() -> None:
     assert SUITES.keys() == OTHERS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plugin", SUITES)
 def test_suites_of_the_page_pass(plugin: str, tmp_path: Path) -> None:
     done = run(SUITES[plugin], plugin, tmp_path)
@@ -62,6 +63,7 @@ def test_suites_of_the_page_pass(plugin: str, tmp_path: Path) -> None:
     assert f"{1 if plugin == 'pytest-trio' else 2} passed" in done.stdout
 
 
+@pytest.mark.slow
 def test_also_in_the_other_mode_of_pytest_asyncio(tmp_path: Path) -> None:
     suite = SUITES["pytest-asyncio"].replace("@pytest.mark.asyncio\n", "")
     done = run(suite, "pytest-asyncio", tmp_path, "-o", "asyncio_mode=auto")
@@ -86,6 +88,7 @@ MARKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plugin", MARKS)
 def test_a_failure_of_a_worker_is_one_of_the_test(plugin: str, tmp_path: Path) -> None:
     suite = SUITES[plugin] + FAILS.format(mark=MARKS[plugin])
@@ -94,6 +97,7 @@ def test_a_failure_of_a_worker_is_one_of_the_test(plugin: str, tmp_path: Path) -
     assert "OSError: no disk" in done.stdout
 
 
+@pytest.mark.slow
 def test_another_loop_is_refused_with_the_right_fixture(tmp_path: Path) -> None:
     suite = SUITES["pytest-asyncio"].replace(
         "@pytest_asyncio.fixture\n",

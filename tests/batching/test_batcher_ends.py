@@ -265,6 +265,7 @@ def doubled(values: list[Any]) -> list[Any]:
     return [2 * value for value in values]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 def test_a_pool_of_processes_may_be_behind_it() -> None:
     """A process that is killed fails the batch that it has, and no other."""

@@ -376,6 +376,7 @@ class TestPrograms:
         )
         return ran.stdout, ran.stderr
 
+    @pytest.mark.slow
     def test_signals_to_all_processes_disturb_no_answer(self, tmp_path: Path) -> None:
         assert self.run(SIGNALLED, tmp_path) == ("[0, 2, 4, 6] 0 3\n", "")
 

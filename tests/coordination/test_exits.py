@@ -104,6 +104,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ENDS.values(), ids=ENDS)
 def test_workers_that_wait_do_not_keep_the_process(program: str) -> None:
     raised = "raise ValueError" in program
@@ -112,12 +113,14 @@ def test_workers_that_wait_do_not_keep_the_process(program: str) -> None:
     assert done.returncode == int(raised)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ENDS_OF_OLD.values(), ids=ENDS_OF_OLD)
 def test_nor_those_of_tensorflow(program: str) -> None:
     done = run(f"{LEGACY}{program}\nprint(sess.run(queue.dequeue()))")
     assert (done.stdout.strip(), done.returncode) == ("1.0", 0), done.stderr
 
 
+@pytest.mark.slow
 def test_who_computes_ends_its_call() -> None:
     done = run(
         START
@@ -137,6 +140,7 @@ began.wait()
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_consumers_have_all_that_they_came_for() -> None:
     """Threads that are no workers are the program as well: the stop is for when they have ended."""
     done = run(
@@ -156,6 +160,7 @@ threading.Thread(target=lambda: print(sum(queue))).start()
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_stop_of_ones_own_is_as_ever() -> None:
     done = run(
         START
@@ -170,6 +175,7 @@ print(coord.joined)
     assert (done.stdout.strip(), done.stderr, done.returncode) == ("True", "", 0)
 
 
+@pytest.mark.slow
 def test_it_can_be_heard() -> None:
     done = run(
         f"""
@@ -184,6 +190,7 @@ sync.QueueRunner(queue, [fill] * 2).create_threads(coord=coord, start=True)
     assert done.stderr.splitlines() == [told]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_fork_has_none_of_its_parents_workers() -> None:
     done = run(

@@ -64,6 +64,7 @@ class TestStop:
         assert await operation.result() is True
         assert waiting_for_stop(coord) == 0
 
+    @pytest.mark.slow("asyncio")
     async def test_wakes_all_who_wait(self, world: World, make: Make) -> None:
         coord = make()
         many = 200 if isinstance(world, ThreadWorld) else 1000

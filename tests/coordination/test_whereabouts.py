@@ -86,6 +86,7 @@ def collects() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.mark.slow
 def test_threads_that_go_on_while_garbage_is_collected() -> None:
     """On CPython 3.11 the interpreter crashed within 2 s, in 20 of 20 trials."""
     done = subprocess.run(

@@ -273,6 +273,7 @@ class TestEnding:
         assert "component 0: got a value of shape [2, 2]" in failures_of(raised.value)[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 40), max_size=60),

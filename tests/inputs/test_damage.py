@@ -82,6 +82,7 @@ def silent_bits(kind: str, parts: list[bytes]) -> Iterator[tuple[int, int]]:
         start += len(part)
 
 
+@pytest.mark.slow(but=("1-zlib", "1-gzip"))
 @KINDS
 @COUNTS
 def test_every_bit_counts(kind: str, count: int, read: Read) -> None:

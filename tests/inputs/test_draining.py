@@ -104,6 +104,7 @@ def test_all_of_an_item_arrives(world: World) -> None:
     world.run(body)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_is_left")
 def test_what_processes_have_arrives() -> None:
     source, queue = Live(), sync.FIFOQueue(3)

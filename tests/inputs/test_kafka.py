@@ -204,6 +204,7 @@ def test_goes_on_where_it_was(broker: Broker, topic: str, is_shuffled: bool) -> 
             assert own == sorted(own)
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_or_repeated_over_many_restarts(broker: Broker, topic: str) -> None:
     broker.fill(topic, range(3000))
     state: Any = None

@@ -146,6 +146,7 @@ def test_repr() -> None:
     )
 
 
+@pytest.mark.slow("asyncio")
 async def test_what_reads_files_is_read_ahead(task_world: TaskWorld, tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("x\n" * 1000)

@@ -328,6 +328,7 @@ class TestRows:
         assert [number for batch in batches for number in batch["x"]] == numbers
         assert all(len(batch["x"]) == size for batch in batches[:-1])
 
+    @pytest.mark.slow("None-parquet", "None-file", "None-stream")
     @pytest.mark.parametrize("size", [None, 4, 7, 30])
     def test_every_position(self, kind: str, size: int | None, tmp_path: Path) -> None:
         for number in range(3):
@@ -341,6 +342,7 @@ class TestRows:
             lambda: read(files(pattern, 2, True, 3), batch_size=size).with_keys(), step=3
         )
 
+    @pytest.mark.slow(but="file")
     def test_positions_within_a_portion(
         self, kind: str, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -470,6 +472,7 @@ def test_pages_have_checksums(path: Path) -> None:
         assert error.fault.startswith("damaged row group 1")
 
 
+@pytest.mark.slow
 def test_whatever_pyarrow_says_of_damage(path: Path) -> None:
     """Turned bits of Arrow's own schema may ask for types that there are not."""
     pq.write_table(pa.table({"a": np.arange(10)}), path, row_group_size=4)
@@ -540,6 +543,7 @@ class TestEndOfStreams:
         assert [row["a"] for row in read_arrow(path)] == list(range(5))
         check_every_position(lambda: read_arrow(path).with_keys())
 
+    @pytest.mark.slow
     def test_one_that_is_cut_off_anywhere(self, whole: bytes, path: Path) -> None:
         for size in range(len(whole)):
             path.write_bytes(whole[:size])
@@ -558,6 +562,7 @@ class TestEndOfStreams:
             assert error.fault == fault
 
 
+@pytest.mark.slow("None-parquet", "None-file", "None-stream")
 @every_kind
 @pytest.mark.parametrize("size", [None, 1000])
 def test_one_portion_is_in_memory_at_a_time(kind: str, size: int | None, path: Path) -> None:

@@ -94,6 +94,7 @@ def check_every_position(
 
 
 class TestSequences:
+    @pytest.mark.slow
     @properties
     @given(
         n=st.integers(0, 30),
@@ -119,6 +120,7 @@ class TestSequences:
             lambda: numbers(n, epochs, shuffle, seed, shard, drop_remainder=drop), most=70
         )
 
+    @pytest.mark.slow("False-None", "True-None")
     @pytest.mark.parametrize("shard", [None, (0, 3), (2, 3)])
     @pytest.mark.parametrize("shuffle", [False, True])
     def test_of_several_chunks_of_a_shuffle(self, shuffle: bool, shard: Any) -> None:
@@ -197,6 +199,7 @@ class Fibonacci(Source[int]):
 
 
 class TestOtherSources:
+    @pytest.mark.slow
     @given(st.recursive(st.text("'\"\\\\a:{é"), st.lists))
     def test_any_quotes_may_be_in_a_place(self, place: Any) -> None:
         assert place_in(through_json(position_of({"kind": "any"}, place))) == place
@@ -217,6 +220,7 @@ class TestOtherSources:
         *_, (_, place) = islice(source.placed(), 2)
         assert len(source.after(source.position(place))) == 3  # type: ignore[arg-type]
 
+    @pytest.mark.slow
     @properties
     @given(
         sizes=st.lists(st.integers(0, 12), min_size=1, max_size=4),
@@ -299,6 +303,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 class TestReaders:
+    @pytest.mark.slow(".bz2", ".xz")
     @pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz"])
     def test_lines(self, suffix: str, tmp_path: Path) -> None:
         write_lines(tmp_path, LINES, suffix)
@@ -316,6 +321,7 @@ class TestReaders:
                 step=5,
             )
 
+    @pytest.mark.slow
     def test_lines_with_headers_marks_and_long_ones(self, tmp_path: Path) -> None:
         text = "\ufeffhead\nhead\n" + "".join(f"{'ä' * n}\r\n" for n in range(0, 120, 3)) + "last"
         (tmp_path / "a").write_bytes(text.encode())
@@ -329,6 +335,7 @@ class TestReaders:
             )
         check_every_position(lambda: read_lines(tmp_path / "a", encoding=None))
 
+    @pytest.mark.slow(but="dict")
     @pytest.mark.parametrize(
         "dtypes", ["int64", [int, str, float], {"c": float, "a": int}], ids=["one", "list", "dict"]
     )
@@ -405,6 +412,7 @@ class TestReaders:
             ).with_keys()
         )
 
+    @pytest.mark.slow
     def test_mixtures_of_readers(self, tmp_path: Path) -> None:
         write_lines(tmp_path, LINES)
 

@@ -335,6 +335,7 @@ def reading_threads() -> list[str]:
 
 
 class TestReadingAhead:
+    @pytest.mark.slow(but="uvloop")
     async def test_gives_the_same_as_reading(self, task_world: TaskWorld, write: Write) -> None:
         path = write("".join(f"{n}\n" for n in range(20_000)))
         reader = read_lines(path)

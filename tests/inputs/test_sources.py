@@ -101,6 +101,7 @@ class TestOrder:
         assert np.histogram(order, 10, (0, n))[0].min() > 60
         assert np.count_nonzero(np.abs(np.diff(order)) == 1) < 5
 
+    @pytest.mark.slow
     def test_small_orders_are_equally_likely(self) -> None:
         counts: dict[tuple[int, ...], int] = {}
         for seed in range(1, 2401):

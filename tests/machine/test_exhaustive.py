@@ -82,9 +82,18 @@ WORLDS = [
         300,
     ),
 ]
+QUICK = 300
+"""States, at least so many: more of them take long to explore."""
 
 
-@pytest.mark.parametrize(("setting", "least"), WORLDS, ids=lambda value: str(value))
+@pytest.mark.parametrize(
+    ("setting", "least"),
+    [
+        pytest.param(*world, marks=[pytest.mark.slow] if world[1] > QUICK else [])
+        for world in WORLDS
+    ],
+    ids=str,
+)
 def test_no_order_of_events_breaks_a_rule(setting: Setting, least: int) -> None:
     """The least number of states keeps the exploration from shrinking unnoticed."""
     result = explore(setting)
@@ -208,6 +217,7 @@ class LeavesWhatABatchLacksOutside(Machine):
         return min(1, 1 - self._available() - len(self._places))
 
 
+@pytest.mark.slow("ForgetsWhatWasPromised-fifo")
 @pytest.mark.parametrize(
     ("machine", "storage"),
     [

@@ -96,6 +96,7 @@ COLD = {
 
 
 class TestTheMainModule:
+    @pytest.mark.slow
     @pytest.mark.parametrize("line", WARM, ids=WARM.get)
     def test_is_imported_once(self, line: str, tmp_path: Path) -> None:
         """Across runs of `prepare`, and by none of the processes."""
@@ -105,6 +106,7 @@ class TestTheMainModule:
         assert first != second
         assert rest == [("__mp_main__", server)]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("line", COLD, ids=COLD.get)
     def test_that_a_fork_would_not_stand_is_imported_by_each(
         self, line: str, tmp_path: Path
@@ -115,6 +117,7 @@ class TestTheMainModule:
         assert server == same
         assert rest == [("__mp_main__", pid) for pid in (server, first, second)]
 
+    @pytest.mark.slow
     def test_that_kills_the_server(self, tmp_path: Path) -> None:
         line = "if multiprocessing.current_process().name.endswith('server'): os._exit(3)"
         pairs, rest = families(MAIN + line + TWICE, tmp_path)
@@ -124,11 +127,13 @@ class TestTheMainModule:
         assert killed != server
         assert rest == [("__mp_main__", first), ("__mp_main__", second)]
 
+    @pytest.mark.slow
     def test_is_left_to_them_if_the_program_says_so(self, tmp_path: Path) -> None:
         text = TWICE.replace("    for", "    multiprocessing.set_forkserver_preload([])\n    for")
         ((first, _), (second, _)), rest = families(MAIN + text, tmp_path)
         assert rest == [("__mp_main__", first), ("__mp_main__", second)]
 
+    @pytest.mark.slow
     def test_is_imported_as_soon_as_there_is_a_prepare(self, tmp_path: Path) -> None:
         """Nothing has been started yet."""
         text = """
@@ -140,6 +145,7 @@ if __name__ == "__main__":
         assert families(MAIN + text, tmp_path)[0] == []
 
 
+@pytest.mark.slow
 def test_the_program_ends_while_the_server_imports(tmp_path: Path) -> None:
     """The server ends, though it would not come to look for that."""
     log = tmp_path / "log"
@@ -161,6 +167,7 @@ time.sleep(600)
 
 
 class TestWhatAProcessFinds:
+    @pytest.mark.slow
     def test_numbers_of_its_own(self, tmp_path: Path) -> None:
         """From generators that nobody has seeded; those that the module seeds give all the same."""
         text = """
@@ -182,6 +189,7 @@ if __name__ == "__main__":
         assert first[5] == second[5]
         assert len(imported(tmp_path / "log")) == 2  # it was warm
 
+    @pytest.mark.slow
     def test_the_same_numbers_if_the_module_has_seeded_them(self, tmp_path: Path) -> None:
         text = """
 np.random.seed(3)
@@ -196,6 +204,7 @@ if __name__ == "__main__":
         assert (output, errors, code) == ("", "True\n", 0)
         assert len(imported(tmp_path / "log")) == 2
 
+    @pytest.mark.slow
     def test_the_environment_and_paths_of_now(self, tmp_path: Path) -> None:
         text = """
 def surroundings(number):
@@ -213,6 +222,7 @@ if __name__ == "__main__":
 """
         assert run(MAIN + text, tmp_path / "log", path=tmp_path) == ("True\n", "", 0)
 
+    @pytest.mark.slow
     def test_a_module_that_was_edited(self, tmp_path: Path) -> None:
         """The processes that have the old one work on, and nothing is left of their server."""
         (tmp_path / "edited.py").write_text("VALUE = 'old'")
@@ -246,6 +256,7 @@ if __name__ == "__main__":
 
 
 class TestOneServer:
+    @pytest.mark.slow
     def test_how_it_has_ended_is_told_once(self) -> None:
         before = open_files()
         server = ForkServer(())
@@ -263,6 +274,7 @@ class TestOneServer:
         assert server.has_ended()
         assert server.bury() is None
 
+    @pytest.mark.slow
     def test_it_is_dropped(self) -> None:
         """Then it ends by itself, and the system is told to forget it."""
         before = open_files()
@@ -285,6 +297,7 @@ class TestOneServer:
         assert server.bury() is not None
         server.close_copy()  # nothing more
 
+    @pytest.mark.slow
     def test_it_serves_until_the_program_has_changed(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:

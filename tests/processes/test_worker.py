@@ -41,6 +41,7 @@ for make in (
 """
 
 
+@pytest.mark.slow
 def test_what_was_written_at_a_prompt_is_refused_when_it_is_said() -> None:
     """And not by the first call, or by the loop over a pipeline that was made in another cell."""
     command = [sys.executable, "-W", "error", "-c", PROMPT]
@@ -52,6 +53,7 @@ def test_what_was_written_at_a_prompt_is_refused_when_it_is_said() -> None:
         assert f"'{name}' is defined in a cell of a notebook or at a prompt" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "why"),
     [

@@ -107,6 +107,7 @@ def lines_of_code(script: str) -> int:
 
 
 class TestLegacy:
+    @pytest.mark.slow
     def test_queue_runners_of_tensorflow_1(self, tmp_path: Path) -> None:
         files = [tmp_path / "a.csv", tmp_path / "b.csv"]
         for number, file in enumerate(files):
@@ -116,11 +117,13 @@ class TestLegacy:
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == "y = 3.00 x + 0.50\n"
 
+    @pytest.mark.slow
     def test_threads(self) -> None:
         done = run(f"{OURS}/legacy_threads.py")
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == "right: 320 of 320\n"
 
+    @pytest.mark.slow
     def test_threads_when_the_loop_fails(self) -> None:
         done = run(f"{OURS}/legacy_threads.py", "broken")
         assert (done.returncode, done.stdout) == (1, "")
@@ -133,6 +136,7 @@ class TestLegacy:
 
 @needs("pyarrow")
 class TestCrawler:
+    @pytest.mark.slow
     def test_it_fetches_each_page_once_and_asks_no_host_too_much(self, tmp_path: Path) -> None:
         import pyarrow.parquet
 
@@ -161,6 +165,7 @@ class TestCrawler:
         assert {row["status"] for row in dead} == {"HTTP Error 404: Not Found"}
         assert len(dead) == PAGES + 1  # 12 to 24
 
+    @pytest.mark.slow
     def test_it_ends_at_so_many_pages(self, tmp_path: Path) -> None:
         import pyarrow.parquet
 

@@ -33,6 +33,7 @@ def _switches(request: pytest.FixtureRequest) -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
+@pytest.mark.slow(but=[f"many switches-{kind}-interrupted-closed and" for kind in HISTORIES])
 @pytest.mark.usefixtures("_switches")
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("interrupts", [False, True], ids=["", "interrupted"])

@@ -39,6 +39,7 @@ def profile(programs: int) -> settings:
     )
 
 
+@pytest.mark.slow(but="large-threads")
 @pytest.mark.parametrize("stage", LANES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_programs(kind: str, stage: str) -> None:

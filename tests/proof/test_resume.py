@@ -44,6 +44,7 @@ def test_killed_runs_end_as_undisturbed_ones(starter: Runs, name: str) -> None:
     assert not outcome.faults, str(outcome)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shuffle after", "unordered:shuffle"])
 def test_killed_at_every_moment_that_matters(starter: Runs, name: str, tmp_path: Path) -> None:
     """In the middle of `save_position`, wherever that is; and between two epochs."""
@@ -75,6 +76,7 @@ def test_what_is_lost_or_comes_twice_is_found(
     assert json.loads(lines[0])[0] == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_a_fault(starter: Runs, tmp_path: Path) -> None:
     (tmp_path / "position.json").write_text("torn")
     code = starter.exit_code(Request("batches", str(tmp_path), 1, Fate()))

@@ -201,6 +201,7 @@ def play(scene: Scene, choices: Choices) -> None:
     TaskRun(scene, choices).run()
 
 
+@pytest.mark.slow("end-0+", "cancel-0+close", "dequeue_up_to-2-1.0+1", "wait_closed")
 @pytest.mark.parametrize("scene", SCENES, ids=str)
 def test_tasks(scene: Scene) -> None:
     explored = explore(partial(play, scene))
@@ -236,6 +237,7 @@ def pairs(disturbance: Event, inner: bool) -> list[Scene]:
     return scenes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inner", [False, True], ids=["from outside", "from within"])
 @pytest.mark.parametrize("disturbance", DISTURBANCES)
 def test_any_two_tasks(disturbance: str, inner: bool) -> None:

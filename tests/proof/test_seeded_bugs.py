@@ -25,6 +25,7 @@ def test_one_that_does_not_is_refused() -> None:
         Bug("lost", "machine.py", "a", "").applied("aa")
 
 
+@pytest.mark.slow
 def test_a_build_is_a_copy_with_one_difference(tmp_path: Path) -> None:
     build(BUGS[0], tmp_path)
     different = [

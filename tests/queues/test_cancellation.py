@@ -658,6 +658,7 @@ class TestThreads:
         ledger.cancelled()
         ledger.check()
 
+    @pytest.mark.slow
     def test_ctrl_c(self) -> None:
         """The signal itself, in a process of its own."""
         ended = subprocess.run(

@@ -4,8 +4,8 @@ After an error the queue is as it was. What is right is said by NumPy itself: an
 has the shape and can be cast under the ``same_kind`` rule, and comes out as ``astype`` makes it,
 unless that would make other ints of some.
 
-``AIOQUEUE_FUZZ_EXAMPLES=100000 python -m pytest --run-slow tests/queues/test_fuzz.py -o timeout=0`` tries
-more, and others each time.
+``AIOQUEUE_FUZZ_EXAMPLES=100000 pytest --run-slow tests/queues/test_fuzz.py -o timeout=0`` tries more,
+and others each time.
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ ARGUMENTS = st.tuples(
 
 
 class TestArrays:
+    @pytest.mark.slow
     @fuzz
     @given(st.data())
     def test_one_element(self, data: st.DataObject) -> None:
@@ -137,6 +138,7 @@ class TestArrays:
             queue.enqueue(array)
         assert same(queue.dequeue(), expected)
 
+    @pytest.mark.slow
     @fuzz
     @given(st.data())
     def test_batches(self, data: st.DataObject) -> None:
@@ -170,6 +172,7 @@ class TestArrays:
         else:
             assert same(got.reshape(expected.shape), expected)
 
+    @pytest.mark.slow
     @fuzz
     @given(st.data())
     def test_outputs(self, data: st.DataObject) -> None:
@@ -263,6 +266,7 @@ WAYS_OUT = ("one by one", "batch", "up to", "into out")
 class TestWhatComesOut:
     """What was put in, whatever its dtype; and it stays so, whatever becomes of the rest."""
 
+    @pytest.mark.slow(but="fifo-")
     @pytest.mark.parametrize("name", LAID_OUT)
     @pytest.mark.parametrize("make", ["fifo", "shuffle", "padding", "priority"])
     @fuzz_less
@@ -390,6 +394,7 @@ class TestAnything:
             went, came = components_of(queue, value), components_of(queue, got)
             assert all(map(came_through, queue.dtypes, went, came))
 
+    @pytest.mark.slow
     @fuzz
     @given(name=st.sampled_from(sorted(QUEUES)), value=ANYTHING | st.tuples(ANYTHING, ANYTHING))
     def test_as_a_batch(self, name: str, value: Any) -> None:
@@ -412,6 +417,7 @@ class TestAnything:
         for before, after in zip(went[:rest], got, strict=True):
             assert all(map(came_through, queue.dtypes, before, components_of(queue, after)))
 
+    @pytest.mark.slow
     @fuzz
     @given(value=ANYTHING)
     def test_as_a_count(self, value: Any) -> None:
@@ -434,6 +440,7 @@ class TestAnything:
                 assert is_count
                 assert value >= 0
 
+    @pytest.mark.slow
     @fuzz
     @given(value=ANYTHING)
     def test_as_seconds(self, value: Any) -> None:
@@ -475,6 +482,7 @@ class TestAnything:
         with pytest.raises(QueueEmpty):
             queue.dequeue_nowait()
 
+    @pytest.mark.slow
     @fuzz
     @given(value=ANYTHING)
     def test_as_any_argument_of_a_coordinator(self, value: Any) -> None:
@@ -496,6 +504,7 @@ class TestAnything:
                 assert ": got" in str(error)
 
 
+@pytest.mark.slow
 @fuzz
 @given(st.lists(st.sampled_from(["put", "many", "take", "take many"]), max_size=30))
 def test_never_more_than_fits(calls: list[str]) -> None:

@@ -89,6 +89,7 @@ needs_timer = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_timer
 def test_a_producer_that_is_interrupted() -> None:
     assert outcome(ENQUEUE) == {"in order": True, "some": True}

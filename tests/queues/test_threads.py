@@ -226,6 +226,7 @@ class TestOneQueue:
         if kind.ordered and kind.name != "priority":
             assert factory.received == [list(range(PER_PRODUCER))]
 
+    @pytest.mark.slow(but=("fifo", "large-shuffle", "padding"))
     def test_timeouts_and_cancellations_among_them(self, kind: Kind) -> None:
         """Consumers that give up again and again lose nothing, and neither do the others."""
         factory = Factory(kind, 2)
@@ -407,6 +408,7 @@ def at_every_line(test: Callable[[int], bool]) -> None:
 class TestInTheMiddleOfAMove:
     """`close`, from a signal handler or a finalizer, between any two lines: no dead-lock."""
 
+    @pytest.mark.slow("shuffle")
     def test_close_during_a_move(self, kind: Kind) -> None:
         def test(line: int) -> bool:
             queue = kind.make(AsyncioWorld(), 3)
@@ -432,6 +434,7 @@ class TestInTheMiddleOfAMove:
 
         at_every_line(test)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("run", LOOPS, ids=["asyncio", "uvloop", "trio"])
     def test_close_while_tasks_are_woken(self, run: Runner) -> None:
         """A thread wakes the tasks of a loop, and closes the queue in the middle of that."""
@@ -470,6 +473,7 @@ class TestInTheMiddleOfAMove:
 
         at_every_line(test)
 
+    @pytest.mark.slow("shuffle", "large-shuffle")
     def test_a_task_is_collected_during_a_move(self, kind: Kind) -> None:
         """A finalizer withdraws what a coroutine had waited for, in the middle of an enqueue."""
 

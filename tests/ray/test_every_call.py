@@ -141,6 +141,7 @@ def each_moment(row: int, victim: str, *, is_safe: bool = True) -> Iterator[Run]
             return
 
 
+@pytest.mark.slow("actor-9000", "producer-2", "producer-9000")
 @pytest.mark.parametrize("row", [SMALL, LARGE])
 @pytest.mark.parametrize("victim", sorted(VICTIMS))
 def test_what_comes_out_is_the_same_whoever_dies_when(victim: str, row: int) -> None:

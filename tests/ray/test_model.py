@@ -224,7 +224,7 @@ Users.TestCase.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-TestUsers = pytest.mark.timeout(300)(Users.TestCase)
+TestUsers = pytest.mark.slow(pytest.mark.timeout(300)(Users.TestCase))
 
 
 class ForgetsWhatComesBack(QueueActor):

@@ -427,7 +427,7 @@ UsersOfOneThatDies.TestCase.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-TestUsersOfOneThatDies = pytest.mark.timeout(300)(UsersOfOneThatDies.TestCase)
+TestUsersOfOneThatDies = pytest.mark.slow(pytest.mark.timeout(300)(UsersOfOneThatDies.TestCase))
 
 
 @pytest.mark.parametrize("what", ["lease", "used", "in", "put"])

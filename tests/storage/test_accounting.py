@@ -312,6 +312,7 @@ MAKERS: list[tuple[str, Callable[[tuple[Component, ...], int | None], Storage]]]
 ]
 
 
+@pytest.mark.slow("blocks-numbers-5")
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("components", [NUMBERS, TOKENS], ids=["numbers", "tokens"])
 @pytest.mark.parametrize(("name", "make"), MAKERS, ids=[name for name, _ in MAKERS])
@@ -516,6 +517,7 @@ CASES: dict[str, Callable[[Struck], Case]] = {
 }
 
 
+@pytest.mark.slow("heap", "shuffle")
 @pytest.mark.skipif(sys.gettrace() is not None, reason="something else traces this run")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("components", [TOKENS], ids=["tokens"])

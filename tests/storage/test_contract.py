@@ -669,6 +669,7 @@ def test_plain_rows_are_kept_as_they_are(kind: Kind) -> None:
     assert storage.pull(1)[0] is row
 
 
+@pytest.mark.slow(but=("unbounded-copied-take", "unbounded-filled-restore"))
 @pytest.mark.parametrize("leave", ["take", "pull", "hold", "hold_one", "restore"])
 def test_what_has_left_is_not_kept_alive(
     kind: Kind, capacity: int | None, way: str, leave: str

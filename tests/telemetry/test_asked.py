@@ -228,6 +228,7 @@ class TestTheCommand:
         with pytest.raises(SystemExit):
             main(["explain", "1", f"--timeout={wrong}"])
 
+    @pytest.mark.slow
     def test_is_a_command_of_the_package(self) -> None:
         done = subprocess.run(
             [sys.executable, "-W", "error", "-m", "aioqueue", "--help"],

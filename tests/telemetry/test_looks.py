@@ -23,6 +23,7 @@ def double(number: int) -> int:
 
 
 class TestSave:
+    @pytest.mark.slow
     def test_the_ending_says_what_it_is(self, tmp_path: Path) -> None:
         pytest.importorskip("matplotlib", reason="needs the extra `pictures`")
         begin = {"html": b"<!DOCTYPE html>", "png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -79,6 +80,7 @@ class TestOfARealRun:
             for _ in pipeline:
                 assert [stage.name for stage in monitor.snapshot().stages] == ["double"]
 
+    @pytest.mark.slow
     def test_all_there_is_can_be_asked_for(self, tmp_path: Path) -> None:
         """At any time: before the first item, in the middle, at the end, and after it."""
         pytest.importorskip("rich", reason="needs the extra `rich`")

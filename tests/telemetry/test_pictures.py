@@ -10,6 +10,7 @@ pytest.importorskip("rich", reason="needs the extra `rich`")
 from tests.telemetry.pictures import IMAGES, pictures, words
 
 
+@pytest.mark.slow
 def test_they_are_as_they_would_be_drawn_now() -> None:
     """By what is written in them: other versions of the libraries draw other lines."""
     names = []

@@ -149,6 +149,7 @@ class TestTrace:
         assert (track, one.name, one.args) == (("decode", "late"), "decode", {"item": 3})
         assert [one.name for one in tmp_path.iterdir()] == ["run.json"]
 
+    @pytest.mark.slow
     def test_many_events(self, tmp_path: Path) -> None:
         """Each is a line of the file, and no slice is lost."""
         run, meters = Run(), [Meter(f"worker {number}") for number in range(2)]
@@ -208,6 +209,7 @@ async def double_async(number: int) -> int:
     return 2 * number
 
 
+@pytest.mark.slow("task")
 @pytest.mark.parametrize("where", ["thread", "task", "process"])
 def test_a_real_run(where: Literal["thread", "task", "process"], tmp_path: Path) -> None:
     """Every kind of worker has a track, and the training step; and what is there is true."""

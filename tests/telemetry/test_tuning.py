@@ -107,6 +107,7 @@ class TestWhatItDoes:
 class TestInVirtualTime:
     """All seconds of a run, one by one, with workers that come and go; see `TunedRun`."""
 
+    @pytest.mark.slow(but=("3", "6", "9"))
     @pytest.mark.parametrize("seed", range(12))
     def test_it_comes_near_the_best_numbers_within_half_a_minute(self, seed: int) -> None:
         """The long form, `python -m tests.proof.tuning`, takes two hundred, and real pipelines."""
@@ -157,6 +158,7 @@ class TestInVirtualTime:
         run.goes_on(4)
         assert run.workers == (2,)
 
+    @pytest.mark.slow
     def test_one_change_at_a_time_is_made_in_all_of_a_run(self) -> None:
         stages = tuple(replace(shape(1).stages[0], name=name) for name in ("a", "b", "c"))
         run = TunedRun(Shape(0.0, stages, 4, 0.004), 1)

@@ -42,6 +42,7 @@ def said_of(shape: Shape) -> Verdict:
 
 
 class TestTruth:
+    @pytest.mark.slow
     def test_the_accused_part_is_the_one_that_limits(self) -> None:
         false = []
         for seed in SEEDS:
@@ -52,6 +53,7 @@ class TestTruth:
                 false.append((seed, str(verdict)))
         assert len(false) <= 0.05 * len(SEEDS), false
 
+    @pytest.mark.slow
     def test_data_are_not_said_to_be_ahead_of_a_step_that_waits(self) -> None:
         for seed in range(100):
             _, earlier, later = simulated(random_shape(seed), seed, 1.0)

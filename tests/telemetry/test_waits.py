@@ -198,6 +198,7 @@ class TestSumsAgree:
         assert (now.enqueued, now.dequeued, now.size, now.held) == (2000, 2000, 0, 0)
         assert sorted(got) == list(range(2000))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["fifo", "shuffle", "priority"])
     def test_in_every_snapshot_while_callers_give_up_and_it_is_closed(self, kind: str) -> None:
         """Single elements and batches, with and without patience; three look on all the while."""

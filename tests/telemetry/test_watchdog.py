@@ -93,6 +93,7 @@ class TestLooking:
             dog.look()
         assert not warnings(caplog)
 
+    @pytest.mark.slow
     def test_ends_with_what_it_watches(self, scene: Scene) -> None:
         dog = watchdog_of(scene)
         del scene

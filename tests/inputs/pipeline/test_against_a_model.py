@@ -185,6 +185,7 @@ ALL = 10**6
 counts_of_epochs = st.lists(st.one_of(st.just(ALL), st.integers(0, 12)), min_size=1, max_size=4)
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(
     st.integers(0, 40),
@@ -273,6 +274,7 @@ async def with_noise_in_a_task(value: Value, rng: np.random.Generator) -> list[A
     return with_noise(value, rng)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     described(),
@@ -298,6 +300,7 @@ def test_seed_and_epoch_decide_all(
         assert values == alone[:count]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_is_left")
 def test_processes_make_the_same() -> None:
     said = [("noise", 1), ("shuffle", 2), ("batch", 4), ("noise", 1)]

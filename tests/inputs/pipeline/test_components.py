@@ -429,6 +429,7 @@ def itself(example: Any) -> Any:
     return example
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     structured(),

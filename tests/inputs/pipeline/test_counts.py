@@ -150,6 +150,7 @@ class TestRanks:
 
 
 class TestCrashes:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", SHAPES)
     def test_at_each_point(self, name: str, tmp_path: Path) -> None:
         shape = SHAPES[name]
@@ -351,6 +352,7 @@ def handed(
 
 
 class TestStreams:
+    @pytest.mark.slow("buckets that leave out")
     @pytest.mark.parametrize("name", STREAMS)
     def test_at_each_point(self, name: str, tmp_path: Path) -> None:
         """Streams of several epochs, made by hand: their counts, too, are those of one run."""

@@ -98,11 +98,13 @@ ORDERED = [name for name in ordered_shapes(Path()) if name not in NOT_ELASTIC]
 
 
 class TestEachExampleComesOnce:
+    @pytest.mark.slow(but=("batches", "source alone"))
     @pytest.mark.parametrize("name", ORDERED)
     def test_where_the_order_is_kept(self, name: str, folder: Path) -> None:
         shape = ordered_shapes(folder)[name]
         self.check(lambda: shape(How(2)), random.Random(name))
 
+    @pytest.mark.slow(but="lines")
     @pytest.mark.parametrize("name", unordered_shapes(Path()))
     def test_where_it_is_not(self, name: str, folder: Path) -> None:
         shape = unordered_shapes(folder)[name]
@@ -180,6 +182,7 @@ def of_steps(runs: list[Batches]) -> list[Any]:
 class TestOrderExact:
     """Source shuffle only, one example of each item: as if the number had never changed."""
 
+    @pytest.mark.slow(but=("1-1", "1-2"))
     @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 8])
     @pytest.mark.parametrize("others", [1, 2, 3, 4, 6, 8])
     def test_steps_of_all_ranks_are_those_of_one(self, ranks: int, others: int) -> None:
@@ -220,6 +223,7 @@ class TestOrderExact:
 class TestEqualRanks:
     """All ranks make as many batches, also where the items do not divide and some are skipped."""
 
+    @pytest.mark.slow(but=("1-drop", "3-pad"))
     @pytest.mark.parametrize("uneven", ["pad", "drop"])
     @pytest.mark.parametrize("ranks", range(1, 9))
     def test_whatever_is_left(self, ranks: int, uneven: Uneven) -> None:
@@ -243,6 +247,7 @@ class TestEqualRanks:
                 assert set(found.values()) == {1}
                 assert len(whole) - len(found) < max(ranks, others)
 
+    @pytest.mark.slow("4-False", "6-True")
     @pytest.mark.parametrize("ordered", [True, False])
     @pytest.mark.parametrize("ranks", range(1, 9))
     def test_that_skip(self, ranks: int, ordered: bool) -> None:
@@ -281,6 +286,7 @@ class TestAtTheBordersOfEpochs:
                 states.append(epochs.state_dict())
         assert examples(on_ranks(self.make, 2, None, merged(states))[0]) == whole
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("uneven", ["pad", "drop", "allow"])
     def test_behind_the_last_batch_of_an_epoch(self, uneven: Uneven) -> None:
         first = examples([run(self.make(), 1)[0]])
@@ -303,6 +309,7 @@ class TestAtTheBordersOfEpochs:
             rest, _ = on_ranks(self.make, others, None, merged(states), uneven=uneven, epochs=1)
             assert examples(rest) == Counter()
 
+    @pytest.mark.slow
     def test_ranks_in_different_epochs(self) -> None:
         """Steps are in lockstep, and epochs not: ranks have more or fewer batches in one."""
 
@@ -327,6 +334,7 @@ class TestGoingOn:
     def make(self) -> Any:
         return shuffled().prepare(slowly, workers=3).shuffle(9).batch(4).prefetch(2)
 
+    @pytest.mark.slow
     def test_the_same_rank_goes_on_after_that(self) -> None:
         _, states = on_ranks(self.make, 3, 2)
         position = merged(states)
@@ -342,6 +350,7 @@ class TestGoingOn:
                     break
             assert taken == whole
 
+    @pytest.mark.slow
     def test_a_generator_is_cut_twice(self, folder: Path) -> None:
         """Parts of an item that were delivered are left out by all runs that follow."""
         make = ordered_shapes(folder)["generators"]
@@ -445,6 +454,7 @@ class TestGoingOn:
 
 
 class TestWhatItCosts:
+    @pytest.mark.slow
     def test_files_are_read_from_near_what_is_left(self, tmp_path: Path) -> None:
         path = tmp_path / "lines.txt"
         path.write_text("".join(f"{line}\n" for line in range(9000)))

@@ -205,6 +205,7 @@ def check(setting: Setting, world: World, whole: list[Any]) -> None:
     assert shown(found) == shown(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "least"),
     [

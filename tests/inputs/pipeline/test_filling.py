@@ -50,6 +50,7 @@ def in_pieces(how_made: Any, chance: random.Random) -> Batches:
             return taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [mostly_good, good_at_first])
 @pytest.mark.parametrize("shuffle", [0, 3])
 @pytest.mark.parametrize("ordered", [True, False])

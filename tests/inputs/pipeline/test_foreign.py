@@ -132,6 +132,7 @@ async def gone_through(epochs: Any, most: int | None) -> tuple[Batches, Any]:
 
 
 class TestGoingOn:
+    @pytest.mark.slow("shuffled")
     @pytest.mark.parametrize("shape", SHAPES)
     @pytest.mark.parametrize("name", [name for name in MAKE if "async" not in name])
     def test_the_rest_is_the_same(self, name: str, shape: str) -> None:
@@ -146,6 +147,7 @@ class TestGoingOn:
             rest, _ = run(pipeline(), EPOCHS, None, state)
             assert head + middle + rest == whole
 
+    @pytest.mark.slow(but=("trio-async-a rank", "uvloop-async, read again-a rank"))
     @pytest.mark.parametrize("shape", SHAPES)
     @pytest.mark.parametrize("name", [name for name in MAKE if "async" in name])
     async def test_for_tasks(self, task_world: TaskWorld, name: str, shape: str) -> None:

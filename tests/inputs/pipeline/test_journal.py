@@ -203,6 +203,7 @@ class TestWhatIsNoted:
         items = Counter(one for entry in found for one in entry.items)
         assert items == Counter(Origin(0, epoch, n) for epoch in range(EPOCHS) for n in range(60))
 
+    @pytest.mark.slow
     def test_with_processes(self, tmp_path: Path) -> None:
         path = tmp_path / "journal"
         taken, _ = gone(
@@ -238,6 +239,7 @@ class TestTheFile:
             writer.add(batch, 0, batch, [Origin(0, 0, 7 * n + batch) for n in range(5)])
         return path.read_bytes()
 
+    @pytest.mark.slow
     def test_it_is_small(self, tmp_path: Path) -> None:
         path = tmp_path / "journal"
         gone(numbers(10**6, shuffle=True, seed=1).take(64_000).batch(128), path)
@@ -362,6 +364,7 @@ class TestTheCommand:
         command = [sys.executable, "-m", "aioqueue", "journal", *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
+    @pytest.mark.slow
     def test_it_prints(self, tmp_path: Path) -> None:
         path = tmp_path / "journal"
         gone(numbers(9).mix(numbers(2, seed=1), weights=[1, 9], seed=0).batch(3), path)
@@ -377,6 +380,7 @@ class TestTheCommand:
         path.write_bytes(b"no")
         assert self.told(path).returncode == 1
 
+    @pytest.mark.slow
     def test_no_command(self) -> None:
         command = [sys.executable, "-m", "aioqueue"]
         found = subprocess.run(command, capture_output=True, text=True, check=True)

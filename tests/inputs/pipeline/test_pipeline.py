@@ -65,6 +65,7 @@ class TestStages:
             10 * n for n in range(9)
         ]
 
+    @pytest.mark.slow("asyncio")
     @pytest.mark.usefixtures("nothing_is_left")
     async def test_processes(self, world: World) -> None:
         pipeline = numbers(9).prepare(tenfold, where="process", workers=2).batch(4)

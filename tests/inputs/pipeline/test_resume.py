@@ -73,6 +73,7 @@ def begun(pipeline: Any, state: Any) -> Any:
 
 
 class TestOrderExact:
+    @pytest.mark.slow(but=("a padded rank of full batches", "one epoch of a source"))
     @pytest.mark.parametrize("name", ordered_shapes(Path()))
     def test_the_rest_is_the_same(self, name: str, folder: Path) -> None:
         shape = ordered_shapes(folder)[name]
@@ -86,6 +87,7 @@ class TestOrderExact:
                 rest, _ = run(shape(How(4, limit=5)), EPOCHS, None, state)
                 assert rest == whole[k:]
 
+    @pytest.mark.slow(but=("a padded rank of full batches", "batches"))
     @pytest.mark.parametrize("name", ordered_shapes(Path()))
     def test_many_times(self, name: str, folder: Path) -> None:
         shape = ordered_shapes(folder)[name]
@@ -151,6 +153,7 @@ class TestOrderExact:
 
 
 class TestSetExact:
+    @pytest.mark.slow(but=("lines", "packing"))
     @pytest.mark.parametrize("name", unordered_shapes(Path()))
     def test_each_example_comes_once(self, name: str, folder: Path) -> None:
         shape = unordered_shapes(folder)[name]
@@ -519,4 +522,4 @@ class Resuming(RuleBasedStateMachine):
 Resuming.TestCase.settings = settings(
     derandomize=True, deadline=None, max_examples=15, stateful_step_count=15
 )
-TestResuming = Resuming.TestCase
+TestResuming = pytest.mark.slow(Resuming.TestCase)

@@ -222,6 +222,7 @@ def gone(pipeline: Any, leg: Leg, state: Any) -> tuple[Batches, Any]:
     return run(pipeline, EPOCHS, leg.most, state)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(said(), st.sampled_from(sorted(SOURCES)), st.lists(legs, min_size=1, max_size=3), legs)
 def test_the_rest_is_what_would_have_come(
@@ -260,6 +261,7 @@ ranks = st.lists(legs, min_size=1, max_size=4)
 """As many as these, each of which goes its own way."""
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.builds(Said, st.sampled_from(ROW_BY_ROW), st.integers(1, 6)), max_size=4),
@@ -296,6 +298,7 @@ class TestCancelled:
 
     PIPELINE = shuffled().prepare(slowly, workers=2).shuffle(9).batch(4).prefetch(1)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
     def test_at_each_await(self, backend: Any) -> None:
         whole, _ = run(self.PIPELINE, 1)

@@ -467,6 +467,7 @@ class TestEnding:
         assert [value async for value in epoch] == [0, 10, 20]
         await epochs.aclose()
 
+    @pytest.mark.slow
     @pytest.mark.usefixtures("nothing_is_left")
     def test_garbage_is_collected_in_the_workers_themselves(self) -> None:
         """A loop that is part of a cycle is dropped wherever the collector happens to run."""
@@ -487,6 +488,7 @@ class TestEnding:
         assert len(list(numbers(50).prepare(collecting, workers=2))) == 50
         gc.collect()
 
+    @pytest.mark.slow
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
     def test_a_fork_has_no_workers_to_wait_for(self) -> None:
         program = """
@@ -505,6 +507,7 @@ assert next(loop) == 1
 """
         assert run_program(program) == ""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("where", ["thread", "process"])
     def test_the_program_may_end_in_the_middle(self, where: str) -> None:
         program = f"""
@@ -695,6 +698,7 @@ class TestCancelling:
             return
         found.append(int(value))
 
+    @pytest.mark.slow
     @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there is no timer here")
     def test_ctrl_c_in_the_middle_ends_the_run(self) -> None:
         """Wherever it strikes: what was told is in order and once, and workers end."""
@@ -750,6 +754,7 @@ print(json.dumps({
 
 
 class TestWorkers:
+    @pytest.mark.slow("asyncio", "threads")
     @pytest.mark.usefixtures("nothing_is_left")
     async def test_processes_live_on(self, world: World) -> None:
         pipeline = numbers(6).prepare(pid, where="process", workers=2)
@@ -762,6 +767,7 @@ class TestWorkers:
         await first(world, pipeline.batch(2).prefetch(1).epochs(3), 2)
         assert len(function.calls) < 500
 
+    @pytest.mark.slow
     async def test_nothing_grows(self, world: World) -> None:
         """Over a thousand epochs, some of which are left."""
         pipeline = numbers(5, seed=1).prepare(tenfold, workers=2).shuffle(3).batch(2)

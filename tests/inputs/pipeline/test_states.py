@@ -66,6 +66,7 @@ def sources_in(state: Any) -> int:
     return sum("kind" in one and one["kind"] not in ("pipeline", "mixture") for one in dicts)
 
 
+@pytest.mark.slow(but=("ordered-batches", "ordered-a rank of lines", "unordered-lines"))
 @pytest.mark.parametrize(("kind", "name"), NAMES)
 def test_they_are_small(kind: str, name: str, folder: Path) -> None:
     """A KiB for each source, and 4.2 bytes for each element of a shuffle buffer; a rank has to say
@@ -189,6 +190,7 @@ class TestRefusing:
         with pytest.raises(InvalidArgumentError, match=r"after .*; expected JSON text"):
             pipeline.epochs(EPOCHS, resume=other)
 
+    @pytest.mark.slow
     def test_each_bit_of_its_text(self) -> None:
         pipeline = numbers(61, shuffle=True, seed=7).shuffle(9).batch(4)
         _, state = run(pipeline, EPOCHS, 3)
@@ -204,6 +206,7 @@ class TestRefusing:
                 with pytest.raises(InvalidArgumentError, match=r"^position: got"):
                     pipeline.epochs(EPOCHS, resume=other)
 
+    @pytest.mark.slow
     def test_each_byte_and_each_length_of_its_file(self, tmp_path: Path) -> None:
         _, state = run(numbers(61, shuffle=True, seed=7).shuffle(9).batch(4), EPOCHS, 3)
         path = tmp_path / "position.json"

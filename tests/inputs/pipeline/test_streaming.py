@@ -113,6 +113,7 @@ class TestOrderExact:
         shape = ordered_streams(folder)[name]
         assert in_pieces(shape, random.Random(name), 4) == undisturbed(shape)
 
+    @pytest.mark.slow
     def test_with_processes(self) -> None:
         def shape(how: How, coord: Any, **more: Any) -> Any:
             return shuffle_batch(
@@ -180,6 +181,7 @@ def rows_of(batches: list[Any]) -> Counter[Any]:
 
 
 class TestSetExact:
+    @pytest.mark.slow("shuffled generators")
     @pytest.mark.parametrize("name", unordered_streams())
     def test_each_example_comes_once(self, name: str) -> None:
         shape = unordered_streams()[name]

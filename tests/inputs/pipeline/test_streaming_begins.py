@@ -373,4 +373,4 @@ class Resuming(RuleBasedStateMachine):
 Resuming.TestCase.settings = settings(
     derandomize=True, deadline=None, max_examples=15, stateful_step_count=15
 )
-TestResuming = Resuming.TestCase
+TestResuming = pytest.mark.slow(Resuming.TestCase)

@@ -89,6 +89,7 @@ class TestOthers:
         assert queue.is_closed()
 
 
+@pytest.mark.slow("asyncio")
 async def test_one_waits_for_room_and_nobody_overtakes(task_world: TaskWorld) -> None:
     """Exactly once and in order, though some wait for their turns and some do not."""
     queue = aioqueue.FIFOQueue(2)

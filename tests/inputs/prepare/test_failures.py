@@ -473,6 +473,7 @@ class TestFile:
         path.write_bytes(path.read_bytes().replace(whole[:20] + b"\n", b"\n"))
         assert list(read_quarantine(path)) == ["a", "b"]
 
+    @pytest.mark.slow
     def test_lines_of_many_writers_are_not_mixed(self, tmp_path: Path) -> None:
         """Of threads, and of other processes, all of which write at the same time."""
         path = tmp_path / "bad.jsonl"

@@ -233,6 +233,7 @@ async def go_through(world: World, pipeline: Any, look: Callable[[Any], object])
 class TestPipelines:
     """A function that goes quickly, and then waits for what only the user of the batches can do."""
 
+    @pytest.mark.slow(but="trio")
     @pytest.mark.parametrize("ordered", [True, False])
     @pytest.mark.parametrize("size", [1, 7, 64])
     @pytest.mark.parametrize("at", [QUICK, QUICK + 5, QUICK + 31])

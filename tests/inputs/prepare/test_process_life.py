@@ -157,6 +157,7 @@ if __name__ == "__main__":
 class TestSignalsToAllProcesses:
     """They are for the program, which may handle them and go on."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", SIGNALS)
     def test_whenever_a_process_starts_and_later(self, name: str, tmp_path: Path) -> None:
         """When it can be seen for the first time: it has come to nothing of ours by then."""
@@ -166,6 +167,7 @@ class TestSignalsToAllProcesses:
         # Ourselves, the resource tracker, the fork server, and two workers.
         assert output == "processes 5\nevery item once True\nheard all True\ndied 0\n"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("how", ["forked", "spawned"])
     def test_all_of_them_all_the_time(self, how: str, tmp_path: Path) -> None:
         output, errors, code = run(SIGNALLED, "always", " ".join(SIGNALS), how, path=tmp_path)
@@ -215,6 +217,7 @@ WAYS = ["", "deaf", "holds the GIL", "forked", "deaf, forked, holds the GIL"]
 class TestTheEndOfTheProgram:
     """It is the end of its workers, whatever it ends of and whatever they do."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("how", [*WAYS, *[f"{way}, program has a fork" for way in WAYS[:3]]])
     @pytest.mark.parametrize("end", ["killed", "falls off its end"])
     def test_no_worker_outlives_it(self, end: str, how: str, tmp_path: Path) -> None:
@@ -233,6 +236,7 @@ class TestTheEndOfTheProgram:
                 os.kill(int(path.read_text()), signal.SIGKILL)
             assert running.stderr.read() == ""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("processes", [1, 2, 3, 4, 5])
     def test_while_processes_start(self, processes: int, tmp_path: Path) -> None:
         """It ends in silence."""
@@ -248,6 +252,7 @@ if __name__ == "__main__":
         )
         assert run(text, processes, path=tmp_path) == ("", "", 0)
 
+    @pytest.mark.slow
     def test_a_fork_of_the_program_ends(self, tmp_path: Path) -> None:
         """That is not the end of the program, and none of its workers dies of it."""
         text = (
@@ -294,6 +299,7 @@ class TestTheEndOfAProcess:
         assert is_running(helper)
         os.kill(helper, signal.SIGKILL)
 
+    @pytest.mark.slow
     def test_the_fork_server_is_killed(self) -> None:
         """Its processes die with it, and are replaced as well as itself."""
         queue = sync.FIFOQueue(4)
@@ -318,6 +324,7 @@ class TestTheEndOfAProcess:
         assert "has ended with exit code 3 while it started: its error output says more" in told
         assert "__main__" not in told
 
+    @pytest.mark.slow("48")
     @pytest.mark.parametrize("spare", range(20, 60, 4))
     def test_many_start_at_once_with_too_few_descriptors(self, spare: int) -> None:
         """None takes them from another one that has begun, which would cost all their server."""
@@ -333,6 +340,7 @@ class TestTheEndOfAProcess:
             assert process.is_alive()
         spin_until(lambda: open_files() <= before)
 
+    @pytest.mark.slow(but=("6-runs", "0-runs"))
     @pytest.mark.parametrize("server", ["runs", "was killed"])
     @pytest.mark.parametrize("spare", range(0, 36, 2))
     def test_there_are_too_few_descriptors(self, spare: int, server: str) -> None:

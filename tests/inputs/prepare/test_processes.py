@@ -72,6 +72,7 @@ def failure(function: Callable[..., Any], source: Any = range(100), **options: A
 
 
 class TestEveryItemOnce:
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", [AsyncioWorld, ThreadWorld], ids=lambda kind: kind.name)
     def test_in_an_event_loop_and_in_threads(self, kind: type[World]) -> None:
         world = kind()
@@ -101,11 +102,13 @@ class TestEveryItemOnce:
             source.close()
             assert list(queue) == []
 
+    @pytest.mark.slow("3")
     @pytest.mark.parametrize("workers", [1, 3])
     def test_ordered(self, workers: int) -> None:
         got, _ = results(functions.delayed, range(300), workers=workers, ordered=True)
         assert got == list(range(300))
 
+    @pytest.mark.slow
     def test_ordered_with_failures_and_retries(self, tmp_path: Path) -> None:
         function = functools.partial(functions.fails_at_first, str(tmp_path))
         on_error = Retry(1, lambda failures: random.random() / 1000)
@@ -113,6 +116,7 @@ class TestEveryItemOnce:
         assert got == list(range(50))
         assert runner.statistics().retried == 50
 
+    @pytest.mark.slow
     def test_generators(self) -> None:
         got, runner = results(functions.negative_too, ordered=True)
         assert got == [sign * number for number in range(100) for sign in (1, -1)]
@@ -142,12 +146,14 @@ class TestEveryItemOnce:
         """More than any memory that can be shared."""
         assert results(functions.double, range(3), limit_bytes=2**60, ordered=True)[0] == [0, 2, 4]
 
+    @pytest.mark.slow
     def test_large_items_and_large_results(self) -> None:
         """More than a pipe holds, both ways: neither side waits for the other."""
         source = [bytes([number]) * 1_000_000 for number in range(12)]
         got, _ = results(bytes.upper, source, workers=1, ordered=True)
         assert got == [data.upper() for data in source]
 
+    @pytest.mark.slow
     def test_a_fast_item_does_not_wait_for_a_slow_one(self) -> None:
         """Though both are in one chunk, and would go in one message."""
         queue = sync.FIFOQueue(100)
@@ -159,6 +165,7 @@ class TestEveryItemOnce:
 class TestArrays:
     """They come through shared memory, which is used again and again."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("function", [functions.picture, functions.striped])
     @pytest.mark.parametrize("ordered", [False, True], ids=["as they come", "ordered"])
     def test_into_a_typed_queue(self, function: Callable[..., Any], ordered: bool) -> None:
@@ -172,6 +179,7 @@ class TestArrays:
                 got.append(int(image[0, 0, 0]))
         assert (got if ordered else sorted(got)) == list(range(120))
 
+    @pytest.mark.slow
     def test_into_a_queue_that_keeps_them(self) -> None:
         """They are private to the consumer: no later one is written over them."""
         got, _ = results(functions.picture, range(60), limit_bytes=3_000_000)
@@ -181,6 +189,7 @@ class TestArrays:
             image[...] = 0
             assert image.flags.writeable
 
+    @pytest.mark.slow
     def test_no_more_room_than_that(self) -> None:
         """What finds no place in shared memory goes through the pipe."""
         got, _ = results(functions.picture, range(30), limit_bytes=1, ordered=True)
@@ -188,6 +197,7 @@ class TestArrays:
 
 
 class TestWorkersThatDie:
+    @pytest.mark.slow
     def test_killed_at_random(self, caplog: pytest.LogCaptureFixture) -> None:
         """Twenty times in one run of 10,000 items."""
         chance = random.Random(7)
@@ -221,6 +231,7 @@ class TestWorkersThatDie:
                     kill_one(dead, random.Random(example))
         assert got == list(range(600))
 
+    @pytest.mark.slow
     def test_in_the_midst_of_sending(self) -> None:
         """The message is larger than the pipe, and nobody reads it to the end."""
         queue = sync.FIFOQueue(1)
@@ -233,6 +244,7 @@ class TestWorkersThatDie:
             os.kill(pid, signal.SIGKILL)
             assert [len(example) for example in queue] == [1, 2_000_000, 3_000_000]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("on_error", ["stop", "skip"])
     def test_an_item_that_kills(self, on_error: Any) -> None:
         if on_error == "stop":
@@ -247,6 +259,7 @@ class TestWorkersThatDie:
         assert (record.item, record.attempts) == (37, 3)
         assert runner.statistics().workers_died == 3
 
+    @pytest.mark.slow
     def test_while_they_start(self) -> None:
         """Being killed is not a reason to give up, unless it happens again and again."""
         queue = sync.FIFOQueue(16)
@@ -258,6 +271,7 @@ class TestWorkersThatDie:
             assert sorted(queue) == list(range(0, 200, 2))
         assert runner.statistics().workers_died == 1
 
+    @pytest.mark.slow
     def test_before_they_have_done_anything(self) -> None:
         """Again and again, with no item to blame."""
         told = failure(functions.KillsBefore(), workers=1)
@@ -265,6 +279,7 @@ class TestWorkersThatDie:
         assert "was killed by SIGKILL (out of memory?) before it had done anything" in told
         assert "as did 9 before it" in told
 
+    @pytest.mark.slow
     @pytest.mark.skipif(not HAS_PROC, reason="only the fork server's exit codes are read once")
     def test_two_that_ask_for_an_exit_code(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """There is only one to read, and both have seen that it is there."""
@@ -295,6 +310,7 @@ class TestWorkersThatDie:
 
 
 class TestFailures:
+    @pytest.mark.slow
     def test_the_traceback_is_that_of_the_worker(self) -> None:
         with pytest.raises(ExceptionGroup) as caught:
             results(functions.refuses_thirteens, range(1, 20))
@@ -303,11 +319,13 @@ class TestFailures:
         assert "while preparing item 13 (epoch 0, index 12)" in error.__notes__
         assert 'raise ValueError(f"{number} is unlucky")' in str(error.__cause__)
 
+    @pytest.mark.slow
     def test_skipped_with_the_traceback_of_the_worker(self) -> None:
         got, runner = results(functions.refuses_thirteens, range(1, 30), on_error="skip")
         assert len(got) == 27
         assert 'raise ValueError(f"{number} is unlucky")' in runner.quarantine[0].traceback
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("function", "what"),
         [
@@ -321,6 +339,7 @@ class TestFailures:
         assert what in told
         assert "while preparing item 1 (epoch 0, index 0)" in told
 
+    @pytest.mark.slow
     def test_those_of_a_class_that_is_called_otherwise(self) -> None:
         """They are tried again by their class, and caught by it."""
         assert failure(functions.raises_odd_error, [1]).startswith("OddError('1, 1')")
@@ -430,6 +449,7 @@ class TestEnds:
 class TestProgramsThatEnd:
     """Processes of a program of its own, which is ended in some way."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "SIGINT", "nothing"])
     def test_no_process_outlives_it(self, how: str) -> None:
         program = """
@@ -470,6 +490,7 @@ if __name__ == "__main__":
         assert errors == "" or how == "SIGINT"
         assert "resource_tracker" not in errors
 
+    @pytest.mark.slow
     def test_a_program_without_a_guard(self, tmp_path: Path) -> None:
         """It cannot work, since processes import the main module; but it says so."""
         ran = run_script(
@@ -490,6 +511,7 @@ with sync.Coordinator() as coord:
         assert "has ended with exit code 1 while it started" in ran.stderr
         assert 'put that under `if __name__ == "__main__":`' in ran.stderr
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("is_cold", [False, True])
     def test_only_what_starts_them_needs_the_guard(self, is_cold: bool, tmp_path: Path) -> None:
         """A pipeline, or what `prepare` makes, is a description: processes may import it."""

@@ -57,6 +57,7 @@ def test_every_item_comes_once(where: str, ordered: bool, limits: dict[str, Any]
     assert runner.statistics().in_flight == 0
 
 
+@pytest.mark.slow("asyncio-task")
 @pytest.mark.parametrize("where", ["thread", "task"])
 def test_in_tasks(where: str, task_world: TaskWorld) -> None:
     got: list[int] = []
@@ -75,6 +76,7 @@ def test_in_tasks(where: str, task_world: TaskWorld) -> None:
     assert got == [2 * number for number in range(ITEMS)]
 
 
+@pytest.mark.slow("asyncio")
 def test_without_a_coordinator(task_world: TaskWorld) -> None:
     got: list[int] = []
 
