@@ -223,6 +223,21 @@ class Machine(MachineState):
         return self._settle()
 
     @guarded
+    def drop(self, value: Any) -> Collection[Waker]:
+        """Take a row out that nobody wants any more, wherever it stands: its room is free at once.
+
+        It counts as one that was taken out. What is in somebody's hands stays there.
+
+        Args:
+            value: an object that is inside, which is found by its identity.
+        """
+        self._claim_what_came()
+        self._shut()
+        if self.storage.drop(value):
+            self._claimed = max(0, min(self._claimed, self._available()))
+        return self._settle()
+
+    @guarded
     def expire(self, attempt: Attempt) -> Collection[Waker]:
         """The deadline of a `Take` with ``up_to`` has passed: let it have what is there.
 

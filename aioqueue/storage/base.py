@@ -217,6 +217,20 @@ class Storage(ABC):
         """A batch has failed because the queue has closed: bring back what it held or claimed."""
         self.restore(held)
 
+    def drop(self, value: Any) -> bool:
+        """Remove the row that is this object, or whose priority stands before it; tell whether it
+        was inside. Only storages of plain objects can do so, in time proportional to where it is.
+        """
+        raise NotImplementedError
+
+    def _drop_returned(self, value: Any) -> bool:
+        """The same, for rows that are back."""
+        for index, (_, entry) in enumerate(self.returned):
+            if entry is value:
+                del self.returned[index]
+                return True
+        return False
+
     @abstractmethod
     def columns(self, held: Held) -> Columns:
         """The rows in a caller's hands as columns, private and complete. No lock."""

@@ -50,6 +50,13 @@ class ObjectStorage(deque[Any], Storage):
             held.clear()
             raise
 
+    def drop(self, value: Any) -> bool:
+        for index, row in enumerate(self):
+            if row is value:
+                del self[index]
+                return True
+        return self._drop_returned(value)
+
     def columns(self, held: Held) -> Columns:
         return list(held.parts)
 
