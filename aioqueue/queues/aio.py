@@ -136,7 +136,10 @@ class AsyncMethods(QueueFace[ElementT]):
             await self._complete(UntilClosed())
 
     def __aiter__(self) -> Self:
-        """Iterate over elements, taking each out, until the queue is closed and empty."""
+        """Iterate over elements, taking each out, until the queue is closed and empty.
+
+        If a failure has closed it, `OutOfRangeError` comes then, with the failure as its cause.
+        """
         return self
 
     @overload
@@ -146,7 +149,9 @@ class AsyncMethods(QueueFace[ElementT]):
     async def __anext__(self) -> Any:
         try:
             return await self.dequeue()
-        except OutOfRangeError:
+        except OutOfRangeError as end:
+            if end.__cause__ is not None:  # a failure is no end
+                raise
             raise StopAsyncIteration from None
 
     @overload
@@ -246,6 +251,8 @@ class AsyncBatches(Generic[BatchT]):
                 batch = await self._queue.dequeue_many(self._n)
             else:
                 batch = await self._queue.dequeue_up_to(self._n)
-        except OutOfRangeError:
+        except OutOfRangeError as end:
+            if end.__cause__ is not None:  # a failure is no end
+                raise
             raise StopAsyncIteration from None
         return batch

@@ -154,7 +154,10 @@ class BlockingMethods(QueueFace[ElementT]):
             self._complete(UntilClosed(), "wait_closed", timeout)
 
     def __iter__(self) -> Self:
-        """Iterate over elements, taking each out, until the queue is closed and empty."""
+        """Iterate over elements, taking each out, until the queue is closed and empty.
+
+        If a failure has closed it, `OutOfRangeError` comes then, with the failure as its cause.
+        """
         return self
 
     @overload
@@ -164,7 +167,9 @@ class BlockingMethods(QueueFace[ElementT]):
     def __next__(self) -> Any:
         try:
             return self.dequeue()
-        except OutOfRangeError:
+        except OutOfRangeError as end:
+            if end.__cause__ is not None:  # a failure is no end
+                raise
             raise StopIteration from None
 
     @overload
@@ -328,6 +333,8 @@ class Batches(Generic[BatchT]):
                 batch = self._queue.dequeue_many(self._n)
             else:
                 batch = self._queue.dequeue_up_to(self._n)
-        except OutOfRangeError:
+        except OutOfRangeError as end:
+            if end.__cause__ is not None:  # a failure is no end
+                raise
             raise StopIteration from None
         return batch

@@ -272,13 +272,18 @@ class RayQueue(_Face):
         return AsyncBatches(self, n, drop_remainder)  # type: ignore[arg-type]
 
     def __aiter__(self) -> RayQueue:
-        """Iterate over elements, taking each out, until the queue is closed and empty."""
+        """Iterate over elements, taking each out, until the queue is closed and empty.
+
+        If a failure has closed it, `OutOfRangeError` comes then, with the failure as its cause.
+        """
         return self
 
     async def __anext__(self) -> Any:
         try:
             return await self.dequeue()
-        except aioqueue.OutOfRangeError:
+        except aioqueue.OutOfRangeError as end:
+            if end.__cause__ is not None:  # a failure is no end
+                raise
             raise StopAsyncIteration from None
 
     async def commit(self, upto: int | None = None) -> None:
@@ -403,13 +408,18 @@ class BlockingRayQueue(_Face):
         return Batches(self, n, drop_remainder)  # type: ignore[arg-type]
 
     def __iter__(self) -> BlockingRayQueue:
-        """Iterate over elements, taking each out, until the queue is closed and empty."""
+        """Iterate over elements, taking each out, until the queue is closed and empty.
+
+        If a failure has closed it, `OutOfRangeError` comes then, with the failure as its cause.
+        """
         return self
 
     def __next__(self) -> Any:
         try:
             return self.dequeue()
-        except aioqueue.OutOfRangeError:
+        except aioqueue.OutOfRangeError as end:
+            if end.__cause__ is not None:  # a failure is no end
+                raise
             raise StopIteration from None
 
     def commit(self, upto: int | None = None) -> None:
