@@ -81,6 +81,15 @@ class FastPath:
             raise
         return fits
 
+    def try_enqueue_alone(self, row: Row) -> bool:
+        """The same for a storage that puts a row in by steps of Python, so that a finalizer or a
+        signal handler may come in between: what it tries does not go this way."""
+        return not self._lock._is_owned() and self.try_enqueue(row)
+
+    def try_dequeue_alone(self) -> Row:
+        """The same in the other direction."""
+        return NOTHING if self._lock._is_owned() else self.try_dequeue()
+
     def try_dequeue(self) -> Row:
         """Take a row out, if that concerns no one else; else return `NOTHING`."""
         try:

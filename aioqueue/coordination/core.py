@@ -472,7 +472,7 @@ class CoordinatorCore(Watchable):
         self._joining -= 1
         self.joined = True
         self._workers.clear()
-        return list(self._failures)
+        return self.failures()
 
     def _end_join(self, stragglers: list[Worker], ignore_live: bool) -> None:
         failures = self._note_join()

@@ -52,6 +52,7 @@ from aioqueue.waiting import (
     apply_deferred,
     deliver,
     enter,
+    in_task,
     withdraw_all,
 )
 
@@ -315,6 +316,8 @@ class QueueFace(QueueMethods[ElementT]):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if cls.__module__.split(".")[0] != "aioqueue":
+            _refuse_overrides(cls)
         if "_kind" in vars(cls):
             # Python's messages about arguments name the class that the user has called.
             cls.__init__.__qualname__ = f"{cls._kind}.__init__"
@@ -339,8 +342,9 @@ class QueueFace(QueueMethods[ElementT]):
         self._core = core
         self._machine = core.machine
         # Bound once: the fast path in and out should do nothing but the work.
-        self._try_enqueue = core.machine.try_enqueue
-        self._try_dequeue = core.machine.try_dequeue
+        machine, is_atomic = core.machine, core.storage.is_atomic
+        self._try_enqueue = machine.try_enqueue if is_atomic else machine.try_enqueue_alone
+        self._try_dequeue = machine.try_dequeue if is_atomic else machine.try_dequeue_alone
         self._to_row = core.to_row
         self._from_row = None if spec.element_is_identity else spec.element
 
@@ -376,6 +380,17 @@ class QueueFace(QueueMethods[ElementT]):
     def __len__(self) -> int:
         """How many elements are inside now."""
         return self._machine.size
+
+    def __contains__(self, element: object) -> NoReturn:
+        """Refuse to be searched, which would take elements out.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            f"{self._core.kind} '{self.name}' cannot be asked for what is in it: to look at elements"
+            " would take them out"
+        )
 
     def __bool__(self) -> bool:
         """A queue is always true, also while it is empty."""
@@ -493,8 +508,8 @@ class QueueFace(QueueMethods[ElementT]):
     def enqueue_nowait(self, element: Any) -> None:
         """Put one element in if that is possible without waiting.
 
-        Not for signal handlers and finalizers, which may have interrupted a move of the same queue;
-        `close` may be called there.
+        A signal handler may call it, and wakes who waits. Where one, or a finalizer, has interrupted
+        a move of the same queue, it is refused; `close` is made even then.
 
         Args:
             element: as for `enqueue`.
@@ -503,6 +518,7 @@ class QueueFace(QueueMethods[ElementT]):
             QueueFull: there is no room, or others are waiting for it.
             QueueClosedError: `close` has been called.
             InvalidArgumentError: the element has the wrong dtype, shape or components.
+            RuntimeError: it is called in the middle of another call of its thread.
         """
         row = element if self._to_row is None else self._to_row(element)
         if not self._try_enqueue(row) and not self._at_once(Put(row)):
@@ -515,7 +531,7 @@ class QueueFace(QueueMethods[ElementT]):
     def dequeue_nowait(self) -> Any:
         """Take one element out if that is possible without waiting.
 
-        Not for signal handlers and finalizers; see `enqueue_nowait`.
+        In signal handlers and finalizers the same holds as for `enqueue_nowait`.
 
         Returns:
             The element, as from `dequeue`.
@@ -523,6 +539,7 @@ class QueueFace(QueueMethods[ElementT]):
         Raises:
             QueueEmpty: no element can be had now, or others are waiting for one.
             OutOfRangeError: the queue is closed and empty.
+            RuntimeError: it is called in the middle of another call of its thread.
         """
         row = self._try_dequeue()
         if row is NOTHING:
@@ -540,7 +557,10 @@ class QueueFace(QueueMethods[ElementT]):
         if self._core.wakers:
             self._core.drop_dead_loops()
         try:
-            deliver(self._machine.begin(attempt, None))
+            wakers = self._machine.begin(attempt, None)
+            if wakers:
+                # Outside of tasks it may be a signal handler, while the loop is asleep.
+                deliver(wakers, from_anywhere=not in_task())
         except BaseException:
             self._core.wake_all()
             raise
@@ -562,6 +582,35 @@ class QueueFace(QueueMethods[ElementT]):
             core.faces[world] = face
             self._made = face  # kept by who made it
         return face
+
+
+_PROTOCOLS: Final = frozenset(
+    ("__aiter__", "__anext__", "__bool__", "__contains__", "__iter__", "__len__", "__next__")
+)
+"""What Python calls of a queue."""
+
+
+def _refuse_overrides(cls: type[QueueFace[Any]]) -> None:
+    """See to it that a user's subclass of a queue does what each other face of that queue does.
+
+    Raises:
+        TypeError: it overrides a method. A queue has two faces, and workers use whichever fits
+            them, in batches or one by one: they would pass the method by.
+    """
+    ours = [base for base in cls.__mro__ if base.__module__.split(".")[0] == "aioqueue"]
+    names = {name for base in ours for name in vars(base)}
+    overridden = sorted(
+        name
+        for name in names
+        if (name in _PROTOCOLS or not name.startswith("__"))
+        and next(base for base in cls.__mro__ if name in vars(base)) not in ours
+    )
+    if overridden:
+        raise TypeError(
+            f"{cls.__name__} overrides {', '.join(overridden)}, of which the queue's other face and"
+            " the workers that use it would know nothing: write a class that has a queue, and calls"
+            " it"
+        )
 
 
 def _row_maker(spec: Spec, storage: Storage) -> Callable[[Any], Row] | None:

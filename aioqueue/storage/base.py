@@ -96,6 +96,9 @@ class Storage(ABC):
     row_bytes: int | None = None
     """How many bytes a row takes, where all take as many."""
 
+    is_atomic: bool = False
+    """Whether `put` and `take` are one step of the interpreter, in which nothing else runs."""
+
     def __init__(self) -> None:
         self.returned: list[tuple[Any, Any]] = []
         self._next_ticket = 0

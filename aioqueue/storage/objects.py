@@ -18,6 +18,7 @@ class ObjectStorage(deque[Any], Storage):
     It *is* a deque, so that the fast path in and out is the deque's own C code and nothing else.
     """
 
+    is_atomic = True
     put = deque.append
     take = deque.popleft
     __hash__ = object.__hash__  # type: ignore[assignment]  # a place, not a value

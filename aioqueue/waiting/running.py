@@ -23,7 +23,7 @@ import sys
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ("in_event_loop", "in_trio", "loaded_trio", "running_loop")
+__all__ = ("in_event_loop", "in_task", "in_trio", "loaded_trio", "running_loop")
 
 running_loop = asyncio._get_running_loop
 """The event loop of asyncio that runs in the calling thread, or ``None``.
@@ -79,6 +79,14 @@ def _in_plain_cell(frame: FrameType | None) -> bool:
 
 def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__"))
+
+
+def in_task() -> bool:
+    """Whether a task runs in this thread: not a callback of a loop, nor a loop that is asleep."""
+    if running_loop() is not None and asyncio.current_task() is not None:
+        return True
+    trio = loaded_trio()
+    return trio is not None and bool(trio.lowlevel.in_trio_task())
 
 
 def loaded_trio() -> Any:

@@ -774,7 +774,7 @@ class TestIteration:
                     async for batch in queue.batches(2, drop_remainder=how == "whole batches"):
                         taken += kind.numbers(batch)
             assert raised.value.__cause__ is failure
-        assert kind.in_order(taken) == list(range(4 if how == "whole batches" else 5))
+        assert len(taken) == len(set(taken)) == (4 if how == "whole batches" else 5)
 
     async def test_batches(self, world: World, kind: Kind) -> None:
         queue = kind.make(world)
