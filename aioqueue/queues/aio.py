@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from time import perf_counter
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
 from aioqueue.attempts import Attempt, Put, PutMany, QueueState, Take, UntilClosed
 from aioqueue.elements import BatchT, ElementT, Typed
+from aioqueue.elsewhere import not_searched
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.machine import NOTHING
 from aioqueue.meters import current_meter
@@ -240,6 +241,14 @@ class AsyncBatches(Generic[BatchT]):
     def __repr__(self) -> str:
         kind = f"{type(self).__module__}.{type(self).__name__}"
         return f"<{kind} of {self._n} from '{self._queue.name}'>"
+
+    def __contains__(self, element: object) -> NoReturn:
+        """Refuse to be searched, which would use up what is iterated.
+
+        Raises:
+            TypeError: always.
+        """
+        not_searched(self)
 
     def __aiter__(self) -> Self:
         return self

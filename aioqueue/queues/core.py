@@ -37,7 +37,7 @@ from aioqueue.checks import checked_count, checked_flag, checked_seconds, is_int
 from aioqueue.copying import Copier
 from aioqueue.docstrings import World, describe
 from aioqueue.elements import Columns, Component, ElementT, Row, Spec, Typed
-from aioqueue.elsewhere import no_attribute
+from aioqueue.elsewhere import no_attribute, not_searched, refuse_overrides
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
 from aioqueue.gil_lock import machine_lock
 from aioqueue.locks import holding
@@ -317,7 +317,7 @@ class QueueFace(QueueMethods[ElementT]):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if cls.__module__.split(".")[0] != "aioqueue":
-            _refuse_overrides(cls)
+            refuse_overrides(cls)
         if "_kind" in vars(cls):
             # Python's messages about arguments name the class that the user has called.
             cls.__init__.__qualname__ = f"{cls._kind}.__init__"
@@ -387,10 +387,7 @@ class QueueFace(QueueMethods[ElementT]):
         Raises:
             TypeError: always.
         """
-        raise TypeError(
-            f"{self._core.kind} '{self.name}' cannot be asked for what is in it: to look at elements"
-            " would take them out"
-        )
+        not_searched(self)
 
     def __bool__(self) -> bool:
         """A queue is always true, also while it is empty."""
@@ -508,8 +505,8 @@ class QueueFace(QueueMethods[ElementT]):
     def enqueue_nowait(self, element: Any) -> None:
         """Put one element in if that is possible without waiting.
 
-        A signal handler may call it, and wakes who waits. Where one, or a finalizer, has interrupted
-        a move of the same queue, it is refused; `close` is made even then.
+        A signal handler may call it, and wakes those who wait. Where one, or a finalizer, has
+        interrupted a move of the same queue, it is refused; `close` is made even then.
 
         Args:
             element: as for `enqueue`.
@@ -582,35 +579,6 @@ class QueueFace(QueueMethods[ElementT]):
             core.faces[world] = face
             self._made = face  # kept by who made it
         return face
-
-
-_PROTOCOLS: Final = frozenset(
-    ("__aiter__", "__anext__", "__bool__", "__contains__", "__iter__", "__len__", "__next__")
-)
-"""What Python calls of a queue."""
-
-
-def _refuse_overrides(cls: type[QueueFace[Any]]) -> None:
-    """See to it that a user's subclass of a queue does what each other face of that queue does.
-
-    Raises:
-        TypeError: it overrides a method. A queue has two faces, and workers use whichever fits
-            them, in batches or one by one: they would pass the method by.
-    """
-    ours = [base for base in cls.__mro__ if base.__module__.split(".")[0] == "aioqueue"]
-    names = {name for base in ours for name in vars(base)}
-    overridden = sorted(
-        name
-        for name in names
-        if (name in _PROTOCOLS or not name.startswith("__"))
-        and next(base for base in cls.__mro__ if name in vars(base)) not in ours
-    )
-    if overridden:
-        raise TypeError(
-            f"{cls.__name__} overrides {', '.join(overridden)}, of which the queue's other face and"
-            " the workers that use it would know nothing: write a class that has a queue, and calls"
-            " it"
-        )
 
 
 def _row_maker(spec: Spec, storage: Storage) -> Callable[[Any], Row] | None:

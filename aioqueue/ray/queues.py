@@ -12,6 +12,7 @@ import aioqueue
 from aioqueue import InvalidArgumentError, Statistics
 from aioqueue.checks import checked_count, checked_flag, checked_seconds
 from aioqueue.docstrings import with_sections
+from aioqueue.elsewhere import not_searched
 from aioqueue.inputs.prepare.ray.cluster import checked_options, connected, not_connected
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.blocking import Batches
@@ -406,6 +407,14 @@ class BlockingRayQueue(_Face):
         if self._questions.core.check_batch_size(n) == 0:
             raise InvalidArgumentError("n: got 0; expected an int >= 1")
         return Batches(self, n, drop_remainder)  # type: ignore[arg-type]
+
+    def __contains__(self, element: object) -> NoReturn:
+        """Refuse to be searched, which would use up what is iterated.
+
+        Raises:
+            TypeError: always.
+        """
+        not_searched(self)
 
     def __iter__(self) -> BlockingRayQueue:
         """Iterate over elements, taking each out, until the queue is closed and empty.

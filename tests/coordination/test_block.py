@@ -102,7 +102,7 @@ class TestBlock:
         async def block() -> None:
             async with make():
                 async for element in queue:
-                    taken.append(element)
+                    taken.append(element)  # noqa: PERF401
 
         [end] = (await group_of(block())).exceptions
         assert taken == [1]

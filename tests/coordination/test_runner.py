@@ -64,7 +64,7 @@ async def rest_until_failure(queue: aioqueue.FIFOQueue) -> list[Any]:
     taken = []
     with pytest.raises(OutOfRangeError) as raised:
         async for element in queue:
-            taken.append(element)
+            taken.append(element)  # noqa: PERF401
     assert raised.value.__cause__ is not None
     return taken
 
@@ -771,7 +771,7 @@ class TestThreads:
         taken = []
         with pytest.raises(OutOfRangeError) as caught:
             for number in queue:
-                taken.append(number)
+                taken.append(number)  # noqa: PERF402
         assert taken == [0, 1, 2]
         assert caught.value.__cause__ is error
 

@@ -18,7 +18,15 @@ from aioqueue.inputs.batches.collating import Collator
 from aioqueue.inputs.sources.sequences import numbers
 from aioqueue.inputs.sources.streams import AsyncBatchStream, BatchStream
 from aioqueue.inputs.statistics import BatchStatistics
-from tests.inputs.pipelines import StreamEndedError, coordinated, failures_of, joined, rest, rest_until_failure, take
+from tests.inputs.pipelines import (
+    StreamEndedError,
+    coordinated,
+    failures_of,
+    joined,
+    rest,
+    rest_until_failure,
+    take,
+)
 from tests.worlds import TaskWorld, ThreadWorld, World
 
 Pair = namedtuple("Pair", ["image", "label"])

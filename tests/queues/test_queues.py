@@ -769,7 +769,7 @@ class TestIteration:
             with pytest.raises(OutOfRangeError) as raised:
                 if how == "elements":
                     async for element in queue:
-                        taken.append(kind.number(element))
+                        taken.append(kind.number(element))  # noqa: PERF401
                 else:
                     async for batch in queue.batches(2, drop_remainder=how == "whole batches"):
                         taken += kind.numbers(batch)

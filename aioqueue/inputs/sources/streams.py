@@ -8,9 +8,10 @@ thread may take what a coroutine leaves.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from aioqueue import AsyncQueue, OutOfRangeError, sync
+from aioqueue.elsewhere import not_searched
 from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 
@@ -165,6 +166,14 @@ class Stream(Generic[StatisticsT]):
                 ``resume``; or its coordinator starts nothing here any more.
         """
         raise _no_positions(self)
+
+    def __contains__(self, element: object) -> NoReturn:
+        """Refuse to be searched, which would use up what is iterated.
+
+        Raises:
+            TypeError: always.
+        """
+        not_searched(self)
 
     def close(self) -> None:
         """Leave: end the stream, and the workers that it has started.
