@@ -82,11 +82,11 @@ def _module(frame: FrameType) -> str:
 
 
 def in_task() -> bool:
-    """Whether a task runs in this thread: not a callback of a loop, nor a loop that is asleep."""
-    if running_loop() is not None and asyncio.current_task() is not None:
-        return True
-    trio = loaded_trio()
-    return trio is not None and bool(trio.lowlevel.in_trio_task())
+    """Whether a task of asyncio runs in this thread, and no callback; nor is its loop asleep.
+
+    Tasks of trio do not count: a handler that interrupts one must not wake that very task.
+    """
+    return running_loop() is not None and asyncio.current_task() is not None
 
 
 def loaded_trio() -> Any:
