@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from aioqueue.elements import Row
 from aioqueue.gil_lock import as_gil_lock
-from aioqueue.locks import REFUSAL, OwnedLock
+from aioqueue.locks import REFUSAL, OwnedLock, ownership
 from aioqueue.storage.base import Storage
 
 __all__ = ("NOTHING", "FastPath")
@@ -50,7 +50,7 @@ class FastPath:
         self.storage = storage
         self._lock = lock
         self._latch = as_gil_lock(lock)
-        self._is_held_here = lock._is_owned
+        self._is_held_here = ownership(lock)
         self._enter = enter
         self._put = storage.put
         self._take = storage.take
@@ -63,7 +63,7 @@ class FastPath:
         """Use another lock from now on, where no one else can be in the middle of a move."""
         self._lock = lock
         self._latch = as_gil_lock(lock)
-        self._is_held_here = lock._is_owned
+        self._is_held_here = ownership(lock)
 
     def try_enqueue(self, row: Row) -> bool:
         """Put a row in, if that concerns no one else."""

@@ -38,7 +38,16 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
-__all__ = ("REFUSAL", "OwnedLock", "alone", "guarded", "holding", "is_held_here", "let_go")
+__all__ = (
+    "REFUSAL",
+    "OwnedLock",
+    "alone",
+    "guarded",
+    "holding",
+    "is_held_here",
+    "let_go",
+    "ownership",
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -99,6 +108,12 @@ def is_held_here(lock: Any) -> bool:
     move of a queue goes, save that call.
     """
     return bool(lock._is_owned())
+
+
+def ownership(lock: Any) -> Callable[[], bool]:
+    """What tells whether the calling thread holds a lock, for where that is asked for each row."""
+    tells: Callable[[], bool] = lock._is_owned
+    return tells
 
 
 def let_go(lock: Any) -> None:
