@@ -255,7 +255,7 @@ def kinds_of_errors() -> list[type[AioQueueError]]:
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
-        if kind not in found and kind.__module__.startswith("aioqueue") and kind.__init__:
+        if kind not in found and kind.__module__.startswith("aioqueue"):
             found.append(kind)
     return [kind for kind in found if not kind.__module__.startswith("aioqueue.compat")]
 
@@ -297,7 +297,7 @@ def test_what_only_the_other_process_lacks_arrives_in_words() -> None:
     error = OutOfRangeError("over", queue="images")
     error.__cause__ = TwoArgumentsError(503, "down")
     sent = pickle.dumps(error)
-    module = sys.modules[__name__]
+    module: Any = sys.modules[__name__]
     kind = module.TwoArgumentsError
     del module.TwoArgumentsError
     try:
