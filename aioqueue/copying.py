@@ -12,7 +12,7 @@ from typing import Any
 
 from aioqueue.attempts import Take
 from aioqueue.elements import Columns
-from aioqueue.locks import OwnedLock, guarded
+from aioqueue.locks import OwnedLock, alone, guarded
 from aioqueue.storage.base import Storage
 
 __all__ = ("Copier",)
@@ -57,7 +57,13 @@ class Copier:
         """Use another lock from now on; see `Machine.guard_with`."""
         self._lock = lock
 
-    @guarded
+    def _interrupted(self) -> RuntimeError:
+        return RuntimeError(
+            "nothing was put in: this call comes from a finalizer or a signal handler that has"
+            " interrupted another call of the same thread"
+        )
+
+    @alone
     def _reserve(self, n: int) -> Any:
         return self._storage.reserve(n)
 

@@ -25,21 +25,28 @@ Python 3.13 on.
 stop*, which coordinators and runners do not report. `QueueClosedError` meets producers that come
 too late. Both carry the failure that closed the queue as their ``__cause__``, if one did.
 
-Every error survives pickling, attributes included, so that it can cross a process boundary.
+Every error survives pickling, attributes included, so that it can cross a process boundary. What of
+it does not survive by itself (a cause whose class takes other arguments than it keeps, say) arrives
+as the same without a call of its class, or else in words.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import pickle
 import queue as stdlib_queue
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from types import GetSetDescriptorType, MemberDescriptorType
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 __all__ = (
     "AioQueueError",
+    "AsItIs",
     "CancelledError",
     "DataLossError",
     "DeadlineExceededError",
@@ -54,7 +61,10 @@ __all__ = (
     "UndeliveredError",
     "WorkerDiedError",
     "add_note",
+    "copied",
     "counted",
+    "own",
+    "remade",
     "said",
     "set_cause",
     "told",
@@ -103,12 +113,231 @@ def counted(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
+_OF_A_RAISE: Final = frozenset(
+    (
+        *("__cause__", "__context__", "__suppress_context__", "__traceback__"),
+        *("__dict__", "__weakref__", "args", "exceptions", "message"),
+    )
+)
+"""Members of exceptions that are not among their fields: what `copied` sets by itself, or what
+says where and how one was raised."""
+
+
+def _fields(kind: type[BaseException]) -> Iterator[tuple[str, Any]]:
+    """What exceptions of a class keep outside of ``__dict__``: slots, and Python's own fields."""
+    for base in kind.__mro__:
+        for name, member in vars(base).items():
+            is_field = isinstance(member, MemberDescriptorType | GetSetDescriptorType)
+            if is_field and name not in _OF_A_RAISE:
+                yield name, member
+
+
+def _kept(error: BaseException) -> dict[str, Any]:
+    """The fields of an exception that are set, by name."""
+    kept = {}
+    for name, member in _fields(type(error)):
+        try:
+            value = member.__get__(error)
+        except AttributeError:
+            continue
+        if value is not None:
+            kept[name] = value
+    return kept
+
+
+def remade(
+    kind: type[BaseException],
+    args: tuple[Any, ...],
+    attributes: Mapping[str, Any],
+    fields: Mapping[str, Any],
+) -> BaseException:
+    """An exception of any class, without a call of that: as that of Python's own which it is.
+
+    Many a class takes other arguments than it hands to the class above it, which are all that an
+    exception keeps; to call it with those would fail, or say something twice.
+
+    Args:
+        kind: its class.
+        args: its ``args``; of a group, its message and its exceptions.
+        attributes: its ``__dict__``.
+        fields: what it keeps elsewhere (`_kept`).
+
+    Raises:
+        TypeError: its class is no child of Python's own alone.
+    """
+    for base in kind.__mro__:
+        if base.__module__ == "builtins" and issubclass(base, BaseException):
+            try:
+                made = base.__new__(kind, *args)
+                break
+            except TypeError:  # another base has the layout
+                continue
+    else:
+        raise TypeError(f"{kind.__name__} cannot be made without a call")
+    BaseException.__setattr__(made, "args", args)
+    made.__dict__.update(attributes)
+    for name, member in _fields(kind):
+        if name in fields:
+            try:
+                member.__set__(made, fields[name])
+            except (AttributeError, TypeError):
+                continue  # it can only be read
+    return made
+
+
+def copied(error: BaseException) -> BaseException | None:
+    """Another exception like this one, with the same past; ``None`` if none can be made.
+
+    It has the class, arguments, attributes, notes and cause of this one, and its traceback as of
+    now. What is then added to either is not seen in the other. Of a group the members are copied,
+    too.
+    """
+    try:
+        args = error.args
+        if isinstance(error, BaseExceptionGroup):
+            args = error.message, [copied(one) for one in error.exceptions]
+        attributes = dict(error.__dict__)
+        notes = attributes.get("__notes__")
+        if isinstance(notes, list):
+            attributes["__notes__"] = list(notes)
+        made = remade(type(error), args, attributes, _kept(error))
+        if type(made) is not type(error) or said(made) != said(error):
+            return None
+        BaseException.with_traceback(made, error.__traceback__)
+        BaseException.__setattr__(made, "__context__", error.__context__)
+        BaseException.__setattr__(made, "__cause__", error.__cause__)
+        BaseException.__setattr__(made, "__suppress_context__", error.__suppress_context__)
+    except Exception:  # whatever its class makes of being looked at, or a member of a group
+        return None
+    return made
+
+
+def own(error: BaseException, *, is_shared: bool = True) -> BaseException:
+    """An exception to be raised to one of several who hear of a failure: each gets one of its own.
+
+    What a caller does with its exception (notes, its frames in the traceback, the exception that it
+    was handling as the context) is nobody else's to see.
+
+    Args:
+        error: the failure.
+        is_shared: whether others hear of it. Else, what cannot be copied is given away itself.
+    """
+    made = copied(error)
+    if made is None and not is_shared:
+        return error
+    if made is None:
+        made = AioQueueError(told(error))
+        made.__cause__ = error
+    return made
+
+
+_PLAIN: Final = (str, int, float, bool, bytes, type(None))
+_DEEPEST: Final = 16
+_depth: Final[ContextVar[int]] = ContextVar("aioqueue.errors.depth", default=0)
+"""How many errors, each within the last one, are being pickled; they may go in a circle."""
+
+
+def _sealed(value: Any) -> Any:
+    """A value as it is pickled with an error: what need not arrive is in a cover of its own."""
+    if type(value) in _PLAIN:
+        return value
+    is_error = isinstance(value, BaseException)
+    words = told(value) if is_error else _shown(value)
+    depth = _depth.get()
+    token = _depth.set(depth + 1)
+    try:
+        for one in (value, AsItIs(value))[: is_error + 1] if depth < _DEEPEST else ():
+            try:
+                message = pickle.dumps(one, 4)
+                arrived = pickle.loads(message)
+            except Exception:
+                continue
+            # Many can be pickled and not be unpickled, or become another one by that.
+            if type(arrived) is type(value) and (not is_error or told(arrived) == words):
+                return _Cover(message, words, is_error)
+    finally:
+        _depth.reset(token)
+    return _in_words(words, is_error)
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception as failure:
+        return f"<{type(value).__name__} whose repr raises {type(failure).__name__}>"
+
+
+def _in_words(words: str, is_error: bool) -> Any:
+    return AioQueueError(words) if is_error else words
+
+
+class _Cover:
+    """Is pickled in the place of a value, and unpickled as that, or as its words."""
+
+    def __init__(self, message: bytes, words: str, is_error: bool) -> None:
+        self._all = message, words, is_error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _uncovered, self._all
+
+
+def _uncovered(message: bytes, words: str, is_error: bool) -> Any:
+    try:
+        return pickle.loads(message)
+    except Exception:  # its class is not there, say
+        return _in_words(words, is_error)
+
+
+class AsItIs:
+    """Is pickled in the place of an exception, and unpickled as that, without a call of its class.
+
+    Args:
+        error: the exception.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        error = self._error
+        args: tuple[Any, ...] = error.args
+        if isinstance(error, BaseExceptionGroup):
+            args = error.message, [AsItIs(one) for one in error.exceptions]
+        return remade, (type(error), args, dict(error.__dict__), _kept(error))
+
+
+def _arrived(
+    kind: type[AioQueueError],
+    args: tuple[Any, ...],
+    attributes: dict[str, Any],
+    fields: dict[str, Any],
+    cause: BaseException | None,
+    is_bare: bool,
+) -> BaseException:
+    error = remade(kind, args, attributes, fields)
+    BaseException.__setattr__(error, "__cause__", cause)
+    BaseException.__setattr__(error, "__suppress_context__", is_bare)
+    return error
+
+
 class AioQueueError(Exception):
     """Base class of every error that aioqueue raises on its own behalf."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Attributes are set after the call, the cause among them, which pickle would leave out.
-        return type(self), self.args, {**self.__dict__, "__cause__": self.__cause__}
+        # The cause, which pickle would leave out, comes along. Nothing of it keeps the error from
+        # arriving: a reply that cannot be read ends a pool, or has it wait for ever.
+        return _arrived, (
+            type(self),
+            tuple(map(_sealed, self.args)),
+            {name: _sealed(value) for name, value in self.__dict__.items()},
+            {name: _sealed(value) for name, value in _kept(self).items()},
+            _sealed(self.__cause__),
+            self.__suppress_context__,
+        )
+
+    def __copy__(self) -> BaseException:
+        made = copied(self)
+        return self if made is None else made
 
 
 class InvalidArgumentError(AioQueueError, ValueError):

@@ -3,7 +3,7 @@
 from aioqueue.gil_lock cimport GilLock
 
 cdef class FastPath:
-    cdef public object storage, _lock, _enter, _put, _take
+    cdef public object storage, _lock, _enter, _is_held_here, _put, _take
     cdef public GilLock _latch
     cdef public double _bound_in, _bound_out
     cdef public Py_ssize_t _enqueued

@@ -38,7 +38,16 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
-__all__ = ("REFUSAL", "OwnedLock", "guarded", "holding", "is_held_here", "let_go")
+__all__ = (
+    "REFUSAL",
+    "OwnedLock",
+    "alone",
+    "guarded",
+    "holding",
+    "is_held_here",
+    "let_go",
+    "ownership",
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -101,6 +110,12 @@ def is_held_here(lock: Any) -> bool:
     return bool(lock._is_owned())
 
 
+def ownership(lock: Any) -> Callable[[], bool]:
+    """What tells whether the calling thread holds a lock, for where that is asked for each row."""
+    tells: Callable[[], bool] = lock._is_owned
+    return tells
+
+
 def let_go(lock: Any) -> None:
     """Release a lock, if the calling thread holds it.
 
@@ -158,3 +173,30 @@ def guarded(method: MethodT) -> MethodT:
         return result
 
     return cast(MethodT, with_lock_held)
+
+
+def alone(method: MethodT) -> MethodT:
+    """As `guarded`, for a move that cannot be made in the middle of another one of its thread.
+
+    A finalizer or a signal handler that Python runs there would find, and leave, a half-made state.
+    """
+
+    @functools.wraps(method)
+    def alone_with_lock_held(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        lock = self._lock
+        if lock._is_owned():
+            raise self._interrupted()
+        try:
+            lock.acquire()
+            result = method(self, *args, **kwargs)
+            lock.release()
+        except BaseException:
+            try:
+                lock.release()
+            except RuntimeError as error:
+                if error.args != REFUSAL:
+                    raise
+            raise
+        return result
+
+    return cast(MethodT, alone_with_lock_held)

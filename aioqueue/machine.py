@@ -48,8 +48,9 @@ all (`_shut`):
 
 **The lock** is passed in and guards every field. It is held for a move and never across a wait. It
 is a re-entrant one, for one reason: such a lock knows who holds it. A signal handler or a finalizer
-that Python runs in the middle of a move can therefore be told apart (`is_entered_here`) instead of
-dead-locking; and a lock can be released whenever Ctrl-C comes (`aioqueue.locks`).
+that Python runs in the middle of a move can therefore be told apart: what it begins is refused
+(`aioqueue.locks.alone`), and what ends or closes something is left to a thread (`is_entered_here`);
+and a lock can be released whenever Ctrl-C comes (`aioqueue.locks`).
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ from aioqueue.attempts import (
 from aioqueue.elements import Columns, Row
 from aioqueue.errors import QueueClosedError
 from aioqueue.fast_path import NOTHING
-from aioqueue.locks import guarded
+from aioqueue.locks import alone, guarded
 from aioqueue.machine_state import INFINITY, MachineState
 
 __all__ = ("NOTHING", "Machine")
@@ -93,7 +94,7 @@ class Machine(MachineState):
 
     # The fast path of batches; that of single rows is the base class's.
 
-    @guarded
+    @alone
     def try_enqueue_many(self, columns: Columns, n: int) -> bool:
         """Put n rows in, if that concerns no one else."""
         if len(self.storage) + n > self._bound_in:
@@ -102,14 +103,14 @@ class Machine(MachineState):
         self._enqueued += n
         return True
 
-    @guarded
+    @alone
     def try_dequeue_many(self, n: int, out: Columns | None = None) -> Columns | None:
         """Take n rows out, copied at once, if that concerns no one else; else return None."""
         if len(self.storage) - n < self._bound_out:
             return None
         return self.storage.pull(n, out)
 
-    @guarded
+    @alone
     def try_take(self, attempt: Take) -> bool:
         """Give an attempt that has not begun its rows, not copied, if that concerns no one else."""
         if len(self.storage) - attempt.n < self._bound_out:
@@ -120,7 +121,7 @@ class Machine(MachineState):
 
     # Attempts. Each method returns the wakers to wake once the lock is released.
 
-    @guarded
+    @alone
     def begin(self, attempt: Attempt, waker: Waker | None) -> Collection[Waker]:
         """Begin an attempt, which may end at once; if it does not, it waits in the waker.
 
@@ -220,6 +221,21 @@ class Machine(MachineState):
             self._forget(attempt)
         attempt.state = WITHDRAWN
         self._give_up(attempt)
+        return self._settle()
+
+    @guarded
+    def drop(self, value: Any) -> Collection[Waker]:
+        """Take a row out that nobody wants any more, wherever it stands: its room is free at once.
+
+        It counts as one that was taken out. What is in somebody's hands stays there.
+
+        Args:
+            value: an object that is inside, which is found by its identity.
+        """
+        self._claim_what_came()
+        self._shut()
+        if self.storage.drop(value):
+            self._claimed = max(0, min(self._claimed, self._available()))
         return self._settle()
 
     @guarded

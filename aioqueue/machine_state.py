@@ -125,6 +125,15 @@ class MachineState(FastPath):
         self._bound_in = -1 if self._brings_sizes else self._capacity
         self._bound_out = keep
 
+    def _interrupted(self) -> RuntimeError:
+        """Why a call is refused that comes in the middle of a move of its own thread."""
+        return RuntimeError(
+            f"{self.kind} '{self.name}': nothing was put in or taken out. This call comes from a"
+            " finalizer or a signal handler that has interrupted another call of the same thread:"
+            " leave it to a thread, or to `loop.call_soon_threadsafe`; only `close` can be called"
+            " there"
+        )
+
     def is_entered_here(self) -> bool:
         """Whether the calling thread is in the middle of a move already.
 

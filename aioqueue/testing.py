@@ -21,7 +21,7 @@ from aioqueue.docstrings import World
 from aioqueue.errors import DeadlineExceededError, InvalidArgumentError
 from aioqueue.locks import holding
 from aioqueue.queues import QueueFace
-from aioqueue.waiting import Gate, current_waker
+from aioqueue.waiting import Gate, current_waker, in_event_loop
 
 __all__ = ("failing", "no_threads_left", "until_waiting", "wait_until_waiting")
 
@@ -165,11 +165,17 @@ def wait_until_waiting(
     Raises:
         DeadlineExceededError: the timeout has run out; it says how many wait.
         InvalidArgumentError: any argument is not as described.
+        RuntimeError: it would have to wait on a thread whose event loop is running.
     """
     if timeout is not None:
         timeout = checked_seconds(timeout, "timeout")
     crowd = _Crowd(queue, enqueues, dequeues)
     with crowd.looked_for():
+        if in_event_loop() and not crowd.is_there.is_open:
+            raise RuntimeError(
+                "wait_until_waiting would have to wait, and this thread's event loop is running:"
+                " use `await until_waiting(...)` here"
+            )
         if not crowd.is_there.wait_blocking(timeout):
             now = queue.statistics()
             raise DeadlineExceededError(
@@ -234,8 +240,14 @@ def no_threads_left(grace: float = 5.0) -> Iterator[None]:
     Raises:
         AssertionError: threads still run; it names them and says where they are.
         InvalidArgumentError: ``grace`` is no number of seconds.
+        RuntimeError: the event loop of this thread is running, which would stand still.
     """
     grace = checked_seconds(grace, "grace")
+    if in_event_loop():
+        raise RuntimeError(
+            "no_threads_left waits for threads, and this thread's event loop is running: use it"
+            " around what runs the loop, `with no_threads_left(): asyncio.run(...)`"
+        )
     before = set(threading.enumerate())
     yield
     new = [one for one in threading.enumerate() if one not in before and not is_watcher(one)]

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import copy
+import dataclasses
 import pickle
 import queue as stdlib_queue
+import random
 import sys
+import threading
+import traceback
 from typing import Any
 
 import anyio
@@ -133,19 +138,19 @@ def test_defaults(error: AioQueueError) -> None:
 @EACH
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_pickling(error: AioQueueError, protocol: int) -> None:
-    copy = pickle.loads(pickle.dumps(error, protocol))
-    assert type(copy) is type(error)
-    assert str(copy) == str(error)
-    assert copy.args == error.args
-    assert vars(copy) == vars(error)
+    arrived = pickle.loads(pickle.dumps(error, protocol))
+    assert type(arrived) is type(error)
+    assert str(arrived) == str(error)
+    assert arrived.args == error.args
+    assert vars(arrived) == vars(error)
 
 
 @EACH
 def test_pickling_keeps_notes(error: AioQueueError) -> None:
     noted = type(error)("with a note")
     noted.add_note("enqueue_many: 3 of 5 rows are in the queue")
-    copy = pickle.loads(pickle.dumps(noted))
-    assert copy.__notes__ == noted.__notes__
+    arrived = pickle.loads(pickle.dumps(noted))
+    assert arrived.__notes__ == noted.__notes__
 
 
 @pytest.mark.parametrize("kind", [OutOfRangeError, QueueClosedError])
@@ -155,7 +160,197 @@ def test_pickling_keeps_the_cause(kind: type[AioQueueError]) -> None:
     queue.close(cause=OSError(5, "disk on fire"))
     with pytest.raises(kind) as caught:
         queue.dequeue() if kind is OutOfRangeError else queue.enqueue(1)
-    copy = pickle.loads(pickle.dumps(caught.value))
-    assert isinstance(copy.__cause__, OSError)
-    assert copy.__cause__.args == (5, "disk on fire")
-    assert copy.queue == "images"
+    arrived = pickle.loads(pickle.dumps(caught.value))
+    assert isinstance(arrived.__cause__, OSError)
+    assert arrived.__cause__.args == (5, "disk on fire")
+    assert arrived.queue == "images"
+
+
+class TwoArgumentsError(Exception):
+    """Is called with more than it keeps, as those of many client libraries."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class SaysItTwiceError(Exception):
+    """A call with what it keeps makes another one of it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"failed: {text}")
+
+
+class SlottedError(Exception):
+    __slots__ = ("code",)
+
+    def __init__(self, *, code: int) -> None:
+        super().__init__()
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"code {self.code}"
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenError(Exception):
+    tokens: int
+
+
+class KeywordError(Exception):
+    def __new__(cls, *, key: str) -> KeywordError:
+        return super().__new__(cls, key)
+
+    def __init__(self, *, key: str) -> None:
+        super().__init__(key)
+
+
+class ExitsError(Exception):
+    """Unpickling it calls what raises."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+class LockedError(Exception):
+    """Nobody can pickle it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+def foreign_errors() -> list[BaseException]:
+    """Exceptions of every make."""
+
+    class LocalError(Exception):
+        pass
+
+    return [
+        ValueError("plain"),
+        KeyError("key"),
+        OSError(2, "No such file", "a.txt"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"),
+        SyntaxError("bad", ("a.py", 3, 1, "x =")),
+        StopIteration(3),
+        TwoArgumentsError(503, "down"),
+        SaysItTwiceError("disk"),
+        SlottedError(code=3),
+        FrozenError(7),
+        KeywordError(key="k"),
+        ExitsError("at once"),
+        LockedError("for ever"),
+        LocalError("here only"),
+        KeyboardInterrupt(),
+        ExceptionGroup("two", [TwoArgumentsError(1, "a"), ExceptionGroup("in", [KeyError("b")])]),
+    ]
+
+
+def kinds_of_errors() -> list[type[AioQueueError]]:
+    """Every class of errors that there is, those of the wings and private ones as well."""
+    import aioqueue.inputs
+    import aioqueue.telemetry.asking  # noqa: F401  # for their classes
+
+    found, waiting = [], [AioQueueError]
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if kind not in found and kind.__module__.startswith("aioqueue"):
+            found.append(kind)
+    return [kind for kind in found if not kind.__module__.startswith("aioqueue.compat")]
+
+
+def test_every_error_survives_pickling_whatever_it_carries() -> None:
+    """Of every class, with every make of exception as its cause and among its attributes.
+
+    Else a process pool that one of them comes home from breaks, or waits for ever.
+    """
+    rng = random.Random(7)
+    assert len(kinds_of_errors()) > len(ALSO)
+    for kind in kinds_of_errors():
+        for cause in foreign_errors():
+            takes_all = kind in (InvalidArgumentError, QueueFull, QueueEmpty)
+            error = kind("told", threading.Lock()) if takes_all else kind("told")
+            error.__cause__ = cause
+            error.extra = rng.choice([cause, threading.Lock(), {"a": 1}])  # type: ignore[attr-defined]
+            error.add_note("a note")
+            arrived = pickle.loads(pickle.dumps(error))
+            assert type(arrived) is kind
+            assert (arrived.args[0], arrived.__notes__) == ("told", ["a note"])
+            assert hasattr(arrived, "extra")
+            told = arrived.__cause__
+            assert errors.said(cause) in str(told)
+            if type(told) is AioQueueError:  # in words
+                assert isinstance(cause, LockedError | ExitsError) or "Local" in str(told)
+            else:
+                assert (type(told), str(told)) == (type(cause), str(cause))
+
+
+def test_errors_that_name_each_other_survive_pickling() -> None:
+    one, two = WorkerDiedError("one"), QueueClosedError("two")
+    one.__cause__, two.__cause__ = two, one
+    arrived = pickle.loads(pickle.dumps(one))
+    assert (str(arrived), str(arrived.__cause__)) == ("one", "two")
+
+
+def test_what_only_the_other_process_lacks_arrives_in_words() -> None:
+    error = OutOfRangeError("over", queue="images")
+    error.__cause__ = TwoArgumentsError(503, "down")
+    sent = pickle.dumps(error)
+    module: Any = sys.modules[__name__]
+    kind = module.TwoArgumentsError
+    del module.TwoArgumentsError
+    try:
+        arrived = pickle.loads(sent)
+    finally:
+        module.TwoArgumentsError = kind
+    assert (type(arrived), arrived.queue) == (OutOfRangeError, "images")
+    assert str(arrived.__cause__) == "TwoArgumentsError: down"
+
+
+def test_a_copy_shares_its_cause() -> None:
+    error = QueueClosedError("closed", queue="images")
+    error.__cause__ = LockedError("for ever")
+    made = copy.copy(error)
+    assert made is not error
+    assert made.__cause__ is error.__cause__
+    assert vars(made) == vars(error)
+
+
+def test_each_of_several_gets_an_exception_of_its_own() -> None:
+    """Of the same class, saying the same; what one adds to it the other does not see."""
+    for error in foreign_errors():
+        try:
+            raise error from OSError("disk")
+        except BaseException as raised:
+            one, two = errors.own(raised), errors.own(raised)
+        assert len({id(error), id(one), id(two)}) == 3
+        assert (type(one), str(one), repr(one)) == (type(error), str(error), repr(error))
+        assert traceback.format_tb(one.__traceback__) == traceback.format_tb(error.__traceback__)
+        assert one.__cause__ is error.__cause__
+        errors.add_note(one, "of one")
+        try:
+            raise one
+        except BaseException:
+            assert not getattr(two, "__notes__", ())
+            assert traceback.format_tb(two.__traceback__) == traceback.format_tb(
+                error.__traceback__
+            )
+        if isinstance(error, BaseExceptionGroup):
+            assert isinstance(one, BaseExceptionGroup)
+            assert one.exceptions[0] is not error.exceptions[0]
+
+
+class SecretiveError(Exception):
+    """Says what no other one says."""
+
+    def __str__(self) -> str:
+        return f"I am {id(self)}"
+
+
+def test_what_cannot_be_copied_is_the_cause_of_an_error_of_ours() -> None:
+    error = SecretiveError()
+    made = errors.own(error)
+    assert type(made) is AioQueueError
+    assert made.__cause__ is error
+    assert errors.own(error, is_shared=False) is error

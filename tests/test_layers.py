@@ -297,9 +297,13 @@ def test_errors_know_nothing_of_us() -> None:
     assert outside("aioqueue.errors") <= {
         "anyio",
         "asyncio",
+        "collections",
         "concurrent",
+        "contextvars",
+        "pickle",
         "queue",
         "sys",
+        "types",
         "typing",
     }
 

@@ -24,7 +24,7 @@ from aioqueue.coordination.mixups import refusal
 from aioqueue.coordination.outcomes import is_cancellation
 from aioqueue.coordination.tasks import Tasks, ask_again, cancellations, new_tasks, outlast
 from aioqueue.errors import QueueClosedError, QueueFull
-from aioqueue.waiting import apply_deferred, current_waker
+from aioqueue.waiting import current_waker
 
 __all__ = ("AsyncBatcher",)
 
@@ -82,7 +82,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
             refusal = core.refusal()
             raise refusal from refusal.__cause__ or closed.__cause__
         except BaseException:
-            apply_deferred(core.withdraw, request)
+            core.leave(request)
             raise
         result: ResultT = request.outcome()
         return result

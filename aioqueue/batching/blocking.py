@@ -91,7 +91,7 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
             refusal = core.refusal()
             raise refusal from refusal.__cause__ or closed.__cause__
         except BaseException:
-            apply_deferred(core.withdraw, request)
+            core.leave(request)
             raise
         result: ResultT = request.outcome()
         return result

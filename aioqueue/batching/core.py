@@ -15,6 +15,7 @@ from __future__ import annotations
 import enum
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -33,6 +34,7 @@ from aioqueue.errors import (
     QueueFull,
     WorkerDiedError,
     counted,
+    own,
     told,
 )
 from aioqueue.functions import function_name, is_coroutine_function
@@ -81,7 +83,7 @@ class BatcherState(enum.Enum):
 class Request(Attempt):
     """One call: its value, and later its result or, as ``error``, its failure."""
 
-    __slots__ = ("is_accepted", "is_in_flight", "result", "traceback", "value")
+    __slots__ = ("is_accepted", "is_in_flight", "result", "value")
 
     def __init__(self, value: Any, host: BatcherCore, waker: Waker) -> None:
         super().__init__()
@@ -91,7 +93,6 @@ class Request(Attempt):
         self.is_accepted = False  # whether it is in the queue, or was
         self.is_in_flight = False
         self.result: Any = None
-        self.traceback: Any = None
         self.began = perf_counter()
 
     @property
@@ -100,13 +101,8 @@ class Request(Attempt):
         return size_of((self.value,))
 
     def outcome(self) -> Any:
-        """The result, or the failure raised.
-
-        A failure may be that of several callers. Each gets it with the traceback that it had when
-        it came out of the function, and not with that of another caller.
-        """
+        """The result, or the failure raised, which is this caller's own."""
         if self.error is not None:
-            self.error.__traceback__ = self.traceback
             self.raise_error()
         return self.result
 
@@ -213,6 +209,12 @@ class BatcherCore:
         """Whether the calling thread holds the lock already."""
         return is_held_here(self._lock)
 
+    def leave(self, request: Request) -> None:
+        """The caller of a request goes, whatever has become of that; it occupies nothing more."""
+        apply_deferred(self.withdraw, request)
+        if request.state is WITHDRAWN:
+            apply_deferred(self.aio._machine.drop, request)
+
     @guarded
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
@@ -234,13 +236,18 @@ class BatcherCore:
                 yield request
 
     @guarded
+    def pending(self, batch: Iterable[Request]) -> list[Request]:
+        """A batch without those whose callers have gone."""
+        return [request for request in batch if request.state is PENDING]
+
+    @guarded
     def begin(self, batch: Iterable[Request]) -> list[Request]:
         """The function is about to be called with a batch.
 
         Returns:
             The batch without those whose callers have gone meanwhile; perhaps nothing.
         """
-        requests = [request for request in batch if request.state is PENDING]
+        requests = self.pending(batch)
         if requests:
             now, counts = perf_counter(), self._counts
             counts.in_flight += len(requests)
@@ -266,10 +273,18 @@ class BatcherCore:
 
         Args:
             batch: what `begin` has returned.
-            outcomes: one per request; those that are exceptions are failures.
+            outcomes: one per request; those that are exceptions are failures, each of which may be
+                that of several callers, or one that the function raises again and again. So every
+                caller gets one of its own, with the traceback that it had when it came out of the
+                function.
             seconds: how long the function took.
         """
-        apply_deferred(self._finish, batch, outcomes, seconds)
+        times = Counter(id(one) for one in outcomes if isinstance(one, BaseException))
+        owned = [
+            own(one, is_shared=times[id(one)] > 1) if isinstance(one, BaseException) else one
+            for one in outcomes
+        ]
+        apply_deferred(self._finish, batch, owned, seconds)
 
     @guarded
     def _finish(
@@ -305,7 +320,7 @@ class BatcherCore:
             if request.state is not PENDING:
                 continue  # its caller has gone
             if isinstance(outcome, BaseException):
-                request.error, request.traceback = outcome, outcome.__traceback__
+                request.error = outcome
                 counts.failed += 1
             else:
                 request.result = outcome

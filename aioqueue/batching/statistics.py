@@ -40,7 +40,7 @@ class BatcherStatistics:
     refused: int
     """Calls that found no room and were told so (`QueueFull`); they are not among ``requests``."""
     waiting: int
-    """Requests that wait for a batch now; also those whose callers have gone, for a while."""
+    """Requests that wait for a batch now."""
     waiting_for_room: int
     """Callers that wait until the queue has room for their request."""
     capacity: int | None

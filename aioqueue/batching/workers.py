@@ -135,7 +135,7 @@ def _collect(core: BatcherCore, batch: Batch) -> None:
         _take_what_is_there(core, batch)  # in place of those who have gone
         return
     deadline = perf_counter() + core.max_wait
-    while batch and len(batch) < core.max_batch:
+    while _lacks_some(core, batch):
         missing, left = core.max_batch - len(batch), deadline - perf_counter()
         try:
             batch += core.requests_of(core.sync.dequeue_up_to(missing, timeout=max(left, 0)))
@@ -146,7 +146,14 @@ def _collect(core: BatcherCore, batch: Batch) -> None:
             return  # these are the last ones
 
 
+def _lacks_some(core: BatcherCore, batch: Batch) -> bool:
+    """Whether a batch has begun and is not full, without those whose callers have gone."""
+    batch[:] = core.pending(batch)
+    return 0 < len(batch) < core.max_batch
+
+
 def _take_what_is_there(core: BatcherCore, batch: Batch) -> None:
+    batch[:] = core.pending(batch)
     while len(batch) < core.max_batch:
         try:
             batch += core.requests_of([core.aio.dequeue_nowait()])
@@ -192,7 +199,7 @@ async def _collect_async(core: BatcherCore, batch: Batch) -> None:
         _take_what_is_there(core, batch)
         return
     with anyio.move_on_after(core.max_wait) as scope:
-        while batch and len(batch) < core.max_batch:
+        while _lacks_some(core, batch):
             missing = core.max_batch - len(batch)
             try:
                 batch += core.requests_of(await core.aio.dequeue_up_to(missing))

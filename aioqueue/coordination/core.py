@@ -17,7 +17,14 @@ from typing import Any, Final
 from aioqueue.coordination.draining import Draining, undelivered
 from aioqueue.coordination.exits import stop_at_exit
 from aioqueue.coordination.mixups import add_advice
-from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of, told
+from aioqueue.coordination.outcomes import (
+    Meaning,
+    add_note,
+    failures_behind,
+    leaves_of,
+    meaning_of,
+    told,
+)
 from aioqueue.coordination.watching import Watchable
 from aioqueue.coordination.workers import (
     OwnTask,
@@ -158,8 +165,18 @@ class CoordinatorCore(Watchable):
             self.stop(error, worker)
 
     def is_clean(self, error: BaseException) -> bool:
-        """Whether an exception, or all that a group holds, ends a run normally."""
-        return meaning_of(error, self.clean_types) is Meaning.END
+        """Whether an exception, or all that a group holds, ends a run normally.
+
+        The end of a queue that a failure has closed does not, unless that failure was reported.
+        """
+        is_end = meaning_of(error, self.clean_types) is Meaning.END
+        return is_end and holding(self._lock, self._has_all_behind, error)
+
+    def _has_all_behind(self, error: BaseException) -> bool:
+        """Whether the failures that the ends in an exception have as their causes are known."""
+        known = {id(leaf) for failure in self._failures for leaf in leaves_of(failure)}
+        known.update(map(id, self._failures))
+        return known.issuperset(map(id, failures_behind(error, self.clean_types)))
 
     def drain(self, seconds: float | None) -> None:
         """Let all sources end; stop, if that takes longer than some seconds."""
@@ -221,8 +238,14 @@ class CoordinatorCore(Watchable):
 
     @guarded
     def failures(self) -> list[BaseException]:
-        """What has been recorded so far, in the order of the reports."""
-        return list(self._failures)
+        """What has been recorded so far, in the order of the reports, without echoes: ends of
+        queues, which were reported before the failure that has closed them."""
+        return [
+            error
+            for error in self._failures
+            if meaning_of(error, self.clean_types) is not Meaning.END
+            or not self._has_all_behind(error)
+        ]
 
     def raise_failures(self) -> None:
         """Raise all that has been recorded as one group; or return, if nothing has."""
@@ -374,7 +397,8 @@ class CoordinatorCore(Watchable):
             self._record(error, worker)
 
     def _is_caused_by_stopping(self, error: BaseException) -> bool:
-        return meaning_of(error, self.clean_types, stopping=True) is not Meaning.FAILURE
+        meaning = meaning_of(error, self.clean_types, stopping=True)
+        return meaning is not Meaning.FAILURE and self._has_all_behind(error)
 
     @guarded
     def _next_on_stop(self) -> Callable[[], None] | None:
@@ -448,7 +472,7 @@ class CoordinatorCore(Watchable):
         self._joining -= 1
         self.joined = True
         self._workers.clear()
-        return list(self._failures)
+        return self.failures()
 
     def _end_join(self, stragglers: list[Worker], ignore_live: bool) -> None:
         failures = self._note_join()

@@ -30,8 +30,10 @@ __all__ = (
     "add_note",
     "as_failure",
     "cause_of",
+    "failures_behind",
     "is_being_cancelled",
     "is_cancellation",
+    "leaves_of",
     "meaning_of",
     "running_task",
     "said",
@@ -119,12 +121,12 @@ def running_task() -> object:
 
 def cause_of(error: BaseException) -> BaseException | None:
     """The failure that an end has brought along: the cause of the first one that has any."""
-    return next((leaf.__cause__ for leaf in _leaves(error) if leaf.__cause__ is not None), None)
+    return next((leaf.__cause__ for leaf in leaves_of(error) if leaf.__cause__ is not None), None)
 
 
 def takes_all(error: BaseException) -> bool:
     """Whether it is like `KeyboardInterrupt` or `SystemExit`: no failure of an item, but of all."""
-    return any(not isinstance(leaf, Exception) and not _is_stray(leaf) for leaf in _leaves(error))
+    return any(not isinstance(leaf, Exception) and not _is_stray(leaf) for leaf in leaves_of(error))
 
 
 def as_failure(error: BaseException, message: str) -> BaseException:
@@ -134,7 +136,7 @@ def as_failure(error: BaseException, message: str) -> BaseException:
         error: the failure; what could not be mistaken comes back as it is.
         message: what to say of one that could, which becomes the cause of a `RuntimeError`.
     """
-    leaves = list(_leaves(error))
+    leaves = list(leaves_of(error))
     could_pass = all(isinstance(leaf, _PASSING) or _is_stray(leaf) for leaf in leaves)
     is_mixed = not isinstance(error, Exception) and any(map(_is_stray, leaves))
     if not (could_pass or is_mixed) or takes_all(error):
@@ -151,7 +153,7 @@ def without_stops(error: BaseException) -> BaseException | None:
     is_stop: Callable[[Any], bool] = lambda leaf: (  # noqa: E731
         is_cancellation(leaf) and is_being_cancelled()
     )
-    return error.split(is_stop)[1] if any(map(is_stop, _leaves(error))) else error
+    return error.split(is_stop)[1] if any(map(is_stop, leaves_of(error))) else error
 
 
 def _is_stray(error: BaseException) -> bool:
@@ -159,9 +161,27 @@ def _is_stray(error: BaseException) -> bool:
     return isinstance(error, GeneratorExit) or is_cancellation(error)
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def failures_behind(
+    error: BaseException, ends: tuple[type[BaseException], ...]
+) -> Iterator[BaseException]:
+    """The failures that have closed the queues whose ends an exception, or a group, tells.
+
+    Args:
+        error: what was raised.
+        ends: the classes that are ends, also those of what has closed a queue.
+    """
+    for leaf in leaves_of(error):
+        cause: BaseException | None = leaf
+        while isinstance(cause, (OutOfRangeError, *ends)):
+            cause = cause.__cause__ if isinstance(cause, OutOfRangeError) else None
+        if cause is not None and cause is not leaf:
+            yield cause
+
+
+def leaves_of(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions in a group, and in the groups within; or the exception itself."""
     if isinstance(error, BaseExceptionGroup):
         for part in error.exceptions:
-            yield from _leaves(part)
+            yield from leaves_of(part)
     else:
         yield error

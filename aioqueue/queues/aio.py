@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from time import perf_counter
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
 from aioqueue.attempts import Attempt, Put, PutMany, QueueState, Take, UntilClosed
 from aioqueue.elements import BatchT, ElementT, Typed
+from aioqueue.elsewhere import not_searched
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.machine import NOTHING
 from aioqueue.meters import current_meter
@@ -136,7 +137,10 @@ class AsyncMethods(QueueFace[ElementT]):
             await self._complete(UntilClosed())
 
     def __aiter__(self) -> Self:
-        """Iterate over elements, taking each out, until the queue is closed and empty."""
+        """Iterate over elements, taking each out, until the queue is closed and empty.
+
+        If a failure has closed it, `OutOfRangeError` comes then, with the failure as its cause.
+        """
         return self
 
     @overload
@@ -146,7 +150,9 @@ class AsyncMethods(QueueFace[ElementT]):
     async def __anext__(self) -> Any:
         try:
             return await self.dequeue()
-        except OutOfRangeError:
+        except OutOfRangeError as end:
+            if end.__cause__ is not None:  # a failure is no end
+                raise
             raise StopAsyncIteration from None
 
     @overload
@@ -236,6 +242,14 @@ class AsyncBatches(Generic[BatchT]):
         kind = f"{type(self).__module__}.{type(self).__name__}"
         return f"<{kind} of {self._n} from '{self._queue.name}'>"
 
+    def __contains__(self, element: object) -> NoReturn:
+        """Refuse to be searched, which would use up what is iterated.
+
+        Raises:
+            TypeError: always.
+        """
+        not_searched(self)
+
     def __aiter__(self) -> Self:
         return self
 
@@ -246,6 +260,8 @@ class AsyncBatches(Generic[BatchT]):
                 batch = await self._queue.dequeue_many(self._n)
             else:
                 batch = await self._queue.dequeue_up_to(self._n)
-        except OutOfRangeError:
+        except OutOfRangeError as end:
+            if end.__cause__ is not None:  # a failure is no end
+                raise
             raise StopAsyncIteration from None
         return batch

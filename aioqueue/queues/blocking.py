@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from threading import current_thread
 from time import perf_counter
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
 from aioqueue.attempts import Attempt, Put, PutMany, QueueState, Take, UntilClosed
 from aioqueue.elements import BatchT, ElementT, Typed
+from aioqueue.elsewhere import not_searched
 from aioqueue.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -154,7 +155,10 @@ class BlockingMethods(QueueFace[ElementT]):
             self._complete(UntilClosed(), "wait_closed", timeout)
 
     def __iter__(self) -> Self:
-        """Iterate over elements, taking each out, until the queue is closed and empty."""
+        """Iterate over elements, taking each out, until the queue is closed and empty.
+
+        If a failure has closed it, `OutOfRangeError` comes then, with the failure as its cause.
+        """
         return self
 
     @overload
@@ -164,7 +168,9 @@ class BlockingMethods(QueueFace[ElementT]):
     def __next__(self) -> Any:
         try:
             return self.dequeue()
-        except OutOfRangeError:
+        except OutOfRangeError as end:
+            if end.__cause__ is not None:  # a failure is no end
+                raise
             raise StopIteration from None
 
     @overload
@@ -318,6 +324,14 @@ class Batches(Generic[BatchT]):
         kind = f"{type(self).__module__}.{type(self).__name__}"
         return f"<{kind} of {self._n} from '{self._queue.name}'>"
 
+    def __contains__(self, element: object) -> NoReturn:
+        """Refuse to be searched, which would use up what is iterated.
+
+        Raises:
+            TypeError: always.
+        """
+        not_searched(self)
+
     def __iter__(self) -> Self:
         return self
 
@@ -328,6 +342,8 @@ class Batches(Generic[BatchT]):
                 batch = self._queue.dequeue_many(self._n)
             else:
                 batch = self._queue.dequeue_up_to(self._n)
-        except OutOfRangeError:
+        except OutOfRangeError as end:
+            if end.__cause__ is not None:  # a failure is no end
+                raise
             raise StopIteration from None
         return batch

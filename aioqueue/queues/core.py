@@ -37,7 +37,7 @@ from aioqueue.checks import checked_count, checked_flag, checked_seconds, is_int
 from aioqueue.copying import Copier
 from aioqueue.docstrings import World, describe
 from aioqueue.elements import Columns, Component, ElementT, Row, Spec, Typed
-from aioqueue.elsewhere import no_attribute
+from aioqueue.elsewhere import no_attribute, not_searched, refuse_overrides
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
 from aioqueue.gil_lock import machine_lock
 from aioqueue.locks import holding
@@ -52,6 +52,7 @@ from aioqueue.waiting import (
     apply_deferred,
     deliver,
     enter,
+    in_task,
     withdraw_all,
 )
 
@@ -315,6 +316,8 @@ class QueueFace(QueueMethods[ElementT]):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if cls.__module__.split(".")[0] != "aioqueue":
+            refuse_overrides(cls)
         if "_kind" in vars(cls):
             # Python's messages about arguments name the class that the user has called.
             cls.__init__.__qualname__ = f"{cls._kind}.__init__"
@@ -339,8 +342,9 @@ class QueueFace(QueueMethods[ElementT]):
         self._core = core
         self._machine = core.machine
         # Bound once: the fast path in and out should do nothing but the work.
-        self._try_enqueue = core.machine.try_enqueue
-        self._try_dequeue = core.machine.try_dequeue
+        machine, is_atomic = core.machine, core.storage.is_atomic
+        self._try_enqueue = machine.try_enqueue if is_atomic else machine.try_enqueue_alone
+        self._try_dequeue = machine.try_dequeue if is_atomic else machine.try_dequeue_alone
         self._to_row = core.to_row
         self._from_row = None if spec.element_is_identity else spec.element
 
@@ -376,6 +380,14 @@ class QueueFace(QueueMethods[ElementT]):
     def __len__(self) -> int:
         """How many elements are inside now."""
         return self._machine.size
+
+    def __contains__(self, element: object) -> NoReturn:
+        """Refuse to be searched, which would take elements out.
+
+        Raises:
+            TypeError: always.
+        """
+        not_searched(self)
 
     def __bool__(self) -> bool:
         """A queue is always true, also while it is empty."""
@@ -493,8 +505,8 @@ class QueueFace(QueueMethods[ElementT]):
     def enqueue_nowait(self, element: Any) -> None:
         """Put one element in if that is possible without waiting.
 
-        Not for signal handlers and finalizers, which may have interrupted a move of the same queue;
-        `close` may be called there.
+        A signal handler may call it, and wakes those who wait. Where one, or a finalizer, has
+        interrupted a move of the same queue, it is refused; `close` is made even then.
 
         Args:
             element: as for `enqueue`.
@@ -503,6 +515,7 @@ class QueueFace(QueueMethods[ElementT]):
             QueueFull: there is no room, or others are waiting for it.
             QueueClosedError: `close` has been called.
             InvalidArgumentError: the element has the wrong dtype, shape or components.
+            RuntimeError: it is called in the middle of another call of its thread.
         """
         row = element if self._to_row is None else self._to_row(element)
         if not self._try_enqueue(row) and not self._at_once(Put(row)):
@@ -515,7 +528,7 @@ class QueueFace(QueueMethods[ElementT]):
     def dequeue_nowait(self) -> Any:
         """Take one element out if that is possible without waiting.
 
-        Not for signal handlers and finalizers; see `enqueue_nowait`.
+        In signal handlers and finalizers the same holds as for `enqueue_nowait`.
 
         Returns:
             The element, as from `dequeue`.
@@ -523,6 +536,7 @@ class QueueFace(QueueMethods[ElementT]):
         Raises:
             QueueEmpty: no element can be had now, or others are waiting for one.
             OutOfRangeError: the queue is closed and empty.
+            RuntimeError: it is called in the middle of another call of its thread.
         """
         row = self._try_dequeue()
         if row is NOTHING:
@@ -540,7 +554,10 @@ class QueueFace(QueueMethods[ElementT]):
         if self._core.wakers:
             self._core.drop_dead_loops()
         try:
-            deliver(self._machine.begin(attempt, None))
+            wakers = self._machine.begin(attempt, None)
+            if wakers:
+                # Outside of tasks it may be a signal handler, while the loop is asleep.
+                deliver(wakers, from_anywhere=not in_task())
         except BaseException:
             self._core.wake_all()
             raise

@@ -183,6 +183,9 @@ class QueueMethods(Generic[ElementT]):
     def batches(self, n: int, *, drop_remainder: bool = False) -> Any:
         """Iterate over batches of n elements until the queue is closed and empty.
 
+        If a failure has closed it, `OutOfRangeError` comes then, with the failure as its cause: an
+        iteration that ends has had all there is.
+
         Args:
             n: how many elements each has, >= 1.
             drop_remainder: leave the last elements in the queue if they are fewer than n, instead

@@ -12,6 +12,7 @@ import aioqueue
 from aioqueue import InvalidArgumentError, Statistics
 from aioqueue.checks import checked_count, checked_flag, checked_seconds
 from aioqueue.docstrings import with_sections
+from aioqueue.elsewhere import not_searched
 from aioqueue.inputs.prepare.ray.cluster import checked_options, connected, not_connected
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.blocking import Batches
@@ -272,13 +273,18 @@ class RayQueue(_Face):
         return AsyncBatches(self, n, drop_remainder)  # type: ignore[arg-type]
 
     def __aiter__(self) -> RayQueue:
-        """Iterate over elements, taking each out, until the queue is closed and empty."""
+        """Iterate over elements, taking each out, until the queue is closed and empty.
+
+        If a failure has closed it, `OutOfRangeError` comes then, with the failure as its cause.
+        """
         return self
 
     async def __anext__(self) -> Any:
         try:
             return await self.dequeue()
-        except aioqueue.OutOfRangeError:
+        except aioqueue.OutOfRangeError as end:
+            if end.__cause__ is not None:  # a failure is no end
+                raise
             raise StopAsyncIteration from None
 
     async def commit(self, upto: int | None = None) -> None:
@@ -402,14 +408,27 @@ class BlockingRayQueue(_Face):
             raise InvalidArgumentError("n: got 0; expected an int >= 1")
         return Batches(self, n, drop_remainder)  # type: ignore[arg-type]
 
+    def __contains__(self, element: object) -> NoReturn:
+        """Refuse to be searched, which would use up what is iterated.
+
+        Raises:
+            TypeError: always.
+        """
+        not_searched(self)
+
     def __iter__(self) -> BlockingRayQueue:
-        """Iterate over elements, taking each out, until the queue is closed and empty."""
+        """Iterate over elements, taking each out, until the queue is closed and empty.
+
+        If a failure has closed it, `OutOfRangeError` comes then, with the failure as its cause.
+        """
         return self
 
     def __next__(self) -> Any:
         try:
             return self.dequeue()
-        except aioqueue.OutOfRangeError:
+        except aioqueue.OutOfRangeError as end:
+            if end.__cause__ is not None:  # a failure is no end
+                raise
             raise StopIteration from None
 
     def commit(self, upto: int | None = None) -> None:

@@ -96,6 +96,9 @@ class Storage(ABC):
     row_bytes: int | None = None
     """How many bytes a row takes, where all take as many."""
 
+    is_atomic: bool = False
+    """Whether `put` and `take` are one step of the interpreter, in which nothing else runs."""
+
     def __init__(self) -> None:
         self.returned: list[tuple[Any, Any]] = []
         self._next_ticket = 0
@@ -216,6 +219,20 @@ class Storage(ABC):
     def release(self, held: Held) -> None:
         """A batch has failed because the queue has closed: bring back what it held or claimed."""
         self.restore(held)
+
+    def drop(self, value: Any) -> bool:
+        """Remove the row that is this object, or whose priority stands before it; tell whether it
+        was inside. Only storages of plain objects can do so, in time proportional to where it is.
+        """
+        raise NotImplementedError
+
+    def _drop_returned(self, value: Any) -> bool:
+        """The same, for rows that are back."""
+        for index, (_, entry) in enumerate(self.returned):
+            if entry is value:
+                del self.returned[index]
+                return True
+        return False
 
     @abstractmethod
     def columns(self, held: Held) -> Columns:

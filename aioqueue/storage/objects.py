@@ -18,6 +18,7 @@ class ObjectStorage(deque[Any], Storage):
     It *is* a deque, so that the fast path in and out is the deque's own C code and nothing else.
     """
 
+    is_atomic = True
     put = deque.append
     take = deque.popleft
     __hash__ = object.__hash__  # type: ignore[assignment]  # a place, not a value
@@ -49,6 +50,13 @@ class ObjectStorage(deque[Any], Storage):
                 self.appendleft(row)
             held.clear()
             raise
+
+    def drop(self, value: Any) -> bool:
+        for index, row in enumerate(self):
+            if row is value:
+                del self[index]
+                return True
+        return self._drop_returned(value)
 
     def columns(self, held: Held) -> Columns:
         return list(held.parts)

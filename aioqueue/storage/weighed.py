@@ -68,6 +68,7 @@ class WeighedStorage(Storage):
         if isinstance(spec, ElementSpec) and not spec.rows_private:
             self._reader = RowReader(spec.components)
         self._size = _sizer(spec)
+        self._has_priorities = isinstance(spec, PriorityObjectSpec)
         self._weight: int | None = 0
 
     def __len__(self) -> int:
@@ -167,6 +168,18 @@ class WeighedStorage(Storage):
         weight += _sum(held)
         self._entries.release(held)
         self._weight = weight
+
+    def drop(self, value: Any) -> bool:
+        back = (entry for _, entry in self.returned)
+        for entry in chain(self._entries, back):
+            if entry.row is value or (self._has_priorities and entry.row[1] is value):
+                break
+        else:
+            return False
+        weight, self._weight = self.weight, None
+        self._entries.drop(entry)
+        self._weight = weight - entry.weight
+        return True
 
     def columns(self, held: Held) -> Columns:
         rows = [entry.row for entry in held.parts]

@@ -10,7 +10,7 @@ from aioqueue.waiting.base import AsyncWaker, apply_deferred, deliver, enter, wi
 from aioqueue.waiting.calls import CallbackWaker
 from aioqueue.waiting.gate import Gate, sleep_while_pending
 from aioqueue.waiting.owners import Owner
-from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio, running_loop
+from aioqueue.waiting.running import in_event_loop, in_task, in_trio, loaded_trio, running_loop
 from aioqueue.waiting.scopes import CancelScope, current_scopes, least_left, unwatch, watch
 from aioqueue.waiting.threads import ThreadWaker
 
@@ -27,6 +27,7 @@ __all__ = (
     "deliver",
     "enter",
     "in_event_loop",
+    "in_task",
     "in_trio",
     "least_left",
     "loaded_trio",

@@ -77,6 +77,8 @@ class AsyncioWaker:
             # Granted while it began. Those who were granted before it must run before it.
             return asyncio.sleep(0)
         future: asyncio.Future[None] = self._loop.create_future()
+        if attempt.waiter is _WOKEN:  # by a signal handler, which has come in that call
+            return asyncio.sleep(0)
         attempt.waiter = future
         return future
 

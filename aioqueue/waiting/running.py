@@ -23,7 +23,7 @@ import sys
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ("in_event_loop", "in_trio", "loaded_trio", "running_loop")
+__all__ = ("in_event_loop", "in_task", "in_trio", "loaded_trio", "running_loop")
 
 running_loop = asyncio._get_running_loop
 """The event loop of asyncio that runs in the calling thread, or ``None``.
@@ -79,6 +79,14 @@ def _in_plain_cell(frame: FrameType | None) -> bool:
 
 def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__"))
+
+
+def in_task() -> bool:
+    """Whether a task of asyncio runs in this thread, and no callback; nor is its loop asleep.
+
+    Tasks of trio do not count: a handler that interrupts one must not wake that very task.
+    """
+    return running_loop() is not None and asyncio.current_task() is not None
 
 
 def loaded_trio() -> Any:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextvars
+import dataclasses
 import threading
 import traceback
 import weakref
@@ -19,6 +21,7 @@ from tests.batching import functions
 from tests.batching.functions import Value
 from tests.batching.models import NEVER, Model, batcher_of, begun
 from tests.worlds import (
+    PATIENCE,
     CancelledError,
     Operation,
     TaskOperation,
@@ -207,7 +210,6 @@ class TestFailures:
         async with batcher_of(world, model, max_batch=3, max_wait=NEVER) as batcher:
             first, bad, last = await Calls(world, batcher).begin(1, failure, 3)
             told = await raised_by(bad)
-            assert told is failure or model.where == "process"
             assert repr(told) == repr(failure)
             assert (await first.result(), await last.result()) == (2, 6)
 
@@ -290,7 +292,164 @@ class TestFailures:
         assert (counts.failed, counts.in_flight) == (1, 0)
 
 
+class TestOwners:
+    """An exception is given to one caller: what that does with it nobody else sees."""
+
+    async def test_each_caller_has_its_own_context_notes_and_frames(self, world: World) -> None:
+        async def ask(batcher: Any, who: str) -> tuple[BaseException, str]:
+            try:
+                raise PermissionError(f"secret of {who}")
+            except PermissionError:
+                try:
+                    await batcher(who)
+                except FloatingPointError as error:
+                    error.add_note(f"request of {who}")
+                    return error, traceback.format_exc()
+            raise AssertionError("it was answered")
+
+        async def fail(values: list[Any]) -> list[Any]:
+            raise FloatingPointError("boom")
+
+        async with batcher_of(world, fail, max_batch=2, max_wait=NEVER) as batcher:
+            before = begun(batcher)
+            first = world.spawn(ask, batcher, "A")
+            await world.until(lambda: begun(batcher) > before)
+            second = world.spawn(ask, batcher, "B")
+            (one, of_one), (two, of_two) = await first.result(), await second.result()
+        assert one is not two
+        assert ("secret of A" in of_one, "request of A" in of_one, "in fail" in of_one) == (
+            True,
+        ) * 3
+        assert "of A" not in of_two
+        assert "of B" not in of_one
+
+    @pytest.mark.parametrize("returned", [True, False])
+    async def test_also_where_the_function_fails_by_one_exception_again_and_again(
+        self, world: World, returned: bool
+    ) -> None:
+        failure = ValueError("the model is not loaded")
+
+        async def fail(values: list[Any]) -> list[Any]:
+            if returned:
+                return [failure for _ in values]
+            raise failure
+
+        async with batcher_of(world, fail, max_wait=0) as batcher:
+            told = []
+            for who in "ab":
+                with pytest.raises(ValueError, match="not loaded") as raised:
+                    await batcher(who)
+                told.append(raised.value)
+                raised.value.add_note(who)
+        assert len({id(one) for one in (failure, *told)}) == 3
+        assert [one.__notes__ for one in told] == [["a"], ["b"]]
+
+    @pytest.mark.parametrize("returned", [True, False])
+    async def test_a_frozen_one_keeps_its_type(self, world: World, returned: bool) -> None:
+        @dataclasses.dataclass(frozen=True)
+        class TooLongError(Exception):
+            tokens: int
+
+        async def fail(values: list[Any]) -> list[Any]:
+            if returned:
+                return [TooLongError(9) for _ in values]
+            raise TooLongError(9)
+
+        async with batcher_of(world, fail, max_wait=0) as batcher:
+            with pytest.raises(TooLongError) as raised:
+                await batcher(1)
+        assert raised.value.tokens == 9
+
+
+ROOMS: dict[str, Callable[[], aioqueue.FIFOQueue | aioqueue.PriorityQueue]] = {
+    "rows": lambda: aioqueue.FIFOQueue(3),
+    "bytes": lambda: aioqueue.FIFOQueue(None, max_bytes=3_500),
+    "priorities": lambda: aioqueue.PriorityQueue(3),
+    "priorities and bytes": lambda: aioqueue.PriorityQueue(None, max_bytes=3_500),
+}
+
+
 class TestCallersThatGo:
+    @pytest.mark.parametrize("room", ROOMS)
+    async def test_occupy_no_room(self, task_world: TaskWorld, model: Model, room: str) -> None:
+        """Nor do the statistics count them; whoever of several goes."""
+        queue = ROOMS[room]()
+        async with batcher_of(
+            task_world, model, queue=queue, max_batch=1, max_wait=0, on_full="refuse"
+        ) as batcher:
+            calls = Calls(task_world, batcher)
+            operations = await calls.begin_running(model, bytes(1_000))
+            for gone in range(3):
+                waiting = await calls.begin(*[bytes(1_000)] * 3)
+                with pytest.raises(aioqueue.QueueFull):
+                    await batcher(bytes(1_000))
+                waiting[gone].cancel()
+                assert await waiting[gone].was_cancelled()
+                counts = batcher.statistics()
+                assert (counts.waiting, counts.cancelled, queue.size()) == (2, 4 * gone + 1, 2)
+                waiting += await calls.begin(bytes(1_000))
+                for operation in waiting[:gone] + waiting[gone + 1 :]:
+                    operation.cancel()
+                    assert await operation.was_cancelled()
+                assert queue.size() == 0
+            model.gate.open()
+            assert await operations[0].result() == bytes(2_000)
+        counts = batcher.statistics()
+        assert counts.requests == counts.answered + counts.cancelled
+
+    @pytest.mark.parametrize("room", ROOMS)
+    async def test_let_those_in_who_wait_for_room(
+        self, task_world: TaskWorld, model: Model, room: str
+    ) -> None:
+        async with batcher_of(
+            task_world, model, queue=ROOMS[room](), max_batch=1, max_wait=0
+        ) as batcher:
+            calls = Calls(task_world, batcher)
+            operations = await calls.begin_running(model, bytes(1_000))
+            waiting = await calls.begin(*[bytes(1_000)] * 4)
+            assert batcher.statistics().waiting_for_room == 1
+            waiting[1].cancel()
+            assert await waiting[1].was_cancelled()
+            await task_world.until(lambda: batcher.statistics().waiting_for_room == 0)
+            assert batcher.statistics().waiting == 3
+            model.gate.open()
+            for operation in (*operations, waiting[0], *waiting[2:]):
+                assert await operation.result() == bytes(2_000)
+
+    def test_by_a_timeout_in_threads_occupy_no_room(self) -> None:
+        gate, begun_now = threading.Event(), threading.Event()
+
+        def slow(values: list[int]) -> list[int]:
+            begun_now.set()
+            gate.wait(PATIENCE)
+            return values
+
+        queue = sync.FIFOQueue(1)
+        with (
+            sync.Batcher(slow, max_batch=1, max_wait=0, queue=queue, on_full="refuse") as batcher,
+            concurrent.futures.ThreadPoolExecutor(1) as pool,
+        ):
+            first = pool.submit(batcher, 0)
+            assert begun_now.wait(PATIENCE)
+            for _ in range(3):
+                with pytest.raises(aioqueue.DeadlineExceededError):
+                    batcher(1, timeout=0.001)
+                assert batcher.statistics().waiting == queue.size() == 0
+            gate.set()
+            assert first.result() == 0
+
+    async def test_fill_no_batch_that_has_begun(self, task_world: TaskWorld, model: Model) -> None:
+        """A worker has taken them, and waits for more."""
+        async with batcher_of(task_world, model, max_batch=3, max_wait=NEVER) as batcher:
+            calls = Calls(task_world, batcher)
+            gone = await calls.begin(1, 2)
+            await task_world.until(lambda: batcher.statistics().waiting == 0)
+            gone[0].cancel()
+            assert await gone[0].was_cancelled()
+            rest = await calls.begin(3, 4)
+            assert [await operation.result() for operation in (gone[1], *rest)] == [4, 6, 8]
+        assert model.batches == [[2, 3, 4]]
+
     async def test_are_left_out_of_later_batches(self, task_world: TaskWorld, model: Model) -> None:
         async with batcher_of(task_world, model, max_wait=0) as batcher:
             calls = Calls(task_world, batcher)

@@ -186,12 +186,16 @@ class TestWhatComesThrough:
             assert len([await raised_by(operation) for operation in operations]) == 5
             assert await calls_of(world, batcher, 1, 2, 3, 4, 5) == [1, 2, 3, 4, 5]
 
-    async def test_the_callers_of_a_batch_share_a_failure(self, world: World) -> None:
+    async def test_each_caller_of_a_batch_gets_a_failure_of_its_own(self, world: World) -> None:
         async with batcher_of(
             world, functions.odd_results, max_batch=2, max_wait=NEVER, where="process"
         ) as batcher:
             one, two = await Calls(world, batcher).begin("boom", 1)
-            assert await raised_by(one) is await raised_by(two)
+            failures = [await raised_by(one), await raised_by(two)]
+        assert failures[0] is not failures[1]
+        assert repr(failures[0]) == repr(failures[1])
+        failures[0].add_note("of one caller")
+        assert not hasattr(failures[1], "__notes__")
 
     @pytest.mark.parametrize("arena", [2**16, 2**27])
     async def test_arrays_are_private_and_can_be_written(

@@ -90,6 +90,54 @@ class TestBlock:
             throw(KeyError())
         assert other.joined
 
+    async def test_a_loop_over_what_a_failure_has_closed_is_no_clean_stop(
+        self, world: World, make: Make
+    ) -> None:
+        """Nobody else reports that failure: the block has not had all there was."""
+        queue = world.fifo(3)
+        await queue.enqueue(1)
+        queue.close(cause=ConnectionError("the feed is down"))
+        taken = []
+
+        async def block() -> None:
+            async with make():
+                async for element in queue:
+                    taken.append(element)  # noqa: PERF401
+
+        [end] = (await group_of(block())).exceptions
+        assert taken == [1]
+        assert isinstance(end, OutOfRangeError)
+        assert isinstance(end.__cause__, ConnectionError)
+
+    @pytest.mark.parametrize("first", ["failure", "end"])
+    @pytest.mark.parametrize("grouped", [False, True])
+    async def test_the_end_by_a_failure_that_is_reported_is_an_echo(
+        self, world: World, make: Make, first: str, grouped: bool
+    ) -> None:
+        """Whichever comes first, and also within groups: the failure is told once."""
+        failure: Exception = ConnectionError("the feed is down")
+        queue, next_one = world.fifo(3), world.fifo(3)
+        queue.close(cause=failure)
+        with pytest.raises(OutOfRangeError) as raised:
+            await queue.dequeue()
+        next_one.close(cause=raised.value)  # as a chain of queues passes it on
+        reported = ExceptionGroup("tasks", [failure]) if grouped else failure
+
+        async def block() -> None:
+            async with make() as coord:
+                if first == "failure":
+                    coord.request_stop(reported)
+                try:
+                    async for _ in next_one:
+                        pass
+                except OutOfRangeError as end:
+                    if first == "failure":
+                        raise
+                    coord.request_stop(end)
+                    coord.request_stop(reported)
+
+        assert same((await group_of(block())).exceptions, [reported])
+
     async def test_a_clean_stop_and_failures(self, world: World, make: Make) -> None:
         failure = ValueError()
 

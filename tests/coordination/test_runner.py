@@ -60,6 +60,15 @@ async def rest_of(queue: aioqueue.FIFOQueue) -> list[Any]:
     return [element async for element in queue]
 
 
+async def rest_until_failure(queue: aioqueue.FIFOQueue) -> list[Any]:
+    taken = []
+    with pytest.raises(OutOfRangeError) as raised:
+        async for element in queue:
+            taken.append(element)  # noqa: PERF401
+    assert raised.value.__cause__ is not None
+    return taken
+
+
 def join_all(threads: list[threading.Thread]) -> None:
     for thread in threads:
         thread.join(PATIENCE)
@@ -139,7 +148,7 @@ class TestWithinACoordinator:
                 async with aioqueue.Coordinator() as coord:
                     coord.start(runner)
                     assert await coord.wait_for_stop()
-                    await rest_of(queue)
+                    await rest_until_failure(queue)
                     assert await no_more(queue) is error
 
             group = await group_of(block())
@@ -361,7 +370,7 @@ class TestByItself:
             assert group.exceptions == (error,)
             assert runner.exceptions_raised == [error]
             assert [note.startswith("in worker QueueRunner") for note in notes(error)] == [True]
-            assert await rest_of(queue) == [*range(5)]
+            assert await rest_until_failure(queue) == [*range(5)]
             assert await no_more(queue) is error
 
         task_world.run(body)
@@ -527,7 +536,7 @@ class TestClosing:
             assert runner.exceptions_raised == [error]
             assert len(notes(error)) == 1
             assert queue.is_closed()
-            assert await rest_of(queue) == [0, 1, 2]
+            assert await rest_until_failure(queue) == [0, 1, 2]
             assert await no_more(queue) is error
 
         task_world.run(body)
@@ -724,10 +733,9 @@ class TestThreads:
         coord = sync.Coordinator()
         ops = [failing(error, task=task), counting(queue.aio, 10**9, task=not task)]
         coord.start(sync.QueueRunner(queue, ops))
-        for _ in queue:
-            pass
         with pytest.raises(OutOfRangeError) as closed:
-            queue.dequeue()
+            for _ in queue:
+                pass
         assert closed.value.__cause__ is error
         with pytest.raises(ExceptionGroup) as caught:
             coord.join()
@@ -760,9 +768,11 @@ class TestThreads:
         threads = runner.create_threads(start=True)
         join_all(threads)
         assert runner.exceptions_raised == [error]
-        assert list(queue) == [0, 1, 2]
+        taken = []
         with pytest.raises(OutOfRangeError) as caught:
-            queue.dequeue()
+            for number in queue:
+                taken.append(number)  # noqa: PERF402
+        assert taken == [0, 1, 2]
         assert caught.value.__cause__ is error
 
     def test_create_threads(self) -> None:

@@ -7,10 +7,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aioqueue
-from aioqueue import sync
+from aioqueue import OutOfRangeError, sync
 from tests.worlds import ThreadWorld, World
 
-__all__ = ("OUTSIDE", "StreamEndedError", "coordinated", "failures_of", "joined", "rest", "take")
+__all__ = (
+    "OUTSIDE",
+    "StreamEndedError",
+    "coordinated",
+    "failures_of",
+    "joined",
+    "rest",
+    "rest_until_failure",
+    "take",
+)
 
 OUTSIDE = (ExceptionGroup, BaseExceptionGroup)
 
@@ -59,6 +68,17 @@ async def rest(stream: Any) -> list[Any]:
         try:
             taken.append(await take(stream))
         except StreamEndedError:
+            return taken
+
+
+async def rest_until_failure(stream: Any) -> list[Any]:
+    """All that is still to come of a stream that a failure has ended, which it tells then."""
+    taken = []
+    while True:
+        try:
+            taken.append(await take(stream))
+        except OutOfRangeError as end:
+            assert end.__cause__ is not None
             return taken
 
 

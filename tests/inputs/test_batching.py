@@ -18,7 +18,15 @@ from aioqueue.inputs.batches.collating import Collator
 from aioqueue.inputs.sources.sequences import numbers
 from aioqueue.inputs.sources.streams import AsyncBatchStream, BatchStream
 from aioqueue.inputs.statistics import BatchStatistics
-from tests.inputs.pipelines import StreamEndedError, coordinated, failures_of, joined, rest, take
+from tests.inputs.pipelines import (
+    StreamEndedError,
+    coordinated,
+    failures_of,
+    joined,
+    rest,
+    rest_until_failure,
+    take,
+)
 from tests.worlds import TaskWorld, ThreadWorld, World
 
 Pair = namedtuple("Pair", ["image", "label"])
@@ -372,7 +380,7 @@ class TestEnding:
         with pytest.raises(ExceptionGroup) as raised:
             async with coordinated(world) as coord:
                 stream = batch(broken(), 2, coord=coord)
-                taken = np.concatenate(await rest(stream))
+                taken = np.concatenate(await rest_until_failure(stream))
                 assert taken.tolist() == [0, 1, 2, 3, 4]
                 with pytest.raises(OutOfRangeError) as end:
                     stream.queue.dequeue_nowait()
@@ -412,7 +420,7 @@ class TestEnding:
         queue.close(cause=failure)
         async with coordinated(world) as coord:
             stream = batch(queue, 2, coord=coord, capacity=4)
-            assert [taken.tolist() for taken in await rest(stream)] == [[1]]
+            assert [taken.tolist() for taken in await rest_until_failure(stream)] == [[1]]
             await joined(coord)
             with pytest.raises(OutOfRangeError) as end:
                 stream.queue.dequeue_nowait()
@@ -619,7 +627,7 @@ class TestShuffleBatch:
         with pytest.raises(ExceptionGroup) as raised:
             async with coordinated(world) as coord:
                 stream = shuffle_batch(broken(), 10, coord=coord, min_after_dequeue=5)
-                await rest(stream)
+                await rest_until_failure(stream)
                 with pytest.raises(OutOfRangeError) as end:
                     stream.queue.dequeue_nowait()
         assert failures_of(raised.value) == ["ValueError: the disk is gone"]

@@ -19,6 +19,7 @@ from tests.inputs.pipelines import (
     failures_of,
     joined,
     rest,
+    rest_until_failure,
     take,
 )
 from tests.worlds import World
@@ -184,7 +185,7 @@ class TestEnding:
         with pytest.raises(ExceptionGroup) as raised:
             async with coordinated(world) as coord:
                 for consumer in broadcast(broken(), 2, coord=coord):
-                    assert await rest(consumer) == [1]
+                    assert await rest_until_failure(consumer) == [1]
                     with pytest.raises(OutOfRangeError) as end:
                         consumer.queue.dequeue_nowait()
                     ends.append(end.value.__cause__)
@@ -199,7 +200,7 @@ class TestEnding:
         async with coordinated(world) as coord:
             stream = batch(queue, 2, coord=coord)
             for consumer in broadcast(stream, 2, coord=coord):
-                assert [made.tolist() for made in await rest(consumer)] == [[1]]
+                assert [made.tolist() for made in await rest_until_failure(consumer)] == [[1]]
                 with pytest.raises(OutOfRangeError) as end:
                     consumer.queue.dequeue_nowait()
                 assert end.value.__cause__ is failure

@@ -17,7 +17,7 @@ from aioqueue import InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.inputs import items
 from aioqueue.inputs.batches.batch import batch
 from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
-from tests.inputs.pipelines import coordinated, failures_of, joined, rest, take
+from tests.inputs.pipelines import coordinated, failures_of, joined, rest, rest_until_failure, take
 from tests.worlds import World
 
 Pairs = list[tuple[Any, Any]]
@@ -228,7 +228,7 @@ class TestEnding:
         with pytest.raises(ExceptionGroup) as raised:
             async with coordinated(world) as coord:
                 stream = bucket_by_sequence_length(broken(), [4], 2, coord=coord)
-                assert lengths_in(await rest(stream)) == [[1, 1]]
+                assert lengths_in(await rest_until_failure(stream)) == [[1, 1]]
                 with pytest.raises(OutOfRangeError) as end:
                     stream.queue.dequeue_nowait()
         assert failures_of(raised.value) == ["ValueError: the text ends here"]
@@ -241,7 +241,7 @@ class TestEnding:
         queue.close(cause=failure)
         async with coordinated(world) as coord:
             stream = bucket_by_sequence_length(queue, [4], 2, coord=coord)
-            assert lengths_in(await rest(stream)) == [[2]]
+            assert lengths_in(await rest_until_failure(stream)) == [[2]]
             with pytest.raises(OutOfRangeError) as end:
                 stream.queue.dequeue_nowait()
             assert end.value.__cause__ is failure

@@ -6,6 +6,7 @@ storages that fail, Ctrl-C, batches above the capacity, priorities, shuffling, c
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -931,3 +932,55 @@ def test_a_refill_comes_in_whatever_its_bytes_which_count_from_then_on() -> None
     queue.dequeue()
     queue.enqueue(late, timeout=0)
     assert queue.dequeue_many(2) == [np.full(1, 3), late]
+
+
+# Dropping what nobody wants any more.
+
+
+def test_a_dropped_row_makes_room_for_who_waits_first() -> None:
+    values = [object() for _ in range(4)]
+    machine = machine_of(*values[:2], capacity=2)
+    waker = Waker()
+    first, second = (begun(machine, Put(value), waker) for value in values[2:])
+    assert list(machine.drop(values[0])) == [waker]
+    assert (first.state, second.state) == (GRANTED, PENDING)
+    machine.commit(first)
+    assert list(machine.drop(values[0])) == []  # it is not inside any more
+    machine.withdraw(second)
+    assert drained(machine) == [values[1], values[2]]
+
+
+def test_a_dropped_row_is_no_longer_what_a_waiting_batch_has_claimed() -> None:
+    values = [object() for _ in range(3)]
+    machine = machine_of(capacity=2)
+    take = begun(machine, Take(2))
+    machine.begin(Put(values[0]), Waker())
+    machine.drop(values[0])
+    machine.begin(Put(values[1]), Waker())
+    assert take.state is PENDING
+    machine.begin(Put(values[2]), Waker())
+    assert rows_of(machine, take) == values[1:]
+
+
+def test_random_moves_with_dropped_rows_keep_the_invariants() -> None:
+    rng = random.Random(11)
+    for _ in range(60):
+        machine = machine_of(capacity=3)
+        going: list[Attempt] = []
+        for _ in range(40):
+            move = rng.choice(["put", "put", "take", "end", "drop"])
+            if move == "put":
+                going.append(Put(object()))
+                machine.begin(going[-1], Waker(two_step=rng.random() < 0.5))
+            elif move == "take":
+                going.append(Take(rng.randrange(1, 5), up_to=rng.random() < 0.5))
+                machine.begin(going[-1], Waker(two_step=rng.random() < 0.5))
+            elif move == "end" and going:
+                attempt = going.pop(rng.randrange(len(going)))
+                ends = machine.withdraw if attempt.state is PENDING else machine.commit
+                ends(attempt)
+            elif move == "drop":
+                storage: Any = machine.storage
+                rows = list(storage)
+                machine.drop(rng.choice(rows) if rows else object())
+            assert machine.check_invariants() == []

@@ -754,8 +754,27 @@ class TestIteration:
         collecting = world.spawn(collect)
         for number in range(5):
             await queue.enqueue(number)
-        queue.close(cause=OSError("also after a failure"))
+        queue.close()
         assert await collecting.result() == list(range(5))
+
+    @pytest.mark.parametrize("how", ["elements", "batches", "whole batches"])
+    async def test_a_failure_is_no_end(self, world: World, kind: Kind, how: str) -> None:
+        """All that is inside comes first; then the failure, each time that more is asked for."""
+        queue = kind.make(world)
+        await queue.enqueue_many(kind.batch(range(5)))
+        failure = OSError("the feed is down")
+        queue.close(cause=failure)
+        taken: list[int] = []
+        for _ in range(2):
+            with pytest.raises(OutOfRangeError) as raised:
+                if how == "elements":
+                    async for element in queue:
+                        taken.append(kind.number(element))  # noqa: PERF401
+                else:
+                    async for batch in queue.batches(2, drop_remainder=how == "whole batches"):
+                        taken += kind.numbers(batch)
+            assert raised.value.__cause__ is failure
+        assert len(taken) == len(set(taken)) == (4 if how == "whole batches" else 5)
 
     async def test_batches(self, world: World, kind: Kind) -> None:
         queue = kind.make(world)

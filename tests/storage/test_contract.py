@@ -8,6 +8,7 @@ as they came; what is said about order is said relative to the order in which ro
 from __future__ import annotations
 
 import gc
+import random
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,7 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.elements import Columns, Component, ElementSpec, ObjectSpec, Row
+from aioqueue.elements import (
+    Columns,
+    Component,
+    ElementSpec,
+    ObjectSpec,
+    PriorityObjectSpec,
+    Row,
+)
 from aioqueue.storage import (
     BlockStorage,
     HeapStorage,
@@ -29,6 +37,7 @@ from aioqueue.storage import (
     TypedShelf,
     blocks,
     fifo_storage,
+    heap_storage,
     shelf_for,
 )
 
@@ -802,3 +811,47 @@ def test_padding_is_empty(dtype: Any, fill: Any) -> None:
 def test_no_rows_are_padded_to_nothing() -> None:
     (batch,) = PaddedStorage((Component("0", "int8", (None, 3)),)).empty()
     assert batch.shape == (0, 0, 3)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "heap", "fifo with sizes", "heap with sizes"])
+def test_any_object_can_be_dropped_wherever_it_stands(kind: str) -> None:
+    """Random moves beside a sorted list, which is what each of these storages is."""
+    spec = PriorityObjectSpec() if "heap" in kind else ObjectSpec()
+    make = heap_storage if "heap" in kind else fifo_storage
+    rng = random.Random(kind)
+    for _ in range(40):
+        storage: Any = make(spec, None, 10**6 if "sizes" in kind else None)
+        inside: list[tuple[int, int, bytes]] = []
+        hands: list[tuple[Held, list[tuple[int, int, bytes]]]] = []
+        for number in range(60):
+            move = rng.choice(["put", "put", "drop", "hold", "restore"])
+            if move == "put":
+                priority, value = rng.randrange(3) if "heap" in kind else 0, bytes(rng.randrange(9))
+                value = bytes(bytearray(value) + b"x" * number)  # an object of its own
+                row = (priority, value) if "heap" in kind else value
+                storage.put(storage.weighed(row) if "sizes" in kind else row)
+                inside.append((priority, number, value))
+                inside.sort()
+            elif move == "drop":
+                held = [one for _, rows in hands for one in rows]
+                chosen = rng.choice(inside + held + [(0, -1, b"of nobody")])
+                assert storage.drop(chosen[2]) is (chosen in inside)
+                if chosen in inside:
+                    inside.remove(chosen)
+            elif move == "hold" and inside:
+                hand, n = Held(), rng.randrange(1, len(inside) + 1)
+                storage.hold(hand, n)
+                hands.append((hand, inside[:n]))
+                del inside[:n]
+            elif move == "restore" and hands:
+                hand, rows = hands.pop(rng.randrange(len(hands)))
+                storage.restore(hand)
+                inside = sorted([*inside, *rows])
+            assert storage.size == len(inside)
+            if "sizes" in kind:
+                extra = 8 if "heap" in kind else 0
+                assert storage.weight == sum(len(value) + extra for _, _, value in inside)
+        hand = Held()
+        storage.hold(hand, len(inside))
+        rows = storage.columns(hand)
+        assert [row[1] if "heap" in kind else row for row in rows] == [row[2] for row in inside]

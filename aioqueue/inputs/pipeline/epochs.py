@@ -5,10 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from os import PathLike
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from aioqueue import Explanation, explain
 from aioqueue.checks import checked_watchdog
+from aioqueue.elsewhere import not_searched
 from aioqueue.inputs.pipeline.building import length_of, once_only
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.resuming import (
@@ -106,6 +107,14 @@ class Epochs(Generic[T]):
     def __bool__(self) -> bool:
         """Epochs are always true, also if there are none."""
         return True
+
+    def __contains__(self, element: object) -> NoReturn:
+        """Refuse to be searched, which would use up what is iterated.
+
+        Raises:
+            TypeError: always.
+        """
+        not_searched(self)
 
     def __iter__(self) -> Iterator[Epoch[T]]:
         return self
@@ -412,6 +421,14 @@ class Epoch(Generic[T]):
     def __bool__(self) -> bool:
         """An epoch is always true, also an empty one."""
         return True
+
+    def __contains__(self, element: object) -> NoReturn:
+        """Refuse to be searched, which would use up what is iterated.
+
+        Raises:
+            TypeError: always.
+        """
+        not_searched(self)
 
     def __iter__(self) -> Iterator[T]:
         return self

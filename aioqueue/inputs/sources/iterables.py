@@ -147,7 +147,7 @@ class OfIterable(Source[T]):
             InvalidArgumentError: it has no positions: the message says what to do.
         """
         if self._refusal is not None:
-            raise self._refusal
+            raise InvalidArgumentError(*self._refusal.args)
         return {"kind": "iterable", "name": self.name, "seed": self.seed}
 
     def _taken_at(self, place: Place) -> int:

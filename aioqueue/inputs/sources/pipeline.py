@@ -18,11 +18,11 @@ from collections.abc import (
     Sequence,
 )
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, overload
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count
-from aioqueue.elsewhere import no_attribute
+from aioqueue.elsewhere import no_attribute, not_searched
 from aioqueue.inputs.options import PrepareOptions
 from aioqueue.inputs.sources.engine import Epoch, Epochs, Stage, engine
 from aioqueue.telemetry import Monitor, Watch
@@ -437,6 +437,14 @@ class Stages(ABC, Generic[T_co]):
         start = checked_count(start, "start")
         stop = None if count is None else start + checked_count(count, "count")
         return engine().epochs(self._pipeline(), start, stop, resume, watchdog, journal)
+
+    def __contains__(self, element: object) -> NoReturn:
+        """Refuse to be searched, which would use up what is iterated.
+
+        Raises:
+            TypeError: always.
+        """
+        not_searched(self)
 
     if not TYPE_CHECKING:
 

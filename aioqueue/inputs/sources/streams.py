@@ -8,9 +8,10 @@ thread may take what a coroutine leaves.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from aioqueue import AsyncQueue, OutOfRangeError, sync
+from aioqueue.elsewhere import not_searched
 from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 
@@ -166,6 +167,14 @@ class Stream(Generic[StatisticsT]):
         """
         raise _no_positions(self)
 
+    def __contains__(self, element: object) -> NoReturn:
+        """Refuse to be searched, which would use up what is iterated.
+
+        Raises:
+            TypeError: always.
+        """
+        not_searched(self)
+
     def close(self) -> None:
         """Leave: end the stream, and the workers that it has started.
 
@@ -181,8 +190,8 @@ class AsyncBatchStream(Stream[StatisticsT]):
 
     Any number of tasks may iterate over it; each batch goes to one of them. A cancelled
     ``__anext__`` leaves every element where it was, and iteration can go on after it. It ends when
-    the source has ended, or a stop was requested, and nothing is left; failures are reported by the
-    coordinator.
+    the source has ended, or a stop was requested, and nothing is left. After a failure, which the
+    coordinator reports, it raises `OutOfRangeError` with that as its cause.
     """
 
     @property
@@ -204,7 +213,9 @@ class AsyncBatchStream(Stream[StatisticsT]):
     async def __anext__(self) -> Any:
         try:
             return await self._next()
-        except OutOfRangeError:
+        except OutOfRangeError as end:
+            if end.__cause__ is not None:  # a failure is no end
+                raise
             raise StopAsyncIteration from None
 
     async def _next(self) -> Any:
@@ -220,8 +231,8 @@ class BatchStream(Stream[StatisticsT]):
     """An iterator over batches; made by the batchers with an `aioqueue.sync.Coordinator`.
 
     Any number of threads may iterate over it; each batch goes to one of them. It ends when the
-    source has ended, or a stop was requested, and nothing is left; failures are reported by the
-    coordinator.
+    source has ended, or a stop was requested, and nothing is left. After a failure, which the
+    coordinator reports, it raises `OutOfRangeError` with that as its cause.
     """
 
     @property
@@ -235,7 +246,9 @@ class BatchStream(Stream[StatisticsT]):
     def __next__(self) -> Any:
         try:
             return self._next()
-        except OutOfRangeError:
+        except OutOfRangeError as end:
+            if end.__cause__ is not None:  # a failure is no end
+                raise
             raise StopIteration from None
 
     def _next(self) -> Any:
