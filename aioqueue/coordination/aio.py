@@ -24,6 +24,7 @@ from aioqueue.coordination.core import (
 from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.coordination.mixups import cannot_start, described, refusal, refuse_generators
 from aioqueue.coordination.outcomes import (
+    Call,
     Meaning,
     as_failure,
     is_cancellation,
@@ -70,6 +71,7 @@ class AsyncCoordinator(CoordinatorFace):
     _tasks: Tasks | None = None
     _soft_scopes: dict[anyio.CancelScope, None]
     _watches_stop: bool
+    _block: Call
 
     def start(self, worker: Startable) -> None:
         """Start the workers of a `QueueRunner`, or a `LooperTask`, within the coordinator's block.
@@ -123,6 +125,7 @@ class AsyncCoordinator(CoordinatorFace):
         self._enter()
         self._soft_scopes = {}
         self._watches_stop = False
+        self._block = Call()
         tasks = new_tasks(lambda error: self._core.report(error, "of the coordinator"))
         await tasks.begin()
         self._tasks = tasks
@@ -163,7 +166,7 @@ class AsyncCoordinator(CoordinatorFace):
             return error, None
         if _is_above_all(error):
             return None, error
-        failed = without_stops(error)
+        failed = without_stops(error, self._block)
         going_on = None if failed is error else error
         if failed is not None and not isinstance(failed, Exception):
             what = f"the block raised {type(failed).__name__}, but was not cancelled"
@@ -202,7 +205,7 @@ class AsyncCoordinator(CoordinatorFace):
                 going_on.__context__ = failure
             return False
         if failure is not None:
-            ask_again()
+            ask_again(self._block.cancellations)
             raise failure from None
         if going_on is None:
             return failed is not None  # then it was a clean stop, or it would be in the group
@@ -312,7 +315,7 @@ class QueueRunner(RunnerFace):
         if cancelled is not None and not is_cancellation(cancelled):
             raise cancelled
         if self.exceptions_raised:
-            ask_again()
+            ask_again(asked)
             raise failure_group(list(self.exceptions_raised)) from None
         cancelled = cancelled or ended_by
         if cancelled is None and cancellations() > asked:

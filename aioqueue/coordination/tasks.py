@@ -10,15 +10,20 @@ import asyncio
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic
+from types import FrameType
 from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
 
 from aioqueue.coordination.loops import soon
-from aioqueue.coordination.outcomes import is_cancellation, running_task
+from aioqueue.coordination.outcomes import (
+    delivered_cancellations,
+    is_cancellation,
+    running_task,
+)
 from aioqueue.coordination.workers import OwnTask
 from aioqueue.waiting import Gate, current_waker, in_trio, loaded_trio, running_loop
 
@@ -45,16 +50,19 @@ def _running_world() -> object:
     return token
 
 
-def ask_again() -> None:
+def ask_again(asked: int = 0) -> None:
     """Ask the running task to end once more, if it was asked and something else is raised instead.
 
     As `asyncio.TaskGroup` does: a failure goes first, and the cancellation comes at the next await.
     Before Python 3.13 that would outlive its `asyncio.timeout`, and it is left at being asked. The
     same if a scope around the task was cancelled: that asks again by itself, for as long as it
     lasts, and would not know what we ask for as its own.
+
+    Args:
+        asked: the `cancellations` when the call began that raises.
     """
     task = running_task()
-    if sys.version_info >= (3, 13) and isinstance(task, asyncio.Task) and task.cancelling():
+    if sys.version_info >= (3, 13) and isinstance(task, asyncio.Task) and cancellations() > asked:
         if anyio.current_effective_deadline() == -math.inf:
             return
         task.uncancel()
@@ -62,9 +70,41 @@ def ask_again() -> None:
 
 
 def cancellations() -> int:
-    """How often the running task has been asked to end by `asyncio.Task.cancel`; 0 in trio."""
-    task = running_task()
-    return task.cancelling() if isinstance(task, asyncio.Task) else 0
+    """How many requests of `asyncio.Task.cancel` the running task has felt so far; 0 in trio."""
+    return delivered_cancellations(running_task())
+
+
+_SCOPES: Final = frozenset(
+    {"asyncio.taskgroups", "asyncio.timeouts", "anyio._backends._asyncio", "async_timeout"}
+)
+"""Who cancels the task that is within, and takes that back, or forgets to."""
+
+
+class _WorkerTask(asyncio.Task[None]):
+    """A task of ours, which tells who asks it to end from what it asks of itself.
+
+    A task group, timeout or scope that its function has entered cancels it and takes that back when
+    it is left. A task group before Python 3.13 may forget to; from then on the count of the task
+    says that somebody wants it to end, whom nothing else could tell from somebody who does.
+    """
+
+    inner_cancellations = 0
+    """Those of `cancelling` that come from within."""
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        is_asked = super().cancel(msg)
+        if is_asked and _is_scope(sys._getframe(1)):
+            self.inner_cancellations += 1
+        return is_asked
+
+    def uncancel(self) -> int:
+        if self.inner_cancellations and _is_scope(sys._getframe(1)):
+            self.inner_cancellations -= 1
+        return super().uncancel()
+
+
+def _is_scope(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__") in _SCOPES
 
 
 async def outlast(
@@ -98,7 +138,10 @@ async def outlast(
 
 async def cancellation() -> asyncio.CancelledError:
     """What to raise for a cancellation that `outlast` has outlasted: its scope knows it by that."""
+    task = running_task()
     try:
+        if getattr(task, "_must_cancel", False):
+            await asyncio.sleep(0)  # it has not been felt yet, and must not be felt twice
         await anyio.lowlevel.checkpoint_if_cancelled()
     except asyncio.CancelledError as error:
         return error
@@ -212,6 +255,13 @@ class Tasks(ABC):
         task.ended()
 
 
+def _new_task(body: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    loop = asyncio.get_running_loop()
+    if loop.get_task_factory() is not None:  # which the program has reasons for
+        return loop.create_task(body, name=name)
+    return _WorkerTask(body, loop=loop, name=name)
+
+
 class _AsyncioTasks(Tasks):
     """Tasks of asyncio. They are in no task group, which would take the end of one for its own."""
 
@@ -228,7 +278,7 @@ class _AsyncioTasks(Tasks):
         self, name: str, body: Body, lost: Callable[[], object]
     ) -> tuple[OwnTask, anyio.CancelScope]:
         own, scope = self._own(name)
-        task = asyncio.get_running_loop().create_task(self._run(own, scope, body), name=name)
+        task = _new_task(self._run(own, scope, body), name)
         self._tasks.add(task)
 
         def done(task: asyncio.Task[None]) -> None:
