@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import closing
 from functools import partial
 from time import monotonic
@@ -52,7 +52,7 @@ from aioqueue.coordination.workers import Worker, as_worker
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.functions import function_name, is_coroutine_function
-from aioqueue.waiting import current_waker
+from aioqueue.waiting import current_waker, defers_ctrl_c, lets_ctrl_c_in
 
 __all__ = ("AsyncCoordinator", "LooperTask", "QueueRunner", "Startable")
 
@@ -119,7 +119,25 @@ class AsyncCoordinator(CoordinatorFace):
             " coord:`, or in a thread `with aioqueue.sync.Coordinator() as coord:`"
         )
 
-    async def __aenter__(self) -> Self:
+    # No coroutine functions: the first step of a function sees Ctrl-C that came before, and defers
+    # it; that of a coroutine comes later, and in between its caller would drop the coroutine.
+
+    @defers_ctrl_c
+    def __aenter__(self) -> Coroutine[Any, Any, Self]:
+        current_waker()  # from here on, Ctrl-C waits in trio until the block has been entered
+        return self._entered()
+
+    @defers_ctrl_c
+    def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Coroutine[Any, Any, bool | None]:  # and no bool: checkers would take what follows for
+        return self._left(error)  # reachable
+
+    @defers_ctrl_c
+    async def _entered(self) -> Self:
         if self._tasks is not None:
             raise RuntimeError("this coordinator's block has been entered already")
         self._enter()
@@ -131,24 +149,27 @@ class AsyncCoordinator(CoordinatorFace):
         self._tasks = tasks
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:  # and no bool: checkers would take all that follows for reachable
+    @defers_ctrl_c
+    async def _left(self, error: BaseException | None) -> bool | None:
+        """Stop, join, and report; see `__aexit__`."""
         assert self._tasks is not None
         asked = cancellations()
         failed, going_on = self._what_left_the_block(error)
-        self._core.stop(failed, THE_BLOCK)
+        struck = self._core.stop_by_all_means(failed, THE_BLOCK)
+        if going_on is None or not _is_above_all(going_on):
+            going_on = going_on if struck is None else struck
         self._tasks.check_leaving()
         if going_on is not None and not _is_above_all(going_on):
             self._tasks.cancel()
-        failure = await self._join_all()
+        failure, interrupt = await self._join_all()
         tasks, self._tasks = self._tasks, None
         ended_by = await tasks.end()
-        if ended_by is not None and not is_cancellation(ended_by):
+        if isinstance(ended_by, KeyboardInterrupt):
+            interrupt = interrupt or ended_by
+        elif ended_by is not None and not is_cancellation(ended_by):
             failure = ended_by
+        if interrupt is not None and (going_on is None or not _is_above_all(going_on)):
+            going_on = interrupt
         if going_on is None:
             going_on = ended_by
             if cancellations() > asked:
@@ -173,24 +194,32 @@ class AsyncCoordinator(CoordinatorFace):
             failed = as_failure(failed, f"{what}: something that it awaited was")
         return failed, going_on
 
-    async def _join_all(self) -> BaseException | None:
-        """Join all workers, even if this task is cancelled; returns what there is to report."""
+    async def _join_all(self) -> tuple[BaseException | None, KeyboardInterrupt | None]:
+        """Join all workers, even if this task is cancelled.
+
+        Returns:
+            What there is to report, and the Ctrl-C that has struck meanwhile, if one has.
+        """
         assert self._tasks is not None
+        interrupt: KeyboardInterrupt | None = None
         try:
-            with closing(self._core.joining(None, self._grace, False)) as waits:
+            with closing(self._core.joining(None, self._grace, False, leaving=True)) as waits:
                 for gate, seconds in waits:
-                    await outlast(gate, seconds, self._tasks.cancel)
+                    try:
+                        await outlast(gate, seconds, self._tasks.cancel)
+                    except KeyboardInterrupt as error:
+                        interrupt = interrupt or error
         except GeneratorExit:
             raise  # nobody runs us any more
         except BaseExceptionGroup as group:
-            return group
+            return group, interrupt
         except Exception as error:
-            return failure_group([error])
+            return failure_group([error]), interrupt
         except BaseException as error:
             failures = self._core.failures()
             error.__context__ = failure_group(failures) if failures else None
-            return error
-        return None
+            return error, interrupt
+        return None, interrupt
 
     def _leave(
         self,
@@ -203,7 +232,9 @@ class AsyncCoordinator(CoordinatorFace):
         if going_on is not None and _is_above_all(going_on):
             if failure is not None:
                 going_on.__context__ = failure
-            return False
+            if going_on is error:
+                return False
+            raise going_on
         if failure is not None:
             ask_again(self._block.cancellations)
             raise failure from None
@@ -271,6 +302,7 @@ class QueueRunner(RunnerFace):
 
     __doc__ = with_sections(__doc__, RUNNER_ARGUMENTS)
 
+    @defers_ctrl_c
     async def run(self) -> None:
         """Run all workers until they have ended, without a coordinator.
 
@@ -408,6 +440,7 @@ class LooperTask:
     def _start(self, coordinator: AsyncCoordinator) -> None:
         coordinator._spawn(self.name, partial(self._loop, coordinator), cancel_at_stop=False)
 
+    @defers_ctrl_c
     async def _loop(self, coordinator: AsyncCoordinator) -> None:
         owner = running_task()
         try:
@@ -417,6 +450,7 @@ class LooperTask:
                 raise
             coordinator._core.report(_stray_of(self.name, error), self.name)
 
+    @lets_ctrl_c_in
     async def _call_again_and_again(self, coordinator: AsyncCoordinator) -> None:
         core = coordinator._core
         next_call = monotonic()

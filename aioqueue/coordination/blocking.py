@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures.thread  # noqa: F401  # event loops use it; too late once main has ended
 import contextvars
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from functools import partial
 from time import monotonic
@@ -68,12 +68,15 @@ class ThreadCoordinator(CoordinatorFace):
     ) -> None:
         grace = checked_grace(stop_grace_period, "stop_grace_period")
         try:
-            with closing(self._core.joining(workers, grace, ignore_live, blocking=True)) as waits:
-                for gate, seconds in waits:
-                    _wait(gate, seconds, "join")
+            self._wait_for_all(self._core.joining(workers, grace, ignore_live, blocking=True))
         except KeyboardInterrupt:
             self._core.warn_of_interrupt()
             raise
+
+    def _wait_for_all(self, joining: Generator[tuple[Gate, float | None], None, None]) -> None:
+        with closing(joining) as waits:
+            for gate, seconds in waits:
+                _wait(gate, seconds, "join")
 
     if not TYPE_CHECKING:  # a type checker is to see that they are not there
         __aenter__ = __aexit__ = refusal(
@@ -92,14 +95,47 @@ class ThreadCoordinator(CoordinatorFace):
         traceback: TracebackType | None,
     ) -> bool | None:  # and no bool: checkers would take all that follows for reachable
         is_failure = isinstance(error, Exception)
-        self._core.stop(error if is_failure else None, THE_BLOCK)
-        try:
-            self.join(stop_grace_period=self._grace)
-        except BaseException as ended_by:
-            failure = self._with_failures(ended_by)
-            if error is not None and not is_failure:
-                error.__context__ = failure  # Ctrl-C goes on, and shows what failed besides
-                return False
+        struck = self._core.stop_by_all_means(error if is_failure else None, THE_BLOCK)
+        while True:
+            joining = self._core.joining(None, self._grace, False, blocking=True, leaving=True)
+            try:
+                self._wait_for_all(joining)
+            except KeyboardInterrupt as interrupt:
+                if struck is None and not isinstance(error, KeyboardInterrupt):
+                    struck = interrupt  # the first one: it goes on when all have been joined
+                    self._core.enter_block()  # which the join that was given up has left
+                    continue
+                self._core.warn_of_interrupt()
+                failure: BaseException | None = self._with_failures(interrupt)
+            except BaseException as ended_by:
+                failure = self._with_failures(ended_by)
+            else:
+                failure = None
+            break
+        return self._leave(error, failure, struck)
+
+    def _leave(
+        self,
+        error: BaseException | None,
+        failure: BaseException | None,
+        struck: BaseException | None,
+    ) -> bool:
+        """How the block is left.
+
+        Args:
+            error: what the block has raised.
+            failure: how the join has ended.
+            struck: what has interrupted the leaving.
+        """
+        is_failure = isinstance(error, Exception)
+        if error is not None and not is_failure:
+            if failure is not None or struck is not None:
+                error.__context__ = failure or struck  # Ctrl-C goes on, and shows what failed
+            return False
+        if struck is not None:
+            struck.__context__ = failure
+            raise struck
+        if failure is not None:
             raise failure from None
         return is_failure  # then it was a clean stop, or it would be in the group
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from aioqueue.coordination.draining import Draining, undelivered
 from aioqueue.coordination.exits import stop_at_exit
 from aioqueue.coordination.mixups import add_advice
-from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of, told
+from aioqueue.coordination.outcomes import Meaning, add_note, leaves_of, meaning_of, told
 from aioqueue.coordination.watching import Watchable
 from aioqueue.coordination.workers import (
     OwnTask,
@@ -56,6 +56,9 @@ SLOW_STOP: Final = 5.0
 """Seconds after which a stop is slow, and whoever waits for it is told by what."""
 
 _MANY: Final = 64
+
+_PATIENCE: Final = 1000
+"""How often a stop that is interrupted begins anew."""
 
 _CLEANUP: Final = 10.0
 """Seconds that cancelled tasks have at least, for what they do when they are cancelled."""
@@ -101,6 +104,7 @@ class CoordinatorCore(Watchable):
         self.watch = Watch()
         self._lock = threading.RLock()  # guards all below, joined and the faces
         self._joining = 0  # how many joins have begun and not ended
+        self._blocks = 0  # how many have been entered and have not begun to be left
         self._stop_time = 0.0
         self._stopped_by: str | None = None
         self._failures: list[BaseException] = []
@@ -148,7 +152,33 @@ class CoordinatorCore(Watchable):
         """Record a failure and stop, even after a join: the caller is going to join again."""
         if error is not None and self.is_clean(error):
             error = None
-        apply_deferred(self._stop, error, worker)
+        apply_deferred(self._stop, self.what_is_new(error), worker)
+
+    def stop_by_all_means(self, error: BaseException | None, worker: str) -> BaseException | None:
+        """Record a failure and stop, whatever strikes; returns what has struck first, if it did.
+
+        That is Ctrl-C, or what a way of closing raises that is not an `Exception`. The stop then
+        reaches those whom it had not reached: each callback is taken out before it is called.
+        """
+        struck: BaseException | None = None
+        for _ in range(_PATIENCE):
+            try:
+                self.stop(error, worker)
+                break
+            except Exception:
+                raise
+            except BaseException as cause:
+                struck = cause if struck is None else struck
+                if self.stopped.is_open and not self._on_stop:
+                    break
+                if error is not None and self._is_known(error):
+                    error = None
+        return struck
+
+    @guarded
+    def enter_block(self) -> None:
+        """A block begins: whatever joins end in it, there is one more that reports."""
+        self._blocks += 1
 
     def report(self, error: BaseException, worker: str) -> None:
         """A worker's failure: recorded; or logged, if the join that could tell it is over."""
@@ -237,6 +267,7 @@ class CoordinatorCore(Watchable):
         ignore_live: bool,
         *,
         blocking: bool = False,
+        leaving: bool = False,
     ) -> Generator[tuple[Gate, float | None], None, None]:
         """Decide what a join waits for: yields gates, and seconds to wait at most.
 
@@ -245,25 +276,49 @@ class CoordinatorCore(Watchable):
             grace: seconds that they have after a stop.
             ignore_live: whether those that do not end in time are no failure.
             blocking: whether this thread does nothing else while the join waits.
+            leaving: whether a block is left by it, so that it is the last to report something;
+                it waits for those as well that begin meanwhile.
         """
         workers = () if workers is None else workers
         if not is_iterable(workers):
             raise InvalidArgumentError(f"workers: got {workers!r}; expected an iterable of workers")
         given = {id(worker): as_worker(worker) for worker in workers}
-        wanted, fresh = self._begin_join(given)
+        wanted, fresh = self._begin_join(given, leaving)
+        failures: list[BaseException] | None = None
         try:
-            # Those that have failed already are reported as well: nobody else would hear of them.
-            self._watch_all(fresh)
-            alive = _alive(wanted)
-            if blocking:
-                _refuse_to_stop(alive)
-            ended, changed = Gate(), Gate()
+            while failures is None:
+                # Those that have failed already are reported too: nobody else would hear of them.
+                self._watch_all(fresh)
+                stragglers = yield from self._awaiting(_alive(wanted), grace, blocking)
+                yield from self._settling()
+                # What has just ended may not have said so yet, but can be asked.
+                self._collect_all(wanted)
+                fresh = []
+                failures = self._note_join(wanted, leaving)
+                if failures is None:
+                    wanted = self._known()
+        except BaseException as error:
+            self._give_up_join()
+            failures = self.failures()
+            if failures and isinstance(error, Exception):  # no thread is left to wait for others
+                raise failure_group([*failures, error]) from None
+            raise
+        _end_join(failures, stragglers, ignore_live)
 
-            def all_have_ended() -> None:
-                ended.open()
-                changed.open()
+    def _awaiting(
+        self, alive: list[Worker], grace: float, blocking: bool
+    ) -> Generator[tuple[Gate, float | None], None, list[Worker]]:
+        """What a join waits for until its workers have ended; returns those that it gives up."""
+        if blocking:
+            _refuse_to_stop(alive)
+        ended, changed = Gate(), Gate()
 
-            when_all_ended(alive, all_have_ended)
+        def all_have_ended() -> None:
+            ended.open()
+            changed.open()
+
+        forget = when_all_ended(alive, all_have_ended)
+        try:
             self.call_on_stop(changed.open)
             try:
                 yield changed, None
@@ -275,24 +330,19 @@ class CoordinatorCore(Watchable):
                     warn_of_slow_stop(_alive(alive), grace)
             if not ended.is_open:
                 yield ended, self._until(grace)
-            stragglers: list[Worker] = []
-            if not ended.is_open:
-                alive = _alive(alive)
-                cancelled = _cancelled(alive)
-                tasks_ended = Gate()
-                when_all_ended(cancelled, tasks_ended.open)
-                yield tasks_ended, max(grace, _CLEANUP)
-                stragglers = _alive(alive)
-            yield from self._settling()
-            # What has just ended may not have said so yet, but can be asked.
-            self._collect_all(wanted)
-        except BaseException as error:
-            self._give_up_join()
-            failures = self.failures()
-            if failures and isinstance(error, Exception):  # no thread is left to wait for others
-                raise failure_group([*failures, error]) from None
-            raise
-        self._end_join(stragglers, ignore_live)
+        finally:
+            forget()
+        if ended.is_open:
+            return []
+        alive = _alive(alive)
+        cancelled = _cancelled(alive)
+        tasks_ended = Gate()
+        forget = when_all_ended(cancelled, tasks_ended.open)
+        try:
+            yield tasks_ended, max(grace, _CLEANUP)
+        finally:
+            forget()
+        return _alive(alive)
 
     def _settling(self) -> Generator[tuple[Gate, float | None], None, None]:
         """What a join waits for when all workers have ended: here, nothing more."""
@@ -329,7 +379,7 @@ class CoordinatorCore(Watchable):
     @guarded
     def _is_over(self) -> bool:
         """Whether there is no join that could still report something."""
-        return self.joined and not self._joining
+        return self.joined and not self._joining and not self._blocks
 
     @guarded
     def _remember(self, key: int, worker: Worker) -> None:
@@ -384,12 +434,26 @@ class CoordinatorCore(Watchable):
         return callback
 
     def has_raised(self, error: BaseException) -> bool:
-        """Whether an exception is what a join has raised."""
-        return isinstance(error, BaseExceptionGroup) and all(map(self._is_known, error.exceptions))
+        """Whether an exception is what a join has raised, by itself or within other groups."""
+        return isinstance(error, BaseExceptionGroup) and self.what_is_new(error) is None
+
+    def what_is_new(self, error: BaseException | None) -> BaseException | None:
+        """What of an exception has not been recorded yet: of a group, that which is left of it."""
+        known = set(map(id, leaves_of(self.failures())))
+        if not isinstance(error, BaseExceptionGroup) or not known:
+            return error
+        is_known = [id(leaf) in known for leaf in leaves_of([error])]
+        if not any(is_known):
+            return error
+        if all(is_known):
+            return None
+        is_new: Callable[[Any], bool] = lambda part: (  # noqa: E731
+            not isinstance(part, BaseExceptionGroup) and id(part) not in known
+        )
+        rest: BaseException | None = error.subgroup(is_new)
+        return rest
 
     def _record(self, error: BaseException, worker: str) -> None:
-        if self.has_raised(error):
-            return  # within the block
         add_note(error, f"in {worker}" if worker == THE_BLOCK else f"in worker {worker}")
         add_advice(error)
         if not self._is_known(error):
@@ -432,9 +496,12 @@ class CoordinatorCore(Watchable):
         return error, True
 
     @guarded
-    def _begin_join(self, given: dict[int, Worker]) -> tuple[list[Worker], list[Worker]]:
+    def _begin_join(
+        self, given: dict[int, Worker], leaving: bool
+    ) -> tuple[list[Worker], list[Worker]]:
         """Returns all workers to join, and those of them that nobody has registered."""
         self._joining += 1
+        self._blocks -= leaving
         fresh = [worker for key, worker in given.items() if key not in self._workers]
         return list((given | self._workers).values()), fresh
 
@@ -443,23 +510,33 @@ class CoordinatorCore(Watchable):
         self._joining -= 1
 
     @guarded
-    def _note_join(self) -> list[BaseException]:
-        """The join is over; returns what it has to report."""
+    def _note_join(self, joined: list[Worker], leaving: bool) -> list[BaseException] | None:
+        """The join is over; returns what it has to report.
+
+        Workers that have begun meanwhile are left to the next one. If there is none, because a
+        block is left by this, it is not over as long as there are some: ``None``.
+        """
+        ended = set(map(id, joined))
+        left = {key: one for key, one in self._workers.items() if id(one) not in ended}
+        if leaving and _alive(list(left.values())):
+            return None
+        if self._blocks:  # whose end waits once more for those that this join has given up
+            left = {key: one for key, one in self._workers.items() if key in left or one.is_alive()}
         self._joining -= 1
         self.joined = True
-        self._workers.clear()
+        self._workers = left
         return list(self._failures)
 
-    def _end_join(self, stragglers: list[Worker], ignore_live: bool) -> None:
-        failures = self._note_join()
-        if stragglers:
-            error = still_running(stragglers)
-            if ignore_live:
-                _log.warning("%s", error)
-            else:
-                failures.append(error)
-        if failures:
-            raise failure_group(failures)
+
+def _end_join(failures: list[BaseException], stragglers: list[Worker], ignore_live: bool) -> None:
+    if stragglers:
+        error = still_running(stragglers)
+        if ignore_live:
+            _log.warning("%s", error)
+        else:
+            failures.append(error)
+    if failures:
+        raise failure_group(failures)
 
 
 def still_running(workers: list[Worker]) -> StillRunningError:

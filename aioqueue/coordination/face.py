@@ -83,6 +83,7 @@ class CoordinatorFace(CoordinatorMethods):
                 "this coordinator has been joined: call clear_stop() to use it again, or make a"
                 " new one"
             )
+        self._core.enter_block()
 
     def _as(self, world: World) -> Any:
         """The other face of the same coordinator, made when first asked for."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import Any, Final
 
@@ -36,6 +36,7 @@ __all__ = (
     "delivered_cancellations",
     "is_being_cancelled",
     "is_cancellation",
+    "leaves_of",
     "meaning_of",
     "running_task",
     "said",
@@ -209,9 +210,14 @@ def _is_stray(error: BaseException) -> bool:
     return isinstance(error, GeneratorExit) or is_cancellation(error)
 
 
+def leaves_of(errors: Iterable[BaseException]) -> Iterator[BaseException]:
+    """All exceptions of some that are no groups, and of what is in those that are."""
+    for error in errors:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves_of(error.exceptions)
+        else:
+            yield error
+
+
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for part in error.exceptions:
-            yield from _leaves(part)
-    else:
-        yield error
+    return leaves_of((error,))

@@ -63,7 +63,7 @@ from aioqueue.queues.core import QueueCore
 from aioqueue.telemetry.explanations import ExplainedStage, ExplainedWorker
 from aioqueue.telemetry.parts import StagePart, Watch
 from aioqueue.telemetry.stacks import stack_of
-from aioqueue.waiting import Gate, Owner, current_waker
+from aioqueue.waiting import Gate, Owner, current_waker, defers_ctrl_c, lets_ctrl_c_in
 
 __all__ = (
     "RUNNER_ARGUMENTS",
@@ -154,7 +154,8 @@ class Run:
         self._on_stop: list[Callable[[], object]] = []
         self._forget_calls: list[Callable[[], None]] = []  # what undoes `call_when_over`
         self._threads: list[threading.Thread] = []
-        self.legacy: list[Run] = []  # that filled the same queue, have ended, and left its closing
+        self._legacy: list[Run] = []  # that have ended, and have their own ways of closing
+        self._legacy_failure: BaseException | None = None  # the first one of those before us
         self.stages: list[StagePart] = []  # for monitors
         self.watch = Watch() if core is None else core.watch
         self.meters = {plan: Meter(plan.name) for plan in self.plans}
@@ -301,6 +302,7 @@ class Run:
         else:
             self.worker_ended(plan, None)
 
+    @defers_ctrl_c
     async def loop_async(self, plan: WorkerPlan) -> None:
         """The life of a worker that is a task."""
         owner = running_task()
@@ -329,6 +331,7 @@ class Run:
             refuse_result(what, plan.op())
             meter.calls += 1
 
+    @lets_ctrl_c_in
     async def _awaits(self, plan: WorkerPlan) -> None:
         meter = self._metered(plan)
         if self._goes_on() and self._runner._watches_ops:
@@ -460,13 +463,28 @@ class Run:
         """Close the queue, once, the way that the user may have chosen; and for those before us."""
         if not self._begins_to_close():
             return
-        runs = [*self.legacy, self]
-        for run in runs:
+        for run in [*self._legacy, self]:
             if run is not self and not run._begins_to_close():
                 continue
             # A failure of one is why it ends for all.
-            cause = next((run._failure for run in runs if run._failure is not None), None)
-            run._close_itself(cancel=cancel, cause=cause)
+            run._close_itself(cancel=cancel, cause=self._first_failure())
+
+    def _first_failure(self) -> BaseException | None:
+        return self._failure if self._legacy_failure is None else self._legacy_failure
+
+    def inherit(self, other: Run) -> None:
+        """Take on the part of the closing of a run that has filled the same queue, and ended.
+
+        What is left of it is why it has failed, and its own ways of closing, if it has any: runs
+        that come and go while this one fills the queue occupy nothing.
+        """
+        if self._legacy_failure is None:
+            self._legacy_failure = other._first_failure()
+        legacy, other._legacy = other._legacy, []
+        runner = other._runner
+        if runner.close_op is not None or runner.cancel_op is not None:
+            legacy.append(other)
+        self._legacy += legacy
 
     def _close_itself(self, *, cancel: bool, cause: BaseException | None) -> None:
         op = self._runner.cancel_op if cancel else self._runner.close_op

@@ -22,10 +22,11 @@ from aioqueue.coordination.loops import soon
 from aioqueue.coordination.outcomes import (
     delivered_cancellations,
     is_cancellation,
+    leaves_of,
     running_task,
 )
 from aioqueue.coordination.workers import OwnTask
-from aioqueue.waiting import Gate, current_waker, in_trio, loaded_trio, running_loop
+from aioqueue.waiting import Gate, current_waker, defers_ctrl_c, in_trio, loaded_trio, running_loop
 
 __all__ = ("Tasks", "ask_again", "cancellation", "cancellations", "new_tasks", "outlast")
 
@@ -121,19 +122,30 @@ async def outlast(
         gate: what to wait for.
         seconds: the most to wait; ``None`` for no limit.
         cancelled: called back when a wait was interrupted.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C has struck meanwhile, in trio; raised when the wait has ended.
     """
+    interrupt: KeyboardInterrupt | None = None
     deadline = None if seconds is None else monotonic() + seconds
     shield = running_loop() is None
     while not gate.is_open:
         left = None if deadline is None else deadline - monotonic()
         if left is not None and left <= 0:
-            return
+            break
         try:
             with anyio.move_on_after(left, shield=shield):
                 await gate.wait(current_waker())
         except asyncio.CancelledError:
             cancelled()
             shield = anyio.current_effective_deadline() == -math.inf
+        except KeyboardInterrupt as error:
+            if running_loop() is not None:
+                raise  # it ends the loop of asyncio
+            interrupt = interrupt or error
+            cancelled()
+    if interrupt is not None:
+        raise interrupt
 
 
 async def cancellation() -> asyncio.CancelledError:
@@ -238,6 +250,7 @@ class Tasks(ABC):
         self._scopes[scope] = None
         return OwnTask(name, lambda: self._soon(scope.cancel)), scope
 
+    @defers_ctrl_c
     async def _run(self, task: OwnTask, scope: anyio.CancelScope, body: Body) -> None:
         task.task = running_task()
         try:
@@ -329,7 +342,9 @@ class _TrioTasks(Tasks):
                 " `aioqueue.sync.Coordinator`, whose workers are threads"
             )
 
+    @defers_ctrl_c
     async def begin(self) -> None:
+        current_waker()
         self._owner = running_task()
         self._group = anyio.create_task_group()
         await self._group.__aenter__()
@@ -341,11 +356,15 @@ class _TrioTasks(Tasks):
         self._group.start_soon(self._run, own, scope, body, name=name)
         return own, scope
 
+    @defers_ctrl_c
     async def end(self) -> BaseException | None:
         self.cancel()
         try:
             await self._group.__aexit__(None, None, None)
         except BaseException as error:
+            leaves = list(leaves_of([error]))
+            if all(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
+                return leaves[0]  # as it is raised anywhere else
             return error
         return None
 

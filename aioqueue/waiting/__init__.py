@@ -6,7 +6,15 @@ The only code that knows how a world sleeps and wakes. A new world costs one `Wa
 from __future__ import annotations
 
 from aioqueue.waiting.aio import current_asyncio_waker
-from aioqueue.waiting.base import AsyncWaker, apply_deferred, deliver, enter, withdraw_all
+from aioqueue.waiting.base import (
+    AsyncWaker,
+    apply_deferred,
+    defers_ctrl_c,
+    deliver,
+    enter,
+    lets_ctrl_c_in,
+    withdraw_all,
+)
 from aioqueue.waiting.calls import CallbackWaker
 from aioqueue.waiting.gate import Gate, sleep_while_pending
 from aioqueue.waiting.owners import Owner
@@ -24,11 +32,13 @@ __all__ = (
     "apply_deferred",
     "current_scopes",
     "current_waker",
+    "defers_ctrl_c",
     "deliver",
     "enter",
     "in_event_loop",
     "in_trio",
     "least_left",
+    "lets_ctrl_c_in",
     "loaded_trio",
     "running_loop",
     "sleep_while_pending",

@@ -16,7 +16,7 @@ from typing import Any, Final
 import trio
 
 from aioqueue.attempts import Attempt, AttemptState
-from aioqueue.waiting.base import deliver, taken_out
+from aioqueue.waiting.base import deliver, note_trio, taken_out
 
 __all__ = ("TrioWaker", "current_trio_waker")
 
@@ -106,3 +106,11 @@ def current_trio_waker() -> TrioWaker:
             waker._is_over = True  # a thread has one run at a time; queues may forget that one
         waker = _here.waker = TrioWaker(token)
     return waker
+
+
+def _mark(function: Any, defers: bool) -> None:
+    low = trio.lowlevel
+    (low.enable_ki_protection if defers else low.disable_ki_protection)(function)
+
+
+note_trio(_mark)
