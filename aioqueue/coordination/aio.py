@@ -394,8 +394,8 @@ class QueueRunner(RunnerFace):
             coordinator._spawn(plan.name, body, cancel_at_stop=True, lost=lost)
         else:
             thread = run.thread(plan, daemon=True)
+            coordinator.register(thread)  # before it waits for anything that a stop is to end
             thread.start()
-            coordinator.register(thread)
 
     def _start_late(self, start: Callable[[WorkerPlan], None], run: Run, plan: WorkerPlan) -> None:
         """Start a task that was added while others run; called in their loop."""
@@ -443,6 +443,7 @@ class LooperTask:
     @defers_ctrl_c
     async def _loop(self, coordinator: AsyncCoordinator) -> None:
         owner = running_task()
+        coordinator._core.wake_me_at_stop()
         try:
             await self._call_again_and_again(coordinator)
         except BaseException as error:

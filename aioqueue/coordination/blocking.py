@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures.thread  # noqa: F401  # event loops use it; too late once main has ended
 import contextvars
 import threading
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import closing
 from functools import partial
 from time import monotonic
@@ -25,9 +25,9 @@ from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace, Worker
 from aioqueue.coordination.tasks import new_tasks, outlast
 from aioqueue.coordination.unawaited import call_watched, refuse_result
 from aioqueue.docstrings import with_sections
-from aioqueue.errors import InvalidArgumentError
+from aioqueue.errors import CancelledError, InvalidArgumentError
 from aioqueue.functions import function_name, is_coroutine_function
-from aioqueue.waiting import Gate, in_event_loop
+from aioqueue.waiting import CancelScope, Gate, current_scopes, in_event_loop
 
 __all__ = ("LooperThread", "QueueRunner", "ThreadCoordinator")
 
@@ -57,7 +57,7 @@ class ThreadCoordinator(CoordinatorFace):
     def wait_for_stop(self, timeout: float | None = None) -> bool:
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
-        return _wait(self._core.stopped, timeout, "wait_for_stop")
+        return _wait(self._core.stopped, timeout, "wait_for_stop", current_scopes())
 
     def join(
         self,
@@ -345,7 +345,11 @@ class LooperThread(threading.Thread):
         core = self._coord._core
         try:
             self.start_loop()
-            self._call_again_and_again()
+            try:
+                self._call_again_and_again()
+            except CancelledError:
+                if not core.should_stop():
+                    raise
             self.stop_loop()
         except BaseException as error:
             core.report(error, self.name)
@@ -375,7 +379,9 @@ class LooperThread(threading.Thread):
         """Called once, after the last call, unless one failed."""
 
 
-def _wait(gate: Gate, seconds: float | None, method: str) -> bool:
+def _wait(
+    gate: Gate, seconds: float | None, method: str, scopes: Collection[CancelScope] | None = None
+) -> bool:
     if gate.is_open:
         return True
     if in_event_loop():
@@ -383,4 +389,4 @@ def _wait(gate: Gate, seconds: float | None, method: str) -> bool:
             f"{method} would have to wait, and this thread's event loop is running:"
             f" use `await coord.aio.{method}(...)` here"
         )
-    return gate.wait_blocking(seconds)
+    return gate.wait_blocking(seconds, scopes)

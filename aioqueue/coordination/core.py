@@ -17,7 +17,14 @@ from typing import Any, Final
 from aioqueue.coordination.draining import Draining, undelivered
 from aioqueue.coordination.exits import stop_at_exit
 from aioqueue.coordination.mixups import add_advice
-from aioqueue.coordination.outcomes import Meaning, add_note, leaves_of, meaning_of, told
+from aioqueue.coordination.outcomes import (
+    Meaning,
+    add_note,
+    leaves_of,
+    meaning_of,
+    running_task,
+    told,
+)
 from aioqueue.coordination.watching import Watchable
 from aioqueue.coordination.workers import (
     OwnTask,
@@ -30,10 +37,19 @@ from aioqueue.coordination.workers import (
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, StillRunningError, counted
 from aioqueue.locks import guarded, holding, is_held_here
+from aioqueue.queues.forks import living_queues
 from aioqueue.telemetry.explaining import explain_for, note_coordinator
 from aioqueue.telemetry.explanations import ExplainedCoordinator, Explanation
 from aioqueue.telemetry.parts import Watch
-from aioqueue.waiting import Gate, apply_deferred, in_event_loop, loaded_trio, running_loop
+from aioqueue.waiting import (
+    Gate,
+    StopScope,
+    apply_deferred,
+    in_event_loop,
+    loaded_trio,
+    running_loop,
+    watch,
+)
 
 __all__ = (
     "DEFAULT_GRACE",
@@ -110,6 +126,7 @@ class CoordinatorCore(Watchable):
         self._failures: list[BaseException] = []
         self._workers: dict[int, Worker] = {}  # by identity of what was registered
         self._many = _MANY  # how many of them are worth a look for those that have ended
+        self._stop_scopes: dict[int, StopScope] = {}  # what ends their waits, by the same keys
         self._on_stop: dict[Callable[[], None], None] = {}
         self._watchdog = watchdog
         note_coordinator(self)
@@ -221,14 +238,46 @@ class CoordinatorCore(Watchable):
         self._failures = []
         self._stopped_by = None
         self.stopped.shut()
+        for scope in self._stop_scopes.values():
+            scope.renew()
 
     def register(self, worker: Any) -> None:
         known = as_worker(worker)
         self._remember(id(worker), known)
+        if not isinstance(worker, OwnTask):  # which is cancelled, or sees to it when it runs
+            self.wake_at_stop(id(worker), worker)
         self._watch(known)
         self.start_watchdog()
         if isinstance(worker, threading.Thread):
             stop_at_exit(self)
+
+    def wake_at_stop(self, key: int, worker: object) -> None:
+        """Have the stop end the calls of ours that a worker waits in.
+
+        Args:
+            key: of the worker, as it is known here.
+            worker: the thread or task that it is.
+        """
+        scope = holding(self._lock, self._stop_scope_of, key, worker)
+        if scope is not None and self.stopped.is_open:
+            scope.cancel()
+
+    def wake_me_at_stop(self) -> None:
+        """The same, for the task of ours that is running."""
+        for key, worker in holding(self._lock, list, self._workers.items()):
+            if worker.is_current():
+                self.wake_at_stop(key, running_task())
+
+    def _stop_scope_of(self, key: int, worker: object) -> StopScope | None:
+        if key not in self._workers:
+            return None  # it has ended
+        if key not in self._stop_scopes:
+            self._stop_scopes[key] = _stop_scope(worker)
+        return self._stop_scopes[key]
+
+    @guarded
+    def _all_stop_scopes(self) -> list[StopScope]:
+        return list(self._stop_scopes.values())
 
     @guarded
     def worker_threads(self) -> list[threading.Thread]:
@@ -282,10 +331,15 @@ class CoordinatorCore(Watchable):
         workers = () if workers is None else workers
         if not is_iterable(workers):
             raise InvalidArgumentError(f"workers: got {workers!r}; expected an iterable of workers")
-        given = {id(worker): as_worker(worker) for worker in workers}
+        things = list(workers)
+        given = {id(worker): as_worker(worker) for worker in things}
         wanted, fresh = self._begin_join(given, leaving)
         failures: list[BaseException] | None = None
+        known = set(map(id, self._known()))
+        scopes = [_stop_scope(one) for one in things if id(given[id(one)]) not in known]
         try:
+            for scope in scopes:
+                self.call_on_stop(scope.cancel)
             while failures is None:
                 # Those that have failed already are reported too: nobody else would hear of them.
                 self._watch_all(fresh)
@@ -303,6 +357,9 @@ class CoordinatorCore(Watchable):
             if failures and isinstance(error, Exception):  # no thread is left to wait for others
                 raise failure_group([*failures, error]) from None
             raise
+        finally:
+            for scope in scopes:
+                self.forget_on_stop(scope.cancel)
         _end_join(failures, stragglers, ignore_live)
 
     def _awaiting(
@@ -392,7 +449,12 @@ class CoordinatorCore(Watchable):
             for key, worker in self._workers.items()
             if worker.is_alive() or not isinstance(worker, OwnTask)
         }
+        self._forget_stop_scopes()
         self._many = max(_MANY, 2 * len(self._workers))
+
+    def _forget_stop_scopes(self) -> None:
+        scopes = self._stop_scopes
+        self._stop_scopes = {key: scopes[key] for key in scopes if key in self._workers}
 
     @guarded
     def _is_kept_for_the_stop(self, callback: Callable[[], None]) -> bool:
@@ -408,6 +470,9 @@ class CoordinatorCore(Watchable):
                 callback()
             except Exception as failure:
                 self.request_stop(failure, worker)
+        # Last, for whoever waits for a queue that has just been closed is told so.
+        for scope in self._all_stop_scopes():
+            scope.cancel()
         return ()
 
     def _note_stop(self, error: BaseException | None, worker: str) -> None:
@@ -525,7 +590,19 @@ class CoordinatorCore(Watchable):
         self._joining -= 1
         self.joined = True
         self._workers = left
+        self._forget_stop_scopes()
         return list(self._failures)
+
+
+def _stop_scope(worker: object) -> StopScope:
+    """What ends the calls that a worker waits in, and that it waits in already."""
+    scope = StopScope(worker)
+    for queue in living_queues():
+        for attempt in queue.machine.waiting():
+            owner = attempt.owner
+            if owner is not None and owner.thing is worker:
+                watch((scope,), attempt, attempt.began)
+    return scope
 
 
 def _end_join(failures: list[BaseException], stragglers: list[Worker], ignore_live: bool) -> None:

@@ -19,7 +19,16 @@ from aioqueue.waiting.calls import CallbackWaker
 from aioqueue.waiting.gate import Gate, sleep_while_pending
 from aioqueue.waiting.owners import Owner
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio, running_loop
-from aioqueue.waiting.scopes import CancelScope, current_scopes, least_left, unwatch, watch
+from aioqueue.waiting.scopes import (
+    CancelScope,
+    StopScope,
+    cancelled_by,
+    current_scopes,
+    least_left,
+    stop_scopes,
+    unwatch,
+    watch,
+)
 from aioqueue.waiting.threads import ThreadWaker
 
 __all__ = (
@@ -28,8 +37,10 @@ __all__ = (
     "CancelScope",
     "Gate",
     "Owner",
+    "StopScope",
     "ThreadWaker",
     "apply_deferred",
+    "cancelled_by",
     "current_scopes",
     "current_waker",
     "defers_ctrl_c",
@@ -42,6 +53,7 @@ __all__ = (
     "loaded_trio",
     "running_loop",
     "sleep_while_pending",
+    "stop_scopes",
     "unwatch",
     "watch",
     "withdraw_all",

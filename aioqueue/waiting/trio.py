@@ -67,6 +67,7 @@ class TrioWaker:
             waited = perf_counter() - attempt.began if attempt.began else 0.0
             deliver(attempt.host.withdraw(attempt, waited, if_pending=True))
             if attempt.state is AttemptState.WITHDRAWN:
+                attempt.waiter = None  # a stop may have withdrawn it, and be about to wake it
                 return trio.lowlevel.Abort.SUCCEEDED
             return trio.lowlevel.Abort.FAILED  # it has ended, and its wake is on the way
 
