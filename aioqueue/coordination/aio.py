@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import closing
 from functools import partial
@@ -17,6 +18,7 @@ from aioqueue.coordination.core import (
     DEFAULT_GRACE,
     SLOW_STOP,
     THE_BLOCK,
+    CoordinatorCore,
     failure_group,
     still_running,
     warn_of_slow_stop,
@@ -155,6 +157,7 @@ class AsyncCoordinator(CoordinatorFace):
         assert self._tasks is not None
         asked = cancellations()
         failed, going_on = self._what_left_the_block(error)
+        self._block.task = None  # which may be kept by nobody but this
         struck = self._core.stop_by_all_means(failed, THE_BLOCK)
         if going_on is None or not _is_above_all(going_on):
             going_on = going_on if struck is None else struck
@@ -174,7 +177,11 @@ class AsyncCoordinator(CoordinatorFace):
             going_on = ended_by
             if cancellations() > asked:
                 going_on = await cancellation()
-        return self._leave(error, failed, failure, going_on)
+        try:
+            return self._leave(error, failed, failure, going_on)
+        finally:
+            # They have this frame in their tracebacks.
+            del error, failed, failure, going_on, struck, interrupt, ended_by
 
     def _what_left_the_block(
         self, error: BaseException | None
@@ -229,20 +236,23 @@ class AsyncCoordinator(CoordinatorFace):
         going_on: BaseException | None,
     ) -> bool:
         """How the block is left. Failures win over a cancellation, but nothing over Ctrl-C."""
-        if going_on is not None and _is_above_all(going_on):
+        try:
+            if going_on is not None and _is_above_all(going_on):
+                if failure is not None:
+                    going_on.__context__ = failure
+                if going_on is error:
+                    return False
+                raise going_on
             if failure is not None:
-                going_on.__context__ = failure
+                ask_again(self._block.cancellations)
+                raise failure from None
+            if going_on is None:
+                return failed is not None  # then it was a clean stop, or it would be in the group
             if going_on is error:
                 return False
             raise going_on
-        if failure is not None:
-            ask_again(self._block.cancellations)
-            raise failure from None
-        if going_on is None:
-            return failed is not None  # then it was a clean stop, or it would be in the group
-        if going_on is error:
-            return False
-        raise going_on
+        finally:
+            del error, failed, failure, going_on  # as above
 
     def _spawn(
         self,
@@ -450,23 +460,34 @@ class LooperTask:
             if meaning_of(error, owner=owner) is Meaning.STOP:
                 raise
             coordinator._core.report(_stray_of(self.name, error), self.name)
+        finally:
+            del coordinator  # which has the failure, which has this frame
 
     @lets_ctrl_c_in
     async def _call_again_and_again(self, coordinator: AsyncCoordinator) -> None:
-        core = coordinator._core
-        next_call = monotonic()
-        is_first = True
-        while not coordinator.should_stop():
-            if is_coroutine_function(self._target):
-                await self._call()
-            elif is_first:
-                call_watched(self.name, self._call, lambda error: core.report(error, self.name))
-            else:
-                refuse_result(self.name, self._call())
-            is_first = False
-            next_call += self._interval or 0.0
-            with anyio.move_on_after(max(0.0, next_call - monotonic())):
-                await coordinator.wait_for_stop()
+        try:
+            report = partial(_report_to, weakref.ref(coordinator._core), self.name)
+            next_call = monotonic()
+            is_first = True
+            while not coordinator.should_stop():
+                if is_coroutine_function(self._target):
+                    await self._call()
+                elif is_first:
+                    call_watched(self.name, self._call, report)
+                else:
+                    refuse_result(self.name, self._call())
+                is_first = False
+                next_call += self._interval or 0.0
+                with anyio.move_on_after(max(0.0, next_call - monotonic())):
+                    await coordinator.wait_for_stop()
+        finally:
+            del coordinator  # as above
+
+
+def _report_to(core: Callable[[], CoordinatorCore | None], name: str, error: BaseException) -> None:
+    known = core()
+    if known is not None:
+        known.report(error, name)
 
 
 def _stray_of(name: str, error: BaseException) -> BaseException:

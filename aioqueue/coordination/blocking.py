@@ -112,7 +112,10 @@ class ThreadCoordinator(CoordinatorFace):
             else:
                 failure = None
             break
-        return self._leave(error, failure, struck)
+        try:
+            return self._leave(error, failure, struck)
+        finally:
+            del error, failure, struck  # which have this frame in their tracebacks
 
     def _leave(
         self,
@@ -127,17 +130,20 @@ class ThreadCoordinator(CoordinatorFace):
             failure: how the join has ended.
             struck: what has interrupted the leaving.
         """
-        is_failure = isinstance(error, Exception)
-        if error is not None and not is_failure:
-            if failure is not None or struck is not None:
-                error.__context__ = failure or struck  # Ctrl-C goes on, and shows what failed
-            return False
-        if struck is not None:
-            struck.__context__ = failure
-            raise struck
-        if failure is not None:
-            raise failure from None
-        return is_failure  # then it was a clean stop, or it would be in the group
+        try:
+            is_failure = isinstance(error, Exception)
+            if error is not None and not is_failure:
+                if failure is not None or struck is not None:
+                    error.__context__ = failure or struck  # Ctrl-C goes on, and shows what failed
+                return False
+            if struck is not None:
+                struck.__context__ = failure
+                raise struck
+            if failure is not None:
+                raise failure from None
+            return is_failure  # then it was a clean stop, or it would be in the group
+        finally:
+            del error, failure, struck  # as above
 
     def _with_failures(self, ended_by: BaseException) -> BaseException:
         """What to raise of a join that has ended so: failures are told in any case.
@@ -353,19 +359,30 @@ class LooperThread(threading.Thread):
             self.stop_loop()
         except BaseException as error:
             core.report(error, self.name)
+        finally:
+            del core  # which has the failure, which has this frame
 
     def _call_again_and_again(self) -> None:
         core = self._coord._core
         next_call = monotonic()
-        is_first = True
-        while not core.should_stop():
-            if is_first:
-                call_watched(self.name, self.run_loop, lambda error: core.report(error, self.name))
-            else:
+        try:
+            if not core.should_stop():
+                call_watched(self.name, self.run_loop, self._report)
+                next_call = self._pause(next_call)
+            while not core.should_stop():
                 self.run_loop()
-            is_first = False
-            next_call += self._interval or 0.0
-            core.stopped.wait_blocking(max(0.0, next_call - monotonic()))
+                next_call = self._pause(next_call)
+        finally:
+            del core  # as above
+
+    def _report(self, error: BaseException) -> None:
+        self._coord._core.report(error, self.name)
+
+    def _pause(self, last_call: float) -> float:
+        """Wait until the next call is due; returns when that is."""
+        next_call = last_call + (self._interval or 0.0)
+        self._coord._core.stopped.wait_blocking(max(0.0, next_call - monotonic()))
+        return next_call
 
     def start_loop(self) -> None:
         """Called once, before the first call."""

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
@@ -598,10 +599,11 @@ def _stop_scope(worker: object) -> StopScope:
     """What ends the calls that a worker waits in, and that it waits in already."""
     scope = StopScope(worker)
     for queue in living_queues():
-        for attempt in queue.machine.waiting():
-            owner = attempt.owner
-            if owner is not None and owner.thing is worker:
-                watch((scope,), attempt, attempt.began)
+        with suppress(RuntimeError):  # of a queue that belongs to the process that has forked us
+            for attempt in queue.machine.waiting():
+                owner = attempt.owner
+                if owner is not None and owner.thing is worker:
+                    watch((scope,), attempt, attempt.began)
     return scope
 
 

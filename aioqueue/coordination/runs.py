@@ -301,6 +301,9 @@ class Run:
             self.worker_ended(plan, error)
         else:
             self.worker_ended(plan, None)
+        finally:
+            # A failure has the frames of the worker, and is had by the queue and the coordinator.
+            del self, plan
 
     @defers_ctrl_c
     async def loop_async(self, plan: WorkerPlan) -> None:
@@ -320,33 +323,40 @@ class Run:
             self.worker_ended(plan, None)
         finally:
             queue.note_filler(waker, -1)
+            del self, plan, queue, owner  # as in a thread
 
     def _calls(self, plan: WorkerPlan) -> None:
         meter = self._metered(plan)
         what = f"enqueue op {function_name(plan.op)!r}"
-        if self._goes_on() and self._runner._watches_ops:
-            call_watched(what, plan.op, partial(self._has_forgotten, plan))
-            meter.calls = 1
-        while self._goes_on():
-            refuse_result(what, plan.op())
-            meter.calls += 1
+        try:
+            if self._goes_on() and self._runner._watches_ops:
+                call_watched(what, plan.op, partial(self._has_forgotten, plan))
+                meter.calls = 1
+            while self._goes_on():
+                refuse_result(what, plan.op())
+                meter.calls += 1
+        finally:
+            del self, plan  # as above
 
     @lets_ctrl_c_in
     async def _awaits(self, plan: WorkerPlan) -> None:
         meter = self._metered(plan)
-        if self._goes_on() and self._runner._watches_ops:
-            what = f"enqueue op {function_name(plan.op)!r}"
-            with Unawaited(what, can_await=True, at_once=partial(self._has_forgotten, plan)):
-                await plan.op()
-            meter.calls = 1
         op, goes_on, turns = plan.op, self._goes_on, Turns()  # bound once: they are called again
-        while goes_on():
-            for _ in range(turns.calls):
-                await op()
-                meter.calls += 1
-                if not goes_on():
-                    return
-            await turns.give()
+        try:
+            if goes_on() and self._runner._watches_ops:
+                what = f"enqueue op {function_name(plan.op)!r}"
+                with Unawaited(what, can_await=True, at_once=partial(self._has_forgotten, plan)):
+                    await op()
+                meter.calls = 1
+            while goes_on():
+                for _ in range(turns.calls):
+                    await op()
+                    meter.calls += 1
+                    if not goes_on():
+                        return
+                await turns.give()
+        finally:
+            del self, plan, op, goes_on  # as above
 
     def _has_forgotten(self, plan: WorkerPlan, error: TypeError) -> None:
         """The first call of an op has dropped a coroutine: a failure, and a stop, at once.
@@ -451,7 +461,17 @@ class Run:
             if heir is None:
                 is_closed_now(self._runner.queue)
             self._runner._ended(self)
+            self._let_go(is_kept=heir is not None)
             self.ended.open()
+
+    def _let_go(self, *, is_kept: bool) -> None:
+        """The run is over: untie it from what has it, so that both go with their last reference.
+
+        Its failures have its frames in their tracebacks, and the coordinator has its failures.
+        """
+        self.latecomers.are_over()
+        if not is_kept:  # else its own way of closing may fail, which has to be reported
+            self._core = None
 
     @guarded
     def _begins_to_close(self) -> bool:

@@ -253,9 +253,11 @@ class Tasks(ABC):
     @defers_ctrl_c
     async def _run(self, task: OwnTask, scope: anyio.CancelScope, body: Body) -> None:
         task.task = running_task()
+        work = body()
+        del body  # what fails keeps this frame, and is kept by the coordinator that this may have
         try:
             with scope:
-                await body()
+                await work
         except BaseException as error:
             if is_cancellation(error) or isinstance(error, GeneratorExit):
                 raise
@@ -321,6 +323,7 @@ class _AsyncioTasks(Tasks):
         self._all_ended = Gate()
         if self._tasks:
             await outlast(self._all_ended)
+        self._report = _nobody
         return None
 
 
@@ -366,7 +369,13 @@ class _TrioTasks(Tasks):
             if all(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
                 return leaves[0]  # as it is raised anywhere else
             return error
+        finally:
+            self._report = _nobody
         return None
+
+
+def _nobody(error: BaseException) -> None:
+    """All have ended: there is nothing to be reported any more, and nobody to be kept for it."""
 
 
 def new_tasks(report: Report) -> Tasks:
