@@ -360,7 +360,7 @@ class LooperThread(threading.Thread):
         except BaseException as error:
             core.report(error, self.name)
         finally:
-            del core  # which has the failure, which has this frame
+            del core, self  # which have the failure, which has this frame
 
     def _call_again_and_again(self) -> None:
         core = self._coord._core
@@ -373,7 +373,7 @@ class LooperThread(threading.Thread):
                 self.run_loop()
                 next_call = self._pause(next_call)
         finally:
-            del core  # as above
+            del core, self  # as above
 
     def _report(self, error: BaseException) -> None:
         self._coord._core.report(error, self.name)
@@ -389,8 +389,11 @@ class LooperThread(threading.Thread):
 
     def run_loop(self) -> None:
         """Called again and again; calls the target, if there is one."""
-        if self._function is not None:
-            refuse_result(self.name, self._function(*self._positional, **self._named))
+        function, name = self._function, self.name
+        arguments, named = self._positional, self._named
+        del self  # as above
+        if function is not None:
+            refuse_result(name, function(*arguments, **named))
 
     def stop_loop(self) -> None:
         """Called once, after the last call, unless one failed."""
