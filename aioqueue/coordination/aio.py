@@ -238,11 +238,11 @@ class AsyncCoordinator(CoordinatorFace):
         """How the block is left. Failures win over a cancellation, but nothing over Ctrl-C."""
         try:
             if going_on is not None and _is_above_all(going_on):
+                if going_on is not error:
+                    raise going_on from failure
                 if failure is not None:
                     going_on.__context__ = failure
-                if going_on is error:
-                    return False
-                raise going_on
+                return False
             if failure is not None:
                 ask_again(self._block.cancellations)
                 raise failure from None

@@ -137,8 +137,7 @@ class ThreadCoordinator(CoordinatorFace):
                     error.__context__ = failure or struck  # Ctrl-C goes on, and shows what failed
                 return False
             if struck is not None:
-                struck.__context__ = failure
-                raise struck
+                raise struck from failure
             if failure is not None:
                 raise failure from None
             return is_failure  # then it was a clean stop, or it would be in the group

@@ -21,7 +21,7 @@ from aioqueue import sync
 from aioqueue.coordination.outcomes import leaves_of
 from aioqueue.errors import OutOfRangeError, StillRunningError
 from aioqueue.waiting import Gate, current_waker
-from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, TrioWorld, ctrl_c, spin_until
+from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, TrioWorld, spin_until
 
 
 def ends() -> None:
@@ -117,17 +117,19 @@ class TestAWayOfClosingThatEndsTheProgram:
         assert coord.joined
         assert not any(thread.is_alive() for thread in threads)
         assert all(queue.is_closed() for queue in queues)
-        group = caught.value.__context__
+        group = caught.value.__cause__
         assert isinstance(group, ExceptionGroup)
         assert group.exceptions == (error,)
 
     def test_in_tasks(self, task_world: TaskWorld) -> None:
         said: list[object] = []
+        began: list[int] = []
 
         def cancel() -> None:
             raise SystemExit(3)
 
         async def worker() -> None:
+            began.append(1)
             try:
                 await forever()
             finally:
@@ -139,7 +141,7 @@ class TestAWayOfClosingThatEndsTheProgram:
                 async with aioqueue.Coordinator() as coord:
                     coord.start(aioqueue.QueueRunner(queues[0], [worker], cancel_op=cancel))
                     coord.start(aioqueue.QueueRunner(queues[1], [worker]))
-                    await task_world.tick()
+                    await task_world.until(lambda: len(began) == 2)
             except SystemExit as error:
                 said.append(error.code)
             assert coord.joined
@@ -150,25 +152,18 @@ class TestAWayOfClosingThatEndsTheProgram:
 
 
 def test_ctrl_c_while_a_block_of_threads_joins_goes_on_when_all_have_ended() -> None:
-    go = threading.Event()
-    thread = threading.Thread(target=go.wait, args=(PATIENCE,))
     coord = sync.Coordinator()
-    handler = signal.getsignal(signal.SIGINT)
+    main = threading.main_thread().ident
+    assert main is not None
 
-    def strike(*_: object) -> None:
-        go.set()
-        raise KeyboardInterrupt
+    def strike() -> None:
+        spin_until(lambda: any(one.name == "aioqueue-join" for one in threading.enumerate()))
+        signal.pthread_kill(main, signal.SIGINT)
 
-    def is_joined() -> bool:
-        return any(one.name == "aioqueue-join" for one in threading.enumerate())
-
-    thread.start()
-    signal.signal(signal.SIGINT, strike)
-    try:
-        with pytest.raises(KeyboardInterrupt), ctrl_c(is_joined), coord:
-            coord.register(thread)
-    finally:
-        signal.signal(signal.SIGINT, handler)
+    thread = threading.Thread(target=strike)
+    with pytest.raises(KeyboardInterrupt), coord:
+        coord.register(thread)
+        thread.start()
     assert coord.joined
     assert not thread.is_alive()
 
@@ -217,8 +212,10 @@ def test_ctrl_c_while_a_block_of_trio_is_left() -> None:
     trio = pytest.importorskip("trio")
     coord = aioqueue.Coordinator()
     said: list[str] = []
+    began = Gate()
 
     async def worker() -> None:
+        began.open()
         try:
             await forever()
         finally:
@@ -228,7 +225,7 @@ def test_ctrl_c_while_a_block_of_trio_is_left() -> None:
     async def body() -> None:
         async with coord:
             coord.start(aioqueue.QueueRunner(aioqueue.FIFOQueue(1), [worker]))
-            await trio.lowlevel.checkpoint()
+            await began.wait(current_waker())
 
     with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)) as caught:
         trio.run(body)
@@ -362,14 +359,13 @@ class TestNothingIsLeft:
                 await block()
             except ExceptionGroup:
                 assert "fails" in kind
-            await world.tick()
-            assert [one() for one in known] == [None, None]
+            await world.until(lambda: all(one() is None for one in known))
 
         world = world_type()
         with no_collector():
             world.run(body)
 
-    @pytest.mark.parametrize("kind", ["plain", "both faces", "fails", "looper fails"])
+    @pytest.mark.parametrize("kind", ["plain", "both faces", "fails"])
     def test_of_a_block_of_threads(self, kind: str) -> None:
         known: list[Any] = []
         queue = sync.FIFOQueue(1)
@@ -379,11 +375,8 @@ class TestNothingIsLeft:
                 known.extend([weakref.ref(coord), weakref.ref(coord._core)])
                 if kind == "both faces":
                     assert coord.aio.sync is coord
-                if kind == "looper fails":
-                    sync.LooperThread.loop(coord, None, fails)
-                else:
-                    op = fails if kind == "fails" else lambda: queue.enqueue(1)
-                    coord.start(sync.QueueRunner(queue, [op]))
+                op = fails if kind == "fails" else lambda: queue.enqueue(1)
+                coord.start(sync.QueueRunner(queue, [op]))
                 if "fails" in kind:
                     coord.wait_for_stop()
 

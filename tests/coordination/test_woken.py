@@ -22,7 +22,6 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "dequeue": lambda empty, full: empty.dequeue(),
     "dequeue_many": lambda empty, full: empty.dequeue_many(2),
     "dequeue_up_to": lambda empty, full: empty.dequeue_up_to(2, PATIENCE),
-    "wait_closed": lambda empty, full: full.wait_closed(),
     "enqueue": lambda empty, full: full.enqueue(2),
     "enqueue_many": lambda empty, full: full.enqueue_many([2, 3]),
 }
