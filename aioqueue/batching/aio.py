@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 import anyio
 
 from aioqueue.attempts import PENDING
-from aioqueue.batching.core import Request
+from aioqueue.batching.core import BatcherCore, Request
 from aioqueue.batching.face import (
     BatcherFace,
     ResultT,
@@ -23,8 +23,15 @@ from aioqueue.coordination.core import DEFAULT_GRACE, SLOW_STOP
 from aioqueue.coordination.mixups import refusal
 from aioqueue.coordination.outcomes import is_cancellation
 from aioqueue.coordination.tasks import Tasks, ask_again, cancellations, new_tasks, outlast
-from aioqueue.errors import QueueClosedError, QueueFull
-from aioqueue.waiting import current_waker
+from aioqueue.errors import CancelledError, QueueClosedError, QueueFull
+from aioqueue.waiting import (
+    AsyncWaker,
+    cancelled_by,
+    current_waker,
+    stop_scopes,
+    unwatch,
+    watch,
+)
 
 __all__ = ("AsyncBatcher",)
 
@@ -75,7 +82,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
                 await core.aio.enqueue(element)
             request.is_accepted = True
             if request.state is PENDING:
-                await waker.wait(request)
+                await _answered(request, waker, core)
         except QueueFull:
             raise core.full() from None
         except QueueClosedError as closed:
@@ -166,3 +173,18 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
             self._stop()
             return error
         return None
+
+
+async def _answered(request: Request, waker: AsyncWaker, core: BatcherCore) -> None:
+    """Wait until a request is answered, or the coordinator stops whose worker waits."""
+    scopes = stop_scopes(waker.runner())
+    if not scopes:
+        await waker.wait(request)
+        return
+    watch(scopes, request, request.began)
+    try:
+        await waker.wait(request)
+    finally:
+        unwatch(scopes, request)
+    if request.is_withdrawn:
+        raise CancelledError(f"a call of {core} was {cancelled_by(scopes)}")

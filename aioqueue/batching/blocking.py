@@ -27,6 +27,7 @@ from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedEr
 from aioqueue.waiting import (
     ThreadWaker,
     apply_deferred,
+    cancelled_by,
     current_scopes,
     in_event_loop,
     sleep_while_pending,
@@ -110,8 +111,9 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
             raise self._why_withdrawn(timeout, deadline)
 
     def _why_withdrawn(self, timeout: float | None, deadline: float | None) -> Exception:
-        if any(scope.cancelled for scope in current_scopes()):
-            return CancelledError(f"a call of {self._core} was cancelled by its CancelScope")
+        scopes = current_scopes()
+        if any(scope.cancelled for scope in scopes):
+            return CancelledError(f"a call of {self._core} was {cancelled_by(scopes)}")
         if deadline is not None and perf_counter() >= deadline:
             limit = f"waited its timeout of {timeout:.4g} s"
         else:

@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from aioqueue.coordination.outcomes import (
+    Call,
     Meaning,
     as_failure,
     meaning_of,
-    running_task,
     takes_all,
     told,
 )
@@ -100,11 +100,11 @@ async def call_async(function: Callable[..., Any], batch: list[Any]) -> list[Any
     Raises:
         BaseException: `SystemExit` and the like, and the cancellation of the task that calls.
     """
-    owner, n = running_task(), len(batch)
+    call, n = Call(), len(batch)
     try:
         return _outcomes(function, await function(batch), n)
     except BaseException as error:
-        if takes_all(error) or meaning_of(error, owner=owner) is Meaning.STOP:
+        if takes_all(error) or meaning_of(error, owner=call) is Meaning.STOP:
             raise
         return [failure_of(function, error)] * n
 

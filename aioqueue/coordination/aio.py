@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import closing
 from functools import partial
 from time import monotonic
@@ -17,6 +18,7 @@ from aioqueue.coordination.core import (
     DEFAULT_GRACE,
     SLOW_STOP,
     THE_BLOCK,
+    CoordinatorCore,
     failure_group,
     still_running,
     warn_of_slow_stop,
@@ -24,6 +26,7 @@ from aioqueue.coordination.core import (
 from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.coordination.mixups import cannot_start, described, refusal, refuse_generators
 from aioqueue.coordination.outcomes import (
+    Call,
     Meaning,
     as_failure,
     is_cancellation,
@@ -51,7 +54,7 @@ from aioqueue.coordination.workers import Worker, as_worker
 from aioqueue.docstrings import with_sections
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.functions import function_name, is_coroutine_function
-from aioqueue.waiting import current_waker
+from aioqueue.waiting import current_waker, defers_ctrl_c, lets_ctrl_c_in
 
 __all__ = ("AsyncCoordinator", "LooperTask", "QueueRunner", "Startable")
 
@@ -70,6 +73,7 @@ class AsyncCoordinator(CoordinatorFace):
     _tasks: Tasks | None = None
     _soft_scopes: dict[anyio.CancelScope, None]
     _watches_stop: bool
+    _block: Call
 
     def start(self, worker: Startable) -> None:
         """Start the workers of a `QueueRunner`, or a `LooperTask`, within the coordinator's block.
@@ -117,40 +121,67 @@ class AsyncCoordinator(CoordinatorFace):
             " coord:`, or in a thread `with aioqueue.sync.Coordinator() as coord:`"
         )
 
-    async def __aenter__(self) -> Self:
+    # No coroutine functions: the first step of a function sees Ctrl-C that came before, and defers
+    # it; that of a coroutine comes later, and in between its caller would drop the coroutine.
+
+    @defers_ctrl_c
+    def __aenter__(self) -> Coroutine[Any, Any, Self]:
+        current_waker()  # from here on, Ctrl-C waits in trio until the block has been entered
+        return self._entered()
+
+    @defers_ctrl_c
+    def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Coroutine[Any, Any, bool | None]:  # and no bool: checkers would take what follows for
+        return self._left(error)  # reachable
+
+    @defers_ctrl_c
+    async def _entered(self) -> Self:
         if self._tasks is not None:
             raise RuntimeError("this coordinator's block has been entered already")
         self._enter()
         self._soft_scopes = {}
         self._watches_stop = False
+        self._block = Call()
         tasks = new_tasks(lambda error: self._core.report(error, "of the coordinator"))
         await tasks.begin()
         self._tasks = tasks
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:  # and no bool: checkers would take all that follows for reachable
+    @defers_ctrl_c
+    async def _left(self, error: BaseException | None) -> bool | None:
+        """Stop, join, and report; see `__aexit__`."""
         assert self._tasks is not None
         asked = cancellations()
         failed, going_on = self._what_left_the_block(error)
-        self._core.stop(failed, THE_BLOCK)
+        self._block.task = None  # which may be kept by nobody but this
+        struck = self._core.stop_by_all_means(failed, THE_BLOCK)
+        if going_on is None or not _is_above_all(going_on):
+            going_on = going_on if struck is None else struck
         self._tasks.check_leaving()
         if going_on is not None and not _is_above_all(going_on):
             self._tasks.cancel()
-        failure = await self._join_all()
+        failure, interrupt = await self._join_all()
         tasks, self._tasks = self._tasks, None
         ended_by = await tasks.end()
-        if ended_by is not None and not is_cancellation(ended_by):
+        if isinstance(ended_by, KeyboardInterrupt):
+            interrupt = interrupt or ended_by
+        elif ended_by is not None and not is_cancellation(ended_by):
             failure = ended_by
+        if interrupt is not None and (going_on is None or not _is_above_all(going_on)):
+            going_on = interrupt
         if going_on is None:
             going_on = ended_by
             if cancellations() > asked:
                 going_on = await cancellation()
-        return self._leave(error, failed, failure, going_on)
+        try:
+            return self._leave(error, failed, failure, going_on)
+        finally:
+            # They have this frame in their tracebacks.
+            del error, failed, failure, going_on, struck, interrupt, ended_by
 
     def _what_left_the_block(
         self, error: BaseException | None
@@ -163,31 +194,39 @@ class AsyncCoordinator(CoordinatorFace):
             return error, None
         if _is_above_all(error):
             return None, error
-        failed = without_stops(error)
+        failed = without_stops(error, self._block)
         going_on = None if failed is error else error
         if failed is not None and not isinstance(failed, Exception):
             what = f"the block raised {type(failed).__name__}, but was not cancelled"
             failed = as_failure(failed, f"{what}: something that it awaited was")
         return failed, going_on
 
-    async def _join_all(self) -> BaseException | None:
-        """Join all workers, even if this task is cancelled; returns what there is to report."""
+    async def _join_all(self) -> tuple[BaseException | None, KeyboardInterrupt | None]:
+        """Join all workers, even if this task is cancelled.
+
+        Returns:
+            What there is to report, and the Ctrl-C that has struck meanwhile, if one has.
+        """
         assert self._tasks is not None
+        interrupt: KeyboardInterrupt | None = None
         try:
-            with closing(self._core.joining(None, self._grace, False)) as waits:
+            with closing(self._core.joining(None, self._grace, False, leaving=True)) as waits:
                 for gate, seconds in waits:
-                    await outlast(gate, seconds, self._tasks.cancel)
+                    try:
+                        await outlast(gate, seconds, self._tasks.cancel)
+                    except KeyboardInterrupt as error:
+                        interrupt = interrupt or error
         except GeneratorExit:
             raise  # nobody runs us any more
         except BaseExceptionGroup as group:
-            return group
+            return group, interrupt
         except Exception as error:
-            return failure_group([error])
+            return failure_group([error]), interrupt
         except BaseException as error:
             failures = self._core.failures()
             error.__context__ = failure_group(failures) if failures else None
-            return error
-        return None
+            return error, interrupt
+        return None, interrupt
 
     def _leave(
         self,
@@ -197,18 +236,23 @@ class AsyncCoordinator(CoordinatorFace):
         going_on: BaseException | None,
     ) -> bool:
         """How the block is left. Failures win over a cancellation, but nothing over Ctrl-C."""
-        if going_on is not None and _is_above_all(going_on):
+        try:
+            if going_on is not None and _is_above_all(going_on):
+                if going_on is not error:
+                    raise going_on from failure
+                if failure is not None:
+                    going_on.__context__ = failure
+                return False
             if failure is not None:
-                going_on.__context__ = failure
-            return False
-        if failure is not None:
-            ask_again()
-            raise failure from None
-        if going_on is None:
-            return failed is not None  # then it was a clean stop, or it would be in the group
-        if going_on is error:
-            return False
-        raise going_on
+                ask_again(self._block.cancellations)
+                raise failure from None
+            if going_on is None:
+                return failed is not None  # then it was a clean stop, or it would be in the group
+            if going_on is error:
+                return False
+            raise going_on
+        finally:
+            del error, failed, failure, going_on  # as above
 
     def _spawn(
         self,
@@ -268,6 +312,7 @@ class QueueRunner(RunnerFace):
 
     __doc__ = with_sections(__doc__, RUNNER_ARGUMENTS)
 
+    @defers_ctrl_c
     async def run(self) -> None:
         """Run all workers until they have ended, without a coordinator.
 
@@ -312,7 +357,7 @@ class QueueRunner(RunnerFace):
         if cancelled is not None and not is_cancellation(cancelled):
             raise cancelled
         if self.exceptions_raised:
-            ask_again()
+            ask_again(asked)
             raise failure_group(list(self.exceptions_raised)) from None
         cancelled = cancelled or ended_by
         if cancelled is None and cancellations() > asked:
@@ -359,8 +404,8 @@ class QueueRunner(RunnerFace):
             coordinator._spawn(plan.name, body, cancel_at_stop=True, lost=lost)
         else:
             thread = run.thread(plan, daemon=True)
+            coordinator.register(thread)  # before it waits for anything that a stop is to end
             thread.start()
-            coordinator.register(thread)
 
     def _start_late(self, start: Callable[[WorkerPlan], None], run: Run, plan: WorkerPlan) -> None:
         """Start a task that was added while others run; called in their loop."""
@@ -405,30 +450,44 @@ class LooperTask:
     def _start(self, coordinator: AsyncCoordinator) -> None:
         coordinator._spawn(self.name, partial(self._loop, coordinator), cancel_at_stop=False)
 
+    @defers_ctrl_c
     async def _loop(self, coordinator: AsyncCoordinator) -> None:
         owner = running_task()
+        coordinator._core.wake_me_at_stop()
         try:
             await self._call_again_and_again(coordinator)
         except BaseException as error:
             if meaning_of(error, owner=owner) is Meaning.STOP:
                 raise
             coordinator._core.report(_stray_of(self.name, error), self.name)
+        finally:
+            del coordinator  # which has the failure, which has this frame
 
+    @lets_ctrl_c_in
     async def _call_again_and_again(self, coordinator: AsyncCoordinator) -> None:
-        core = coordinator._core
-        next_call = monotonic()
-        is_first = True
-        while not coordinator.should_stop():
-            if is_coroutine_function(self._target):
-                await self._call()
-            elif is_first:
-                call_watched(self.name, self._call, lambda error: core.report(error, self.name))
-            else:
-                refuse_result(self.name, self._call())
-            is_first = False
-            next_call += self._interval or 0.0
-            with anyio.move_on_after(max(0.0, next_call - monotonic())):
-                await coordinator.wait_for_stop()
+        try:
+            report = partial(_report_to, weakref.ref(coordinator._core), self.name)
+            next_call = monotonic()
+            is_first = True
+            while not coordinator.should_stop():
+                if is_coroutine_function(self._target):
+                    await self._call()
+                elif is_first:
+                    call_watched(self.name, self._call, report)
+                else:
+                    refuse_result(self.name, self._call())
+                is_first = False
+                next_call += self._interval or 0.0
+                with anyio.move_on_after(max(0.0, next_call - monotonic())):
+                    await coordinator.wait_for_stop()
+        finally:
+            del coordinator  # as above
+
+
+def _report_to(core: Callable[[], CoordinatorCore | None], name: str, error: BaseException) -> None:
+    known = core()
+    if known is not None:
+        known.report(error, name)
 
 
 def _stray_of(name: str, error: BaseException) -> BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures.thread  # noqa: F401  # event loops use it; too late once main has ended
 import contextvars
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import closing
 from functools import partial
 from time import monotonic
@@ -25,9 +25,9 @@ from aioqueue.coordination.runs import RUNNER_ARGUMENTS, Run, RunnerFace, Worker
 from aioqueue.coordination.tasks import new_tasks, outlast
 from aioqueue.coordination.unawaited import call_watched, refuse_result
 from aioqueue.docstrings import with_sections
-from aioqueue.errors import InvalidArgumentError
+from aioqueue.errors import CancelledError, InvalidArgumentError
 from aioqueue.functions import function_name, is_coroutine_function
-from aioqueue.waiting import Gate, in_event_loop
+from aioqueue.waiting import CancelScope, Gate, current_scopes, in_event_loop
 
 __all__ = ("LooperThread", "QueueRunner", "ThreadCoordinator")
 
@@ -57,7 +57,7 @@ class ThreadCoordinator(CoordinatorFace):
     def wait_for_stop(self, timeout: float | None = None) -> bool:
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
-        return _wait(self._core.stopped, timeout, "wait_for_stop")
+        return _wait(self._core.stopped, timeout, "wait_for_stop", current_scopes())
 
     def join(
         self,
@@ -68,12 +68,15 @@ class ThreadCoordinator(CoordinatorFace):
     ) -> None:
         grace = checked_grace(stop_grace_period, "stop_grace_period")
         try:
-            with closing(self._core.joining(workers, grace, ignore_live, blocking=True)) as waits:
-                for gate, seconds in waits:
-                    _wait(gate, seconds, "join")
+            self._wait_for_all(self._core.joining(workers, grace, ignore_live, blocking=True))
         except KeyboardInterrupt:
             self._core.warn_of_interrupt()
             raise
+
+    def _wait_for_all(self, joining: Generator[tuple[Gate, float | None], None, None]) -> None:
+        with closing(joining) as waits:
+            for gate, seconds in waits:
+                _wait(gate, seconds, "join")
 
     if not TYPE_CHECKING:  # a type checker is to see that they are not there
         __aenter__ = __aexit__ = refusal(
@@ -92,16 +95,54 @@ class ThreadCoordinator(CoordinatorFace):
         traceback: TracebackType | None,
     ) -> bool | None:  # and no bool: checkers would take all that follows for reachable
         is_failure = isinstance(error, Exception)
-        self._core.stop(error if is_failure else None, THE_BLOCK)
+        struck = self._core.stop_by_all_means(error if is_failure else None, THE_BLOCK)
+        while True:
+            joining = self._core.joining(None, self._grace, False, blocking=True, leaving=True)
+            try:
+                self._wait_for_all(joining)
+            except KeyboardInterrupt as interrupt:
+                if struck is None and not isinstance(error, KeyboardInterrupt):
+                    struck = interrupt  # the first one: it goes on when all have been joined
+                    self._core.enter_block()  # which the join that was given up has left
+                    continue
+                self._core.warn_of_interrupt()
+                failure: BaseException | None = self._with_failures(interrupt)
+            except BaseException as ended_by:
+                failure = self._with_failures(ended_by)
+            else:
+                failure = None
+            break
         try:
-            self.join(stop_grace_period=self._grace)
-        except BaseException as ended_by:
-            failure = self._with_failures(ended_by)
+            return self._leave(error, failure, struck)
+        finally:
+            del error, failure, struck  # which have this frame in their tracebacks
+
+    def _leave(
+        self,
+        error: BaseException | None,
+        failure: BaseException | None,
+        struck: BaseException | None,
+    ) -> bool:
+        """How the block is left.
+
+        Args:
+            error: what the block has raised.
+            failure: how the join has ended.
+            struck: what has interrupted the leaving.
+        """
+        try:
+            is_failure = isinstance(error, Exception)
             if error is not None and not is_failure:
-                error.__context__ = failure  # Ctrl-C goes on, and shows what failed besides
+                if failure is not None or struck is not None:
+                    error.__context__ = failure or struck  # Ctrl-C goes on, and shows what failed
                 return False
-            raise failure from None
-        return is_failure  # then it was a clean stop, or it would be in the group
+            if struck is not None:
+                raise struck from failure
+            if failure is not None:
+                raise failure from None
+            return is_failure  # then it was a clean stop, or it would be in the group
+        finally:
+            del error, failure, struck  # as above
 
     def _with_failures(self, ended_by: BaseException) -> BaseException:
         """What to raise of a join that has ended so: failures are told in any case.
@@ -309,37 +350,57 @@ class LooperThread(threading.Thread):
         core = self._coord._core
         try:
             self.start_loop()
-            self._call_again_and_again()
+            try:
+                self._call_again_and_again()
+            except CancelledError:
+                if not core.should_stop():
+                    raise
             self.stop_loop()
         except BaseException as error:
             core.report(error, self.name)
+        finally:
+            del core, self  # which have the failure, which has this frame
 
     def _call_again_and_again(self) -> None:
         core = self._coord._core
         next_call = monotonic()
-        is_first = True
-        while not core.should_stop():
-            if is_first:
-                call_watched(self.name, self.run_loop, lambda error: core.report(error, self.name))
-            else:
+        try:
+            if not core.should_stop():
+                call_watched(self.name, self.run_loop, self._report)
+                next_call = self._pause(next_call)
+            while not core.should_stop():
                 self.run_loop()
-            is_first = False
-            next_call += self._interval or 0.0
-            core.stopped.wait_blocking(max(0.0, next_call - monotonic()))
+                next_call = self._pause(next_call)
+        finally:
+            del core, self  # as above
+
+    def _report(self, error: BaseException) -> None:
+        self._coord._core.report(error, self.name)
+
+    def _pause(self, last_call: float) -> float:
+        """Wait until the next call is due; returns when that is."""
+        next_call = last_call + (self._interval or 0.0)
+        self._coord._core.stopped.wait_blocking(max(0.0, next_call - monotonic()))
+        return next_call
 
     def start_loop(self) -> None:
         """Called once, before the first call."""
 
     def run_loop(self) -> None:
         """Called again and again; calls the target, if there is one."""
-        if self._function is not None:
-            refuse_result(self.name, self._function(*self._positional, **self._named))
+        function, name = self._function, self.name
+        arguments, named = self._positional, self._named
+        del self  # as above
+        if function is not None:
+            refuse_result(name, function(*arguments, **named))
 
     def stop_loop(self) -> None:
         """Called once, after the last call, unless one failed."""
 
 
-def _wait(gate: Gate, seconds: float | None, method: str) -> bool:
+def _wait(
+    gate: Gate, seconds: float | None, method: str, scopes: Collection[CancelScope] | None = None
+) -> bool:
     if gate.is_open:
         return True
     if in_event_loop():
@@ -347,4 +408,4 @@ def _wait(gate: Gate, seconds: float | None, method: str) -> bool:
             f"{method} would have to wait, and this thread's event loop is running:"
             f" use `await coord.aio.{method}(...)` here"
         )
-    return gate.wait_blocking(seconds)
+    return gate.wait_blocking(seconds, scopes)

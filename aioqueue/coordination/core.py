@@ -11,6 +11,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from aioqueue.coordination.outcomes import (
     failures_behind,
     leaves_of,
     meaning_of,
+    running_task,
     told,
 )
 from aioqueue.coordination.watching import Watchable
@@ -37,10 +39,19 @@ from aioqueue.coordination.workers import (
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, StillRunningError, counted
 from aioqueue.locks import guarded, holding, is_held_here
+from aioqueue.queues.forks import living_queues
 from aioqueue.telemetry.explaining import explain_for, note_coordinator
 from aioqueue.telemetry.explanations import ExplainedCoordinator, Explanation
 from aioqueue.telemetry.parts import Watch
-from aioqueue.waiting import Gate, apply_deferred, in_event_loop, loaded_trio, running_loop
+from aioqueue.waiting import (
+    Gate,
+    StopScope,
+    apply_deferred,
+    in_event_loop,
+    loaded_trio,
+    running_loop,
+    watch,
+)
 
 __all__ = (
     "DEFAULT_GRACE",
@@ -63,6 +74,9 @@ SLOW_STOP: Final = 5.0
 """Seconds after which a stop is slow, and whoever waits for it is told by what."""
 
 _MANY: Final = 64
+
+_PATIENCE: Final = 1000
+"""How often a stop that is interrupted begins anew."""
 
 _CLEANUP: Final = 10.0
 """Seconds that cancelled tasks have at least, for what they do when they are cancelled."""
@@ -108,11 +122,13 @@ class CoordinatorCore(Watchable):
         self.watch = Watch()
         self._lock = threading.RLock()  # guards all below, joined and the faces
         self._joining = 0  # how many joins have begun and not ended
+        self._blocks = 0  # how many have been entered and have not begun to be left
         self._stop_time = 0.0
         self._stopped_by: str | None = None
         self._failures: list[BaseException] = []
         self._workers: dict[int, Worker] = {}  # by identity of what was registered
         self._many = _MANY  # how many of them are worth a look for those that have ended
+        self._stop_scopes: dict[int, StopScope] = {}  # what ends their waits, by the same keys
         self._on_stop: dict[Callable[[], None], None] = {}
         self._watchdog = watchdog
         note_coordinator(self)
@@ -155,7 +171,33 @@ class CoordinatorCore(Watchable):
         """Record a failure and stop, even after a join: the caller is going to join again."""
         if error is not None and self.is_clean(error):
             error = None
-        apply_deferred(self._stop, error, worker)
+        apply_deferred(self._stop, self.what_is_new(error), worker)
+
+    def stop_by_all_means(self, error: BaseException | None, worker: str) -> BaseException | None:
+        """Record a failure and stop, whatever strikes; returns what has struck first, if it did.
+
+        That is Ctrl-C, or what a way of closing raises that is not an `Exception`. The stop then
+        reaches those whom it had not reached: each callback is taken out before it is called.
+        """
+        struck: BaseException | None = None
+        for _ in range(_PATIENCE):
+            try:
+                self.stop(error, worker)
+                break
+            except Exception:
+                raise
+            except BaseException as cause:
+                struck = cause if struck is None else struck
+                if self.stopped.is_open and not self._on_stop:
+                    break
+                if error is not None and self._is_known(error):
+                    error = None
+        return struck
+
+    @guarded
+    def enter_block(self) -> None:
+        """A block begins: whatever joins end in it, there is one more that reports."""
+        self._blocks += 1
 
     def report(self, error: BaseException, worker: str) -> None:
         """A worker's failure: recorded; or logged, if the join that could tell it is over."""
@@ -208,14 +250,46 @@ class CoordinatorCore(Watchable):
         self._failures = []
         self._stopped_by = None
         self.stopped.shut()
+        for scope in self._stop_scopes.values():
+            scope.renew()
 
     def register(self, worker: Any) -> None:
         known = as_worker(worker)
         self._remember(id(worker), known)
+        if not isinstance(worker, OwnTask):  # which is cancelled, or sees to it when it runs
+            self.wake_at_stop(id(worker), worker)
         self._watch(known)
         self.start_watchdog()
         if isinstance(worker, threading.Thread):
             stop_at_exit(self)
+
+    def wake_at_stop(self, key: int, worker: object) -> None:
+        """Have the stop end the calls of ours that a worker waits in.
+
+        Args:
+            key: of the worker, as it is known here.
+            worker: the thread or task that it is.
+        """
+        scope = holding(self._lock, self._stop_scope_of, key, worker)
+        if scope is not None and self.stopped.is_open:
+            scope.cancel()
+
+    def wake_me_at_stop(self) -> None:
+        """The same, for the task of ours that is running."""
+        for key, worker in holding(self._lock, list, self._workers.items()):
+            if worker.is_current():
+                self.wake_at_stop(key, running_task())
+
+    def _stop_scope_of(self, key: int, worker: object) -> StopScope | None:
+        if key not in self._workers:
+            return None  # it has ended
+        if key not in self._stop_scopes:
+            self._stop_scopes[key] = _stop_scope(worker)
+        return self._stop_scopes[key]
+
+    @guarded
+    def _all_stop_scopes(self) -> list[StopScope]:
+        return list(self._stop_scopes.values())
 
     @guarded
     def worker_threads(self) -> list[threading.Thread]:
@@ -260,6 +334,7 @@ class CoordinatorCore(Watchable):
         ignore_live: bool,
         *,
         blocking: bool = False,
+        leaving: bool = False,
     ) -> Generator[tuple[Gate, float | None], None, None]:
         """Decide what a join waits for: yields gates, and seconds to wait at most.
 
@@ -268,25 +343,57 @@ class CoordinatorCore(Watchable):
             grace: seconds that they have after a stop.
             ignore_live: whether those that do not end in time are no failure.
             blocking: whether this thread does nothing else while the join waits.
+            leaving: whether a block is left by it, so that it is the last to report something;
+                it waits for those as well that begin meanwhile.
         """
         workers = () if workers is None else workers
         if not is_iterable(workers):
             raise InvalidArgumentError(f"workers: got {workers!r}; expected an iterable of workers")
-        given = {id(worker): as_worker(worker) for worker in workers}
-        wanted, fresh = self._begin_join(given)
+        things = list(workers)
+        given = {id(worker): as_worker(worker) for worker in things}
+        wanted, fresh = self._begin_join(given, leaving)
+        failures: list[BaseException] | None = None
+        known = set(map(id, self._known()))
+        scopes = [_stop_scope(one) for one in things if id(given[id(one)]) not in known]
         try:
-            # Those that have failed already are reported as well: nobody else would hear of them.
-            self._watch_all(fresh)
-            alive = _alive(wanted)
-            if blocking:
-                _refuse_to_stop(alive)
-            ended, changed = Gate(), Gate()
+            for scope in scopes:
+                self.call_on_stop(scope.cancel)
+            while failures is None:
+                # Those that have failed already are reported too: nobody else would hear of them.
+                self._watch_all(fresh)
+                stragglers = yield from self._awaiting(_alive(wanted), grace, blocking)
+                yield from self._settling()
+                # What has just ended may not have said so yet, but can be asked.
+                self._collect_all(wanted)
+                fresh = []
+                failures = self._note_join(wanted, leaving)
+                if failures is None:
+                    wanted = self._known()
+        except BaseException as error:
+            self._give_up_join()
+            failures = self.failures()
+            if failures and isinstance(error, Exception):  # no thread is left to wait for others
+                raise failure_group([*failures, error]) from None
+            raise
+        finally:
+            for scope in scopes:
+                self.forget_on_stop(scope.cancel)
+        _end_join(failures, stragglers, ignore_live)
 
-            def all_have_ended() -> None:
-                ended.open()
-                changed.open()
+    def _awaiting(
+        self, alive: list[Worker], grace: float, blocking: bool
+    ) -> Generator[tuple[Gate, float | None], None, list[Worker]]:
+        """What a join waits for until its workers have ended; returns those that it gives up."""
+        if blocking:
+            _refuse_to_stop(alive)
+        ended, changed = Gate(), Gate()
 
-            when_all_ended(alive, all_have_ended)
+        def all_have_ended() -> None:
+            ended.open()
+            changed.open()
+
+        forget = when_all_ended(alive, all_have_ended)
+        try:
             self.call_on_stop(changed.open)
             try:
                 yield changed, None
@@ -298,24 +405,19 @@ class CoordinatorCore(Watchable):
                     warn_of_slow_stop(_alive(alive), grace)
             if not ended.is_open:
                 yield ended, self._until(grace)
-            stragglers: list[Worker] = []
-            if not ended.is_open:
-                alive = _alive(alive)
-                cancelled = _cancelled(alive)
-                tasks_ended = Gate()
-                when_all_ended(cancelled, tasks_ended.open)
-                yield tasks_ended, max(grace, _CLEANUP)
-                stragglers = _alive(alive)
-            yield from self._settling()
-            # What has just ended may not have said so yet, but can be asked.
-            self._collect_all(wanted)
-        except BaseException as error:
-            self._give_up_join()
-            failures = self.failures()
-            if failures and isinstance(error, Exception):  # no thread is left to wait for others
-                raise failure_group([*failures, error]) from None
-            raise
-        self._end_join(stragglers, ignore_live)
+        finally:
+            forget()
+        if ended.is_open:
+            return []
+        alive = _alive(alive)
+        cancelled = _cancelled(alive)
+        tasks_ended = Gate()
+        forget = when_all_ended(cancelled, tasks_ended.open)
+        try:
+            yield tasks_ended, max(grace, _CLEANUP)
+        finally:
+            forget()
+        return _alive(alive)
 
     def _settling(self) -> Generator[tuple[Gate, float | None], None, None]:
         """What a join waits for when all workers have ended: here, nothing more."""
@@ -352,7 +454,7 @@ class CoordinatorCore(Watchable):
     @guarded
     def _is_over(self) -> bool:
         """Whether there is no join that could still report something."""
-        return self.joined and not self._joining
+        return self.joined and not self._joining and not self._blocks
 
     @guarded
     def _remember(self, key: int, worker: Worker) -> None:
@@ -365,7 +467,12 @@ class CoordinatorCore(Watchable):
             for key, worker in self._workers.items()
             if worker.is_alive() or not isinstance(worker, OwnTask)
         }
+        self._forget_stop_scopes()
         self._many = max(_MANY, 2 * len(self._workers))
+
+    def _forget_stop_scopes(self) -> None:
+        scopes = self._stop_scopes
+        self._stop_scopes = {key: scopes[key] for key in scopes if key in self._workers}
 
     @guarded
     def _is_kept_for_the_stop(self, callback: Callable[[], None]) -> bool:
@@ -381,6 +488,9 @@ class CoordinatorCore(Watchable):
                 callback()
             except Exception as failure:
                 self.request_stop(failure, worker)
+        # Last, for whoever waits for a queue that has just been closed is told so.
+        for scope in self._all_stop_scopes():
+            scope.cancel()
         return ()
 
     def _note_stop(self, error: BaseException | None, worker: str) -> None:
@@ -408,12 +518,26 @@ class CoordinatorCore(Watchable):
         return callback
 
     def has_raised(self, error: BaseException) -> bool:
-        """Whether an exception is what a join has raised."""
-        return isinstance(error, BaseExceptionGroup) and all(map(self._is_known, error.exceptions))
+        """Whether an exception is what a join has raised, by itself or within other groups."""
+        return isinstance(error, BaseExceptionGroup) and self.what_is_new(error) is None
+
+    def what_is_new(self, error: BaseException | None) -> BaseException | None:
+        """What of an exception has not been recorded yet: of a group, that which is left of it."""
+        known = {id(leaf) for failure in self.failures() for leaf in leaves_of(failure)}
+        if not isinstance(error, BaseExceptionGroup) or not known:
+            return error
+        is_known = [id(leaf) in known for leaf in leaves_of(error)]
+        if not any(is_known):
+            return error
+        if all(is_known):
+            return None
+        is_new: Callable[[Any], bool] = lambda part: (  # noqa: E731
+            not isinstance(part, BaseExceptionGroup) and id(part) not in known
+        )
+        rest: BaseException | None = error.subgroup(is_new)
+        return rest
 
     def _record(self, error: BaseException, worker: str) -> None:
-        if self.has_raised(error):
-            return  # within the block
         add_note(error, f"in {worker}" if worker == THE_BLOCK else f"in worker {worker}")
         add_advice(error)
         if not self._is_known(error):
@@ -456,9 +580,12 @@ class CoordinatorCore(Watchable):
         return error, True
 
     @guarded
-    def _begin_join(self, given: dict[int, Worker]) -> tuple[list[Worker], list[Worker]]:
+    def _begin_join(
+        self, given: dict[int, Worker], leaving: bool
+    ) -> tuple[list[Worker], list[Worker]]:
         """Returns all workers to join, and those of them that nobody has registered."""
         self._joining += 1
+        self._blocks -= leaving
         fresh = [worker for key, worker in given.items() if key not in self._workers]
         return list((given | self._workers).values()), fresh
 
@@ -467,23 +594,47 @@ class CoordinatorCore(Watchable):
         self._joining -= 1
 
     @guarded
-    def _note_join(self) -> list[BaseException]:
-        """The join is over; returns what it has to report."""
+    def _note_join(self, joined: list[Worker], leaving: bool) -> list[BaseException] | None:
+        """The join is over; returns what it has to report.
+
+        Workers that have begun meanwhile are left to the next one. If there is none, because a
+        block is left by this, it is not over as long as there are some: ``None``.
+        """
+        ended = set(map(id, joined))
+        left = {key: one for key, one in self._workers.items() if id(one) not in ended}
+        if leaving and _alive(list(left.values())):
+            return None
+        if self._blocks:  # whose end waits once more for those that this join has given up
+            left = {key: one for key, one in self._workers.items() if key in left or one.is_alive()}
         self._joining -= 1
         self.joined = True
-        self._workers.clear()
-        return self.failures()
+        failures = self.failures()
+        self._workers = left
+        self._forget_stop_scopes()
+        return failures
 
-    def _end_join(self, stragglers: list[Worker], ignore_live: bool) -> None:
-        failures = self._note_join()
-        if stragglers:
-            error = still_running(stragglers)
-            if ignore_live:
-                _log.warning("%s", error)
-            else:
-                failures.append(error)
-        if failures:
-            raise failure_group(failures)
+
+def _stop_scope(worker: object) -> StopScope:
+    """What ends the calls that a worker waits in, and that it waits in already."""
+    scope = StopScope(worker)
+    for queue in living_queues():
+        with suppress(RuntimeError):  # of a queue that belongs to the process that has forked us
+            for attempt in queue.machine.waiting():
+                owner = attempt.owner
+                if owner is not None and owner.thing is worker:
+                    watch((scope,), attempt, attempt.began)
+    return scope
+
+
+def _end_join(failures: list[BaseException], stragglers: list[Worker], ignore_live: bool) -> None:
+    if stragglers:
+        error = still_running(stragglers)
+        if ignore_live:
+            _log.warning("%s", error)
+        else:
+            failures.append(error)
+    if failures:
+        raise failure_group(failures)
 
 
 def still_running(workers: list[Worker]) -> StillRunningError:

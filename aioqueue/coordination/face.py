@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import weakref
+from collections.abc import Callable, Iterable
 from contextlib import ContextDecorator
+from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -59,7 +61,7 @@ class CoordinatorFace(CoordinatorMethods):
     ) -> None:
         self._core = CoordinatorCore(clean_stop_exception_types, checked_watchdog(watchdog))
         self._grace = checked_grace(stop_grace_period, "stop_grace_period")
-        self._peer: CoordinatorFace | None = None
+        self._peer: Callable[[], CoordinatorFace | None] | None = None
 
     def _watched(self) -> Watch:
         return self._core.watch
@@ -83,16 +85,20 @@ class CoordinatorFace(CoordinatorMethods):
                 "this coordinator has been joined: call clear_stop() to use it again, or make a"
                 " new one"
             )
+        self._core.enter_block()
 
     def _as(self, world: World) -> Any:
         """The other face of the same coordinator, made when first asked for."""
         return holding(self._core._lock, self._peer_of, self._faces[world])
 
     def _peer_of(self, face_class: type[CoordinatorFace]) -> CoordinatorFace:
-        if self._peer is None:
-            face = self._peer = face_class.__new__(face_class)
-            face._core, face._grace, face._peer = self._core, self._grace, self
-        return self._peer
+        face = None if self._peer is None else self._peer()
+        if face is None:
+            face = face_class.__new__(face_class)
+            face._core, face._grace = self._core, self._grace
+            # The first one does not keep the second: together they would have to be collected.
+            face._peer, self._peer = partial(_itself, self), weakref.ref(face)
+        return face
 
     def __repr__(self) -> str:
         core = self._core
@@ -194,6 +200,10 @@ class CoordinatorFace(CoordinatorMethods):
         Cancellation and other exceptions that are no `Exception` stop all workers and go on.
         """
         return _StopOnException(self._core)
+
+
+def _itself(face: CoordinatorFace) -> CoordinatorFace:
+    return face
 
 
 class _StopOnException(ContextDecorator):

@@ -29,8 +29,8 @@ __all__ = (
 class Filler(Protocol):
     """A run, as far as the queue concerns it that it fills."""
 
-    legacy: list[Any]
-    """Runs that filled the same queue, have ended, and left their part of its closing."""
+    def inherit(self, other: Any) -> None:
+        """Take on the part of the closing of a run that has filled the same queue, and ended."""
 
 
 FillerT = TypeVar("FillerT", bound=Filler)
@@ -97,6 +97,5 @@ def _end(queue: object, run: Filler) -> Filler | None:
         _runs.pop(queue, None)
         _closing.add(queue)
     else:
-        heir.legacy += [*run.legacy, run]
-        run.legacy = []
+        heir.inherit(run)
     return heir

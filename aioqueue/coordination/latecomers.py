@@ -49,6 +49,12 @@ class Latecomers(Generic[PlanT]):
         self._start_all()
 
     @guarded
+    def are_over(self) -> None:
+        """Nobody comes any more: forget who would start them, and whom they would be told of."""
+        self._start.clear()
+        self._is_over, self._ended = _yes, _yes
+
+    @guarded
     def given_up(self) -> list[PlanT]:
         """Those that still wait, which nobody is going to start."""
         waiting, self._waiting = self._waiting, []
@@ -73,3 +79,7 @@ class Latecomers(Generic[PlanT]):
                 self._waiting.remove(plan)
                 return self._start[plan.is_task], plan
         return None
+
+
+def _yes(*_: object) -> bool:
+    return True

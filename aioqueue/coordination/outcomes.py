@@ -5,8 +5,8 @@ not in its class alone, but in who asked for it:
 
 * an **end** is one of the classes that the catcher has named: its own queue or source has ended;
 * a **stop** is what stopping makes workers raise, once a stop was requested; or the cancellation of
-  this very task, by its scope or by `asyncio.Task.cancel`, by anyone; or `GeneratorExit` in
-  a task that nobody runs any more;
+  this very task, by its scope or by `asyncio.Task.cancel`, by anyone, since the catcher's call
+  began (`Call`); or `GeneratorExit` in a task that nobody runs any more;
 * everything else is a **failure**: also a cancellation that nobody has asked of this task (what it
   awaited was cancelled), and a clean stop of somebody else's queue.
 
@@ -22,14 +22,18 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any, Final
 
+import anyio
+
 from aioqueue.errors import OutOfRangeError, QueueClosedError, add_note, said, set_cause, told
 from aioqueue.waiting import loaded_trio, running_loop
 
 __all__ = (
+    "Call",
     "Meaning",
     "add_note",
     "as_failure",
     "cause_of",
+    "delivered_cancellations",
     "failures_behind",
     "is_being_cancelled",
     "is_cancellation",
@@ -48,6 +52,20 @@ _STOPPING: Final = (QueueClosedError, OutOfRangeError, concurrent.futures.Cancel
 
 _PASSING: Final = (*_STOPPING, StopIteration, StopAsyncIteration)
 """What someone further up would take for an end or a stop."""
+
+
+class Call:
+    """A call that begins now in the running task, if there is one.
+
+    Whether somebody cancels the task is judged from here on. What was left behind before (by a
+    task group of Python 3.11 whose child has failed, by an old timeout) is nobody's request.
+    """
+
+    __slots__ = ("cancellations", "task")
+
+    def __init__(self) -> None:
+        self.task = running_task()
+        self.cancellations = delivered_cancellations(self.task)
 
 
 class Meaning(IntEnum):
@@ -71,8 +89,9 @@ def meaning_of(
         error: what was caught.
         ends: the classes by which the catcher's own queue or source ends.
         stopping: whether the catcher was told to stop.
-        owner: the task whose coroutine has caught it (`running_task`, asked before); ``None`` for a
-            thread. If another one is running, the coroutine is just being closed.
+        owner: the task whose coroutine has caught it (`running_task`, asked before), or the `Call`
+            that has; ``None`` for a thread. If another one is running, the coroutine is just being
+            closed.
     """
     if isinstance(error, ends):
         return Meaning.END
@@ -81,10 +100,11 @@ def meaning_of(
             meaning_of(part, ends, stopping=stopping, owner=owner) for part in error.exceptions
         )
     if isinstance(error, GeneratorExit):
-        is_closed = owner is not None and running_task() is not owner
+        task = owner.task if isinstance(owner, Call) else owner
+        is_closed = task is not None and running_task() is not task
         return Meaning.STOP if is_closed else Meaning.FAILURE
     if is_cancellation(error):
-        return Meaning.STOP if stopping or is_being_cancelled() else Meaning.FAILURE
+        return Meaning.STOP if stopping or is_being_cancelled(owner) else Meaning.FAILURE
     is_stop = stopping and isinstance(error, _STOPPING)
     return Meaning.STOP if is_stop else Meaning.FAILURE
 
@@ -97,15 +117,40 @@ def is_cancellation(error: BaseException) -> bool:
     return trio is not None and isinstance(error, trio.Cancelled)
 
 
-def is_being_cancelled() -> bool:
-    """Whether someone has cancelled the running task, and not just something that it awaits."""
+def is_being_cancelled(since: object = None) -> bool:
+    """Whether someone has cancelled the running task, and not just something that it awaits.
+
+    Args:
+        since: the `Call` from which on requests count; if it is none, all of the task's life does.
+    """
     if running_loop() is not None:
         task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
+        if task is None:
+            return False
+        before = since.cancellations if isinstance(since, Call) else 0
+        if _requests(task) > before:
+            return True
+        return bool(anyio.current_effective_deadline() == -math.inf)
     trio = loaded_trio()
     if trio is None or not trio.lowlevel.in_trio_task():
         return False  # a thread, which no one can cancel
     return bool(trio.current_effective_deadline() == -math.inf)
+
+
+def delivered_cancellations(task: object) -> int:
+    """How many requests of `asyncio.Task.cancel` the running task has felt so far; 0 in trio.
+
+    One that comes while the task itself runs is felt at its next wait, and is not among them.
+    """
+    if not isinstance(task, asyncio.Task):
+        return 0
+    return _requests(task) - bool(getattr(task, "_must_cancel", False))
+
+
+def _requests(task: asyncio.Task[Any]) -> int:
+    """How often a task has been asked to end; of our own tasks, by what is outside of them."""
+    inner: int = getattr(task, "inner_cancellations", 0)
+    return task.cancelling() - inner
 
 
 def running_task() -> object:
@@ -146,12 +191,17 @@ def as_failure(error: BaseException, message: str) -> BaseException:
     return wrapped
 
 
-def without_stops(error: BaseException) -> BaseException | None:
-    """What has failed, without the cancellations that were asked for and are grouped with it."""
+def without_stops(error: BaseException, owner: object = None) -> BaseException | None:
+    """What has failed, without the cancellations that were asked for and are grouped with it.
+
+    Args:
+        error: what was caught.
+        owner: as for `meaning_of`.
+    """
     if not isinstance(error, BaseExceptionGroup):
-        return error if meaning_of(error) is Meaning.FAILURE else None
+        return error if meaning_of(error, owner=owner) is Meaning.FAILURE else None
     is_stop: Callable[[Any], bool] = lambda leaf: (  # noqa: E731
-        is_cancellation(leaf) and is_being_cancelled()
+        is_cancellation(leaf) and is_being_cancelled(owner)
     )
     return error.split(is_stop)[1] if any(map(is_stop, leaves_of(error))) else error
 

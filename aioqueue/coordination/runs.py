@@ -63,7 +63,7 @@ from aioqueue.queues.core import QueueCore
 from aioqueue.telemetry.explanations import ExplainedStage, ExplainedWorker
 from aioqueue.telemetry.parts import StagePart, Watch
 from aioqueue.telemetry.stacks import stack_of
-from aioqueue.waiting import Gate, Owner, current_waker
+from aioqueue.waiting import Gate, Owner, current_waker, defers_ctrl_c, lets_ctrl_c_in
 
 __all__ = (
     "RUNNER_ARGUMENTS",
@@ -154,7 +154,8 @@ class Run:
         self._on_stop: list[Callable[[], object]] = []
         self._forget_calls: list[Callable[[], None]] = []  # what undoes `call_when_over`
         self._threads: list[threading.Thread] = []
-        self.legacy: list[Run] = []  # that filled the same queue, have ended, and left its closing
+        self._legacy: list[Run] = []  # that have ended, and have their own ways of closing
+        self._legacy_failure: BaseException | None = None  # the first one of those before us
         self.stages: list[StagePart] = []  # for monitors
         self.watch = Watch() if core is None else core.watch
         self.meters = {plan: Meter(plan.name) for plan in self.plans}
@@ -300,7 +301,11 @@ class Run:
             self.worker_ended(plan, error)
         else:
             self.worker_ended(plan, None)
+        finally:
+            # A failure has the frames of the worker, and is had by the queue and the coordinator.
+            del self, plan
 
+    @defers_ctrl_c
     async def loop_async(self, plan: WorkerPlan) -> None:
         """The life of a worker that is a task."""
         owner = running_task()
@@ -318,32 +323,40 @@ class Run:
             self.worker_ended(plan, None)
         finally:
             queue.note_filler(waker, -1)
+            del self, plan, queue, owner  # as in a thread
 
     def _calls(self, plan: WorkerPlan) -> None:
         meter = self._metered(plan)
         what = f"enqueue op {function_name(plan.op)!r}"
-        if self._goes_on() and self._runner._watches_ops:
-            call_watched(what, plan.op, partial(self._has_forgotten, plan))
-            meter.calls = 1
-        while self._goes_on():
-            refuse_result(what, plan.op())
-            meter.calls += 1
+        try:
+            if self._goes_on() and self._runner._watches_ops:
+                call_watched(what, plan.op, partial(self._has_forgotten, plan))
+                meter.calls = 1
+            while self._goes_on():
+                refuse_result(what, plan.op())
+                meter.calls += 1
+        finally:
+            del self, plan  # as above
 
+    @lets_ctrl_c_in
     async def _awaits(self, plan: WorkerPlan) -> None:
         meter = self._metered(plan)
-        if self._goes_on() and self._runner._watches_ops:
-            what = f"enqueue op {function_name(plan.op)!r}"
-            with Unawaited(what, can_await=True, at_once=partial(self._has_forgotten, plan)):
-                await plan.op()
-            meter.calls = 1
         op, goes_on, turns = plan.op, self._goes_on, Turns()  # bound once: they are called again
-        while goes_on():
-            for _ in range(turns.calls):
-                await op()
-                meter.calls += 1
-                if not goes_on():
-                    return
-            await turns.give()
+        try:
+            if goes_on() and self._runner._watches_ops:
+                what = f"enqueue op {function_name(plan.op)!r}"
+                with Unawaited(what, can_await=True, at_once=partial(self._has_forgotten, plan)):
+                    await op()
+                meter.calls = 1
+            while goes_on():
+                for _ in range(turns.calls):
+                    await op()
+                    meter.calls += 1
+                    if not goes_on():
+                        return
+                await turns.give()
+        finally:
+            del self, plan, op, goes_on  # as above
 
     def _has_forgotten(self, plan: WorkerPlan, error: TypeError) -> None:
         """The first call of an op has dropped a coroutine: a failure, and a stop, at once.
@@ -448,7 +461,17 @@ class Run:
             if heir is None:
                 is_closed_now(self._runner.queue)
             self._runner._ended(self)
+            self._let_go(is_kept=heir is not None)
             self.ended.open()
+
+    def _let_go(self, *, is_kept: bool) -> None:
+        """The run is over: untie it from what has it, so that both go with their last reference.
+
+        Its failures have its frames in their tracebacks, and the coordinator has its failures.
+        """
+        self.latecomers.are_over()
+        if not is_kept:  # else its own way of closing may fail, which has to be reported
+            self._core = None
 
     @guarded
     def _begins_to_close(self) -> bool:
@@ -460,13 +483,28 @@ class Run:
         """Close the queue, once, the way that the user may have chosen; and for those before us."""
         if not self._begins_to_close():
             return
-        runs = [*self.legacy, self]
-        for run in runs:
+        for run in [*self._legacy, self]:
             if run is not self and not run._begins_to_close():
                 continue
             # A failure of one is why it ends for all.
-            cause = next((run._failure for run in runs if run._failure is not None), None)
-            run._close_itself(cancel=cancel, cause=cause)
+            run._close_itself(cancel=cancel, cause=self._first_failure())
+
+    def _first_failure(self) -> BaseException | None:
+        return self._failure if self._legacy_failure is None else self._legacy_failure
+
+    def inherit(self, other: Run) -> None:
+        """Take on the part of the closing of a run that has filled the same queue, and ended.
+
+        What is left of it is why it has failed, and its own ways of closing, if it has any: runs
+        that come and go while this one fills the queue occupy nothing.
+        """
+        if self._legacy_failure is None:
+            self._legacy_failure = other._first_failure()
+        legacy, other._legacy = other._legacy, []
+        runner = other._runner
+        if runner.close_op is not None or runner.cancel_op is not None:
+            legacy.append(other)
+        self._legacy += legacy
 
     def _close_itself(self, *, cancel: bool, cause: BaseException | None) -> None:
         op = self._runner.cancel_op if cancel else self._runner.close_op

@@ -10,17 +10,23 @@ import asyncio
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic
+from types import FrameType
 from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
 
 from aioqueue.coordination.loops import soon
-from aioqueue.coordination.outcomes import is_cancellation, running_task
+from aioqueue.coordination.outcomes import (
+    delivered_cancellations,
+    is_cancellation,
+    leaves_of,
+    running_task,
+)
 from aioqueue.coordination.workers import OwnTask
-from aioqueue.waiting import Gate, current_waker, in_trio, loaded_trio, running_loop
+from aioqueue.waiting import Gate, current_waker, defers_ctrl_c, in_trio, loaded_trio, running_loop
 
 __all__ = ("Tasks", "ask_again", "cancellation", "cancellations", "new_tasks", "outlast")
 
@@ -45,16 +51,19 @@ def _running_world() -> object:
     return token
 
 
-def ask_again() -> None:
+def ask_again(asked: int = 0) -> None:
     """Ask the running task to end once more, if it was asked and something else is raised instead.
 
     As `asyncio.TaskGroup` does: a failure goes first, and the cancellation comes at the next await.
     Before Python 3.13 that would outlive its `asyncio.timeout`, and it is left at being asked. The
     same if a scope around the task was cancelled: that asks again by itself, for as long as it
     lasts, and would not know what we ask for as its own.
+
+    Args:
+        asked: the `cancellations` when the call began that raises.
     """
     task = running_task()
-    if sys.version_info >= (3, 13) and isinstance(task, asyncio.Task) and task.cancelling():
+    if sys.version_info >= (3, 13) and isinstance(task, asyncio.Task) and cancellations() > asked:
         if anyio.current_effective_deadline() == -math.inf:
             return
         task.uncancel()
@@ -62,9 +71,41 @@ def ask_again() -> None:
 
 
 def cancellations() -> int:
-    """How often the running task has been asked to end by `asyncio.Task.cancel`; 0 in trio."""
-    task = running_task()
-    return task.cancelling() if isinstance(task, asyncio.Task) else 0
+    """How many requests of `asyncio.Task.cancel` the running task has felt so far; 0 in trio."""
+    return delivered_cancellations(running_task())
+
+
+_SCOPES: Final = frozenset(
+    {"asyncio.taskgroups", "asyncio.timeouts", "anyio._backends._asyncio", "async_timeout"}
+)
+"""Who cancels the task that is within, and takes that back, or forgets to."""
+
+
+class _WorkerTask(asyncio.Task[None]):
+    """A task of ours, which tells who asks it to end from what it asks of itself.
+
+    A task group, timeout or scope that its function has entered cancels it and takes that back when
+    it is left. A task group before Python 3.13 may forget to; from then on the count of the task
+    says that somebody wants it to end, whom nothing else could tell from somebody who does.
+    """
+
+    inner_cancellations = 0
+    """Those of `cancelling` that come from within."""
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        is_asked = super().cancel(msg)
+        if is_asked and _is_scope(sys._getframe(1)):
+            self.inner_cancellations += 1
+        return is_asked
+
+    def uncancel(self) -> int:
+        if self.inner_cancellations and _is_scope(sys._getframe(1)):
+            self.inner_cancellations -= 1
+        return super().uncancel()
+
+
+def _is_scope(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__") in _SCOPES
 
 
 async def outlast(
@@ -81,24 +122,38 @@ async def outlast(
         gate: what to wait for.
         seconds: the most to wait; ``None`` for no limit.
         cancelled: called back when a wait was interrupted.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C has struck meanwhile, in trio; raised when the wait has ended.
     """
+    interrupt: KeyboardInterrupt | None = None
     deadline = None if seconds is None else monotonic() + seconds
     shield = running_loop() is None
     while not gate.is_open:
         left = None if deadline is None else deadline - monotonic()
         if left is not None and left <= 0:
-            return
+            break
         try:
             with anyio.move_on_after(left, shield=shield):
                 await gate.wait(current_waker())
         except asyncio.CancelledError:
             cancelled()
             shield = anyio.current_effective_deadline() == -math.inf
+        except KeyboardInterrupt as error:
+            if running_loop() is not None:
+                raise  # it ends the loop of asyncio
+            interrupt = interrupt or error
+            cancelled()
+    if interrupt is not None:
+        raise interrupt
 
 
 async def cancellation() -> asyncio.CancelledError:
     """What to raise for a cancellation that `outlast` has outlasted: its scope knows it by that."""
+    task = running_task()
     try:
+        if getattr(task, "_must_cancel", False):
+            await asyncio.sleep(0)  # it has not been felt yet, and must not be felt twice
         await anyio.lowlevel.checkpoint_if_cancelled()
     except asyncio.CancelledError as error:
         return error
@@ -195,11 +250,14 @@ class Tasks(ABC):
         self._scopes[scope] = None
         return OwnTask(name, lambda: self._soon(scope.cancel)), scope
 
+    @defers_ctrl_c
     async def _run(self, task: OwnTask, scope: anyio.CancelScope, body: Body) -> None:
         task.task = running_task()
+        work = body()
+        del body  # what fails keeps this frame, and is kept by the coordinator that this may have
         try:
             with scope:
-                await body()
+                await work
         except BaseException as error:
             if is_cancellation(error) or isinstance(error, GeneratorExit):
                 raise
@@ -210,6 +268,13 @@ class Tasks(ABC):
     def _ended(self, task: OwnTask, scope: anyio.CancelScope) -> None:
         self._scopes.pop(scope, None)
         task.ended()
+
+
+def _new_task(body: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    loop = asyncio.get_running_loop()
+    if loop.get_task_factory() is not None:  # which the program has reasons for
+        return loop.create_task(body, name=name)
+    return _WorkerTask(body, loop=loop, name=name)
 
 
 class _AsyncioTasks(Tasks):
@@ -228,7 +293,7 @@ class _AsyncioTasks(Tasks):
         self, name: str, body: Body, lost: Callable[[], object]
     ) -> tuple[OwnTask, anyio.CancelScope]:
         own, scope = self._own(name)
-        task = asyncio.get_running_loop().create_task(self._run(own, scope, body), name=name)
+        task = _new_task(self._run(own, scope, body), name)
         self._tasks.add(task)
 
         def done(task: asyncio.Task[None]) -> None:
@@ -258,6 +323,7 @@ class _AsyncioTasks(Tasks):
         self._all_ended = Gate()
         if self._tasks:
             await outlast(self._all_ended)
+        self._report = _nobody
         return None
 
 
@@ -279,7 +345,9 @@ class _TrioTasks(Tasks):
                 " `aioqueue.sync.Coordinator`, whose workers are threads"
             )
 
+    @defers_ctrl_c
     async def begin(self) -> None:
+        current_waker()
         self._owner = running_task()
         self._group = anyio.create_task_group()
         await self._group.__aenter__()
@@ -291,13 +359,23 @@ class _TrioTasks(Tasks):
         self._group.start_soon(self._run, own, scope, body, name=name)
         return own, scope
 
+    @defers_ctrl_c
     async def end(self) -> BaseException | None:
         self.cancel()
         try:
             await self._group.__aexit__(None, None, None)
         except BaseException as error:
+            leaves = list(leaves_of(error))
+            if all(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
+                return leaves[0]  # as it is raised anywhere else
             return error
+        finally:
+            self._report = _nobody
         return None
+
+
+def _nobody(error: BaseException) -> None:
+    """All have ended: there is nothing to be reported any more, and nobody to be kept for it."""
 
 
 def new_tasks(report: Report) -> Tasks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Protocol
 
 from aioqueue.coordination import whereabouts
@@ -45,8 +46,8 @@ class Worker(Protocol):
     def take_error(self) -> BaseException | None:
         """What it raised, if it has ended and keeps that: to the first who asks."""
 
-    def when_ended(self, callback: Callable[[], object]) -> None:
-        """Call back when it has ended; now, if it has."""
+    def when_ended(self, callback: Callable[[], object]) -> Callable[[], object]:
+        """Call back when it has ended; now, if it has. Returns what forgets the callback."""
 
     def where(self) -> str:
         """Where in its program it is now; empty if that cannot be told."""
@@ -86,8 +87,8 @@ class _Thread:
     def take_error(self) -> BaseException | None:
         return None
 
-    def when_ended(self, callback: Callable[[], object]) -> None:
-        when_all_ended([self], callback)
+    def when_ended(self, callback: Callable[[], object]) -> Callable[[], object]:
+        return when_all_ended([self], callback)
 
     def where(self) -> str:
         return whereabouts.of_thread(self.thread)
@@ -139,11 +140,26 @@ class _Future:
         error = self._future.exception()
         return error if isinstance(error, BaseException) else None
 
-    def when_ended(self, callback: Callable[[], object]) -> None:
+    def when_ended(self, callback: Callable[[], object]) -> Callable[[], object]:
+        kept = [callback]
+
+        def ended(_: object) -> None:
+            while kept:
+                kept.pop()()
+
+        def forget() -> None:
+            kept.clear()  # also where the future has no way to forget
+            remove = getattr(self._future, "remove_done_callback", None)
+            if remove is not None and (self._loop is None or running_loop() is self._loop):
+                remove(ended)
+            elif remove is not None:
+                self._in_loop(remove, ended)
+
         if self._loop is None or running_loop() is self._loop:
-            self._future.add_done_callback(lambda _: callback())
-        elif not self._in_loop(self._future.add_done_callback, lambda _: callback()):
+            self._future.add_done_callback(ended)
+        elif not self._in_loop(self._future.add_done_callback, ended):
             callback()  # its loop is closed: it will never run again
+        return forget
 
     def where(self) -> str:
         return whereabouts.of_task(self._future)
@@ -182,7 +198,7 @@ class OwnTask:
         self._cancel = cancel
         self._lock = threading.RLock()  # guards all below
         self._ended = False
-        self._callbacks: list[Callable[[], object]] = []
+        self._callbacks: dict[Callable[[], object], None] = {}
 
     def is_alive(self) -> bool:
         return not self._ended
@@ -200,9 +216,10 @@ class OwnTask:
     def take_error(self) -> BaseException | None:
         return None
 
-    def when_ended(self, callback: Callable[[], object]) -> None:
+    def when_ended(self, callback: Callable[[], object]) -> Callable[[], object]:
         if not self._is_kept(callback):
             callback()
+        return partial(self._forget, callback)
 
     def where(self) -> str:
         return whereabouts.of_task(self.task)
@@ -222,14 +239,18 @@ class OwnTask:
     @guarded
     def _is_kept(self, callback: Callable[[], object]) -> bool:
         if not self._ended:
-            self._callbacks.append(callback)
+            self._callbacks[callback] = None
         return not self._ended
+
+    @guarded
+    def _forget(self, callback: Callable[[], object]) -> None:
+        self._callbacks.pop(callback, None)
 
     @guarded
     def _end(self) -> list[Callable[[], object]]:
         self._ended = True
-        callbacks, self._callbacks = self._callbacks, []
-        return callbacks
+        callbacks, self._callbacks = self._callbacks, {}
+        return list(callbacks)
 
 
 def _running(name: str, thing: object) -> ExplainedWorker:
@@ -272,11 +293,16 @@ def told_with_places(workers: Iterable[Worker]) -> str:
     )
 
 
-def when_all_ended(workers: Iterable[Worker], callback: Callable[[], object]) -> None:
+def when_all_ended(
+    workers: Iterable[Worker], callback: Callable[[], object]
+) -> Callable[[], object]:
     """Call back once, from any thread, when all of the workers have ended; now, if they have.
 
     Threads have no way to say that they have ended but `Thread.join`, so one daemon thread joins
     them all, one after the other.
+
+    Returns:
+        What forgets the callback, for a caller who does not want to know any more.
     """
     current = threading.current_thread()
     threads: list[threading.Thread] = []
@@ -289,20 +315,33 @@ def when_all_ended(workers: Iterable[Worker], callback: Callable[[], object]) ->
     # Each that ends takes one away, and who takes the last one calls back.
     left = [None] * (len(others) + bool(threads))
 
-    def one_ended() -> None:
-        if _took_the_last(left):
-            callback()
+    def one_of_them() -> Callable[[], None]:
+        def ended() -> None:
+            if _took_the_last(left):
+                callback()
+
+        return ended  # one for each: they are told apart by what they are to call
 
     if not left:
         callback()
-        return
+        return _nothing
+    forgets: list[Callable[[], object]] = []
     if threads:
-        _when_threads_ended(frozenset(threads), one_ended)
-    for worker in others:
-        worker.when_ended(one_ended)
+        forgets.append(_when_threads_ended(frozenset(threads), one_of_them()))
+    forgets += [worker.when_ended(one_of_them()) for worker in others]
+
+    def forget() -> None:
+        while forgets:
+            forgets.pop()()
+
+    return forget
 
 
-_joins: dict[frozenset[threading.Thread], list[Callable[[], object]]] = {}
+def _nothing() -> None:
+    """There is nothing to be forgotten."""
+
+
+_joins: dict[frozenset[threading.Thread], dict[Callable[[], object], None]] = {}
 _joins_lock = threading.RLock()  # guards _joins, and the lists of what is left
 
 
@@ -316,20 +355,26 @@ def _took_the_last(left: list[None]) -> bool:
 
 def _when_threads_ended(
     threads: frozenset[threading.Thread], callback: Callable[[], object]
-) -> None:
+) -> Callable[[], object]:
     """Call back when all have ended; joins of the same threads, given up or not, share a thread.
 
     Raises:
         RuntimeError: there is none yet, and none can be started. Then nothing is left behind.
     """
     holding(_joins_lock, _await_threads, threads, callback)
+    return partial(holding, _joins_lock, _forget_join, threads, callback)
+
+
+def _forget_join(threads: frozenset[threading.Thread], callback: Callable[[], object]) -> None:
+    if threads in _joins:
+        _joins[threads].pop(callback, None)
 
 
 def _await_threads(threads: frozenset[threading.Thread], callback: Callable[[], object]) -> None:
     if threads in _joins:
-        _joins[threads].append(callback)
+        _joins[threads][callback] = None
         return
-    _joins[threads] = [callback]
+    _joins[threads] = {callback: None}
     try:
         # Under the lock, so that nobody joins in who would wait for a thread that cannot start.
         threading.Thread(
@@ -343,5 +388,6 @@ def _await_threads(threads: frozenset[threading.Thread], callback: Callable[[], 
 def _join_threads(threads: frozenset[threading.Thread]) -> None:
     for thread in threads:
         thread.join()
-    for callback in holding(_joins_lock, _joins.pop, threads, []):
+    callbacks: dict[Callable[[], object], None] = holding(_joins_lock, _joins.pop, threads, {})
+    for callback in callbacks:
         callback()

@@ -15,11 +15,20 @@ from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 from aioqueue.attempts import Attempt, Put, PutMany, QueueState, Take, UntilClosed
 from aioqueue.elements import BatchT, ElementT, Typed
 from aioqueue.elsewhere import not_searched
-from aioqueue.errors import InvalidArgumentError, OutOfRangeError
+from aioqueue.errors import CancelledError, InvalidArgumentError, OutOfRangeError
 from aioqueue.machine import NOTHING
 from aioqueue.meters import current_meter
 from aioqueue.queues.core import QueueCore, QueueFace, checked_seconds, note_rows
-from aioqueue.waiting import AsyncWaker, apply_deferred, current_waker, deliver
+from aioqueue.waiting import (
+    AsyncWaker,
+    CancelScope,
+    apply_deferred,
+    current_waker,
+    deliver,
+    stop_scopes,
+    unwatch,
+    watch,
+)
 
 __all__ = ("AsyncBatches", "AsyncMethods")
 
@@ -183,6 +192,7 @@ class AsyncMethods(QueueFace[ElementT]):
             self._core.remember(waker)
         cancel_timer = None
         meter = None
+        scopes: tuple[CancelScope, ...] = ()
         began = attempt.began = perf_counter()
         is_moving = True
         try:
@@ -192,7 +202,11 @@ class AsyncMethods(QueueFace[ElementT]):
             if wakers:
                 deliver(wakers)
             if attempt.waits:
-                self._core.falls_asleep(attempt, waker.runner(), began)
+                runner = waker.runner()
+                self._core.falls_asleep(attempt, runner, began)
+                scopes = stop_scopes(runner)
+                if scopes:
+                    watch(scopes, attempt, began)
                 self._budget = self._allowance = waker.allowance()
                 if len(self._core.wakers) > 1:  # our own loop is not dead
                     self._core.drop_dead_loops()
@@ -206,6 +220,8 @@ class AsyncMethods(QueueFace[ElementT]):
                 is_moving = False
                 await waker.wait(attempt)
                 is_moving = True
+                if attempt.is_withdrawn:
+                    raise self._was_stopped(attempt)
                 ended = perf_counter()
                 wakers = machine.commit(attempt, ended - began)
                 if wakers:
@@ -214,7 +230,8 @@ class AsyncMethods(QueueFace[ElementT]):
                     meter.awoke(ended)
         except BaseException as error:
             ended = perf_counter()
-            apply_deferred(machine.withdraw, attempt, ended - began)
+            if not attempt.is_withdrawn:
+                apply_deferred(machine.withdraw, attempt, ended - began)
             if meter is not None:
                 meter.awoke(ended)
             if is_moving:  # a signal handler's exception has come between a move and its wakes
@@ -224,8 +241,18 @@ class AsyncMethods(QueueFace[ElementT]):
         finally:
             if cancel_timer is not None:
                 cancel_timer()
+            if scopes:
+                unwatch(scopes, attempt)
         if attempt.error is not None:
             attempt.raise_error()
+
+    def _was_stopped(self, attempt: Attempt) -> CancelledError:
+        done = attempt.done if isinstance(attempt, PutMany) else 0
+        return CancelledError(
+            f"a call on {self._core.kind} '{self._core.name}' was ended by the stop of its"
+            " coordinator" + (f"; {done} of its rows are in" if done else ""),
+            enqueued=done,
+        )
 
 
 class AsyncBatches(Generic[BatchT]):

@@ -28,6 +28,7 @@ from aioqueue.queues.core import QueueFace, checked_seconds, note_rows
 from aioqueue.waiting import (
     ThreadWaker,
     apply_deferred,
+    cancelled_by,
     current_scopes,
     deliver,
     in_event_loop,
@@ -288,7 +289,7 @@ class BlockingMethods(QueueFace[ElementT]):
     def _was_cancelled(self, attempt: Attempt, method: str) -> CancelledError:
         done = attempt.done if isinstance(attempt, PutMany) else 0
         return CancelledError(
-            f"{method} on {self._core.kind} '{self.name}' was cancelled by its CancelScope"
+            f"{method} on {self._core.kind} '{self.name}' was {cancelled_by(current_scopes())}"
             + (f"; {done} of its rows are in" if done else ""),
             enqueued=done,
         )

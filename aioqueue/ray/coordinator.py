@@ -96,6 +96,7 @@ class ClusterCore(CoordinatorCore):
         end hears of it; five seconds at most.
         """
         self.link.check()
+        error = self.what_is_new(error)
         failure = self._failure(error, worker)
         super().stop(error, worker)
         count = holding(self._lock, self._note_own, error, failure, worker)
@@ -190,6 +191,7 @@ class ClusterCore(CoordinatorCore):
         ignore_live: bool,
         *,
         blocking: bool = False,
+        leaving: bool = False,
     ) -> _Waits:
         """As in one program; and for the workers of all others, unless they join themselves."""
         given: Any = workers
@@ -204,7 +206,9 @@ class ClusterCore(CoordinatorCore):
             await_elsewhere(self.link, others, lambda: is_over)
             if others:
                 given = [*(given or ()), *others]
-            yield from super().joining(given, grace, ignore_live, blocking=blocking)
+            yield from super().joining(
+                given, grace, ignore_live, blocking=blocking, leaving=leaving
+            )
         finally:
             is_over = True
             holding(self._lock, self._joins.remove, key)

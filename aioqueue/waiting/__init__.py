@@ -6,12 +6,29 @@ The only code that knows how a world sleeps and wakes. A new world costs one `Wa
 from __future__ import annotations
 
 from aioqueue.waiting.aio import current_asyncio_waker
-from aioqueue.waiting.base import AsyncWaker, apply_deferred, deliver, enter, withdraw_all
+from aioqueue.waiting.base import (
+    AsyncWaker,
+    apply_deferred,
+    defers_ctrl_c,
+    deliver,
+    enter,
+    lets_ctrl_c_in,
+    withdraw_all,
+)
 from aioqueue.waiting.calls import CallbackWaker
 from aioqueue.waiting.gate import Gate, sleep_while_pending
 from aioqueue.waiting.owners import Owner
 from aioqueue.waiting.running import in_event_loop, in_task, in_trio, loaded_trio, running_loop
-from aioqueue.waiting.scopes import CancelScope, current_scopes, least_left, unwatch, watch
+from aioqueue.waiting.scopes import (
+    CancelScope,
+    StopScope,
+    cancelled_by,
+    current_scopes,
+    least_left,
+    stop_scopes,
+    unwatch,
+    watch,
+)
 from aioqueue.waiting.threads import ThreadWaker
 
 __all__ = (
@@ -20,19 +37,24 @@ __all__ = (
     "CancelScope",
     "Gate",
     "Owner",
+    "StopScope",
     "ThreadWaker",
     "apply_deferred",
+    "cancelled_by",
     "current_scopes",
     "current_waker",
+    "defers_ctrl_c",
     "deliver",
     "enter",
     "in_event_loop",
     "in_task",
     "in_trio",
     "least_left",
+    "lets_ctrl_c_in",
     "loaded_trio",
     "running_loop",
     "sleep_while_pending",
+    "stop_scopes",
     "unwatch",
     "watch",
     "withdraw_all",

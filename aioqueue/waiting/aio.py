@@ -111,9 +111,12 @@ class AsyncioWaker:
         while notified:
             attempt = notified.popleft()
             future, attempt.waiter = attempt.waiter, _WOKEN
-            # There is none yet if it was granted while it began; it is done if it was cancelled.
-            if future is not None and future is not _WOKEN and not future.done():
-                future.set_result(None)
+            # There is none yet if it was granted while it began.
+            if future is not None and future is not _WOKEN:
+                try:  # not asked first: the handler of a signal may cancel it in between
+                    future.set_result(None)
+                except asyncio.InvalidStateError:
+                    pass  # it was cancelled
 
 
 def current_asyncio_waker() -> AsyncioWaker:

@@ -15,13 +15,23 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from time import sleep
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from aioqueue.attempts import Attempt, Waker
 from aioqueue.locks import OwnedLock
 from aioqueue.waiting.running import in_event_loop
 
-__all__ = ("AsyncWaker", "apply_deferred", "deliver", "enter", "taken_out", "withdraw_all")
+__all__ = (
+    "AsyncWaker",
+    "apply_deferred",
+    "defers_ctrl_c",
+    "deliver",
+    "enter",
+    "lets_ctrl_c_in",
+    "note_trio",
+    "taken_out",
+    "withdraw_all",
+)
 
 _WAY: Final = 2e-5  # seconds: long enough for another thread to be let in
 _PATIENCE: Final = 100
@@ -143,3 +153,41 @@ def apply_deferred(move: Callable[..., Iterable[Waker]], *arguments: Any, **opti
         threading.Thread(target=make, name="aioqueue-deferred-move", daemon=True).start()
     else:
         make()
+
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+_noted: list[tuple[Any, bool]] = []
+_mark: list[Callable[[Any, bool], object]] = []
+
+
+def defers_ctrl_c(function: FunctionT) -> FunctionT:
+    """A decorator: in trio, Ctrl-C does not strike in a function or in what it calls.
+
+    It then raises at the next wait of the main task. What opens or closes a nursery, or says how a
+    worker has ended, must not be left in the middle. (Trio 0.26 and 0.27 know no such functions.)
+    """
+    return _note(function, True)
+
+
+def lets_ctrl_c_in(function: FunctionT) -> FunctionT:
+    """A decorator: in trio, Ctrl-C strikes in a function, wherever it is called: code of users."""
+    return _note(function, False)
+
+
+def note_trio(mark: Callable[[Any, bool], object]) -> None:
+    """Trio is used: mark the functions that were decorated, and those that will be.
+
+    Args:
+        mark: called with a function, and whether it defers Ctrl-C.
+    """
+    _mark.append(mark)
+    for function, defers in _noted:
+        mark(function, defers)
+
+
+def _note(function: FunctionT, defers: bool) -> FunctionT:
+    _noted.append((function, defers))
+    for mark in _mark:
+        mark(function, defers)
+    return function

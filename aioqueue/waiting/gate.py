@@ -14,7 +14,14 @@ from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.errors import CancelledError, DeadlineExceededError
 from aioqueue.locks import guarded, is_held_here
 from aioqueue.waiting.base import AsyncWaker, apply_deferred
-from aioqueue.waiting.scopes import CancelScope, current_scopes, least_left, unwatch, watch
+from aioqueue.waiting.scopes import (
+    CancelScope,
+    cancelled_by,
+    entered_scopes,
+    least_left,
+    unwatch,
+    watch,
+)
 from aioqueue.waiting.threads import ThreadWaker
 
 __all__ = ("Gate", "sleep_while_pending")
@@ -67,8 +74,15 @@ class Gate:
             apply_deferred(self.withdraw, passage)
             raise
 
-    def wait_blocking(self, timeout: float | None = None) -> bool:
+    def wait_blocking(
+        self, timeout: float | None = None, scopes: Collection[CancelScope] | None = None
+    ) -> bool:
         """Wait until the gate is open, or for some seconds; tell whether it is open.
+
+        Args:
+            timeout: the seconds; ``None`` for no limit.
+            scopes: what ends the wait; ``None`` for those that the thread has entered, and not the
+                stop of its coordinator: so waits what clears up after that.
 
         Raises:
             CancelledError: a `CancelScope` around the call was cancelled.
@@ -79,12 +93,12 @@ class Gate:
             return True
         began = perf_counter()
         deadline = None if timeout is None else began + timeout
-        scopes = current_scopes()
+        scopes = entered_scopes() if scopes is None else scopes
         try:
             watch(scopes, passage, began)
             sleep_while_pending(passage, waker, scopes, deadline)
             if passage.state is WITHDRAWN:
-                raise CancelledError("the wait was cancelled by its CancelScope")
+                raise CancelledError(f"the wait was {cancelled_by(scopes)}")
         finally:
             apply_deferred(self.withdraw, passage)
             unwatch(scopes, passage)

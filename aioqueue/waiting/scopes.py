@@ -10,15 +10,26 @@ import threading
 from collections.abc import Iterable
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
+from weakref import WeakValueDictionary
 
-from aioqueue.attempts import Attempt, Waker
+from aioqueue.attempts import PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.checks import checked_seconds
 from aioqueue.errors import counted
 from aioqueue.locks import guarded
 from aioqueue.waiting.base import apply_deferred
 
-__all__ = ("CancelScope", "current_scopes", "least_left", "unwatch", "watch")
+__all__ = (
+    "CancelScope",
+    "StopScope",
+    "cancelled_by",
+    "current_scopes",
+    "entered_scopes",
+    "least_left",
+    "stop_scopes",
+    "unwatch",
+    "watch",
+)
 
 
 class _Scopes(threading.local):
@@ -30,9 +41,29 @@ class _Scopes(threading.local):
 _scopes = _Scopes()
 
 
-def current_scopes() -> tuple[CancelScope, ...]:
-    """The scopes that the calling thread is in, outermost first."""
+def entered_scopes() -> tuple[CancelScope, ...]:
+    """The scopes that the calling thread has entered, outermost first."""
     return _scopes.entered
+
+
+def current_scopes() -> tuple[CancelScope, ...]:
+    """The scopes that end the waits of the calling thread: its own, and its coordinator's."""
+    if not _stops:
+        return _scopes.entered
+    return (*stop_scopes(threading.current_thread()), *_scopes.entered)
+
+
+def stop_scopes(worker: object) -> tuple[CancelScope, ...]:
+    """The scopes by which the stop of a coordinator ends the waits of a thread or task."""
+    scope = _stops.get(id(worker)) if _stops else None
+    return () if scope is None else scope.chain()
+
+
+def cancelled_by(scopes: Iterable[CancelScope]) -> str:
+    """What has cancelled a wait: in words."""
+    if any(scope.cancelled for scope in scopes if isinstance(scope, StopScope)):
+        return "ended by the stop of its coordinator"
+    return "cancelled by its CancelScope"
 
 
 def least_left(scopes: Iterable[CancelScope], timeout: float | None) -> float | None:
@@ -61,8 +92,13 @@ class _Watched:
         attempt = self.attempt
         assert attempt.host is not None
         assert attempt.waker is not None
+        if attempt.state is not PENDING:
+            return ()
         waited = perf_counter() - self.began
-        return (*attempt.host.withdraw(attempt, waited, if_pending=True), attempt.waker)
+        wakers = attempt.host.withdraw(attempt, waited, if_pending=True)
+        if attempt.state is WITHDRAWN:
+            attempt.waker.notify(attempt)
+        return (*wakers, attempt.waker)
 
 
 class CancelScope:
@@ -146,6 +182,34 @@ class CancelScope:
     @guarded
     def _unwatch(self, attempt: Attempt) -> None:
         self._watched.pop(attempt, None)
+
+
+class StopScope(CancelScope):
+    """What ends the calls that a worker of a coordinator waits in, when that stops.
+
+    The worker has not entered it. It is known by the thread or task that it is, and forgotten with
+    the last reference to the scope.
+
+    Args:
+        worker: the thread or task.
+    """
+
+    def __init__(self, worker: object) -> None:
+        super().__init__()
+        self._beside = _stops.get(id(worker))  # of another coordinator, which has it too
+        _stops[id(worker)] = self
+
+    def chain(self) -> tuple[CancelScope, ...]:
+        """It, and those that were there before it."""
+        return (self,) if self._beside is None else (self, *self._beside.chain())
+
+    @guarded
+    def renew(self) -> None:
+        """The stop is forgotten."""
+        self._cancelled = False
+
+
+_stops: Final[WeakValueDictionary[int, StopScope]] = WeakValueDictionary()
 
 
 def watch(scopes: Iterable[CancelScope], attempt: Attempt, began: float) -> None:

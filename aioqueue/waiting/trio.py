@@ -16,7 +16,7 @@ from typing import Any, Final
 import trio
 
 from aioqueue.attempts import Attempt, AttemptState
-from aioqueue.waiting.base import deliver, taken_out
+from aioqueue.waiting.base import deliver, note_trio, taken_out
 
 __all__ = ("TrioWaker", "current_trio_waker")
 
@@ -67,6 +67,7 @@ class TrioWaker:
             waited = perf_counter() - attempt.began if attempt.began else 0.0
             deliver(attempt.host.withdraw(attempt, waited, if_pending=True))
             if attempt.state is AttemptState.WITHDRAWN:
+                attempt.waiter = None  # a stop may have withdrawn it, and be about to wake it
                 return trio.lowlevel.Abort.SUCCEEDED
             return trio.lowlevel.Abort.FAILED  # it has ended, and its wake is on the way
 
@@ -106,3 +107,11 @@ def current_trio_waker() -> TrioWaker:
             waker._is_over = True  # a thread has one run at a time; queues may forget that one
         waker = _here.waker = TrioWaker(token)
     return waker
+
+
+def _mark(function: Any, defers: bool) -> None:
+    low = trio.lowlevel
+    (low.enable_ki_protection if defers else low.disable_ki_protection)(function)
+
+
+note_trio(_mark)

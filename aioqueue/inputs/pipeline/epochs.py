@@ -525,13 +525,14 @@ class Epoch(Generic[T]):
 
 
 def _stop_if_interrupted(run: ThreadRun | AsyncRun | None, error: BaseException) -> None:
-    """Ctrl-C has struck, wherever that was: the loop is left, and the workers are to end.
+    """Ctrl-C has struck, wherever that was: the loop is left, and the workers end.
 
     Not only when the epochs are dropped: a notebook keeps the traceback, and with it all that the
     frames in it have, until something else fails.
     """
     if not isinstance(error, Exception) and isinstance(run, ThreadRun):
         run.interrupt()
+        run.join_interrupted()
 
 
 def _refuse_in_loop() -> None:

@@ -280,6 +280,12 @@ class ThreadRun(_Run):
         self._end(_INTERRUPTED)
         self._coord.request_stop()
 
+    def join_interrupted(self) -> None:
+        """Wait for the workers, so that none is left when the interrupt goes on."""
+        if not self._is_joined:
+            with suppress(CancelledError, DeadlineExceededError):  # of a scope around us
+                self._join_quietly()
+
     def leave(self) -> None:
         self._taker = threading.get_ident()  # this is no garbage: it may wait, whoever took last
         super().leave()

@@ -23,6 +23,7 @@ import anyio
 
 from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
 from aioqueue.coordination.outcomes import (
+    Call,
     Meaning,
     add_note,
     as_failure,
@@ -287,13 +288,13 @@ async def next_of(iterator: AsyncIterator[T]) -> T:
         StopAsyncIteration: there is none.
         RuntimeError: what the iterator awaited was cancelled, or something there was closed.
     """
-    owner = running_task()
+    call = Call()
     try:
         return await anext(iterator)
     except BaseException as error:
         if isinstance(error, Exception):
             raise
-        raise _raised_in_source(error, owner)  # noqa: B904  # it says its cause
+        raise _raised_in_source(error, call)  # noqa: B904  # it says its cause
 
 
 def next_at_hand(iterator: Iterator[T]) -> T:
@@ -312,7 +313,7 @@ def next_at_hand(iterator: Iterator[T]) -> T:
     except Exception:
         raise
     except BaseException as error:
-        raise _raised_in_source(error, running_task())  # noqa: B904  # as above
+        raise _raised_in_source(error, Call())  # noqa: B904  # as above
 
 
 def _raised_in_source(error: BaseException, owner: object) -> BaseException:

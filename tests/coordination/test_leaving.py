@@ -1,0 +1,428 @@
+"""Leaving a block stops, joins and reports, whatever strikes, once; and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import signal
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+import aioqueue
+from aioqueue import sync
+from aioqueue.coordination.outcomes import leaves_of
+from aioqueue.errors import OutOfRangeError, StillRunningError
+from aioqueue.waiting import Gate, current_waker
+from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, TrioWorld, spin_until
+
+
+def ends() -> None:
+    raise OutOfRangeError("the first phase has ended")
+
+
+async def forever() -> None:
+    await Gate().wait(current_waker())
+
+
+class TestAJoinInside:
+    def test_what_fails_later_stops_all_and_is_reported(self) -> None:
+        error = ValueError("of the second phase")
+
+        def fails() -> None:
+            raise error
+
+        with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
+            coord.start(sync.QueueRunner(sync.FIFOQueue(3), [ends]))
+            coord.join()
+            coord.start(sync.QueueRunner(sync.FIFOQueue(3), [fails]))
+            assert coord.wait_for_stop(timeout=PATIENCE)
+        assert caught.value.exceptions == (error,)
+
+    def test_the_same_in_tasks(self, task_world: TaskWorld) -> None:
+        error = ValueError("of the second phase")
+
+        async def first() -> None:
+            ends()
+
+        async def second() -> None:
+            raise error
+
+        async def body() -> None:
+            with pytest.raises(ExceptionGroup) as caught:
+                async with aioqueue.Coordinator() as coord:
+                    coord.start(aioqueue.QueueRunner(aioqueue.FIFOQueue(3), [first]))
+                    await coord.join()
+                    coord.start(aioqueue.QueueRunner(aioqueue.FIFOQueue(3), [second]))
+                    await coord.wait_for_stop()
+            assert caught.value.exceptions == (error,)
+
+        task_world.run(body)
+
+    def test_who_starts_while_it_waits_is_joined_by_the_block(self) -> None:
+        go_first, go_second = threading.Event(), threading.Event()
+        error = ValueError("of who came later")
+
+        def first() -> None:
+            go_first.wait(PATIENCE)
+            ends()
+
+        def second() -> None:
+            go_second.wait(PATIENCE)
+            raise error
+
+        with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
+            coord.start(sync.QueueRunner(sync.FIFOQueue(3), [first]))
+            joins = threading.Thread(target=coord.join)
+            joins.start()
+            spin_until(lambda: coord._core._joining == 1)
+            [late] = coord.start(sync.QueueRunner(sync.FIFOQueue(3), [second]))
+            go_first.set()
+            joins.join(PATIENCE)
+            coord._core.call_on_stop(go_second.set)  # the block is being left
+        assert caught.value.exceptions == (error,)
+        assert not late.is_alive()
+
+    def test_a_request_after_it_is_recorded(self) -> None:
+        error = ValueError()
+        with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
+            coord.join()
+            coord.request_stop(error)  # which raises where no join is left that could tell
+        assert caught.value.exceptions == (error,)
+
+
+class TestAWayOfClosingThatEndsTheProgram:
+    @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+    def test_in_threads(self, kind: type[BaseException]) -> None:
+        error = ValueError("beside")
+
+        def cancel() -> None:
+            raise kind
+
+        with pytest.raises(kind) as caught, sync.Coordinator() as coord:
+            queues = [sync.FIFOQueue(1), sync.FIFOQueue(1)]
+            ops = [[lambda queue=queue: queue.enqueue(1)] for queue in queues]
+            threads = [
+                *coord.start(sync.QueueRunner(queues[0], ops[0], cancel_op=cancel)),
+                *coord.start(sync.QueueRunner(queues[1], ops[1])),
+            ]
+            raise error
+        assert coord.joined
+        assert not any(thread.is_alive() for thread in threads)
+        assert all(queue.is_closed() for queue in queues)
+        group = caught.value.__cause__
+        assert isinstance(group, ExceptionGroup)
+        assert group.exceptions == (error,)
+
+    def test_in_tasks(self, task_world: TaskWorld) -> None:
+        said: list[object] = []
+        began: list[int] = []
+
+        def cancel() -> None:
+            raise SystemExit(3)
+
+        async def worker() -> None:
+            began.append(1)
+            try:
+                await forever()
+            finally:
+                said.append("ended")
+
+        async def body() -> None:
+            queues = [aioqueue.FIFOQueue(1), aioqueue.FIFOQueue(1)]
+            try:
+                async with aioqueue.Coordinator() as coord:
+                    coord.start(aioqueue.QueueRunner(queues[0], [worker], cancel_op=cancel))
+                    coord.start(aioqueue.QueueRunner(queues[1], [worker]))
+                    await task_world.until(lambda: len(began) == 2)
+            except SystemExit as error:
+                said.append(error.code)
+            assert coord.joined
+            assert all(queue.is_closed() for queue in queues)
+
+        task_world.run(body)
+        assert said == ["ended", "ended", 3]
+
+
+def test_ctrl_c_while_a_block_of_threads_joins_goes_on_when_all_have_ended() -> None:
+    coord = sync.Coordinator()
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def strike() -> None:
+        spin_until(lambda: any(one.name == "aioqueue-join" for one in threading.enumerate()))
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=strike)
+    with pytest.raises(KeyboardInterrupt), coord:
+        coord.register(thread)
+        thread.start()
+    assert coord.joined
+    assert not thread.is_alive()
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_block_of_trio_at_random_moments() -> None:
+    """Where it strikes within the block or its end, all is joined and no nursery is corrupt."""
+    trio = pytest.importorskip("trio")
+    randomly = random.Random(5)
+    struck = 0
+
+    async def main(made: list[Any]) -> None:
+        queue = aioqueue.FIFOQueue(3)
+
+        async def op() -> None:
+            await queue.enqueue(1)
+
+        async with aioqueue.Coordinator(stop_grace_period=PATIENCE) as coord:
+            made.append(coord)
+            coord.start(aioqueue.QueueRunner(queue, [op, op]))
+            await queue.dequeue()
+            signal.setitimer(signal.ITIMER_REAL, randomly.uniform(1e-5, 1e-3))
+        while signal.getitimer(signal.ITIMER_REAL)[0]:
+            pass
+        made.append("left before")
+
+    before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        for _ in range(300):
+            made: list[Any] = []
+            try:
+                trio.run(main, made)
+            except BaseException as error:  # what it is, is what is tested
+                if len(made) == 1:
+                    struck += 1
+                    assert made[0].joined
+                assert all(isinstance(one, KeyboardInterrupt) for one in leaves_of([error]))
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert struck
+
+
+def test_ctrl_c_while_a_block_of_trio_is_left() -> None:
+    trio = pytest.importorskip("trio")
+    coord = aioqueue.Coordinator()
+    said: list[str] = []
+    began = Gate()
+
+    async def worker() -> None:
+        began.open()
+        try:
+            await forever()
+        finally:
+            signal.raise_signal(signal.SIGINT)  # the block is being left, and waits for this one
+            said.append("ended")
+
+    async def body() -> None:
+        async with coord:
+            coord.start(aioqueue.QueueRunner(aioqueue.FIFOQueue(1), [worker]))
+            await began.wait(current_waker())
+
+    with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)) as caught:
+        trio.run(body)
+    assert all(isinstance(one, KeyboardInterrupt) for one in leaves_of([caught.value]))
+    assert coord.joined
+
+
+Way = Callable[[aioqueue.Coordinator], Any]
+
+
+async def by_a_task_group(coord: aioqueue.Coordinator) -> None:
+    async def watch() -> None:
+        await coord.wait_for_stop()
+        coord.raise_requested_exception()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(watch)
+
+
+async def by_a_join_in_a_task_group(coord: aioqueue.Coordinator) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(coord.join)
+
+
+async def by_two_groups(coord: aioqueue.Coordinator) -> None:
+    try:
+        await coord.join()
+    except ExceptionGroup as error:
+        raise ExceptionGroup("outer", [ExceptionGroup("inner", [error])]) from None
+
+
+class TestAFailureIsReportedOnce:
+    @pytest.mark.parametrize("way", [by_a_task_group, by_a_join_in_a_task_group, by_two_groups])
+    def test_that_comes_in_groups(self, task_world: TaskWorld, way: Way) -> None:
+        error = ValueError("the only one")
+
+        async def fails() -> None:
+            raise error
+
+        async def body() -> None:
+            with pytest.raises(ExceptionGroup) as caught:
+                async with aioqueue.Coordinator() as coord:
+                    coord.start(aioqueue.QueueRunner(aioqueue.FIFOQueue(3), [fails]))
+                    await way(coord)
+            assert list(leaves_of([caught.value])) == [error]
+
+        task_world.run(body)
+
+    def test_beside_a_worker_that_was_given_up(self) -> None:
+        error, go = ValueError("the only one"), threading.Event()
+        thread = threading.Thread(target=go.wait, args=(PATIENCE,))
+        thread.start()
+        with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
+            coord.request_stop(error)
+            coord.join([thread], stop_grace_period=0)
+        go.set()
+        thread.join()
+        found = list(leaves_of([caught.value]))
+        assert found[0] is error
+        assert [type(one) for one in found] == [ValueError, StillRunningError]
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_any_nest_of_groups(self, seed: int) -> None:
+        randomly = random.Random(seed)
+        errors: list[Exception] = [ValueError(str(number)) for number in range(6)]
+
+        def nest(depth: int) -> Exception:
+            if depth == 0 or randomly.random() < 0.3:
+                return randomly.choice(errors)
+            parts = [nest(depth - 1) for _ in range(randomly.randint(1, 3))]
+            return ExceptionGroup("nested", parts)
+
+        given = [nest(3) for _ in range(8)]
+        coord = sync.Coordinator()
+        for error in given:
+            coord.request_stop(error)
+        with pytest.raises(ExceptionGroup) as caught:
+            coord.join()
+        found = list(leaves_of([caught.value]))
+        assert set(found) == set(leaves_of(given))
+        firsts: list[BaseException] = []  # what one report holds twice by itself stays so
+        for error in given:
+            firsts += [leaf for leaf in leaves_of([error]) if leaf not in firsts]
+        assert list(dict.fromkeys(found)) == list(dict.fromkeys(firsts))
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def fails() -> None:
+    raise ValueError
+
+
+async def fails_async() -> None:
+    raise ValueError
+
+
+class TestNothingIsLeft:
+    @pytest.mark.parametrize("kind", ["plain", "both faces", "ends", "fails", "looper fails"])
+    @pytest.mark.parametrize("world_type", [AsyncioWorld, TrioWorld], ids=lambda one: one.name)
+    def test_of_a_block(self, world_type: type[TaskWorld], kind: str) -> None:
+        known: list[Any] = []
+
+        async def op() -> None:
+            if kind == "ends":
+                ends()
+            if kind == "fails":
+                fails()
+            await anyio.lowlevel.checkpoint()
+
+        async def block() -> None:
+            async with aioqueue.Coordinator() as coord:
+                known.extend([weakref.ref(coord), weakref.ref(coord._core)])
+                if kind == "both faces":
+                    assert coord.sync.aio is coord
+                if kind == "looper fails":
+                    coord.start(aioqueue.LooperTask(None, fails_async))
+                else:
+                    coord.start(aioqueue.QueueRunner(aioqueue.FIFOQueue(1), [op] * 2))
+                await world.tick()
+
+        async def body() -> None:
+            try:
+                await block()
+            except ExceptionGroup:
+                assert "fails" in kind
+            await world.until(lambda: all(one() is None for one in known))
+
+        world = world_type()
+        with no_collector():
+            world.run(body)
+
+    @pytest.mark.parametrize("kind", ["plain", "both faces", "fails"])
+    def test_of_a_block_of_threads(self, kind: str) -> None:
+        known: list[Any] = []
+        queue = sync.FIFOQueue(1)
+
+        def block() -> None:
+            with sync.Coordinator() as coord:
+                known.extend([weakref.ref(coord), weakref.ref(coord._core)])
+                if kind == "both faces":
+                    assert coord.aio.sync is coord
+                op = fails if kind == "fails" else lambda: queue.enqueue(1)
+                coord.start(sync.QueueRunner(queue, [op]))
+                if "fails" in kind:
+                    coord.wait_for_stop()
+
+        with no_collector():
+            try:
+                block()
+            except ExceptionGroup:
+                assert "fails" in kind
+            spin_until(lambda: all(one() is None for one in known))
+
+    def test_of_cancelled_joins(self, loop_world: AsyncioWorld) -> None:
+        async def body() -> None:
+            gate = Gate()
+
+            async with aioqueue.Coordinator() as coord:
+                coord.start(aioqueue.QueueRunner(aioqueue.FIFOQueue(3), [forever]))
+                task = asyncio.create_task(gate.wait(current_waker()))
+                coord.register(task)
+                await loop_world.tick()
+                sizes = []
+                for _ in range(3):
+                    for _ in range(20):
+                        join = asyncio.create_task(coord.join())
+                        await asyncio.sleep(0)
+                        join.cancel()
+                        await asyncio.wait([join])
+                    del join
+                    gc.collect()
+                    sizes.append(len(gc.get_objects()))
+                gate.open()
+            assert sizes[2] - sizes[1] < 20
+
+        loop_world.run(body)
+
+    def test_of_runs_that_end_while_another_fills(self) -> None:
+        queue, gate = sync.FIFOQueue(1), threading.Event()
+        known: list[Any] = []
+        with sync.Coordinator() as coord:
+            coord.start(sync.QueueRunner(queue, [lambda: gate.wait(PATIENCE) and ends()]))
+            for _ in range(3):
+                runner = sync.QueueRunner(queue, [ends])
+                [thread] = coord.start(runner)
+                known += [weakref.ref(runner), weakref.ref(runner._run)] if runner._run else []
+                thread.join(PATIENCE)
+                del runner, thread
+            gc.collect()
+            assert not queue.is_closed()
+            assert [one() for one in known] == [None] * len(known)
+            gate.set()
