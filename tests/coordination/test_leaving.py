@@ -200,7 +200,7 @@ def test_ctrl_c_in_a_block_of_trio_at_random_moments() -> None:
                 if len(made) == 1:
                     struck += 1
                     assert made[0].joined
-                assert all(isinstance(one, KeyboardInterrupt) for one in leaves_of([error]))
+                assert all(isinstance(one, KeyboardInterrupt) for one in leaves_of(error))
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
     finally:
@@ -229,7 +229,7 @@ def test_ctrl_c_while_a_block_of_trio_is_left() -> None:
 
     with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)) as caught:
         trio.run(body)
-    assert all(isinstance(one, KeyboardInterrupt) for one in leaves_of([caught.value]))
+    assert all(isinstance(one, KeyboardInterrupt) for one in leaves_of(caught.value))
     assert coord.joined
 
 
@@ -270,7 +270,7 @@ class TestAFailureIsReportedOnce:
                 async with aioqueue.Coordinator() as coord:
                     coord.start(aioqueue.QueueRunner(aioqueue.FIFOQueue(3), [fails]))
                     await way(coord)
-            assert list(leaves_of([caught.value])) == [error]
+            assert list(leaves_of(caught.value)) == [error]
 
         task_world.run(body)
 
@@ -283,7 +283,7 @@ class TestAFailureIsReportedOnce:
             coord.join([thread], stop_grace_period=0)
         go.set()
         thread.join()
-        found = list(leaves_of([caught.value]))
+        found = list(leaves_of(caught.value))
         assert found[0] is error
         assert [type(one) for one in found] == [ValueError, StillRunningError]
 
@@ -304,11 +304,11 @@ class TestAFailureIsReportedOnce:
             coord.request_stop(error)
         with pytest.raises(ExceptionGroup) as caught:
             coord.join()
-        found = list(leaves_of([caught.value]))
+        found = list(leaves_of(caught.value))
         assert set(found) == set(leaves_of(given))
         firsts: list[BaseException] = []  # what one report holds twice by itself stays so
         for error in given:
-            firsts += [leaf for leaf in leaves_of([error]) if leaf not in firsts]
+            firsts += [leaf for leaf in leaves_of(error) if leaf not in firsts]
         assert list(dict.fromkeys(found)) == list(dict.fromkeys(firsts))
 
 
