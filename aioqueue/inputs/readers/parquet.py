@@ -15,9 +15,9 @@ from os import SEEK_END
 from typing import IO, Any, Final, NamedTuple
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.checks import checked_count
+from aioqueue.checks import checked_count, is_int
 from aioqueue.inputs.readers.base import Mark, Paths, Reader, Records
-from aioqueue.inputs.readers.columns import array_of, values_of
+from aioqueue.inputs.readers.columns import array_of, time_scalar, values_of
 from aioqueue.inputs.readers.compression import required
 from aioqueue.inputs.readers.files import StorageOptions
 from aioqueue.inputs.sources.positions import misplaced
@@ -69,7 +69,8 @@ def read_parquet(
         columns: names of those to read, in which order; ``None`` for all.
         batch_size: how many rows to give at a time, as a dict of arrays, >= 1; the last batch of
             each file may be shorter. ``None`` gives them one by one.
-        fill_null: what to put for nulls, by column: values that the columns can have as they are.
+        fill_null: what to put for nulls, by column: values that the columns can have as they are;
+            of times those of NumPy, as rows have them, or of `datetime`.
         storage_options: what fsspec needs to know about a URL's file system: credentials, say.
 
     Returns:
@@ -414,7 +415,16 @@ class _Shape(NamedTuple):
         column = batch.column(name)
         if name not in self.fill or not column.null_count:
             return column
-        return column.fill_null(self._scalar(name, column.type))
+        if self.pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        scalar = self._scalar(name, column.type)
+        try:
+            return column.fill_null(scalar)
+        except NotImplementedError as error:
+            raise InvalidArgumentError(
+                f"fill_null: got a value for column {name!r}; expected none, since this pyarrow"
+                f" fills no nulls of type {column.type}"
+            ) from error
 
     def _check_fill(self, names: list[str], path: str) -> None:
         for name in self.fill:
@@ -427,14 +437,21 @@ class _Shape(NamedTuple):
     def _scalar(self, name: str, type: Any) -> Any:
         """What to put for a null of a column: the value that was given, and no other one."""
         given = self.fill[name]
-        given = given.as_py() if isinstance(given, self.pa.Scalar) else given
         try:
+            given = given.as_py() if isinstance(given, self.pa.Scalar) else given
+            if self.pa.types.is_temporal(type) and not is_int(given):
+                return time_scalar(self.pa, given, type)
             scalar = self.pa.scalar(given, type)
-        except (self.pa.ArrowException, OverflowError, NotImplementedError) as error:
+        except (
+            self.pa.ArrowException,
+            ValueError,
+            TypeError,
+            ArithmeticError,
+            NotImplementedError,
+        ) as error:
             raise self._no_fill(name, type) from error
         types = self.pa.types
-        of = type.value_type if types.is_dictionary(type) else type
-        is_number = types.is_integer(of) or types.is_floating(of)
+        is_number = types.is_integer(type) or types.is_floating(type)
         if is_number and not _is_same(given, scalar.as_py()):
             raise self._no_fill(name, type)
         return scalar
