@@ -34,6 +34,7 @@ def read_csv(
     encoding: str = "utf-8",
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[Any]:
     """The rows of text tables, parsed by NumPy.
 
@@ -58,6 +59,7 @@ def read_csv(
         encoding: of the files; one in which a newline is the one byte 10.
         compression: as for `read_lines`.
         storage_options: as for `read_lines`.
+        seed: as for `read_lines`.
 
     Returns:
         A reader of rows. Going through it raises `DataLossError`, with the line's number in its
@@ -98,6 +100,7 @@ def read_csv(
         ahead=AHEAD,
         compression=compression,
         storage_options=storage_options,
+        seed=seed,
         options={
             "skip_header_lines": skip,
             "columns": table.columns,

@@ -33,6 +33,7 @@ def read_lines(
     skip_header_lines: int = 0,
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[str]: ...
 @overload
 def read_lines(
@@ -43,6 +44,7 @@ def read_lines(
     skip_header_lines: int = 0,
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[bytes]: ...
 def read_lines(
     paths: Paths,
@@ -52,6 +54,7 @@ def read_lines(
     skip_header_lines: int = 0,
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[Any]:
     r"""The lines of text files, without their ends (``\n`` or ``\r\n``).
 
@@ -66,6 +69,8 @@ def read_lines(
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
         storage_options: what fsspec needs to know about a URL's file system: credentials, say.
+        seed: for the generators of the records, and for the order of paths that have no seed;
+            ``None`` takes that of a source of paths, or fresh entropy.
 
     Returns:
         A reader of strings, or of bytes. Going through it raises `DataLossError` where bytes are no
@@ -88,6 +93,7 @@ def read_lines(
         ahead=AHEAD,
         compression=compression,
         storage_options=storage_options,
+        seed=seed,
         options={"skip_header_lines": skip},
     )
 

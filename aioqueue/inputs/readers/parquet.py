@@ -40,6 +40,7 @@ def read_parquet(
     batch_size: int | None = None,
     fill_null: Mapping[str, Any] | None = None,
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[dict[str, Any]]:
     """The rows of Parquet files, as dicts by the names of columns. Needs the extra ``parquet``.
 
@@ -72,6 +73,8 @@ def read_parquet(
         fill_null: what to put for nulls, by column: values that the columns can have as they are;
             of times those of NumPy, as rows have them, or of `datetime`.
         storage_options: what fsspec needs to know about a URL's file system: credentials, say.
+        seed: for the generators of the records, and for the order of paths that have no seed;
+            ``None`` takes that of a source of paths, or fresh entropy.
 
     Returns:
         A reader of dicts. Going through it raises `DataLossError` for a file that is damaged, as
@@ -91,7 +94,7 @@ def read_parquet(
     def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
         return shape.runs(_ParquetFile(pa, parquet, stream, path), path, mark)
 
-    return shape.reader("read_parquet", paths, cut, storage_options)
+    return shape.reader("read_parquet", paths, cut, storage_options, seed)
 
 
 def read_arrow(
@@ -101,6 +104,7 @@ def read_arrow(
     batch_size: int | None = None,
     fill_null: Mapping[str, Any] | None = None,
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[dict[str, Any]]:
     """The rows of Arrow files (IPC files and streams, Feather). Needs the extra ``parquet``.
 
@@ -114,6 +118,7 @@ def read_arrow(
         batch_size: how many rows to give at a time, as a dict of arrays; ``None`` for one by one.
         fill_null: what to put for nulls, by column.
         storage_options: for fsspec.
+        seed: as for `read_parquet`.
 
     Returns:
         A reader of dicts.
@@ -130,7 +135,7 @@ def read_arrow(
     def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
         return shape.runs(_ArrowFile(pa, ipc, stream, path), path, mark)
 
-    return shape.reader("read_arrow", paths, cut, storage_options)
+    return shape.reader("read_arrow", paths, cut, storage_options, seed)
 
 
 class _Portion(NamedTuple):
@@ -351,6 +356,7 @@ class _Shape(NamedTuple):
         paths: Paths,
         cut: Callable[[IO[bytes], str, Mark], Iterator[Records[Any]]],
         storage_options: StorageOptions,
+        seed: int | None,
     ) -> Reader[dict[str, Any]]:
         return Reader(
             name,
@@ -359,6 +365,7 @@ class _Shape(NamedTuple):
             ahead=_AHEAD_ROWS if self.size is None else _AHEAD_BATCHES,
             compression=None,
             storage_options=storage_options,
+            seed=seed,
             options={"batch_size": self.size},
         )
 

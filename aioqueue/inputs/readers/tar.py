@@ -34,6 +34,7 @@ def read_tar(
     grouped: Literal[True] = True,
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[dict[str, Any]]: ...
 @overload
 def read_tar(
@@ -42,6 +43,7 @@ def read_tar(
     grouped: Literal[False],
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[tuple[str, bytes]]: ...
 def read_tar(
     paths: Paths,
@@ -49,6 +51,7 @@ def read_tar(
     grouped: bool = True,
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[Any]:
     """The samples in tar archives, which are shards in the layout of WebDataset.
 
@@ -71,6 +74,8 @@ def read_tar(
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``. Of ``.tgz``, say it.
         storage_options: what fsspec needs to know about a URL's file system: credentials, say.
+        seed: for the generators of the records, and for the order of paths that have no seed;
+            ``None`` takes that of a source of paths, or fresh entropy.
 
     Returns:
         A reader of dicts, or of pairs. Going through it raises `DataLossError` where an archive is
@@ -93,6 +98,7 @@ def read_tar(
         ahead=_AHEAD,
         compression=compression,
         storage_options=storage_options,
+        seed=seed,
         options={"grouped": grouped},
     )
 
