@@ -14,14 +14,15 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from itertools import islice
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count
 from aioqueue.forks import in_one_process, in_one_process_async
 from aioqueue.inputs.sources.engine import Stage, engine
+from aioqueue.inputs.sources.entries import Entry, Placed, closing_run
 from aioqueue.inputs.sources.pipeline import Pipeline, Stages
 from aioqueue.inputs.sources.positions import (
     Place,
@@ -38,42 +39,6 @@ __all__ = ("Entry", "Placed", "Resumed", "Shard", "Source", "closing_run")
 T = TypeVar("T")
 
 Shard = tuple[int, int]
-
-
-class Entry(NamedTuple, Generic[T]):
-    """An item of a source, and what tells it from every other one.
-
-    Attributes:
-        value: the item itself.
-        epoch: how often the source has been gone through before, from 0.
-        index: its place in the whole sequence, before sharding and shuffling, from 0.
-    """
-
-    value: T
-    epoch: int
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody misses here
-
-
-class Placed(NamedTuple, Generic[T]):
-    """An entry, and where a run stands that has taken it.
-
-    Attributes:
-        entry: the item, with its epoch and index.
-        place: behind it, for `Source.position` and `Source.placed_after`: ints, strings, ``None``,
-            and sequences of them.
-    """
-
-    entry: Entry[T]
-    place: Place
-
-
-@contextmanager
-def closing_run(run: Iterator[T]) -> Iterator[Iterator[T]]:
-    """Close a run through a source when it is left, if that can be: files are open in it."""
-    try:
-        yield run
-    finally:
-        getattr(run, "close", bool)()
 
 
 class Source(Stages[T]):
