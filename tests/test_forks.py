@@ -1,4 +1,4 @@
-"""Forks: what was begun in one process is of no use in another, and what was not can begin there."""
+"""Forks: what has begun in one process refuses in another, and what has not can begin there."""
 
 from __future__ import annotations
 
@@ -112,11 +112,12 @@ for one in (stream, plain):
 calls.append(("stream", stream.state_dict))
 queue = sync.FIFOQueue(5)
 calls += [("queue", queue.size), ("queue", lambda: queue.enqueue(1))]
-for face in (coord, coord.aio):
+aio = coord.aio
+for face in (coord, aio):
     calls += [("coordinator", face.should_stop), ("coordinator", face.request_stop)]
     calls += [("coordinator", face.clear_stop), ("coordinator", face.explain)]
 calls += [("coordinator", coord.join), ("coordinator", lambda: coord.__exit__(None, None, None))]
-calls += [("coordinator", run(coord.aio.join)), ("coordinator", lambda: coord.wait_for_stop(5))]
+calls += [("coordinator", run(aio.join)), ("coordinator", lambda: coord.wait_for_stop(5))]
 batcher = sync.Batcher(lambda items: items, max_batch=2)
 batcher.__enter__()
 assert batcher(3) == 3
@@ -126,7 +127,7 @@ calls += [("batcher", lambda: batcher.__exit__(None, None, None))]
 def check():
     for name, call in calls:
         refused(name, call)
-    repr([begun, coord, coord.aio, batcher, queue, stream])
+    repr([begun, coord, aio, batcher, queue, stream])
     aioqueue.explain()
     assert coord.__exit__(SystemExit, SystemExit(), None) is None  # which goes on
     assert begun[1].__exit__(SystemExit, SystemExit(), None) is None
