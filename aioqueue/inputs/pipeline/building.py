@@ -415,7 +415,8 @@ def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
         raise InvalidArgumentError(f"source: got {source!r}; expected one of aioqueue.inputs")
     if isinstance(source, Resumed):
         raise source.without_epochs()
-    _check_repeats(source)
+    for one in sources_of(pipeline):
+        _check_repeats(one)
     stages = [_seeded(stage, source) for stage in stages]
     pipeline = Pipeline(source, tuple(stages))
     _check_after_device(stages)
