@@ -17,7 +17,17 @@ import aioqueue
 ROOT = Path(aioqueue.__file__).parent
 
 LAYERS = (
-    ("errors", "compiled", "locks", "gil_lock", "checks", "functions", "docstrings", "elsewhere"),
+    (
+        "errors",
+        "compiled",
+        "locks",
+        "gil_lock",
+        "forks",
+        "checks",
+        "functions",
+        "docstrings",
+        "elsewhere",
+    ),
     ("elements", "components", "sizes"),
     ("philox", "durations", "events"),
     ("storage",),

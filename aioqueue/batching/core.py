@@ -134,6 +134,7 @@ class BatcherCore:
             raise InvalidArgumentError(f"name: got {name!r}; expected a string or None")
         self.refuses = on_full == "refuse"
         self.name = name or f"{function_name(function)}-{next(_numbers)}"
+        self._has_own_queue = queue is None
         if queue is None:
             queue = FIFOQueue(_CAPACITY, name=self.name)
         self.has_priorities = _checked_queue(queue, self.max_batch)
@@ -151,6 +152,13 @@ class BatcherCore:
         self._counts = Counts()
 
     # For callers.
+
+    def renew(self) -> None:
+        """In a fork, before the block was entered: it can be entered there."""
+        self._lock = threading.RLock()
+        if self._has_own_queue:
+            queue = FIFOQueue(_CAPACITY, name=self.name)
+            self.aio, self.sync = queue.aio, queue.sync
 
     def element(self, request: Request, priority: int | None) -> Any:
         """What goes into the queue for a request.

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from aioqueue.batching.core import BatcherCore, OnFull, Where
+from aioqueue.batching.core import BatcherCore, BatcherState, OnFull, Where
 from aioqueue.batching.statistics import BatcherStatistics
 from aioqueue.coordination.core import DEFAULT_GRACE, warn_of_slow_stop
+from aioqueue.forks import Refusing, note_for_forks, refusing
 from aioqueue.locks import holding
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 
@@ -88,9 +89,21 @@ class BatcherFace(Generic[ValueT, ResultT]):
             on_full=on_full,
             name=name,
         )
+        note_for_forks(self)
+
+    def _was_forked(self) -> None:
+        core = self._core
+        if isinstance(core, Refusing):
+            return
+        if core.state is BatcherState.NEW:
+            core.renew()
+        else:
+            self._core = refusing(str(core), core)
 
     def __repr__(self) -> str:
         kind = f"{type(self).__module__}.{type(self).__name__}"
+        if isinstance(self._core, Refusing):
+            return f"<{kind} of another process>"
         return f"<{kind} '{self.name}' {self._core.describe()}>"
 
     @property
@@ -111,6 +124,7 @@ class BatcherFace(Generic[ValueT, ResultT]):
         if peer is None:
             self._peer = peer = face_class.__new__(face_class)
             peer._core, peer._peer = self._core, self
+            note_for_forks(peer)
         assert isinstance(peer, face_class)
         return peer
 

@@ -119,6 +119,7 @@ class CoordinatorCore(Watchable):
         self.stopped = Gate()
         self.draining = Draining()
         self.joined = False
+        self.was_entered = False
         self.watch = Watch()
         self._lock = threading.RLock()  # guards all below, joined and the faces
         self._joining = 0  # how many joins have begun and not ended
@@ -149,6 +150,15 @@ class CoordinatorCore(Watchable):
             tuple(map(told, self._failures)),
             tuple(one.explained() for one in workers if one.key not in belonging),
         )
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is anything here that a fork would not have."""
+        return bool(self.was_entered or self._workers or self.joined or self.stopped.is_open)
+
+    def renew_lock(self) -> None:
+        """In a fork: whoever holds the lock is not there."""
+        self._lock = threading.RLock()
 
     def should_stop(self) -> bool:
         return self.stopped.is_open

@@ -17,6 +17,7 @@ from aioqueue.coordination.core import (
 from aioqueue.coordination.methods import CoordinatorMethods
 from aioqueue.docstrings import World, describe
 from aioqueue.errors import counted
+from aioqueue.forks import Refusing, note_for_forks, refusing
 from aioqueue.locks import holding
 from aioqueue.telemetry.explanations import Explanation
 from aioqueue.telemetry.monitor import Monitor
@@ -62,6 +63,13 @@ class CoordinatorFace(CoordinatorMethods):
         self._core = CoordinatorCore(clean_stop_exception_types, checked_watchdog(watchdog))
         self._grace = checked_grace(stop_grace_period, "stop_grace_period")
         self._peer: Callable[[], CoordinatorFace | None] | None = None
+        note_for_forks(self)
+
+    def _was_forked(self) -> None:
+        core = self._core
+        core.renew_lock()
+        if core.has_begun:
+            self._core = refusing("this coordinator", core)
 
     def _watched(self) -> Watch:
         return self._core.watch
@@ -80,6 +88,7 @@ class CoordinatorFace(CoordinatorMethods):
         Raises:
             RuntimeError: a stop was requested before, and not cleared.
         """
+        self._core.was_entered = True
         if self._core.joined:
             raise RuntimeError(
                 "this coordinator has been joined: call clear_stop() to use it again, or make a"
@@ -98,10 +107,13 @@ class CoordinatorFace(CoordinatorMethods):
             face._core, face._grace = self._core, self._grace
             # The first one does not keep the second: together they would have to be collected.
             face._peer, self._peer = partial(_itself, self), weakref.ref(face)
+            note_for_forks(face)
         return face
 
     def __repr__(self) -> str:
         core = self._core
+        if isinstance(core, Refusing):
+            return f"<{type(self).__module__}.{type(self).__name__} of another process>"
         state = "joined" if core.joined else "stopped" if core.should_stop() else "running"
         failures = counted(len(core.failures()), "failure")
         return f"<{type(self).__module__}.{type(self).__name__} {state}, {failures}>"

@@ -7,13 +7,12 @@ queue is given a lock that refuses to be taken; nothing is checked, and nothing 
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
-from types import TracebackType
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from aioqueue.copying import Copier
+from aioqueue.forks import RefusingLock, call_in_forks
 from aioqueue.machine import Machine
 
 __all__ = ("Forkable", "living_queues", "refuse_in_forks")
@@ -46,45 +45,16 @@ def living_queues() -> list[Forkable]:
             continue
 
 
-class _RefusingLock:
-    """In the place of a machine's lock, in a process that has only a copy of the queue."""
-
-    def __init__(self, queue: Forkable) -> None:
-        self._whose = f"{queue.kind} '{queue.name}'"
-
-    def acquire(self, blocking: bool = True, /) -> NoReturn:
-        raise RuntimeError(
-            f"{self._whose} was made in another process, of which this one is a fork: a queue lives"
-            " in one process. Start processes by 'spawn' or 'forkserver', and make queues after the"
-            " start"
-        )
-
-    def __enter__(self) -> NoReturn:
-        self.acquire()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
-        """Never entered, so never left."""
-
-    def release(self) -> None:
-        """Never taken, so there is nothing to release."""
-
-    def _is_owned(self) -> bool:
-        return False
-
-
 def _refuse_all() -> None:
     for queue in _queues:
-        lock = _RefusingLock(queue)
+        lock = RefusingLock(
+            f"{queue.kind} '{queue.name}' was made in another process, of which this one is a fork:"
+            " a queue lives in one process. Start processes by 'spawn' or 'forkserver', and make"
+            " queues after the start"
+        )
         queue.machine.guard_with(lock)
         queue.copier.guard_with(lock)
         queue.lock = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_refuse_all)
+call_in_forks(_refuse_all)

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Self
 import torch
 
 from aioqueue import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
+from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.torch.fetching import Exhausted, Recipe, Standing, Start, fetcher_of
 from aioqueue.torch.initialising import Initialising
 from aioqueue.torch.memory import BatchMemory
@@ -76,6 +77,8 @@ class Place:
     base_seed: int | None = None
     """What the next epoch is to make its workers' seeds of, instead of drawing it: the workers of
     the loader that was saved between two epochs lived on."""
+    process: int | None = None
+    """That of the epoch that was begun last."""
 
 
 class _Drawn(NamedTuple):
@@ -103,6 +106,7 @@ class LoaderIterator(ABC, Iterator[Any]):
         self._plan = plan
         self._place = place
         self._is_closed = False
+        self._process = PROCESS.number
         self.told_length = plan.told_length
         self._base_seed = 0
         self._begin_epoch(is_first=True)
@@ -122,6 +126,7 @@ class LoaderIterator(ABC, Iterator[Any]):
     def __next__(self) -> Any:
         name = f"enumerate(DataLoader)#{type(self).__name__}.__next__"
         with torch.autograd.profiler.record_function(name):
+            self._check_process()
             if self._is_closed or self._position.is_over:
                 raise StopIteration
             batch = self._next_batch()
@@ -130,6 +135,15 @@ class LoaderIterator(ABC, Iterator[Any]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} cannot be pickled: its workers are here")
+
+    @property
+    def is_of_another_process(self) -> bool:
+        """Whether this process is a fork of the one that made it."""
+        return self._process != PROCESS.number
+
+    def _check_process(self) -> None:
+        if self.is_of_another_process:
+            raise begun_elsewhere("this iterator of a DataLoader")
 
     @property
     def is_closed(self) -> bool:
@@ -185,6 +199,7 @@ class LoaderIterator(ABC, Iterator[Any]):
         """The epoch goes on from where it was to; until then a resume can be tried again."""
         place = self._place
         place.position, place.resume, place.base_seed = self._position, None, None
+        place.process = self._process
 
     def _draw(self) -> _Drawn | None:
         """The next index of the sampler; ``None`` if there are no more."""
@@ -232,6 +247,7 @@ class _SerialIterator(LoaderIterator):
 
     def close(self) -> None:
         """Give no more batches."""
+        self._check_process()
         self._is_closed = True
 
     def _next_batch(self) -> Any:
@@ -278,6 +294,7 @@ class _WorkersIterator(LoaderIterator):
             raise
 
     def close(self) -> None:
+        self._check_process()
         self._is_closed = True
         self._streams.stop()
         self._streams.join()

@@ -11,6 +11,7 @@ from torch.utils import data
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_flag, counted
+from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.torch.fetching import Recipe
 from aioqueue.torch.initialising import Initialising
 from aioqueue.torch.iteration import LoaderIterator, Place, Plan, iterator_of
@@ -167,6 +168,8 @@ class DataLoader(data.DataLoader[T_co]):
         is_wanted = self.persistent_workers and self.num_workers  # which may have become 0
         if not is_wanted or self._iterator is None or self._iterator.is_closed:
             return None
+        if self._iterator.is_of_another_process:
+            return None
         return self._iterator
 
     def _get_iterator(self) -> LoaderIterator:
@@ -185,6 +188,8 @@ class DataLoader(data.DataLoader[T_co]):
         Raises:
             TypeError: the dataset is iterable and has no ``state_dict``, and ``replay`` is not set.
         """
+        if self._place.process not in (None, PROCESS.number):
+            raise begun_elsewhere("the epoch of this DataLoader")
         position = self._place.resume or self._place.position
         epoch = None
         if position is not None and not position.is_over:
@@ -243,7 +248,7 @@ class DataLoader(data.DataLoader[T_co]):
             self._check_fit(resume)
         if random is not None and self.generator is not None:
             self.generator.set_state(from_text(random))
-        if self._iterator is not None:
+        if self._iterator is not None and not self._iterator.is_of_another_process:
             self._iterator.close()  # its workers have begun from another state
             self._iterator = None
         self._place = Place(resume=resume, base_seed=base_seed)

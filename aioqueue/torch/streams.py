@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 
 from aioqueue import inputs, sync
 from aioqueue.checks import counted
+from aioqueue.forks import PROCESS
 from aioqueue.torch.parcels import unpacked
 from aioqueue.torch.worker import Begin, Pin, Reply, Task
 
@@ -113,6 +114,7 @@ class Streams:
         self._come_packed = where == "process" and pin is None
         number = next(_numbers)
         common = None if in_order else sync.FIFOQueue(None, name=f"aioqueue-dataloader-{number}")
+        self._process = PROCESS.number
         self._streams = []
         for worker_number, worker in enumerate(workers):
             name = f"aioqueue-dataloader-{number}-worker-{worker_number}"
@@ -165,6 +167,8 @@ class Streams:
 
     def stop(self) -> None:
         """Stop all workers. Does not wait; may be called from any thread, and by a finalizer."""
+        if self._process != PROCESS.number:
+            return  # a fork, which has none of them
         for stream in self._streams:
             stream.coord.request_stop()
 

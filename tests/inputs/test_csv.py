@@ -243,3 +243,51 @@ class TestCsv:
     def test_wrong_arguments_are_named(self, arguments: dict[str, Any], message: str) -> None:
         with pytest.raises(InvalidArgumentError, match=message):
             read_csv("a", **{"dtypes": "int64", **arguments})
+
+
+class TestAllColumns:
+    """What is not used has to be there all the same: a row that is torn is told."""
+
+    @pytest.mark.parametrize("torn", ["Oslo, N,3,4", "1,2", "1,2,3,", '"1",2,3,4', '"1,2",3'])
+    @pytest.mark.parametrize(
+        ("dtypes", "columns"),
+        [
+            (str, None),
+            (str, [0]),
+            ([str, str], [1, 0]),
+            ([str, str], ["b", "a"]),
+            ({"b": str}, None),
+        ],
+        ids=str,
+    )
+    def test_rows_with_other_numbers_of_fields(
+        self, dtypes: Any, columns: Any, torn: str, write: Write
+    ) -> None:
+        sound = '4,5,6\n"a,b",5,6\n7,8,9\n'
+        path = write(f"a,b,c\n{sound}{torn}\n{sound}")
+        rows = []
+        with pytest.raises(DataLossError, match="line 5: "):
+            for row in read_csv(path, dtypes, columns=columns, skip_header_lines=1):
+                rows.append(row)  # noqa: PERF402  # what was read before the failure
+        assert len(rows) == 3
+
+    def test_the_header_says_how_many_there_are(self, write: Write) -> None:
+        path = write("a,b,c\n1,2,3,4\n1,2,3,4\n")
+        with pytest.raises(DataLossError, match="line 2: it has 4 columns, and lines above have 3"):
+            list(read_csv(path, {"b": int}, skip_header_lines=1))
+        assert len(list(read_csv(path, int, columns=[1], skip_header_lines=1))) == 2
+
+    def test_behind_a_mark_the_header_is_known(self, write: Write) -> None:
+        path = write("a,b,c\n" + "1,2,3\n" * 15_000 + "1,2,3,4\n")
+        reader = read_csv(path, {"b": int}, skip_header_lines=1)
+        run = reader.placed()
+        place = [next(run).place for _ in range(14_000)][-1]
+        with pytest.raises(DataLossError, match=r"line 15002: it has 4 columns, .* have 3"):
+            list(read_csv(path, {"b": int}, skip_header_lines=1).after(reader.position(place)))
+
+    @pytest.mark.parametrize("header", ["size,age,size", "size, size,age", '"size",age,size'])
+    def test_a_name_that_is_there_twice(self, header: str, write: Write) -> None:
+        path = write(f"{header}\n1,2,3\n")
+        with pytest.raises(DataLossError, match="line 1: column 'size' is there 2 times"):
+            list(read_csv(path, {"size": int}, skip_header_lines=1))
+        assert len(list(read_csv(path, {"age": int}, skip_header_lines=1))) == 1

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import bz2
+import glob
 import gzip
 import importlib
 import importlib.util
 import lzma
 import os
 import pickle
+import random
 import sys
 import zipfile
 import zlib
@@ -300,3 +302,137 @@ def test_data_loss_says_where_and_survives_pickling() -> None:
     assert isinstance(error, AioQueueError)
     assert isinstance(error, ValueError)
     assert not isinstance(error, OSError)  # reading it again would not help
+
+
+class TestWhatIsNamedIsRead:
+    def test_one_file_by_several_spellings_comes_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        folder = tmp_path / "train"
+        folder.mkdir()
+        for number in range(3):
+            (folder / f"{number}.txt").write_text("x\n")
+        (tmp_path / "link").symlink_to("train")
+        (folder / "again.txt").symlink_to("0.txt")
+        (folder / "once-more.txt").symlink_to("again.txt")
+        others = ["./train/*.txt", "train/../train/[0-2].txt", "link/*.txt", f"{folder}//*.txt"]
+        expected = [f"train/{number}.txt" for number in range(3)]
+        for other in others:
+            assert list(files(["train/*.txt", other])) == expected
+            assert len(files([other, "train/*.txt"])) == 3
+        assert list(files("**/*.txt")) == expected
+
+    def test_stores_keep_equal_contents_once_and_all_their_names_come(self, tmp_path: Path) -> None:
+        store = tmp_path / "store"
+        store.mkdir()
+        (store / "e3b0").write_text("")
+        names = [tmp_path / name for name in ("a.txt", "b.txt", "c.txt", "d.txt")]
+        for link in names[:2]:
+            link.symlink_to(store / "e3b0")
+        for link in names[2:]:
+            link.hardlink_to(store / "e3b0")
+        assert list(files(tmp_path / "*.txt")) == list(map(str, names))
+
+    @pytest.mark.parametrize("pattern", ["*.txt", "**/*.txt", "**", "lost.txt", "*/0.txt"])
+    @pytest.mark.parametrize("target", ["nowhere", "lost.txt"], ids=["dangling", "circle"])
+    def test_links_that_lead_nowhere_are_told(
+        self, pattern: str, target: str, tmp_path: Path
+    ) -> None:
+        (tmp_path / "there.txt").write_text("x")
+        link = tmp_path / "lost.txt"
+        link.symlink_to(target)
+        with pytest.raises(FileNotFoundError, match=f"it is a link to '{target}'") as caught:
+            files(tmp_path / pattern, allow_empty=True)
+        assert caught.value.filename == str(link)
+        assert len(files(tmp_path / "there*")) == 1  # who does not meet it is not concerned
+
+    @pytest.mark.parametrize("pattern", ["*/*.txt", "**/*.txt", "shut/*.txt"])
+    def test_folders_that_cannot_be_read_are_told(
+        self, pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("open", "shut"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "0.txt").write_text("x")
+        look = os.scandir
+
+        def refuse(path: str) -> Any:  # root may read whatever there is
+            if os.path.basename(path) == "shut":
+                raise PermissionError(13, "Permission denied", path)
+            return look(path)
+
+        monkeypatch.setattr(os, "scandir", refuse)
+        with pytest.raises(PermissionError) as caught:
+            files(tmp_path / pattern, allow_empty=True)
+        assert caught.value.filename == str(tmp_path / "shut")
+
+    def test_circles_of_links_end(self, tmp_path: Path) -> None:
+        folder = tmp_path
+        for name in "abc":
+            folder = folder / name
+            folder.mkdir()
+            (folder / "0.txt").write_text("x")
+            for up in range(6):
+                (folder / f"up{up}").symlink_to(tmp_path)
+        assert len(files(tmp_path / "**" / "*.txt")) == 3
+        assert len(files(tmp_path / "**" / "a" / "**" / "*.txt")) == 3
+
+    def test_a_name_with_brackets_that_exists_is_meant(self, tmp_path: Path) -> None:
+        (tmp_path / "data[1]").mkdir()
+        (tmp_path / "data1").mkdir()
+        for folder in ("data[1]", "data1"):
+            for name in ("a[b].txt", "ab.txt"):
+                (tmp_path / folder / name).write_text("x")
+        inside = tmp_path / "data[1]"
+        assert list(files(inside / "a[b].txt")) == [str(inside / "a[b].txt")]
+        assert len(files(inside / "*.txt")) == 2
+        (inside / "a[b].txt").unlink()
+        assert list(files(inside / "a[b].txt")) == [str(inside / "ab.txt")]
+        with pytest.raises(FileNotFoundError, match=r"glob\.escape"):
+            files(inside / "[x].txt")
+
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no such files")
+    def test_all_that_is_no_folder_is_given_out(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        assert list(files(tmp_path / "*")) == [str(tmp_path / "pipe")]
+
+    @needs_fsspec
+    def test_urls_of_this_machine_are_paths(self, tmp_path: Path) -> None:
+        (tmp_path / "a.txt").write_text("x")
+        url = f"file://{tmp_path}/*.txt"
+        assert list(files([tmp_path / "*.txt", url])) == [str(tmp_path / "a.txt")]
+        assert list(files(url)) == [f"file://{tmp_path}/a.txt"]
+        (tmp_path / "b.txt").symlink_to("nowhere")
+        with pytest.raises(FileNotFoundError, match="it is a link"):
+            files(url)
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_any_tree_has_what_glob_finds_and_each_file_once(
+        self, seed: int, tmp_path: Path
+    ) -> None:
+        draw = random.Random(seed)
+        folders = [tmp_path]
+        for number in range(12):
+            inside = draw.choice(folders)
+            kind = draw.choice(["folder", "file", "file", "link"])
+            path = inside / draw.choice(
+                [f"{number}", f"x{number}.txt", f".{number}", f"[{number}]"]
+            )
+            if kind == "folder":
+                path.mkdir()
+                folders.append(path)
+            elif kind == "file":
+                path.write_text("x")
+            else:
+                path.symlink_to(draw.choice([*folders, *filter(Path.is_file, inside.iterdir())]))
+        for _ in range(12):
+            parts = draw.choices(["*", "**", "x*", "*.txt", ".*", "[0-9]*", "."], k=3)
+            pattern = os.path.join(tmp_path, *parts[: draw.randint(1, 3)])
+            found = list(files([pattern, os.path.join(tmp_path, ".", parts[0])], allow_empty=True))
+            globbed = glob.glob(pattern, recursive=True)
+            globbed += glob.glob(os.path.join(tmp_path, ".", parts[0]), recursive=True)
+            expected = {os.path.realpath(one) for one in globbed if os.path.isfile(one)}
+            real = [os.path.realpath(one) for one in found]
+            assert set(real) == expected, pattern
+            places = [(os.path.realpath(Path(one).parent), Path(one).name) for one in found]
+            assert len(set(places)) == len(found), pattern

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue import InvalidArgumentError
+from aioqueue.inputs.readers.files import files
 from aioqueue.inputs.readers.lines import read_lines
 from aioqueue.inputs.sources.base import Entry, Source
 from aioqueue.inputs.sources.mixing import mix
@@ -181,3 +182,64 @@ async def test_what_reads_files_is_read_ahead(task_world: TaskWorld, tmp_path: P
 def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         mix(**{"sources": [numbers(1), numbers(1)], **arguments})
+
+
+def test_sources_without_a_seed_take_that_of_the_mixture(tmp_path: Path) -> None:
+    def made() -> Source[Any]:
+        shuffled = numbers(50, shuffle=True)
+        return mix([shuffled, shuffled, mix([numbers(30, shuffle=True)], [1])], seed=7)
+
+    assert list(made()) == list(made())
+    ranks = [list(made().batch(1).shard(rank, 2)) for rank in range(2)]
+    assert sorted(int(one) for rank in ranks for (one,) in rank) == sorted(made())
+    assert len({source.seed for source in mix([numbers(5), numbers(5)], seed=7).sources}) == 2
+    assert mix([numbers(5, seed=3)], seed=7).sources[0].seed == 3
+
+
+def test_what_a_pipeline_mixes_in_takes_its_seed() -> None:
+    for seeds in ({"seed": 7}, {}):
+
+        def made(rank: int, seeds: Any = seeds) -> Any:
+            others = [numbers(40, shuffle=True), numbers(40, shuffle=True).mix(numbers(9), seed=1)]
+            first = numbers(50, seed=None if seeds else 5)
+            return first.mix(*others, **seeds).shard(rank, 2, uneven="allow")
+
+        both = sorted(int(one) for rank in range(2) for one in made(rank))
+        assert both == sorted([*range(50), *range(40), *range(40), *range(9)])
+
+
+REPEATED: dict[str, Any] = {
+    "itself": lambda path: numbers(10, epochs=3),
+    "none": lambda path: numbers(10, epochs=0),
+    "mix": lambda path: mix([numbers(10, epochs=3), numbers(5)], seed=1),
+    "mix of mix": lambda path: mix([mix([numbers(10), items([1], epochs=2)]), numbers(5)]),
+    "reader": lambda path: read_lines(files(path, epochs=3)),
+    "mix of readers": lambda path: mix([read_lines(path), read_lines(files(path, epochs=3))]),
+    "mixed in": lambda path: numbers(5).mix(read_lines(files(path, epochs=3))),
+}
+
+
+@pytest.mark.parametrize("make", REPEATED.values(), ids=REPEATED)
+def test_epochs_of_a_source_are_refused_in_a_pipeline(make: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("x\n" * 10)
+    with pytest.raises(InvalidArgumentError, match=r"(?s)epochs: got [023] .*mix\(\[small, small"):
+        make(path).batch(1)
+
+
+def test_a_small_corpus_comes_several_times_where_it_is_mixed_in_so_often() -> None:
+    small, large = items(["small"]), items(["large"] * 5)
+    found = list(mix([small, small, small, large], seed=1).take(100))
+    assert sorted(found) == ["large"] * 5 + ["small"] * 3
+
+
+def test_ranks_without_a_seed_are_warned_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    sources: list[Any] = [numbers(10), items(["a", "b"]), numbers(10).epoch(1), read_lines("a")]
+    for number, source in enumerate(sources, 1):
+        source.batch(2).shard(0, 2).batch(1)
+        assert len(caplog.records) == number
+        assert "shard: " in caplog.text
+    numbers(10).batch(2).shard(0, 1)
+    for source in (numbers(10, seed=1), read_lines("a", seed=1), mix([numbers(10)], seed=1)):
+        source.batch(2).shard(0, 2)
+    assert len(caplog.records) == len(sources)

@@ -194,7 +194,7 @@ class TestLengths:
     def test_of_pipelines_of_sources_that_know_it(self) -> None:
         sources: list[Any] = [
             numbers(10).epoch(1),
-            mix([numbers(4), items([5, 6, 7]), numbers(3, 2)], seed=1),
+            mix([numbers(4), items([5, 6, 7]), numbers(3)], seed=1),
             mix([numbers(4), numbers(6)], seed=1).epoch(2),
             mix([numbers(4), mix([numbers(2), numbers(4)], seed=1)], seed=2),
         ]

@@ -74,6 +74,13 @@ def one(kind: str, values: Any, path: Path) -> tuple[list[Any], np.ndarray[Any, 
     return rows, batch["x"]
 
 
+DAY = np.datetime64("1970-01-05")
+HOUR = np.timedelta64(1, "h")
+NEW_YEAR = datetime.datetime(2024, 1, 1)
+NAT = np.datetime64("NaT")
+NOON_IN_UTC = datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.UTC)
+
+
 @every_kind
 class TestTypes:
     @pytest.mark.parametrize(
@@ -239,6 +246,44 @@ class TestTypes:
             message = re.escape(f"fill_null: got {value!r} for column 'x'; expected a value of")
             with pytest.raises(InvalidArgumentError, match=message):
                 list(read(path, fill_null={"x": value}))
+
+    @pytest.mark.parametrize(
+        ("type", "right", "wrong"),
+        [
+            (pa.date32(), [DAY, DAY.item(), DAY.astype("M8[ns]")], [DAY + HOUR, HOUR, "1970", NAT]),
+            (pa.date64(), [DAY, DAY.item(), DAY.astype("M8[ms]")], [DAY + HOUR, HOUR, NAT]),
+            (
+                pa.timestamp("ms"),
+                [DAY + HOUR, datetime.datetime(2024, 1, 1)],
+                [DAY + np.timedelta64(1, "us"), HOUR],
+            ),
+            (pa.timestamp("ns"), [DAY, NEW_YEAR], [np.datetime64("9999")]),
+            (pa.timestamp("s", tz="UTC"), [DAY, NOON_IN_UTC], [datetime.time(5)]),
+            (pa.time32("s"), [HOUR, datetime.time(5)], [HOUR * 24, -HOUR, DAY, NAT]),
+            (pa.time64("us"), [HOUR, datetime.time(5, 1, 2, 3)], [np.timedelta64(1, "ns"), DAY]),
+            (pa.duration("ms"), [HOUR * 48, -HOUR, datetime.timedelta(1)], [DAY, 1.5, object()]),
+        ],
+        ids=str,
+    )
+    def test_nulls_become_times_as_rows_have_them(
+        self, kind: str, type: Any, right: list[Any], wrong: list[Any], path: Path
+    ) -> None:
+        if kind == "parquet" and type == pa.time32("s"):
+            type = pa.time32("ms")
+        known = next(value for value in right if not isinstance(value, np.generic))
+        plain = pa.array([known, None], type)
+        for column in [plain] if pa.types.is_duration(type) else [plain, plain.dictionary_encode()]:
+            read = written(kind, {"x": column}, path)
+            for value in right:
+                first, second = (row["x"] for row in read(path, fill_null={"x": value}))
+                assert second.dtype == first.dtype
+                (batch,) = read(path, fill_null={"x": value}, batch_size=2)
+                assert batch["x"].tolist() == [first.item(), second.item()]
+                if isinstance(value, np.generic):
+                    assert second == value
+            for value in wrong:
+                with pytest.raises(InvalidArgumentError, match=r"fill_null: got .* for column 'x'"):
+                    list(read(path, fill_null={"x": value}))
 
     def test_structs_with_two_fields_of_one_name(self, kind: str, path: Path) -> None:
         fields = [pa.array([1]), pa.array([2])]

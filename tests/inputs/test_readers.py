@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import gzip
 import importlib.util
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
@@ -531,3 +532,95 @@ class TestReadingAhead:
         gc.collect()
         spin_until(lambda: endless.closed)
         assert not reading_threads()
+
+
+ENCODINGS = [
+    *("utf-8", "utf-8-sig", "ascii", "latin-1", "cp1252", "utf-7", "shift_jis", "cp932", "euc_jp"),
+    *("iso2022_jp", "iso2022_jp_2", "iso2022_kr", "hz", "gb2312", "gb18030", "big5", "euc_kr"),
+    *("utf-16", "utf-16-le", "utf-32", "cp037", "koi8-r", "idna", "punycode", "raw_unicode_escape"),
+]
+
+
+class TestEncodings:
+    """A file of many blocks is the text that its bytes are as a whole, or refused."""
+
+    @pytest.mark.parametrize("encoding", ENCODINGS)
+    def test_any_is_read_as_a_whole_or_refused(self, encoding: str, tmp_path: Path) -> None:
+        texts = ["plain", "~a + b-", "日本語", "한국어", "中文", "é", "русский"]
+        known = [text for text in texts if self._can(text, encoding)]
+        path = tmp_path / "text.txt"
+        try:
+            read_lines(path, encoding=encoding)
+        except InvalidArgumentError as error:
+            assert "encoding: got" in str(error)  # that it may be refused
+            return
+        text = "\n".join(f"{known[at % len(known)]} {at}" for at in range(7_000))
+        path.write_bytes(text.encode(encoding))
+        self._check(path, encoding)
+
+    def test_a_state_goes_on_from_line_to_line(self, tmp_path: Path) -> None:
+        # Who writes so is allowed to: the escape is not repeated, and ASCII does not come back.
+        path = tmp_path / "text.txt"
+        path.write_bytes(b"a\x1b$B" + b"F|K\\\n" * 14_000 + b"\x1b(Bend")
+        self._check(path, "iso2022_jp")
+        path.write_bytes(b"\x1b$)C" + b"\x0eGQ19\x0f 1\n" * 8_000)
+        self._check(path, "iso2022_kr")
+
+    def test_damage_in_a_later_block_is_where_it_is(self, tmp_path: Path) -> None:
+        path = tmp_path / "text.txt"
+        path.write_bytes(b"\x1b$B" + b"F|K\\\n" * 30_000 + b"F|K\\\n\xff\xff\n")
+        found = []
+        with pytest.raises(DataLossError, match="line 30002 is not iso2022_jp text") as caught:
+            for line in read_lines(path, encoding="iso2022_jp"):
+                found.append(line)  # noqa: PERF402  # what was read before the failure
+        assert found == ["日本"] * 30_001
+        assert caught.value.offset == 3 + 5 * 30_001
+
+    def _can(self, text: str, encoding: str) -> bool:
+        try:
+            return text.encode(encoding).decode(encoding) == text
+        except UnicodeError:
+            return None
+
+    def _check(self, path: Path, encoding: str) -> None:
+        reader = read_lines(files(path, 1), encoding=encoding)
+        whole = path.read_bytes().decode(encoding).removesuffix("\n").split("\n")
+        assert list(reader) == whole
+        places = [placed.place for placed in reader.placed()]
+        for at in (0, len(places) // 2, len(places) - 2):
+            again = read_lines(files(path, 1), encoding=encoding)
+            position = json.loads(json.dumps(reader.position(places[at])))
+            assert list(again.after(position)) == whole[at + 1 :]
+
+
+class TestSeeds:
+    def test_readers_take_one_and_hand_it_down(self, tmp_path: Path) -> None:
+        paths = [tmp_path / f"{number}.txt" for number in range(9)]
+        for path in paths:
+            path.write_text(f"{path.name}\n")
+        make: list[Callable[..., Reader[Any]]] = [read_lines, read_whole_files]
+        for read in make:
+            assert read(paths, seed=5).seed == read(paths[0], seed=5).seed == 5
+            assert read(files(paths[0], seed=3)).seed == 3
+            runs = [list(read(files(tmp_path / "*", shuffle=True), seed=5)) for _ in range(3)]
+            assert runs[0] == runs[1] == runs[2]
+            ranks = [
+                read(files(tmp_path / "*", shuffle=True), seed=5).shard(r, 3) for r in range(3)
+            ]
+            assert sorted(item for rank in ranks for item in rank) == sorted(runs[0])
+            own = read(files(tmp_path / "*", shuffle=True, seed=1), seed=5)
+            assert list(own) == list(read(files(tmp_path / "*", shuffle=True, seed=1)))
+            with pytest.raises(InvalidArgumentError, match="seed: got -1"):
+                read(paths, seed=-1)
+
+    def test_a_position_knows_both(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.txt"
+        path.write_text("x\n" * 10)
+        reader = read_lines(files(path, 1, seed=1), seed=5)
+        place = next(reader.placed()).place
+        assert len(list(reader.after(reader.position(place)))) == 9
+        other = read_lines(files(path, 1, seed=1), seed=6)
+        with pytest.raises(InvalidArgumentError, match="seed"):
+            other.after(reader.position(place))
+        drawn = read_lines(files(path, 1))
+        assert drawn.after(read_lines(files(path, 1), seed=5).position(place)).seed == 5

@@ -81,8 +81,6 @@ class TestSamples:
             {"__key__": "cats/1", "__url__": url, "jpg": b"one", "seg.png": b"", "cls": b"0"},
             {"__key__": "cats/2", "__url__": url, "jpg": b"two"},
             {"__key__": "dogs/2", "__url__": url, "jpg": b"x" * 3000},
-            {"__key__": "README", "__url__": url, "": b"read"},
-            {"__key__": "", "__url__": url, "hidden": b"h"},
         ]
 
     def test_dots_in_folders_do_not_count(self, path: Path) -> None:
@@ -121,7 +119,7 @@ class TestSamples:
         ),
         format=st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
     )
-    def test_nothing_is_left_out(
+    def test_only_what_has_no_extension_is_left_out(
         self, tmp_path_factory: pytest.TempPathFactory, contents: Contents, format: int
     ) -> None:
         path = tmp_path_factory.getbasetemp() / "any.tar"
@@ -133,7 +131,9 @@ class TestSamples:
         except DataLossError as error:
             assert error.fault == "duplicate extension"
         else:
-            assert sum(len(sample) - 2 for sample in samples) == len(contents)
+            lasts = [name.rpartition("/")[2] for name, _ in contents]
+            named = [last for last in lasts if "." in last and not last.startswith(".")]
+            assert sum(len(sample) - 2 for sample in samples) == len(named)
 
     @pytest.mark.parametrize("grouped", [0, None, "yes"])
     def test_wrong_arguments_are_named(self, grouped: Any) -> None:
@@ -439,3 +439,48 @@ def test_a_position_within_another_file_is_refused(path: Path) -> None:
     wrong = source.after(source.position((before, number, 700, taken)))
     with pytest.raises(DataLossError, match="at 700"):
         list(wrong)
+
+
+NO_SAMPLES = [
+    "._1.jpg",
+    "d/._1.jpg",
+    ".DS_Store",
+    "LICENSE",
+    "d/README",
+    "__meta__",
+    "__meta__/info.json",
+    "./__meta__/info.json",
+    "PaxHeaders/1.jpg",
+    "d/PaxHeaders.77/1.jpg",
+    "__MACOSX/._1.jpg",
+    "__MACOSX/1.jpg",
+]
+
+
+class TestWhatIsNoSample:
+    @pytest.mark.parametrize("name", NO_SAMPLES)
+    def test_cuts_none_and_is_said(
+        self, name: str, path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        contents = [("1.jpg", b"A"), (name, b"x"), ("1.cls", b"0"), (f"{name}", b"y")]
+        path.write_bytes(archive(contents))
+        reader = read_tar(path)
+        for _ in range(2):
+            (sample,) = reader
+            assert sample == {"__key__": "1", "__url__": str(path), "jpg": b"A", "cls": b"0"}
+        (record,) = caplog.records
+        assert name in record.getMessage()
+        assert "grouped=False" in record.getMessage()
+        assert plain(path) == contents
+
+    def test_what_looks_like_it_is_one(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        names = ["__init__.py", "a/__meta__/b.json", "PaxHeaders.jpg", "_.x", "a_.b", "__MACOSX.y"]
+        path.write_bytes(archive([(name, b"x") for name in names]))
+        assert sum(len(sample) - 2 for sample in read_tar(path)) == len(names)
+        assert not caplog.records
+
+    def test_positions_know_nothing_of_it(self, path: Path) -> None:
+        names = [f"{number}.{ext}" for number in range(9) for ext in ("jpg", "cls")]
+        mixed = [one for name in names for one in (f"._{name}", name, "LICENSE")]
+        path.write_bytes(archive([(name, b"x" * 9000) for name in mixed]))
+        check_every_position(lambda: read_tar(files(path, 1)))

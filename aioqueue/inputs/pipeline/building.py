@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.functions import function_name
@@ -34,7 +35,6 @@ from aioqueue.inputs.sources.epochs import EpochEntries, Rank
 from aioqueue.inputs.sources.item import Quarantined
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.sources.seeds import apart
-from aioqueue.inputs.sources.sequences import Sequential
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.telemetry import Watch
 
@@ -50,6 +50,8 @@ __all__ = (
     "stages_of",
     "told_stage",
 )
+
+_log: Final = logging.getLogger("aioqueue")
 
 AnyRunner: TypeAlias = AsyncPrepareRunner | PrepareRunner
 
@@ -413,16 +415,22 @@ def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
         raise InvalidArgumentError(f"source: got {source!r}; expected one of aioqueue.inputs")
     if isinstance(source, Resumed):
         raise source.without_epochs()
-    if isinstance(source, Sequential) and source.repeats not in (None, 1):
-        raise InvalidArgumentError(
-            f"epochs: got {source.repeats} for {source.name}, which a pipeline begins with;"
-            " expected none: the epochs of a pipeline are said last, with .epochs(...)"
-        )
+    for one in sources_of(pipeline):
+        _check_repeats(one)
+    stages = [_seeded(stage, source) for stage in stages]
+    pipeline = Pipeline(source, tuple(stages))
     _check_after_device(stages)
     shards = [stage for stage in stages if isinstance(stage, Shard)]
     if len(shards) > 1:
         raise InvalidArgumentError("shard: got it twice; expected one rank per pipeline")
     if shards and stages[-1] is shards[0]:
+        if shards[0].rank.ranks > 1 and source.has_drawn_seed and not source.has_own_order:
+            _log.warning(
+                "shard: %r has no seed, so that each rank draws one: the generators of items differ"
+                " from rank to rank, and the positions of these ranks cannot be merged for another"
+                " number of them. Give it one, the same on all ranks, as by seed=0",
+                source,
+            )
         stages = [_sharded(stage, shards[0].rank) for stage in stages]
         pipeline = Pipeline(source, tuple(stages))
     if shards and shards[0].rank.ranks > 1:
@@ -437,6 +445,36 @@ def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:
                     " agree on the number of steps"
                 )
     return pipeline
+
+
+def _check_repeats(source: Source[Any]) -> None:
+    """How often a run goes through a source means nothing to epochs, which are no runs."""
+    if source.repeats not in (None, 1):
+        raise InvalidArgumentError(
+            f"epochs: got {source.repeats} for {source.name}, which a pipeline begins with;"
+            " expected none: the epochs of a pipeline are said last, with .epochs(...). To have a"
+            " small corpus several times within one epoch, mix it in several times, as by"
+            " mix([small, small, large]), or name its paths or items several times"
+        )
+    for part in source.parts:
+        _check_repeats(part)
+
+
+def _seeded(stage: BaseStage, source: Source[Any]) -> BaseStage:
+    """A stage whose sources have no seed takes them from its own, or from that of the source."""
+    if not isinstance(stage, Mix) or (stage.seed is None and source.has_drawn_seed):
+        return stage
+    seed = source.seed if stage.seed is None else int(stage.seed)
+    others = enumerate(stage.others, 1)
+    return replace(stage, others=tuple(_seeded_branch(one, apart(seed, at)) for at, one in others))
+
+
+def _seeded_branch(given: Any, seed: int) -> Any:
+    branch = as_pipeline(given)
+    source = source_of(branch)
+    if not source.has_drawn_seed:
+        return given
+    return checked(Pipeline(source._seeded_by(seed), branch.stages))
 
 
 def _check_common_order(pipeline: Pipeline[Any]) -> None:

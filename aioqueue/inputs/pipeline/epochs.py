@@ -10,6 +10,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 from aioqueue import Explanation, explain
 from aioqueue.checks import checked_watchdog
 from aioqueue.elsewhere import not_searched
+from aioqueue.forks import note_for_forks, refusing
 from aioqueue.inputs.pipeline.building import length_of, once_only
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.resuming import (
@@ -86,8 +87,12 @@ class Epochs(Generic[T]):
         self._turns = Turns()
         self._watchdog = checked_watchdog(watchdog)
         self._watch = watch_of(pipeline)
+        note_for_forks(self)
         if resume is not None:
             self.load_state_dict(resume)
+
+    def _was_forked(self) -> None:
+        _refuse_if_begun(self, "this run of a pipeline", self._run is not None)
 
     def __repr__(self) -> str:
         start, stop = self._span
@@ -395,6 +400,10 @@ class Epoch(Generic[T]):
         self._positions: PipelinePositions | None = None
         self._has_ended = False
         self._was_left = False
+        note_for_forks(self)
+
+    def _was_forked(self) -> None:
+        _refuse_if_begun(self, "this epoch of a pipeline", self._run is not None)
 
     @property
     def number(self) -> int:
@@ -522,6 +531,15 @@ class Epoch(Generic[T]):
             raise RuntimeError(
                 f"epoch {self._number} was left when the next one began; take its batches first"
             )
+
+
+def _refuse_if_begun(begun: Any, what: str, has_run: bool) -> None:
+    """In a fork: a run goes on in its own process alone. What has none may begin in this one."""
+    if has_run:
+        begun._run = refusing(what, begun._run)
+        begun._turns = refusing(what)
+    else:
+        begun._turns = Turns()  # whoever was about to begin is not here
 
 
 def _stop_if_interrupted(run: ThreadRun | AsyncRun | None, error: BaseException) -> None:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final
 
 import aioqueue
 from aioqueue import OutOfRangeError
+from aioqueue.forks import note_for_forks, refusing
 from aioqueue.inputs.batches.bucketing import log_skipped
 from aioqueue.inputs.batches.collating import examples_in
 from aioqueue.inputs.batches.pump import AnyCoordinator
@@ -216,6 +217,7 @@ class Streaming:
         self._fit = fit
         self._steps = Stepping()
         self._turns = Turns()
+        note_for_forks(self)
         self._was_interrupted = False
         self._is_async: bool | None = None  # by which face it is gone through
         pipeline: Pipeline[Any] = Pipeline(whole_run(source), tuple(stages))
@@ -223,6 +225,10 @@ class Streaming:
             self._begin(pipeline, Standing(0))
         else:
             self._begin(*_checked(pipeline, resume))
+
+    def _was_forked(self) -> None:
+        what = f"the stream '{self._name}'"
+        self._turns, self._steps = refusing(what), refusing(what, self._steps)
 
     # Beginning.
 

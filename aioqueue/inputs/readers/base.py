@@ -16,6 +16,7 @@ import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.checks import checked_count
+from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.inputs.readers.compression import checked_compression
 from aioqueue.inputs.readers.files import (
     FilePath,
@@ -113,6 +114,7 @@ class Reader(Source[T]):
         ahead: how many records async iteration may read ahead.
         compression: ``"infer"`` (from the suffix), ``None``, or what files are compressed with.
         storage_options: for fsspec.
+        seed: for the generators of the records, and for the order of paths that have no seed.
         options: of the format: those that decide which records there are, in plain JSON types. A
             position of a reader with others is refused.
         offset_of: tells where in a file a record begins, by its number, if that can be known.
@@ -132,6 +134,7 @@ class Reader(Source[T]):
         ahead: int,
         compression: str | None,
         storage_options: StorageOptions,
+        seed: int | None = None,
         options: Mapping[str, Any] | None = None,
         offset_of: Callable[[int], int] | None = None,
     ) -> None:
@@ -143,9 +146,13 @@ class Reader(Source[T]):
                 " (of an async queue, its thread face: queue.sync)"
             )
         self._paths: Any = Files(given, name) if isinstance(given, _SEQUENCES) else given
-        seeded = self._paths if isinstance(self._paths, Source) else None
-        super().__init__(name, None if seeded is None else seeded.seed)
-        self._seed_was_drawn = seeded is None or seeded._seed_was_drawn
+        super().__init__(name, seed)
+        if isinstance(self._paths, Source):
+            if seed is None:
+                self._seed = self._paths.seed
+                self._seed_was_drawn = self._paths._seed_was_drawn
+            else:
+                self._paths = self._paths._seeded_by(self.seed)
         self.is_repeatable = isinstance(self._paths, Source) and self._paths.is_repeatable
         self.is_endless = isinstance(self._paths, Source) and self._paths.is_endless
         self._given = given
@@ -171,6 +178,14 @@ class Reader(Source[T]):
     @property
     def has_own_order(self) -> bool:
         return isinstance(self._paths, Source) and self._paths.has_own_order
+
+    @property
+    def has_drawn_seed(self) -> bool:
+        return self._seed_was_drawn or any(part.has_drawn_seed for part in self.parts)
+
+    @property
+    def parts(self) -> list[Source[Any]]:
+        return [self._paths] if isinstance(self._paths, Source) else []
 
     def with_keys(self) -> Reader[tuple[str, T]]:
         """The same records, each as (key, record), where the key says which record it is.
@@ -240,19 +255,27 @@ class Reader(Source[T]):
         found = self._paths.fingerprint()  # before anything: who has none may come once
         if self._listing is None:
             self._listing = listing_of(paths_of(self._paths), self._storage_options)
+        own = {} if self.seed == self._paths.seed else {"seed": self.seed}
         return {
             "kind": self.name,
             "options": self._options,
             "paths": found,
             "files": self._listing,
+            **own,
         }
 
     def _with_seeds_of(self, fingerprint: Any) -> Self:
         if not isinstance(fingerprint, Mapping) or not isinstance(self._paths, Source):
             return self
         paths = self._paths._with_seeds_of(fingerprint.get("paths"))
-        reader = self._with_seed(paths.seed)
+        reader = self._with_seed(paths.seed) if self._seed_was_drawn else copy.copy(self)
         reader._paths = paths
+        return reader
+
+    def _seeded_by(self, seed: int) -> Self:
+        reader = copy.copy(super()._seeded_by(seed))
+        if isinstance(self._paths, Source):
+            reader._paths = self._paths._seeded_by(reader.seed)
         return reader
 
     def _ending(self, place: Place) -> Reader[T]:
@@ -288,6 +311,7 @@ class Reader(Source[T]):
     ) -> Iterator[_Run]:
         """All runs of all files behind a place; or of paths that are given."""
         before, number, mark, taken = (None, 0, None, 0) if place is None else place
+        process = PROCESS.number
         for (path, epoch, at), behind in paths or self._placed_paths(before):
             name = path_name(path)
             marked, index = number, at << _RECORD_BITS
@@ -305,6 +329,8 @@ class Reader(Source[T]):
                         given = _keyed(name, positions, values) if self._keyed else values
                         yield _Run(given, epoch, index + number, before, number, marked, mark, end)
                         number += len(values)
+                    if PROCESS.number != process:  # the parent has the same offset in the file
+                        raise begun_elsewhere(self)
             if taken:
                 raise misplaced(f"{taken} records more than there are in {name}", "none")
             before, number, mark = behind, 0, None
@@ -340,6 +366,7 @@ def read_records(
     hop_bytes: int | None = None,
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[bytes]:
     """Records of a fixed length, from binary files.
 
@@ -355,6 +382,8 @@ def read_records(
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
         storage_options: what fsspec needs to know about a URL's file system: credentials, say.
+        seed: for the generators of the records, and for the order of paths that have no seed;
+            ``None`` takes that of a source of paths, or fresh entropy.
 
     Returns:
         A reader of bytes (`numpy.frombuffer` makes arrays of them). Going through it raises
@@ -377,13 +406,18 @@ def read_records(
         ahead=max(8, min(4096, 2**22 // layout.record)),
         compression=compression,
         storage_options=storage_options,
+        seed=seed,
         options=layout._asdict(),
         offset_of=layout.offset_of,
     )
 
 
 def read_whole_files(
-    paths: Paths, *, compression: str | None = "infer", storage_options: StorageOptions = None
+    paths: Paths,
+    *,
+    compression: str | None = "infer",
+    storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[bytes]:
     """The contents of files, each as one record, whose key is the path.
 
@@ -392,6 +426,8 @@ def read_whole_files(
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
         storage_options: what fsspec needs to know about a URL's file system: credentials, say.
+        seed: for the generators of the records, and for the order of paths that have no seed;
+            ``None`` takes that of a source of paths, or fresh entropy.
 
     Returns:
         A reader of bytes. Going through it raises `DataLossError` where compressed data is damaged,
@@ -412,6 +448,7 @@ def read_whole_files(
         ahead=8,
         compression=compression,
         storage_options=storage_options,
+        seed=seed,
     )
 
 

@@ -7,6 +7,7 @@ else, and becomes an array as it is.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from typing import Any, Final
 
@@ -15,9 +16,10 @@ from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
 
-__all__ = ("array_of", "values_of")
+__all__ = ("array_of", "time_scalar", "values_of")
 
 _TEMPORAL: Final = "mM"
+_DAY: Final = np.timedelta64(1, "D")
 _FLOATS: Final = {"halffloat": "float16", "float": "float32", "double": "float64"}
 """What Arrow calls them; its ints are called as NumPy's are."""
 
@@ -87,6 +89,48 @@ def values_of(pa: Any, column: Any) -> list[Any]:
     else:
         return list(column.to_pylist())
     return _with_nulls(found, column)
+
+
+def time_scalar(pa: Any, value: Any, type: Any) -> Any:
+    """A time as Arrow has it: a ``pyarrow.Scalar`` of a type of times.
+
+    Args:
+        pa: the module pyarrow.
+        value: of NumPy, as `values_of` gives it, of `datetime`, or of pandas.
+        type: that of the scalar.
+
+    Raises:
+        ValueError: the type has no such value: it is less exact, or of another kind.
+        TypeError: it is no time.
+    """
+    dtype = _dtype_of(pa, type)
+    given = _numpy_time(value)
+    if dtype is None or given.dtype.kind != dtype.kind or np.isnat(given):
+        raise ValueError(f"{value!r} is none of {type}")
+    found = given.astype(dtype)
+    is_day = pa.types.is_date64(type) and found != found.astype("M8[D]")
+    if found.astype(given.dtype) != given or is_day:
+        raise ValueError(f"{value!r} is more exact than {type}, or beyond it")
+    if pa.types.is_time(type) and not 0 * _DAY <= given < _DAY:
+        raise ValueError(f"{value!r} is no time of day")
+    stored = pa.int32() if type.bit_width == 32 else pa.int64()
+    return pa.scalar(int(found.astype(np.int64)), stored).cast(type)
+
+
+def _numpy_time(value: Any) -> Any:
+    if hasattr(value, "to_numpy"):
+        value = value.to_numpy()  # of pandas, which is more exact than what it is derived from
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return value
+    if isinstance(value, time) and value.tzinfo is None:
+        value = datetime.combine(date.min, value) - datetime.min
+    if isinstance(value, timedelta):
+        return np.timedelta64(value)
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = value.astimezone(UTC).replace(tzinfo=None)
+    if not isinstance(value, date):
+        raise TypeError(f"{value!r} is no time")
+    return np.datetime64(value)
 
 
 def _plain(pa: Any, column: Any) -> Any:

@@ -34,6 +34,7 @@ def read_csv(
     encoding: str = "utf-8",
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[Any]:
     """The rows of text tables, parsed by NumPy.
 
@@ -50,17 +51,20 @@ def read_csv(
             a dict of NumPy scalars. ``str`` and ``bytes`` give strings of any length: the text, or
             the bytes that stand in the file. Each column has a number, a string or a time.
         columns: which to use, in which order: numbers from 0, or names. ``None`` for all of them
-            (those named, if ``dtypes`` is a dict).
+            (those named, if ``dtypes`` is a dict). Those that are not used have to be there too: a
+            row must have as many fields as the header with the names, or the rows above.
         delimiter: what stands between fields: one character.
         quotechar: what a field may be enclosed in: one character, or ``None``.
         skip_header_lines: how many lines at the start of each file are no rows.
         encoding: of the files; one in which a newline is the one byte 10.
         compression: as for `read_lines`.
         storage_options: as for `read_lines`.
+        seed: as for `read_lines`.
 
     Returns:
         A reader of rows. Going through it raises `DataLossError`, with the line's number in its
-        message, where a field is missing or does not fit its dtype: a string that is too long, a
+        message, where a field is missing, is one too many, or does not fit its dtype: a string that
+        is too long, a
         number that is too large, or no int, a time that is more exact than the dtype. `OSError` for
         a file that cannot be read.
 
@@ -96,6 +100,7 @@ def read_csv(
         ahead=AHEAD,
         compression=compression,
         storage_options=storage_options,
+        seed=seed,
         options={
             "skip_header_lines": skip,
             "columns": table.columns,
@@ -156,14 +161,17 @@ class _Table:
             skip: how many of its lines are headers.
             columns: where the columns are, if they have names and the header was read before.
         """
+        # Of the header with the names, or of the first row: others must have the same.
+        width: int | None = None
         if not self.named:
             columns = self.columns
-        # Of the first row: others must have the same. Behind a mark, a sound one is there first.
-        width: int | None = None
+        elif columns is not None:  # behind a mark, which has the number of fields too
+            *columns, width = columns
         for block in blocks:
-            mark = block.mark and (block.mark, columns if self.named else None)
             if self.named and columns is None and skip < block.first + len(block.lines):
-                columns = self._located(block, skip, path)
+                columns, width = self._located(block, skip, path)
+            where = [*columns, width] if self.named and columns is not None else None
+            mark = block.mark and (block.mark, where)
             numbers, lines = _without_blanks(*block.after(skip), self._delimiter)
             failure: DataLossError | None = None
             try:
@@ -171,10 +179,38 @@ class _Table:
             except ValueError:
                 rows, failure = self._one_by_one(block, numbers, lines, columns, width, path)
             if rows:
-                width = len(rows[0])
+                width = self._width_of(lines[0], rows[0], columns)
                 yield Records(numbers[: len(rows)], rows, mark)
             if failure is not None:
                 raise failure
+
+    def _width_of(self, line: str, row: Any, columns: Any) -> int:
+        """How many fields there are in a sound line, whose row this is."""
+        return len(row) if columns is None else self._fields(line)
+
+    def _fields(self, line: str) -> int:
+        """How many fields a line has, also those that are not used."""
+        if self._quotechar is None or self._quotechar not in line:
+            return line.count(self._delimiter) + 1
+        return len(next(self._split([line])))
+
+    def _split(self, lines: list[str]) -> Iterator[list[str]]:
+        quoting = csv.QUOTE_NONE if self._quotechar is None else csv.QUOTE_MINIMAL
+        return csv.reader(
+            lines, delimiter=self._delimiter, quotechar=self._quotechar, quoting=quoting
+        )
+
+    def _check_fields(self, lines: list[str], width: int | None) -> None:
+        """NumPy looks no further than the last column that is used.
+
+        Raises:
+            ValueError: the lines have not all so many fields, or not equally many.
+        """
+        for fields in set(map(self._fields, lines)):
+            width = fields if width is None else width
+            if fields != width:
+                has = counted(fields, "column")
+                raise ValueError(f"it has {has}, and lines above have {width}")
 
     def _rows(self, lines: list[str], columns: Any, width: int | None) -> list[Any]:
         """Parse lines.
@@ -187,11 +223,13 @@ class _Table:
         quote = self._quotechar
         if quote is not None and any(line.count(quote) % 2 for line in lines):
             raise ValueError("a quoted field has no end")  # NumPy would look for it in later lines
+        if columns is not None:
+            self._check_fields(lines, width)
         parsed = self._parsed(lines, columns, self._dtype)
         if len(parsed) != len(lines):
             raise ValueError("it is no row")
         if self._uniform:
-            if width is not None and parsed.shape[1] != width:
+            if columns is None and width is not None and parsed.shape[1] != width:
                 has = counted(parsed.shape[1], "column")
                 raise ValueError(f"it has {has}, and lines above have {width}")
             fields = _Fields(parsed, lambda: self._parsed(lines, columns, _OBJECT), columns)
@@ -246,19 +284,23 @@ class _Table:
                 failure = _damaged(path, block, number, str(error))
                 failure.__cause__ = error
                 return rows, failure
-            width = len(rows[0])
+            width = self._width_of(line, rows[0], columns)
         return rows, None
 
-    def _located(self, block: Block, number: int, path: str) -> list[int]:
-        """Where the columns are, by the header line with this number."""
+    def _located(self, block: Block, number: int, path: str) -> tuple[list[int], int]:
+        """Where the columns are, by the header line with this number; and how many it names."""
         line = block.lines[number - block.first]
-        fields = csv.reader([line], delimiter=self._delimiter, quotechar=self._quotechar)
-        names = [name.strip() for name in next(fields, [])]
+        names = [name.strip() for name in next(self._split([line]), [])]
         assert self.columns is not None
         missing = [name for name in self.columns if name not in names]
         if missing:
             raise _damaged(path, block, number, f"no column {missing[0]!r} among {names}")
-        return [names.index(name) for name in self.columns]
+        doubled = [name for name in self.columns if names.count(name) > 1]
+        if doubled:
+            times = names.count(doubled[0])
+            fault = f"column {doubled[0]!r} is there {times} times among {names}"
+            raise _damaged(path, block, number, fault)
+        return [names.index(name) for name in self.columns], len(names)
 
 
 def _parsed_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -6,9 +6,12 @@ A path is local unless it has a ``://`` in it. Then it is a URL, and fsspec, an 
 from __future__ import annotations
 
 import errno
+import fnmatch
 import glob
 import os
+import re
 import stat
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any, Final, TypeAlias
@@ -49,6 +52,9 @@ StorageOptions: TypeAlias = Mapping[str, Any] | None
 _BUFFER: Final = 2**18
 _LARGEST_READ: Final = 2**24
 _MOST_SIZES: Final = 1000
+_NOWHERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+_LOCAL: Final = {"file", "local"}
+"""What fsspec calls the file system of this machine."""
 
 
 def files(
@@ -65,13 +71,17 @@ def files(
 ) -> Sequential[str]:
     """The paths of the files that a pattern matches, epoch after epoch.
 
-    They are looked for once, here, and sorted by their bytes, whatever the locale; a file that
-    several patterns match comes once. Directories are left out, and hidden files unless the pattern
-    has the dot.
+    They are looked for once, here, and sorted by their bytes, whatever the locale. A local file
+    that several patterns match comes once, however they spell its path, and so does a file beside
+    links to it: the first pattern decides the spelling. (Hard links, and links to a file that no
+    pattern matches, are files of their own: stores that keep equal contents once make such.)
+    Directories are left out, and hidden files unless the pattern has the dot. All else that matches
+    is given out; what cannot be reached is an error.
 
     Args:
         pattern: a glob: ``*``, ``?``, ``[...]`` and, for any number of directories, ``**``; or
             several; each of local paths, or a URL that fsspec can list (``s3://bucket/*.csv``).
+            Where a name with brackets exists as it is written, that one is meant.
         epochs: as for `items`; so are the rest.
         shuffle: whether to shuffle the files each epoch.
         seed: for the order and the generators of the items.
@@ -85,7 +95,9 @@ def files(
         A source of paths: strings.
 
     Raises:
-        FileNotFoundError: nothing matches.
+        FileNotFoundError: nothing matches; or a link that leads nowhere does, or stands where a
+            directory has to be looked into.
+        PermissionError: such a directory cannot be read.
         InvalidArgumentError: an argument is wrong.
         ModuleNotFoundError: it is a URL, and fsspec is not installed.
     """
@@ -94,7 +106,7 @@ def files(
         if isinstance(pattern, Iterable) and not isinstance(pattern, str | bytes | os.PathLike)
         else [pattern]
     )
-    found: set[str] = set()
+    found: list[str] = []
     for one in patterns:
         if not isinstance(one, str | os.PathLike):
             raise InvalidArgumentError(f"pattern: got {one!r}; expected a string, or several")
@@ -102,11 +114,11 @@ def files(
         if not matches and not allow_empty:
             why = f"no file matches the pattern{_likely_cause(os.fspath(one))}"
             raise FileNotFoundError(errno.ENOENT, why, os.fspath(one))
-        found.update(matches)
+        found += matches
     if not patterns and not allow_empty:
         raise InvalidArgumentError(f"pattern: got {pattern!r}; expected at least one")
     return Files(
-        sorted(found, key=os.fsencode),
+        sorted(_different(found), key=os.fsencode),
         name or f"files({', '.join(repr(os.fspath(one)) for one in patterns)})",
         epochs=epochs,
         shuffle=shuffle,
@@ -200,14 +212,168 @@ def _size_of(path: str, storage_options: StorageOptions) -> int | None:
 
 def _matches(pattern: str, storage_options: StorageOptions) -> list[str]:
     if not _is_url(pattern):
-        return [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
+        return _local_matches(pattern)
     system, path = _fsspec().core.url_to_fs(pattern, **(storage_options or {}))
     _, *rest = pattern.split("::")  # what the file system is in: the archive of a zip://
-    return [
-        "::".join([system.unstrip_protocol(match), *rest])
-        for match, details in system.glob(path, detail=True).items()
-        if details["type"] == "file"
-    ]
+    if _is_local(system) and not rest:
+        found = _local_matches(path)
+    elif "[" in path and system.isfile(path):
+        found = [path]
+    else:
+        details = system.glob(path, detail=True)
+        found = [match for match, one in details.items() if one["type"] != "directory"]
+    return ["::".join([system.unstrip_protocol(match), *rest]) for match in found]
+
+
+def _is_local(system: Any) -> bool:
+    protocol = system.protocol
+    return bool(_LOCAL & ({protocol} if isinstance(protocol, str) else set(protocol)))
+
+
+def _local_matches(pattern: str) -> list[str]:
+    """All that a pattern matches but directories.
+
+    This is no `glob.glob`, which keeps silent about what it cannot reach, and goes round in circles
+    of links until the system has had enough.
+    """
+    return [path for path in _matching(pattern) if not _is_folder(path)]
+
+
+def _matching(pattern: str, *, only_folders: bool = False) -> Iterator[str]:
+    """The paths that match, links behind what they may be links to.
+
+    Args:
+        pattern: of local paths.
+        only_folders: whether files are of no use.
+
+    Raises:
+        OSError: something cannot be reached.
+    """
+    folder, name = os.path.split(pattern)
+    if not glob.has_magic(folder) or folder == pattern:
+        folders: Iterable[str] = [folder]
+    else:
+        folders = _matching(folder, only_folders=True)
+    seen: set[Any] = set()
+    for folder in folders:
+        if not _is_folder(folder):
+            continue
+        path = os.path.join(folder, name)
+        if name == "**":
+            yield from _below(folder, seen, only_folders=only_folders)
+        elif glob.has_magic(name) and not ("[" in name and _is_there(path)):
+            matches = re.compile(fnmatch.translate(os.path.normcase(name))).match
+            for entry in _entries(folder, hidden=name.startswith(".")):
+                if matches(os.path.normcase(entry.name)):
+                    yield os.path.join(folder, entry.name)
+        elif name and _is_there(path):
+            yield path
+
+
+def _below(folder: str, seen: set[Any], *, only_folders: bool) -> Iterator[str]:
+    """A folder and all that is in it, at any depth; each folder once, however links lead to it.
+
+    Args:
+        folder: where to begin.
+        seen: the folders that were looked into.
+        only_folders: whether to leave out files.
+    """
+    pending = deque([folder])
+    linked: deque[str] = deque()
+    while pending or linked:
+        folder = pending.popleft() if pending else linked.popleft()
+        status = os.stat(folder or os.curdir)
+        identity = (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(folder)
+        if identity in seen:
+            continue
+        seen.add(identity)
+        yield folder
+        for entry in _entries(folder, hidden=False):
+            path = os.path.join(folder, entry.name)
+            if entry.is_symlink():
+                is_folder = _is_folder(path)
+                if is_folder:
+                    linked.append(path)
+            else:
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if is_folder:
+                    pending.append(path)
+            if not is_folder and not only_folders:
+                yield path
+
+
+def _entries(folder: str, *, hidden: bool) -> list[os.DirEntry[str]]:
+    """What is in a folder, by name, links last."""
+    with os.scandir(folder or os.curdir) as entries:
+        found = [entry for entry in entries if hidden or not entry.name.startswith(".")]
+    return sorted(found, key=lambda entry: (entry.is_symlink(), os.fsencode(entry.name)))
+
+
+def _is_there(path: str) -> bool:
+    """Whether there is something of that name, be it a link that leads nowhere."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        if error.errno not in _NOWHERE:
+            raise
+        return False
+    return True
+
+
+def _is_folder(path: str) -> bool:
+    """Whether a path is that of a folder, which the empty one is.
+
+    Raises:
+        FileNotFoundError: it is that of a link that leads nowhere.
+    """
+    try:
+        return not path or stat.S_ISDIR(os.stat(path).st_mode)
+    except OSError as error:
+        if error.errno not in _NOWHERE:
+            raise
+        if not os.path.islink(path):
+            return False
+        why = (
+            f"it is a link to {os.readlink(path)!r}, which is not there: what it stands for would"
+            " be left out (remove the link, or choose a pattern that does not meet it)"
+        )
+        raise FileNotFoundError(errno.ENOENT, why, path) from error
+
+
+def _different(paths: Iterable[str]) -> list[str]:
+    """The same paths without other spellings of one file, and without links to a file among them.
+
+    A file is where it stands: the real path of its folder, and its name there. To compare inodes
+    would leave out files that a store has found to be equal, which is no reason to.
+    """
+    folders: dict[str, str] = {}
+    found: dict[str, str] = {}
+    for path in paths:
+        folder, name = os.path.split(_local_path(path) or "")
+        if not name:
+            found.setdefault(path, path)
+            continue
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder)
+        found.setdefault(os.path.join(folders[folder], name), path)
+    return [path for place, path in found.items() if found.keys().isdisjoint(_targets(place))]
+
+
+def _targets(place: str) -> Iterator[str]:
+    """What a link leads to, from one to the next."""
+    while os.path.islink(place):
+        folder, name = os.path.split(os.path.join(os.path.dirname(place), os.readlink(place)))
+        place = os.path.join(os.path.realpath(folder), name)
+        yield place
+
+
+def _local_path(path: str) -> str | None:
+    """The path on this machine that a path or a URL is; ``None`` if it is elsewhere."""
+    if not _is_url(path):
+        return path
+    if "::" in path or path.partition("://")[0] not in _LOCAL:
+        return None
+    return str(_fsspec().core.url_to_fs(path)[1])
 
 
 def _likely_cause(pattern: str) -> str:
@@ -218,6 +384,11 @@ def _likely_cause(pattern: str) -> str:
         return f", in which ~ is not expanded: {os.path.expanduser(pattern)!r} it may be"
     if os.path.isdir(pattern):
         return f", since it is a folder: {os.path.join(pattern, '*')!r} has the files in it"
+    if "[" in pattern:
+        return (
+            ", in which [...] stands for one character: glob.escape(...) of a folder or a name says"
+            " that brackets in it are meant as they are"
+        )
     return ""
 
 

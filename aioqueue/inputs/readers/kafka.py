@@ -18,6 +18,7 @@ import anyio
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.checks import is_int
+from aioqueue.forks import in_one_process_async
 from aioqueue.inputs.readers.compression import required
 from aioqueue.inputs.sources.base import Entry, Placed, Source
 from aioqueue.inputs.sources.positions import Place, misplaced
@@ -187,7 +188,8 @@ class Kafka(Source[KafkaRecord]):
         return self._values()
 
     async def _values(self) -> AsyncGenerator[KafkaRecord, None]:
-        async with aclosing(self.placed_aepoch(0)) as run:
+        records = in_one_process_async(self.placed_aepoch(0), self)
+        async with aclosing(records) as run:  # type: ignore[type-var]
             async for placed in run:
                 yield placed.entry.value
 

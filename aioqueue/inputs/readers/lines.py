@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, Final, NamedTuple, overload
 
 from aioqueue import DataLossError, InvalidArgumentError
@@ -18,6 +18,10 @@ AHEAD: Final = 4096
 """How many lines, or rows, async iteration may read ahead."""
 
 _BLOCK: Final = 2**16
+_STATEFUL: Final = ("iso2022_", "hz", "utf-7")
+"""How the names of encodings begin in which bytes mean what an earlier line says, or may."""
+_NO_TEXT: Final = ("raw-unicode-escape", "idna", "punycode")
+"""Codecs of Python whose text may have other ends of lines than the bytes have."""
 
 
 @overload
@@ -29,6 +33,7 @@ def read_lines(
     skip_header_lines: int = 0,
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[str]: ...
 @overload
 def read_lines(
@@ -39,6 +44,7 @@ def read_lines(
     skip_header_lines: int = 0,
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[bytes]: ...
 def read_lines(
     paths: Paths,
@@ -48,6 +54,7 @@ def read_lines(
     skip_header_lines: int = 0,
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[Any]:
     r"""The lines of text files, without their ends (``\n`` or ``\r\n``).
 
@@ -56,11 +63,14 @@ def read_lines(
     Args:
         paths: one path or URL, a source of them such as `files`, or any iterable of them.
         encoding: of the files; one in which a newline is the one byte 10. ``None`` gives bytes.
+            Where what bytes mean depends on lines before, as in ISO-2022, it goes on from these.
         errors: what to do about bytes that are no text, as for `bytes.decode`.
         skip_header_lines: how many lines to leave out at the start of each file.
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``.
         storage_options: what fsspec needs to know about a URL's file system: credentials, say.
+        seed: for the generators of the records, and for the order of paths that have no seed;
+            ``None`` takes that of a source of paths, or fresh entropy.
 
     Returns:
         A reader of strings, or of bytes. Going through it raises `DataLossError` where bytes are no
@@ -83,6 +93,7 @@ def read_lines(
         ahead=AHEAD,
         compression=compression,
         storage_options=storage_options,
+        seed=seed,
         options={"skip_header_lines": skip},
     )
 
@@ -94,6 +105,34 @@ class Decoder(NamedTuple):
     errors: str
     mark: bytes = b""
     """What may stand at the start of a file without being part of the text."""
+    has_state: bool = False
+    """Whether it depends on the lines before what the bytes of a line mean."""
+
+    def lines_of(self, raw: bytes, state: int) -> tuple[list[str], int]:
+        """Whole lines, of bytes without the last one's end.
+
+        Args:
+            raw: of the lines.
+            state: of the decoder before them.
+
+        Returns:
+            The lines, and the state behind the end of the last one.
+
+        Raises:
+            UnicodeDecodeError: they are no text.
+        """
+        if not self.has_state:
+            return _split(raw.decode(self.encoding, self.errors), "\n", "\r"), 0
+        decoder = codecs.getincrementaldecoder(self.encoding)(self.errors)
+        if state:
+            decoder.setstate((b"", state))
+        # With its end: it ends what has been begun, and may change what follows means.
+        text = decoder.decode(raw + b"\n")
+        held, state = decoder.getstate()
+        if held:
+            reason = "a character goes on behind the end of the line"
+            raise UnicodeDecodeError(self.encoding, raw, len(raw) - len(held), len(raw), reason)
+        return _split(text.removesuffix("\n"), "\n", "\r"), state
 
 
 def decoder_of(encoding: Any, errors: Any) -> Decoder | None:
@@ -112,12 +151,12 @@ def decoder_of(encoding: Any, errors: Any) -> Decoder | None:
         newline = "\n".encode(name)
     except (LookupError, UnicodeError):  # a codec that is none of text
         newline = b""
-    if newline != b"\n":
+    if newline != b"\n" or name in _NO_TEXT:
         raise InvalidArgumentError(
             f"encoding: got {encoding!r}; expected one in which a newline is the one byte 10"
             " (read others with read_whole_files, and decode them then)"
         )
-    return Decoder(name, errors)
+    return Decoder(name, errors, has_state=name.startswith(_STATEFUL))
 
 
 class Block(NamedTuple):
@@ -129,11 +168,16 @@ class Block(NamedTuple):
     first: int
     """The number of its first line, from 1."""
     lines: list[Any]
+    state: int = 0
+    """Of the decoder, where it begins."""
 
     @property
-    def mark(self) -> tuple[int, int] | None:
-        """Where it begins: the offset, and the number of the line; ``None`` for the start."""
-        return (self.offset, self.first) if self.first > 1 else None
+    def mark(self) -> tuple[int, ...] | None:
+        """Where it begins: the offset, the number of the line, and the state of the decoder, if it
+        has one; ``None`` for the start."""
+        if self.first == 1:
+            return None
+        return (self.offset, self.first, *([self.state] if self.state else []))
 
     def after(self, number: int) -> tuple[range, list[Any]]:
         """The lines whose number is greater than this one, and their numbers."""
@@ -148,24 +192,26 @@ class Block(NamedTuple):
 
 
 def blocks_of(
-    stream: IO[bytes], path: str, decoder: Decoder | None, mark: tuple[int, int] | None
+    stream: IO[bytes], path: str, decoder: Decoder | None, mark: Sequence[int] | None
 ) -> Iterator[Block]:
     """The lines of a file, from the mark of a block on."""
-    begin, first = mark or (0, 1)
+    begin, first, *states = mark or (0, 1)
+    state = states[0] if states else 0
     for offset, raw in _whole_lines(stream, begin, path):
+        before = state
         if decoder is None:
-            block = Block(offset, raw, first, _split(raw, b"\n", b"\r"))
+            lines = _split(raw, b"\n", b"\r")
         else:
             if not offset and decoder.mark and raw.startswith(decoder.mark):
                 offset, raw = len(decoder.mark), raw[len(decoder.mark) :]
             try:
-                text = raw.decode(decoder.encoding, decoder.errors)
+                lines, state = decoder.lines_of(raw, state)
             except UnicodeDecodeError as error:
-                yield from _blocks_before(error, Block(offset, raw, first, []), path, decoder)
+                block = Block(offset, raw, first, [], before)
+                yield from _blocks_before(error, block, path, decoder)
                 return
-            block = Block(offset, raw, first, _split(text, "\n", "\r"))
-        yield block
-        first += len(block.lines)
+        yield Block(offset, raw, first, lines, before)
+        first += len(lines)
 
 
 def _blocks_before(
@@ -174,8 +220,7 @@ def _blocks_before(
     """The lines of a block before the one that is no text; then that is reported."""
     end = block.raw.rfind(b"\n", 0, error.start)
     if end >= 0:
-        lines = _split(block.raw[:end].decode(decoder.encoding, decoder.errors), "\n", "\r")
-        yield block._replace(lines=lines)
+        yield block._replace(lines=decoder.lines_of(block.raw[:end], block.state)[0])
     number = block.first + block.raw.count(b"\n", 0, error.start)
     offset = block.offset + error.start
     raise DataLossError(

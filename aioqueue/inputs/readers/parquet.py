@@ -15,9 +15,9 @@ from os import SEEK_END
 from typing import IO, Any, Final, NamedTuple
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.checks import checked_count
+from aioqueue.checks import checked_count, is_int
 from aioqueue.inputs.readers.base import Mark, Paths, Reader, Records
-from aioqueue.inputs.readers.columns import array_of, values_of
+from aioqueue.inputs.readers.columns import array_of, time_scalar, values_of
 from aioqueue.inputs.readers.compression import required
 from aioqueue.inputs.readers.files import StorageOptions
 from aioqueue.inputs.sources.positions import misplaced
@@ -40,6 +40,7 @@ def read_parquet(
     batch_size: int | None = None,
     fill_null: Mapping[str, Any] | None = None,
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[dict[str, Any]]:
     """The rows of Parquet files, as dicts by the names of columns. Needs the extra ``parquet``.
 
@@ -69,8 +70,11 @@ def read_parquet(
         columns: names of those to read, in which order; ``None`` for all.
         batch_size: how many rows to give at a time, as a dict of arrays, >= 1; the last batch of
             each file may be shorter. ``None`` gives them one by one.
-        fill_null: what to put for nulls, by column: values that the columns can have as they are.
+        fill_null: what to put for nulls, by column: values that the columns can have as they are;
+            of times those of NumPy, as rows have them, or of `datetime`.
         storage_options: what fsspec needs to know about a URL's file system: credentials, say.
+        seed: for the generators of the records, and for the order of paths that have no seed;
+            ``None`` takes that of a source of paths, or fresh entropy.
 
     Returns:
         A reader of dicts. Going through it raises `DataLossError` for a file that is damaged, as
@@ -90,7 +94,7 @@ def read_parquet(
     def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
         return shape.runs(_ParquetFile(pa, parquet, stream, path), path, mark)
 
-    return shape.reader("read_parquet", paths, cut, storage_options)
+    return shape.reader("read_parquet", paths, cut, storage_options, seed)
 
 
 def read_arrow(
@@ -100,6 +104,7 @@ def read_arrow(
     batch_size: int | None = None,
     fill_null: Mapping[str, Any] | None = None,
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[dict[str, Any]]:
     """The rows of Arrow files (IPC files and streams, Feather). Needs the extra ``parquet``.
 
@@ -113,6 +118,7 @@ def read_arrow(
         batch_size: how many rows to give at a time, as a dict of arrays; ``None`` for one by one.
         fill_null: what to put for nulls, by column.
         storage_options: for fsspec.
+        seed: as for `read_parquet`.
 
     Returns:
         A reader of dicts.
@@ -129,7 +135,7 @@ def read_arrow(
     def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
         return shape.runs(_ArrowFile(pa, ipc, stream, path), path, mark)
 
-    return shape.reader("read_arrow", paths, cut, storage_options)
+    return shape.reader("read_arrow", paths, cut, storage_options, seed)
 
 
 class _Portion(NamedTuple):
@@ -350,6 +356,7 @@ class _Shape(NamedTuple):
         paths: Paths,
         cut: Callable[[IO[bytes], str, Mark], Iterator[Records[Any]]],
         storage_options: StorageOptions,
+        seed: int | None,
     ) -> Reader[dict[str, Any]]:
         return Reader(
             name,
@@ -358,6 +365,7 @@ class _Shape(NamedTuple):
             ahead=_AHEAD_ROWS if self.size is None else _AHEAD_BATCHES,
             compression=None,
             storage_options=storage_options,
+            seed=seed,
             options={"batch_size": self.size},
         )
 
@@ -414,7 +422,16 @@ class _Shape(NamedTuple):
         column = batch.column(name)
         if name not in self.fill or not column.null_count:
             return column
-        return column.fill_null(self._scalar(name, column.type))
+        if self.pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        scalar = self._scalar(name, column.type)
+        try:
+            return column.fill_null(scalar)
+        except NotImplementedError as error:
+            raise InvalidArgumentError(
+                f"fill_null: got a value for column {name!r}; expected none, since this pyarrow"
+                f" fills no nulls of type {column.type}"
+            ) from error
 
     def _check_fill(self, names: list[str], path: str) -> None:
         for name in self.fill:
@@ -427,14 +444,21 @@ class _Shape(NamedTuple):
     def _scalar(self, name: str, type: Any) -> Any:
         """What to put for a null of a column: the value that was given, and no other one."""
         given = self.fill[name]
-        given = given.as_py() if isinstance(given, self.pa.Scalar) else given
         try:
+            given = given.as_py() if isinstance(given, self.pa.Scalar) else given
+            if self.pa.types.is_temporal(type) and not is_int(given):
+                return time_scalar(self.pa, given, type)
             scalar = self.pa.scalar(given, type)
-        except (self.pa.ArrowException, OverflowError, NotImplementedError) as error:
+        except (
+            self.pa.ArrowException,
+            ValueError,
+            TypeError,
+            ArithmeticError,
+            NotImplementedError,
+        ) as error:
             raise self._no_fill(name, type) from error
         types = self.pa.types
-        of = type.value_type if types.is_dictionary(type) else type
-        is_number = types.is_integer(of) or types.is_floating(of)
+        is_number = types.is_integer(type) or types.is_floating(type)
         if is_number and not _is_same(given, scalar.as_py()):
             raise self._no_fill(name, type)
         return scalar

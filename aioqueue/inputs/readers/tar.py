@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterator
 from typing import IO, Any, Final, Literal, NamedTuple, overload
 
@@ -13,8 +15,16 @@ from aioqueue.inputs.readers.files import StorageOptions
 
 __all__ = ("read_tar",)
 
+_log: Final = logging.getLogger("aioqueue")
+
 _BLOCK: Final = 2**16
 _AHEAD: Final = 64
+_NO_SAMPLES: Final = re.compile(
+    r"(\./)*__[^/]*__(/|$)|(.*/)?(PaxHeaders(\.\d+)?|__MACOSX)/|(.*/)?(\.[^/]*|[^/.]*)$", re.DOTALL
+)
+"""Members that belong to no sample: ``__meta__`` and the like, as WebDataset has it; what programs
+that know no pax make of its headers; what macOS puts beside files; hidden files; and those without
+an extension."""
 
 
 @overload
@@ -24,6 +34,7 @@ def read_tar(
     grouped: Literal[True] = True,
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[dict[str, Any]]: ...
 @overload
 def read_tar(
@@ -32,6 +43,7 @@ def read_tar(
     grouped: Literal[False],
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[tuple[str, bytes]]: ...
 def read_tar(
     paths: Paths,
@@ -39,13 +51,18 @@ def read_tar(
     grouped: bool = True,
     compression: str | None = "infer",
     storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[Any]:
     """The samples in tar archives, which are shards in the layout of WebDataset.
 
     Files that follow each other and have one name up to the first dot of its last part are one
     sample: ``cats/7.jpg`` and ``cats/7.seg.png`` make ``{"__key__": "cats/7", "__url__": path,
-    "jpg": bytes, "seg.png": bytes}``. A file without a dot has ``""`` for an extension; letters
-    stay as they are. Keys are ``path:cats/7``.
+    "jpg": bytes, "seg.png": bytes}``. Letters stay as they are. Keys are ``path:cats/7``.
+
+    Members that belong to no sample are left out, as in WebDataset, and cut none in two: those
+    without a dot in their name or with one at its start (``LICENSE``, ``._7.jpg``), those below or
+    called ``__meta__`` or alike, and what is below ``PaxHeaders`` or ``__MACOSX``. The log says so
+    once for each reader. ``grouped=False`` gives them all.
 
     Long names, large and sparse files work, in archives of POSIX (ustar, pax) and GNU. Directories
     are left out. Archives may follow each other in one file, as ``cat`` makes it.
@@ -57,6 +74,8 @@ def read_tar(
         compression: ``"infer"`` (from the suffix: .gz, .bz2, .xz, .zst), ``None``, or ``"gzip"``,
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``. Of ``.tgz``, say it.
         storage_options: what fsspec needs to know about a URL's file system: credentials, say.
+        seed: for the generators of the records, and for the order of paths that have no seed;
+            ``None`` takes that of a source of paths, or fresh entropy.
 
     Returns:
         A reader of dicts, or of pairs. Going through it raises `DataLossError` where an archive is
@@ -67,7 +86,7 @@ def read_tar(
     Raises:
         InvalidArgumentError: an argument is wrong.
     """
-    pieces = _samples if checked_flag(grouped, "grouped") else _files
+    pieces = _Samples().of if checked_flag(grouped, "grouped") else _files
 
     def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
         return _runs(pieces(members(stream, path, mark or 0), path))
@@ -79,6 +98,7 @@ def read_tar(
         ahead=_AHEAD,
         compression=compression,
         storage_options=storage_options,
+        seed=seed,
         options={"grouped": grouped},
     )
 
@@ -99,33 +119,52 @@ def _files(found: Iterator[Member | None], path: str) -> Iterator[_Piece]:
             yield _Piece(name, (name, data), len(data), offset)
 
 
-def _samples(found: Iterator[Member | None], path: str) -> Iterator[_Piece]:
-    """What members make together. One that damage may have cut short is none."""
-    piece: _Piece | None = None
-    for member in found:
-        if member is None:  # the archive ends, and so does its last sample
-            if piece is not None:
-                yield piece
-            piece = None
-            continue
-        name, data, offset = member
-        folder, slash, last = name.rpartition("/")
-        stem, _, extension = last.partition(".")
-        key = f"{folder}{slash}{stem}"
-        if piece is None or piece.key != key:
-            if piece is not None:
-                yield piece
-            piece = _Piece(key, {"__key__": key, "__url__": path}, 0, offset)
-        if extension in piece.value:
-            raise DataLossError(
-                f"{path}: sample {key!r} has {extension!r} twice: the second one is {name!r}, at"
-                f" {offset}",
-                path=path,
-                offset=offset,
-                fault="duplicate extension",
+class _Samples:
+    """What members make together."""
+
+    def __init__(self) -> None:
+        self._has_said = False
+
+    def of(self, found: Iterator[Member | None], path: str) -> Iterator[_Piece]:
+        """The samples of an archive. One that damage may have cut short is none."""
+        piece: _Piece | None = None
+        for member in found:
+            if member is None:  # the archive ends, and so does its last sample
+                if piece is not None:
+                    yield piece
+                piece = None
+                continue
+            name, data, offset = member
+            if _NO_SAMPLES.match(name):
+                self._leave_out(name, path)
+                continue
+            folder, slash, last = name.rpartition("/")
+            stem, _, extension = last.partition(".")
+            key = f"{folder}{slash}{stem}"
+            if piece is None or piece.key != key:
+                if piece is not None:
+                    yield piece
+                piece = _Piece(key, {"__key__": key, "__url__": path}, 0, offset)
+            if extension in piece.value:
+                raise DataLossError(
+                    f"{path}: sample {key!r} has {extension!r} twice: the second one is {name!r},"
+                    f" at {offset}",
+                    path=path,
+                    offset=offset,
+                    fault="duplicate extension",
+                )
+            piece.value[extension] = data
+            piece = piece._replace(size=piece.size + len(data))
+
+    def _leave_out(self, name: str, path: str) -> None:
+        if not self._has_said:
+            self._has_said = True
+            _log.warning(
+                "read_tar leaves out members that belong to no sample, such as %r in %s;"
+                " grouped=False gives them",
+                name,
+                path,
             )
-        piece.value[extension] = data
-        piece = piece._replace(size=piece.size + len(data))
 
 
 def _runs(pieces: Iterator[_Piece]) -> Iterator[Records[Any]]:

@@ -43,7 +43,11 @@ _BLOCK: Final = 2**16
 
 
 def read_tfrecords(
-    paths: Paths, *, compression: str | None = "infer", storage_options: StorageOptions = None
+    paths: Paths,
+    *,
+    compression: str | None = "infer",
+    storage_options: StorageOptions = None,
+    seed: int | None = None,
 ) -> Reader[bytes]:
     """The records of TFRecord files. Needs the extra ``tfrecord``.
 
@@ -55,6 +59,8 @@ def read_tfrecords(
             ``"bz2"``, ``"xz"``, ``"zstd"`` or ``"zlib"``. TensorFlow knows gzip and zlib, and puts
             no suffix.
         storage_options: what fsspec needs to know about a URL's file system: credentials, say.
+        seed: for the generators of the records, and for the order of paths that have no seed;
+            ``None`` takes that of a source of paths, or fresh entropy.
 
     Returns:
         A reader of bytes. Going through it raises `DataLossError` at a record that is corrupted or
@@ -73,6 +79,7 @@ def read_tfrecords(
         ahead=128,
         compression=compression,
         storage_options=storage_options,
+        seed=seed,
     )
 
 

@@ -14,13 +14,15 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from itertools import islice
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count
+from aioqueue.forks import in_one_process, in_one_process_async
 from aioqueue.inputs.sources.engine import Stage, engine
+from aioqueue.inputs.sources.entries import Entry, Placed, closing_run
 from aioqueue.inputs.sources.pipeline import Pipeline, Stages
 from aioqueue.inputs.sources.positions import (
     Place,
@@ -37,42 +39,6 @@ __all__ = ("Entry", "Placed", "Resumed", "Shard", "Source", "closing_run")
 T = TypeVar("T")
 
 Shard = tuple[int, int]
-
-
-class Entry(NamedTuple, Generic[T]):
-    """An item of a source, and what tells it from every other one.
-
-    Attributes:
-        value: the item itself.
-        epoch: how often the source has been gone through before, from 0.
-        index: its place in the whole sequence, before sharding and shuffling, from 0.
-    """
-
-    value: T
-    epoch: int
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody misses here
-
-
-class Placed(NamedTuple, Generic[T]):
-    """An entry, and where a run stands that has taken it.
-
-    Attributes:
-        entry: the item, with its epoch and index.
-        place: behind it, for `Source.position` and `Source.placed_after`: ints, strings, ``None``,
-            and sequences of them.
-    """
-
-    entry: Entry[T]
-    place: Place
-
-
-@contextmanager
-def closing_run(run: Iterator[T]) -> Iterator[Iterator[T]]:
-    """Close a run through a source when it is left, if that can be: files are open in it."""
-    try:
-        yield run
-    finally:
-        getattr(run, "close", bool)()
 
 
 class Source(Stages[T]):
@@ -148,6 +114,21 @@ class Source(Stages[T]):
     def has_own_order(self) -> bool:
         """Whether another source that is made alike has another order, for want of a seed."""
         return self.is_shuffled and self._seed_was_drawn
+
+    @property
+    def has_drawn_seed(self) -> bool:
+        """Whether a seed was drawn, for want of one: a source that is made alike has another."""
+        return self._seed_was_drawn
+
+    @property
+    def parts(self) -> Sequence[Source[Any]]:
+        """The sources that this one goes through: those of a mixture, that of a reader's paths."""
+        return ()
+
+    @property
+    def repeats(self) -> int | None:
+        """How often a run goes through what it has; ``None`` if that was not said."""
+        return None
 
     @property
     def stage_seed(self) -> int:
@@ -295,7 +276,7 @@ class Source(Stages[T]):
 
     def __iter__(self) -> Iterator[T]:
         """Its items: those of a run, or of one epoch if a run has no end."""
-        return self._ending(self._beginning).run()
+        return in_one_process(self._ending(self._beginning)._run(), self)
 
     def __aiter__(self) -> AsyncIterator[T]:
         ending = self._ending(self._beginning)
@@ -304,6 +285,9 @@ class Source(Stages[T]):
 
     def run(self) -> Iterator[T]:
         """The items of one run, with all its epochs: without an end, if it has none."""
+        return in_one_process(self._run(), self)
+
+    def _run(self) -> Iterator[T]:
         return self._values_after(self._beginning)
 
     def aentries(self) -> AsyncIterator[Entry[T]]:
@@ -320,7 +304,7 @@ class Source(Stages[T]):
             InvalidArgumentError: the source cannot be gone through again, as a reader of paths that
                 come from a queue; when the first item is asked for.
         """
-        return self.placed_after(self._beginning)
+        return in_one_process(self.placed_after(self._beginning), self)
 
     def aplaced(self) -> AsyncIterator[Placed[T]]:
         """The same for ``async for``."""
@@ -406,6 +390,14 @@ class Source(Stages[T]):
         if not self._seed_was_drawn or not is_seed(seed):
             return self
         return self._with_seed(seed)
+
+    def _seeded_by(self, seed: int) -> Self:
+        """This source, with a seed wherever its own was drawn, for want of one.
+
+        What can be gone through once stays what it is: that it has been gone through is known
+        there.
+        """
+        return self._with_seed(seed) if self._seed_was_drawn and not self.is_once else self
 
     def _with_seed(self, seed: int) -> Self:
         source = copy.copy(self)
@@ -578,6 +570,10 @@ class _OneEpoch(Source[T]):
         return self._source.has_own_order
 
     @property
+    def has_drawn_seed(self) -> bool:
+        return self._source.has_drawn_seed
+
+    @property
     def is_at_hand(self) -> bool:
         return self._source.is_at_hand
 
@@ -604,7 +600,8 @@ class _OneEpoch(Source[T]):
         return self._avalues() if self.is_async else super().__aiter__()
 
     async def _avalues(self) -> AsyncIterator[T]:
-        async with aclosing(self.aentries()) as entries:  # type: ignore[type-var]
+        run = in_one_process_async(self.aentries(), self)
+        async with aclosing(run) as entries:  # type: ignore[type-var]
             async for entry in entries:
                 yield entry.value
 
@@ -628,7 +625,12 @@ class _OneEpoch(Source[T]):
 
     def _with_seeds_of(self, fingerprint: Any) -> Self:
         theirs = fingerprint.get("source") if isinstance(fingerprint, Mapping) else None
-        source = self._source._with_seeds_of(theirs)
+        return self._of(self._source._with_seeds_of(theirs))
+
+    def _seeded_by(self, seed: int) -> Self:
+        return self._of(self._source._seeded_by(seed))
+
+    def _of(self, source: Source[T]) -> Self:
         one = self._with_seed(source.seed)
         one._source = source
         return one

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar, overload
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_flag
+from aioqueue.forks import in_one_process_async
 from aioqueue.functions import function_name
 from aioqueue.inputs.sources.base import Entry, Placed, Source, closing_run
 from aioqueue.inputs.sources.foreign import Placing, Replay, is_stateful
@@ -196,7 +197,8 @@ class OfIterable(Source[T]):
         return self._values() if self.is_async else super().__aiter__()
 
     async def _values(self) -> AsyncIterator[T]:
-        async with aclosing(self.epoch_aentries(0)) as entries:  # type: ignore[type-var]
+        run = in_one_process_async(self.epoch_aentries(0), self)
+        async with aclosing(run) as entries:  # type: ignore[type-var]
             async for entry in entries:
                 yield entry.value
 

@@ -15,6 +15,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.checks import counted
 from aioqueue.inputs.sources.base import Entry, Placed, Source
 from aioqueue.inputs.sources.positions import Place, misplaced
+from aioqueue.inputs.sources.seeds import apart
 from aioqueue.philox import PhiloxWords, Seed
 
 __all__ = ("Mixture", "bounds_of", "checked_weights", "mix")
@@ -38,6 +39,8 @@ class Mixture(Source[T]):
     ) -> None:
         super().__init__(name, seed)
         self._sources = _checked_sources(sources)
+        if seed is not None:
+            self._sources = _seeded(self._sources, self.seed)
         self._weights = checked_weights(weights, len(self._sources))
         if stop not in ("first", "all"):
             raise InvalidArgumentError(f"stop: got {stop!r}; expected 'first' or 'all'")
@@ -79,6 +82,14 @@ class Mixture(Source[T]):
     @property
     def has_own_order(self) -> bool:
         return self._seed_was_drawn or any(source.has_own_order for source in self._sources)
+
+    @property
+    def has_drawn_seed(self) -> bool:
+        return self._seed_was_drawn or any(source.has_drawn_seed for source in self._sources)
+
+    @property
+    def parts(self) -> list[Source[Any]]:
+        return self.sources
 
     @property
     def sources(self) -> list[Source[T]]:
@@ -168,6 +179,11 @@ class Mixture(Source[T]):
         if isinstance(theirs, Sequence) and len(theirs) == len(self._sources):
             pairs = zip(self._sources, theirs, strict=True)
             mixture._sources = [source._with_seeds_of(one) for source, one in pairs]
+        return mixture
+
+    def _seeded_by(self, seed: int) -> Self:
+        mixture = copy.copy(super()._seeded_by(seed))
+        mixture._sources = _seeded(self._sources, mixture.seed)
         return mixture
 
     def _ending(self, place: Place) -> Mixture[T]:
@@ -260,7 +276,8 @@ def mix(
         sources: what to mix; each keeps its own order.
         weights: one for each source, > 0, in any unit; ``None`` for equal ones.
         seed: for the draws, and for the generators of the items; ``None`` takes fresh entropy,
-            once. The same seed gives the same mixture, on every platform.
+            once. The same seed gives the same mixture, on every platform: sources that have no
+            seed take theirs from it.
         stop: ``"all"`` goes on with the others when one source has ended, in their shares, so that
             nothing is left out. ``"first"`` ends where an item of a source that has ended would
             be next, so that the shares hold to the end.
@@ -273,6 +290,11 @@ def mix(
         InvalidArgumentError: an argument is wrong.
     """
     return Mixture(sources, weights, seed, stop, name)
+
+
+def _seeded(sources: list[Source[Any]], seed: int) -> list[Source[Any]]:
+    """The same with seeds that come from one, for those that have none. They differ."""
+    return [source._seeded_by(apart(seed, at)) for at, source in enumerate(sources, 1)]
 
 
 def _closed_with(closing: ExitStack, run: Iterator[TakenT]) -> Iterator[TakenT]:

@@ -21,6 +21,7 @@ import anyio.lowlevel
 
 from aioqueue import FIFOQueue, OutOfRangeError, QueueClosedError, sync
 from aioqueue.coordination.outcomes import as_failure, told
+from aioqueue.forks import PROCESS, begun_elsewhere
 
 __all__ = ("AtHand", "ReadAhead")
 
@@ -110,7 +111,17 @@ async def _step(held: list[ReadAhead[T]]) -> T:
 class _Reading(Generic[T]):
     """One run of a thread, and what has come from it but has not been handed out."""
 
-    __slots__ = ("_ahead", "_bursts", "_items", "_name", "_over", "_queue", "_started", "_untold")
+    __slots__ = (
+        "_ahead",
+        "_bursts",
+        "_items",
+        "_name",
+        "_over",
+        "_process",
+        "_queue",
+        "_started",
+        "_untold",
+    )
 
     def __init__(self, bursts: Generator[list[T], None, None], ahead: int, name: str) -> None:
         self._bursts = bursts
@@ -120,9 +131,12 @@ class _Reading(Generic[T]):
         self._items: deque[T] = deque()
         self._started = False
         self._over = False
+        self._process = PROCESS.number
         self._untold: list[BaseException] = []  # its failure; whoever takes it out tells it
 
     async def next(self) -> T:
+        if self._process != PROCESS.number and self._started:
+            raise begun_elsewhere(f"reading ahead in {self._name}")
         while not self._items:
             # Several tasks may wait here: each adds what it was given to what is there.
             self._items.extend(await self._more())
