@@ -73,10 +73,11 @@ class Client:
         self.description = description
         life = f"client-{uuid.uuid4().hex[:12]}"
         self.id = consumer or life
+        self.has_name = self.id != life
         node = str(ray.get_runtime_context().get_node_id())
         self.caller = Caller(self.id, life, after, description, node)
         keeps = description.journal is not None
-        self.standings = Standings(ray.cloudpickle, after, keeps=keeps, owned=owned)
+        self.standings = Standings(ray.cloudpickle, keeps=keeps, owned=owned)
         self.connection = _Connection(ray, name, self.caller, actor, self.standings)
         self.connection.start()
         self.leave = weakref.finalize(self, self.connection.leave)

@@ -53,12 +53,15 @@ class Questions:
         self.last = client.caller.after
 
     def agree(self) -> Asking[None]:
-        """See that the queue is what it is said to be; once."""
+        """See that the queue is what it is said to be, and which number the first lease has; once."""
         if not self._agrees:
             client = self.client
             answer = yield from client.asked(lambda: client.actor.agree.remote(client.caller))
             client.raise_error(answer)
-            self._agrees = True
+            with self._lock:
+                if client.has_name and not self._agrees:  # or another call has, and takes by now
+                    client.standings.takes.start_at(answer.rows)
+                self._agrees = True
 
     def put(self, columns: Columns, n: int, entry: Entry | None = None) -> Asking[Answer]:
         """Put rows in; with an entry, those of a batch of a book."""
@@ -97,6 +100,8 @@ class Questions:
 
     def take(self, n: int, up_to: bool = False, max_wait: float | None = None) -> Asking[Columns]:
         """Take rows out; what was taken before is committed by that."""
+        if self.client.has_name:  # else it has one life only, whose leases begin with 0
+            yield from self.agree()
         yield from self.client.meet()
         while True:
             columns = yield from self._take(n, up_to, max_wait)
@@ -109,7 +114,7 @@ class Questions:
         used: list[int] = []
         if self._autocommit:
             with self._lock:
-                used, self._unused = self._unused, []
+                used = list(self._unused)
 
         def dequeue(number: int, known: int) -> Any:
             return client.actor.dequeue.remote(
@@ -117,6 +122,7 @@ class Questions:
             )
 
         number, reference = standings.takes.begin(dequeue)
+        self._note_used(used)  # it is on its way to say so; before, it could not be called
         again = partial(standings.takes.again, number, dequeue)
         try:
             answer: Answer = yield from client.settled(reference, again)
@@ -144,12 +150,17 @@ class Questions:
         client = self.client
         with self._lock:
             done = [number for number in self._unused if upto is None or number <= upto]
-            self._unused = [number for number in self._unused if number not in done]
         if done:
             life = client.caller.life
             answer = yield from client.asked(lambda: client.actor.use.remote(life, done))
             client.raise_error(answer)
             client.standings.use(done)
+            self._note_used(done)  # not before: a call that fails is made again
+
+    def _note_used(self, numbers: list[int]) -> None:
+        if numbers:
+            with self._lock:
+                self._unused = [number for number in self._unused if number not in numbers]
 
     def close(self, cancel: bool, cause: BaseException | None) -> Asking[None]:
         """Let nothing more in."""

@@ -137,8 +137,8 @@ class Desk:
         self.actor = actor
         self.life = life
         self.caller = Caller(name or life, life, after, description)
-        first = 0 if after is None else after + 1
-        self._next = {"enqueue": 0, "dequeue": first}
+        self._next = {"enqueue": 0, "dequeue": 0}
+        self._knows_first = name in ("", life)  # else its first lease has a number that it asks for
         self._open: dict[str, set[int]] = {"enqueue": set(), "dequeue": set()}
         self.calls: list[Sent] = []
         self.kept: list[tuple[int, Payload]] = []
@@ -170,6 +170,10 @@ class Desk:
         self, n: int, *, up_to: bool = False, max_wait: float | None = None, used: Any = ()
     ) -> Sent:
         """Take rows out, and say which leases are used."""
+        if not self._knows_first:
+            agreed = self.actor.agree(self.caller)
+            self._knows_first = not agreed.error and not agreed.began
+            self._next["dequeue"] = agreed.rows
         return self._made(
             "dequeue",
             lambda number, known: self.actor.dequeue(

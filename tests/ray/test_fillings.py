@@ -239,7 +239,7 @@ async def test_an_actor_that_comes_back_knows_how_far_it_was() -> None:
         await settled()
     journal: Any = actor._journal
     actor = QueueActor("desk", FIFO, Records(journal))
-    assert list(journal.ledger.records()).count(["fill", BOOK, 2, []]) == 1
+    assert list(journal.ledger.records()).count(["fill", BOOK, 2, [], 0]) == 1
     other = Desk(actor, FIFO, "two")
     await other.rejoin(actor)
     assert (await begun(other)).rows == 2
