@@ -302,6 +302,8 @@ class QueueActor(Host):
                     self._book.give_back(life, number)
                 if not isinstance(error, Exception):
                     raise
+                if used:  # it takes this answer for one that knows of them, also if this one dies
+                    await self._journal.safe()
                 return Answer(error, cause=self._cause)
             with self._lock:
                 if not self._book.hand_over(life, number):

@@ -309,8 +309,8 @@ class Host:
             why = (
                 f"{what}, which has committed its leases up to number {progress.committed}: what"
                 f" it had got after number {after} does not come again; expected"
-                f" {progress.committed} or more, and where positions are saved less often than"
-                " after each batch, autocommit=False and a commit() after each of them"
+                f" {progress.committed} or more. Where positions are not saved after each batch,"
+                " use autocommit=False, and commit() when one is saved"
             )
         elif after >= progress.following:
             last = progress.following - 1

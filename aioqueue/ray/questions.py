@@ -122,11 +122,10 @@ class Questions:
             )
 
         number, reference = standings.takes.begin(dequeue)
-        self._note_used(used)  # it is on its way to say so; before, it could not be called
         again = partial(standings.takes.again, number, dequeue)
         try:
             answer: Answer = yield from client.settled(reference, again)
-            standings.use(used)
+            self._note_used(used)
             columns = [] if answer.error is not None else (yield from self._fetched(answer, number))
             if answer.error is None and columns is not None:
                 standings.hold(number)
@@ -154,10 +153,11 @@ class Questions:
             life = client.caller.life
             answer = yield from client.asked(lambda: client.actor.use.remote(life, done))
             client.raise_error(answer)
-            client.standings.use(done)
-            self._note_used(done)  # not before: a call that fails is made again
+            self._note_used(done)
 
     def _note_used(self, numbers: list[int]) -> None:
+        """The actor has said that it knows: before, a call that fails leaves them to the next."""
+        self.client.standings.use(numbers)
         if numbers:
             with self._lock:
                 self._unused = [number for number in self._unused if number not in numbers]

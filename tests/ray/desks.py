@@ -142,6 +142,7 @@ class Desk:
         self._open: dict[str, set[int]] = {"enqueue": set(), "dequeue": set()}
         self.calls: list[Sent] = []
         self.kept: list[tuple[int, Payload]] = []
+        self._began = 0  # how often the actor had started, as it has said
 
     def _made(
         self, what: str, call: Callable[[int, int], Coroutine[Any, Any, Answer]]
@@ -184,7 +185,9 @@ class Desk:
     async def rejoin(self, actor: QueueActor, held: Iterable[int] = ()) -> Answer:
         """The actor has come back, or is met for the first time."""
         self.actor = actor
-        return await actor.rejoin(self.caller, self.standing(held))
+        answer = await actor.rejoin(self.caller, self.standing(held))
+        self._began = max(self._began, answer.began)
+        return await self.rejoin(actor, held) if answer.is_outdated else answer
 
     def standing(self, held: Iterable[int] = ()) -> Standing:
         """What the actor is told when it has come back."""
@@ -194,7 +197,7 @@ class Desk:
             return self._next[what], [one.number for one in unanswered if one.what == what]
 
         return Standing(
-            began=self.actor._journal.starts,
+            began=self._began,
             puts=told("enqueue"),
             takes=told("dequeue"),
             kept=list(self.kept),
