@@ -230,8 +230,8 @@ class QueueActor(Host):
         before = filling.rows_of(place)
         if before is not None and before != rows:
             raise InvalidArgumentError(
-                f"book: got {counted(rows, 'row')} for batch {place} of producer '{producer}', which"
-                f" had {before} before; expected the same batch, whenever it is made"
+                f"book: got {counted(rows, 'row')} for batch {place} of producer '{producer}',"
+                f" which had {before} before; expected the same batch, whenever it is made"
             )
         segment = filling.come(place)
         if segment is not None:

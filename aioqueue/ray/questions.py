@@ -53,7 +53,7 @@ class Questions:
         self.last = client.caller.after
 
     def agree(self) -> Asking[None]:
-        """See that the queue is what it is said to be, and which number the first lease has; once."""
+        """See that the queue is what it is said to be, and where leases begin; once."""
         if not self._agrees:
             client = self.client
             answer = yield from client.asked(lambda: client.actor.agree.remote(client.caller))
