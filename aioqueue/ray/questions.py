@@ -6,7 +6,8 @@ Elements become columns, and columns segments; leases become batches.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import aioqueue
 from aioqueue.components import Component
 from aioqueue.elements import Columns
+from aioqueue.errors import said
 from aioqueue.inputs.prepare.ray.cluster import is_loss
 from aioqueue.ray.client import Asking, Client
 from aioqueue.ray.fillings import Entry
@@ -69,8 +71,9 @@ class Questions:
         yield from client.meet()
         size = _bytes_of(columns)
         keys = self._keys(columns)
-        payload = self._payload(columns, size)
-        copy = standings.copied(payload) if standings.keeps else None
+        with self._says_what_cannot_be_sent(columns):
+            payload = self._payload(columns, size)
+            copy = standings.copied(payload) if standings.keeps else None
 
         def enqueue(number: int, known: int) -> Any:
             if copy is not None:
@@ -79,7 +82,8 @@ class Questions:
                 client.caller, number, known, payload, n, size // n, keys, self._owned, entry
             )
 
-        number, reference = standings.puts.begin(enqueue)
+        with self._says_what_cannot_be_sent(columns):
+            number, reference = standings.puts.begin(enqueue)
         again = partial(standings.puts.again, number, enqueue)
         try:
             answer: Answer = yield from client.settled(reference, again)
@@ -210,6 +214,29 @@ class Questions:
         if size <= SMALL or (self._owned and not self.client.standings.keeps):
             return Payload(columns)
         return Payload(None, (self.client.ray.put(columns),))
+
+    @contextmanager
+    def _says_what_cannot_be_sent(self, columns: Columns) -> Iterator[None]:
+        """Rows are pickled here. What Ray says of those that cannot be is many lines, in colours,
+        and not which queue it was.
+
+        Raises:
+            InvalidArgumentError: they cannot.
+        """
+        try:
+            yield
+        except aioqueue.AioQueueError:
+            raise
+        except Exception:
+            try:
+                self.client.ray.cloudpickle.dumps(columns)
+            except Exception as error:
+                raise aioqueue.InvalidArgumentError(
+                    f"element: got one that cannot be pickled, and so cannot be put into queue"
+                    f" '{self.client.name}' ({said(error)}); expected what can be sent to other"
+                    " programs"
+                ) from error
+            raise
 
     def _keys(self, columns: Columns) -> list[int] | None:
         if self.client.description.kind != "PriorityQueue":
