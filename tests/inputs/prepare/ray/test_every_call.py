@@ -245,12 +245,15 @@ def locked(number: int) -> Any:
 
 def test_what_cannot_be_sent_is_said_of_the_queue_in_plain_words() -> None:
     into = sync.FIFOQueue(4, name="images")
-    with in_place_of_ray(Cluster({})), pytest.raises(ExceptionGroup) as caught:
-        with sync.Coordinator() as coord:
-            source = numbers(COUNT, epochs=1)
-            coord.start(prepare(source, locked, into=into, where="ray", workers=1))
-            for _ in into.batches(1):
-                pass
+    with (
+        in_place_of_ray(Cluster({})),
+        pytest.raises(ExceptionGroup) as caught,
+        sync.Coordinator() as coord,
+    ):
+        source = numbers(COUNT, epochs=1)
+        coord.start(prepare(source, locked, into=into, where="ray", workers=1))
+        for _ in into.batches(1):
+            pass
     (error,) = caught.value.exceptions
     assert isinstance(error, TypeError)
     assert "got 'locked' for 'images', which returned what cannot be pickled" in str(error)
