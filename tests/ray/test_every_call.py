@@ -353,7 +353,11 @@ def test_a_new_life_goes_on_where_it_says_or_is_told(
     async def main() -> None:
         for leases in range(LEASES + 1):
             for committed in [-1] if autocommit else range(-1, leases):
-                options = {"journal": journal, "autocommit": autocommit, "committed": committed}
+                options: dict[str, Any] = {
+                    "journal": journal,
+                    "autocommit": autocommit,
+                    "committed": committed,
+                }
                 for after in (None, *range(leases + 1)):
                     await Lives(ending, leases=leases, **options).go(after)
 

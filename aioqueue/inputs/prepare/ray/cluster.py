@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import counted
-from aioqueue.errors import said
+from aioqueue.coordination.outcomes import said
 
 __all__ = (
     "checked_options",
