@@ -43,12 +43,17 @@ class QueueActor(Host):
     """One queue; see `Host` for the arguments."""
 
     def agree(self, caller: Caller) -> Answer:
-        """Whether the queue is what a caller takes it for."""
+        """Whether the queue is what a caller takes it for, and who it is.
+
+        Returns:
+            The number of its first lease: those of its former lives are not used again.
+        """
         try:
-            self._party(caller)
+            with self._lock:
+                self._party(caller)
+                return Answer(rows=self._book.progress(caller.client).following)
         except RefusedError as refused:
             return refused.answer
-        return Answer()
 
     # In.
 
@@ -82,14 +87,16 @@ class QueueActor(Host):
                 there = await copied_here(payload)
             is_here = there is not payload or payload.columns is not None
             with self._lock:
-                is_new, segment, known_rows = self._entered(entry, life, number, there, is_here)
+                is_new, segment, known_rows = self._entered(
+                    *(entry, life, number, there, rows, is_here)
+                )
             if not is_new:
                 return Answer(rows=rows, freed=[number], wanted=self._missing(entry))
             self._journal.note("put", life, number, known, rows, row_bytes, keys)
             with self._lock:
                 given = self._awaited.partial.pop((life, number), set())
                 if segment is None:
-                    segment = self._segment(life, number, there, row_bytes, given)
+                    segment = self._segment(life, number, there, rows, row_bytes, given)
                     segment.is_here = is_here
                 if entry is not None:
                     self._fillings[entry[0]].enter(entry[1], segment)
@@ -133,7 +140,13 @@ class QueueActor(Host):
         return await self._once(caller, "enqueue", number, known, put)
 
     def _segment(
-        self, life: str, number: int, payload: Payload, row_bytes: int, given: set[int]
+        self,
+        life: str,
+        number: int,
+        payload: Payload,
+        rows: int,
+        row_bytes: int,
+        given: set[int],
     ) -> Segment:
         """A batch that comes, of which rows were given away before the actor came back."""
         key = life, number
@@ -143,7 +156,7 @@ class QueueActor(Host):
                 (one for one in self._segments if (one.producer, one.number) == key), None
             )
         if segment is None:
-            segment = Segment(life, number, payload, row_bytes)
+            segment = Segment(life, number, payload, rows, row_bytes)
             self._segments.add(segment)
         return segment
 
@@ -193,7 +206,13 @@ class QueueActor(Host):
             return Answer(error)
 
     def _entered(
-        self, entry: Entry | None, life: str, number: int, payload: Payload, is_here: bool
+        self,
+        entry: Entry | None,
+        life: str,
+        number: int,
+        payload: Payload,
+        rows: int,
+        is_here: bool,
     ) -> tuple[bool, Segment | None, set[int]]:
         """A batch of a book comes: whether rows of it are to be put in, its segment if there is
         one, and which rows are in already."""
@@ -208,6 +227,12 @@ class QueueActor(Host):
                 f"producer: got '{producer}', whose batch {filling.next} another call is about to"
                 f" put in, and here is batch {place}; expected one that fills at a time"
             )
+        before = filling.rows_of(place)
+        if before is not None and before != rows:
+            raise InvalidArgumentError(
+                f"book: got {counted(rows, 'row')} for batch {place} of producer '{producer}',"
+                f" which had {before} before; expected the same batch, whenever it is made"
+            )
         segment = filling.come(place)
         if segment is not None:
             segment.payload, segment.is_here, segment.is_awaited = payload, is_here, False
@@ -221,7 +246,8 @@ class QueueActor(Host):
             filling = self._fillings[producer]
             filling.note_rows(inside, rows)
             filling.call = None
-            self._journal.note("fill", producer, filling.next, pairs_of(sorted(filling.inside)))
+            inside_now = pairs_of(sorted(filling.inside))
+            self._journal.note("fill", producer, filling.next, inside_now, filling.rows)
             self._tell_of_changes()
 
     def _missing(self, entry: Entry | None) -> Sequence[int]:
@@ -276,6 +302,8 @@ class QueueActor(Host):
                     self._book.give_back(life, number)
                 if not isinstance(error, Exception):
                     raise
+                if used:  # it takes this answer for one that knows of them, also if this one dies
+                    await self._journal.safe()
                 return Answer(error, cause=self._cause)
             with self._lock:
                 if not self._book.hand_over(life, number):

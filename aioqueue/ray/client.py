@@ -24,7 +24,14 @@ from aioqueue.errors import (
     WorkerDiedError,
     told,
 )
-from aioqueue.inputs.prepare.ray.cluster import connected, required_ray, session_of, was_refused
+from aioqueue.inputs.prepare.ray.cluster import (
+    connected,
+    plain,
+    required_ray,
+    session_of,
+    was_refused,
+    why_failed,
+)
 from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.packing import unpacked_answer
@@ -73,10 +80,11 @@ class Client:
         self.description = description
         life = f"client-{uuid.uuid4().hex[:12]}"
         self.id = consumer or life
+        self.has_name = self.id != life
         node = str(ray.get_runtime_context().get_node_id())
         self.caller = Caller(self.id, life, after, description, node)
         keeps = description.journal is not None
-        self.standings = Standings(ray.cloudpickle, after, keeps=keeps, owned=owned)
+        self.standings = Standings(ray.cloudpickle, keeps=keeps, owned=owned)
         self.connection = _Connection(ray, name, self.caller, actor, self.standings)
         self.connection.start()
         self.leave = weakref.finalize(self, self.connection.leave)
@@ -239,6 +247,10 @@ class _Ended:
                 f"the actor of queue '{self._connection.name}' has died, and what was inside with"
                 f" it{_why(error)}"
             ) from error
+        if isinstance(error, required_ray().exceptions.RayTaskError):  # its text is a traceback
+            raise RuntimeError(
+                f"the actor of queue '{self._connection.name}' has failed: {why_failed(error)}"
+            ) from getattr(error, "cause", None)
         raise error
 
 
@@ -403,5 +415,5 @@ def _why(error: BaseException) -> str:
     """What it has ended by, if it could not begin."""
     if not was_refused(error):
         return ""
-    told = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line.strip() for line in plain(str(error)).splitlines() if line.strip()]
     return f": {told[-1]}" if told else ""

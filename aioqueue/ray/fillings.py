@@ -30,13 +30,15 @@ class Filling:
         life: of the handle that fills now; empty until it is heard of.
         next: the first batch that is not in, or not as a whole.
         inside: the rows of that one that are in.
+        rows: how many it has, once some are; else 0.
         call: the number of the enqueue by which a batch is being put in, if one is.
     """
 
-    def __init__(self, following: int = 0, inside: Iterable[int] = ()) -> None:
+    def __init__(self, following: int = 0, inside: Iterable[int] = (), rows: int = 0) -> None:
         self.life = ""
         self.next = following
         self.inside = set(inside)
+        self.rows = rows
         self.call: int | None = None
         self._wanted: set[int] = set()  # to be made again
         self._gone = 0.0  # when it was heard that nobody fills any more; 0.0 while somebody does
@@ -62,9 +64,18 @@ class Filling:
     def note_rows(self, inside: Iterable[int], rows: int) -> None:
         """So much of the next batch is in."""
         self.inside.update(inside)
+        self.rows = rows if self.inside else 0
         if len(self.inside) == rows:
             self.next += 1
             self.inside.clear()
+            self.rows = 0
+
+    def rows_of(self, number: int) -> int | None:
+        """How many rows a batch has that was put in before, as far as is known."""
+        if number == self.next:
+            return self.rows or None
+        segment = self._segments.get(number)
+        return None if segment is None else segment.rows
 
     def come(self, number: int) -> Segment | None:
         """A batch comes that is wanted; its segment, if anything of it is still to be given out."""

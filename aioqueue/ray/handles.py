@@ -41,6 +41,7 @@ class Segment:
         producer: whose it is.
         number: of the call that has put it in.
         payload: its rows, or where they are.
+        rows: how many.
         row_bytes: how many bytes a row has, about.
 
     Attributes:
@@ -53,13 +54,16 @@ class Segment:
 
     __slots__ = (
         *("__weakref__", "is_awaited", "is_here", "is_lost", "is_told"),
-        *("number", "payload", "producer", "row_bytes"),
+        *("number", "payload", "producer", "row_bytes", "rows"),
     )
 
-    def __init__(self, producer: str, number: int, payload: Payload, row_bytes: int) -> None:
+    def __init__(
+        self, producer: str, number: int, payload: Payload, rows: int, row_bytes: int
+    ) -> None:
         self.producer = producer
         self.number = number
         self.payload = payload
+        self.rows = rows
         self.row_bytes = row_bytes
         self.is_here = payload.columns is not None
         self.is_awaited = False

@@ -17,7 +17,12 @@ from typing import Any, Final, TypeAlias
 from weakref import WeakSet
 
 from aioqueue.attempts import PENDING, Attempt, QueueState
-from aioqueue.errors import InvalidArgumentError, OutOfRangeError, WorkerDiedError
+from aioqueue.errors import (
+    DataLossError,
+    InvalidArgumentError,
+    OutOfRangeError,
+    WorkerDiedError,
+)
 from aioqueue.inputs.prepare.ray.cluster import is_loss
 from aioqueue.ray.fillings import Filling
 from aioqueue.ray.handles import Payload, Segment
@@ -104,7 +109,6 @@ class Host:
         self._leaving: set[str] = set()  # lives that are drained: what they put in is copied here
         self._changed: list[Callable[[], object]] = []  # wake who waits for elements, or the end
         self._waits: dict[Call, Wait] = {}
-        self._expired: dict[str, int] = {}  # of clients that fell silent: their first lease then
         self._cause: bytes | None = None
         self._watching: asyncio.Task[None] | None = None
         if journal is not None:
@@ -114,15 +118,20 @@ class Host:
 
     def _come_back(self, ledger: Ledger) -> None:
         """Be what the journal says, but for the elements."""
+        for life, client in ledger.gone.items():
+            self._parties.refuse(
+                Caller(client, life, None, self._description), "it had ended before the actor died"
+            )
         for life, client in ledger.lives.items():
             self._parties.meet(Caller(client, life, None, self._description))
-        self._expired.update(ledger.late)
+            self._book.meet(life, client)
+        self._book.restore(ledger.progress)
         self._awaited, segments = refilled(self._book, ledger)
         self._segments.update(segments)
         for life in self._awaited.producers() - ledger.lives.keys():
             self._give_up_batches(life)
-        for producer, (following, pairs) in ledger.fillings.items():
-            self._fillings[producer] = Filling(following, rows_of(pairs))
+        for producer, (following, pairs, rows) in ledger.fillings.items():
+            self._fillings[producer] = Filling(following, rows_of(pairs), rows)
         if ledger.closed is not None:
             (cause,) = ledger.closed
             self._cause = None if cause is None else base64.b64decode(cause)
@@ -136,10 +145,14 @@ class Host:
         """
         try:
             with self._lock:
+                before = self._parties.find(caller.life)
+                is_met = before is not None and before.is_met
+                if not is_met and max(1, standing.began) != self._journal.starts:
+                    return Answer(began=self._journal.starts, is_outdated=True)
+                if not is_met and not (before and before.gone):
+                    self._check_held(caller, standing)
                 party = self._party(caller, joins=True)
                 if not party.is_met:
-                    if max(1, standing.began) != self._journal.starts:
-                        return Answer(began=self._journal.starts, is_outdated=True)
                     party.is_met = True
                     self._take_over(party, standing)
             await self._journal.safe()
@@ -150,6 +163,23 @@ class Host:
         except Exception as error:  # the journal cannot be written, or the object store is full
             return Answer(error)
         return Answer(began=self._journal.starts)
+
+    def _check_held(self, caller: Caller, standing: Standing) -> None:
+        """See that the journal knows all that a consumer was told, which was written before.
+
+        Raises:
+            RefusedError: it does not, so it is not the one that the actor has written last.
+        """
+        following = self._book.progress(caller.client).following
+        held = max(standing.held, default=-1)
+        if held >= following:
+            known = f"up to number {following - 1}" if following else "none"
+            why = (
+                f"the journal of queue '{self._name}' is older than what it has handed out: it"
+                f" knows of the leases of consumer '{caller.client}' {known}, which has number"
+                f" {held}; expected the file that the actor has written last"
+            )
+            raise RefusedError(Answer(DataLossError(why)))
 
     def _take_over(self, party: Party, standing: Standing) -> None:
         life = party.caller.life
@@ -230,14 +260,18 @@ class Host:
         if caller.description != self._description:
             raise RefusedError(Answer(self._mistaken(caller.description)))
         with self._lock:
-            party, before = self._parties.meet(caller)
-            if party.gone:
-                raise RefusedError(Answer(self._why_ended(party)))
-            if self._journal.starts and not (party.is_met or joins):
+            # All that refuses comes before anything changes: it may be refused once, and called
+            # again after that.
+            party = self._parties.find(caller.life)
+            if party is not None:
+                party.heard = monotonic()
+                if party.gone:
+                    raise RefusedError(Answer(self._why_ended(party)))
+            if self._journal.starts and not (joins or (party and party.is_met)):
                 raise RefusedError(Answer(began=self._journal.starts))
-            if before is not None:
-                self._begin_anew(before, caller)
-            self._see_what_expired(party)
+            if party is None:
+                self._check_after(caller)
+                party = self._begin_life(caller)
             if joins:
                 party.caller = caller  # with its node
                 self._journal.note("meet", caller.life, caller.client)
@@ -252,59 +286,85 @@ class Host:
             " expected the same, or another name"
         )
 
-    def _begin_anew(self, before: Party, caller: Caller) -> None:
-        """A consumer has a new life: what its former one had not used goes back."""
-        if before.gone:
-            return
-        former = before.caller.life
-        if caller.after is not None:
-            done = [number for number in self._book.numbers_of(former) if number <= caller.after]
-            self._book.commit(former, done)
-        self._dismiss(before, f"consumer '{caller.client}' has begun anew, with another handle")
+    def _check_after(self, caller: Caller) -> None:
+        """See that a new life of a consumer can go on where it says.
 
-    def _see_what_expired(self, party: Party) -> None:
-        """Refuse who says that it has used what was given to others since."""
-        client, after = party.caller.client, party.caller.after
-        first = self._expired.pop(client, None)
-        if first is None:
+        That is the last lease that was committed, or one that its former life still has: what lies
+        between the two would be lost, or come twice.
+
+        Raises:
+            RefusedError: it cannot. Its client is as before.
+        """
+        after = caller.after
+        if after is None:
             return
-        self._journal.note("late", client, None)
-        if after is None or after < first:
+        progress = self._book.progress(caller.client)
+        before = self._parties.latest(caller.client)
+        has = self._book.numbers_of(before.caller.life) if before and not before.gone else ()
+        if after == progress.committed or (after > progress.committed and after in has):
             return
-        party.gone = (
-            f"consumer '{client}' was silent for more than {LEASE_SECONDS:.0f} s, and what it had"
-            f" by its leases from number {first} on was given back; but it has used them up to"
-            f" number {after}"
-        )
+        error: type[Exception] = InvalidArgumentError
+        what = f"after: got {after} for consumer '{caller.client}' of queue '{self._name}'"
+        if after < progress.committed:
+            why = (
+                f"{what}, which has committed its leases up to number {progress.committed}: what"
+                f" it had got after number {after} does not come again; expected"
+                f" {progress.committed} or more. Where positions are not saved after each batch,"
+                " use autocommit=False, and commit() when one is saved"
+            )
+        elif after >= progress.following:
+            last = progress.following - 1
+            handed = f"whose last lease has number {last}" if last >= 0 else "which had no lease"
+            why = f"{what}, {handed}; expected the number of a lease that it was given, or None"
+        else:
+            error = WorkerDiedError
+            kept = progress.committed
+            why = (
+                f"consumer '{caller.client}' was silent for more than {LEASE_SECONDS:.0f} s, or had"
+                f" begun anew before them, so what it had by its leases"
+                f"{f' after number {kept}' if kept >= 0 else ''} was given back; but it has used"
+                f" them up to number {after}"
+            )
+        party = self._parties.refuse(caller, why, error)
         raise RefusedError(Answer(self._why_ended(party)))
+
+    def _begin_life(self, caller: Caller) -> Party:
+        """A client has a new life: what its former one had not used goes back."""
+        before = self._parties.latest(caller.client)
+        if before is not None and not before.gone:
+            former = before.caller.life
+            if caller.after is not None:
+                done = [one for one in self._book.numbers_of(former) if one <= caller.after]
+                self._book.commit(former, done)
+            self._dismiss(before, f"consumer '{caller.client}' has begun anew, with another handle")
+        self._book.meet(caller.life, caller.client)
+        return self._parties.meet(caller)
 
     def _why_ended(self, party: Party) -> Exception:
         """What a client is told whose call was ended."""
         if not party.gone:
             return StaleCallError("cancelled")  # and so it knows that
+        if party.refusal is InvalidArgumentError:
+            return InvalidArgumentError(party.gone)
         return WorkerDiedError(
             f"{self._description.kind} '{self._name}' does not know this handle any more:"
             f" {party.gone}; make another one"
         )
 
-    def _dismiss(self, party: Party, why: str) -> list[int]:
-        """Speak to a client no more: its calls end, and what it has not used goes back.
-
-        Returns:
-            The leases that it had.
-        """
+    def _dismiss(self, party: Party, why: str) -> None:
+        """Speak to a client no more: its calls end, and what it has not used goes back."""
         life = party.caller.life
         party.dismiss(why)
         self._end_calls(life)
-        handed = self._book.give_back(life)
+        self._book.give_back(life)
         self._give_up_batches(life)
+        self._book.leave(life)
         self._journal.note("gone", life)
         self._leaving.discard(life)
         for filling in self._fillings.values():
             if filling.life == life:
                 filling.end()
         self._look_for_own_ends()
-        return handed
 
     def _end_calls(self, life: str) -> None:
         for call, wait in list(self._waits.items()):
@@ -355,7 +415,10 @@ class Host:
         if self._watching is None:
             self._watching = asyncio.ensure_future(self._watch())
         try:
-            self._party(caller)
+            with self._lock:
+                if self._parties.find(caller.life) is None:
+                    return Answer()  # it has asked for nothing: so far its client has another life
+                self._party(caller)
         except RefusedError as refused:  # it is told so when it asks for something
             return Answer(began=refused.answer.began)
         return Answer(freed=self._journal.used_of(caller.life, kept))
@@ -387,7 +450,7 @@ class Host:
         with self._lock:
             party = self._parties.find(life)
             if party is not None and not party.gone:
-                self._give_up(party, "it was taken to be dead")
+                self._dismiss(party, "it was taken to be dead")
 
     def expire(self, seconds: float, forgotten: float) -> None:
         """Give back what clients have of which nothing was heard for so long.
@@ -399,15 +462,9 @@ class Host:
         with self._lock:
             for party in self._parties.silent(seconds):
                 why = f"nothing was heard of it for {seconds:.0f} s, so it was taken to be dead"
-                self._give_up(party, why)
-            self._parties.forget(forgotten)
-
-    def _give_up(self, party: Party, why: str) -> None:
-        """Give back what a client has, and remember that, if it may begin anew."""
-        handed = self._dismiss(party, why)
-        if handed and party.has_name:
-            self._expired[party.caller.client] = handed[0]
-            self._journal.note("late", party.caller.client, handed[0])
+                self._dismiss(party, why)
+            for life in self._parties.forget(forgotten):
+                self._journal.note("forgotten", life)
 
     async def _watch(self) -> None:
         """Look for clients that are silent, until the actor ends."""

@@ -24,7 +24,7 @@ from aioqueue.ray.ledger import Ledger, Record
 __all__ = ("Journal", "NoJournal")
 
 
-_FIRST: Final = '["aioqueue queue", 1]\n'
+_FIRST: Final = '["aioqueue queue", 2]\n'
 
 _MANY: Final = 4096
 """Records that a file may have at least, until it is written anew."""

@@ -8,7 +8,7 @@ when nothing can come back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from aioqueue.attempts import GRANTED, Attempt, Take, Waker
@@ -16,7 +16,7 @@ from aioqueue.elements import Columns
 from aioqueue.queues.core import QueueCore
 from aioqueue.ray.handles import Handle, runs_of
 from aioqueue.ray.journal import Journal, NoJournal
-from aioqueue.ray.ledger import pairs_of
+from aioqueue.ray.ledger import Progress, pairs_of
 from aioqueue.waiting.base import deliver
 
 __all__ = ("Book", "Lease", "Sleeper")
@@ -75,6 +75,30 @@ class Book:
         self._journal = journal
         self._machine = core.machine
         self._leases: dict[str, dict[int, Lease]] = {}
+        self._clients: dict[str, str] = {}  # by their lives
+        self._progress: dict[str, Progress] = {}  # by client
+
+    def meet(self, life: str, client: str) -> None:
+        """A client has a new life, whose leases go on where those of the former one have ended."""
+        self._clients[life] = client
+
+    def leave(self, life: str) -> None:
+        """A life has ended. How far its client is stays known, if that has a name."""
+        client = self._clients.pop(life, life)
+        if client == life:
+            self._progress.pop(client, None)
+
+    def progress(self, client: str) -> Progress:
+        """How far a client is."""
+        return self._progress.get(client) or Progress()
+
+    def _progress_of(self, life: str) -> Progress:
+        return self._progress.setdefault(self._clients.get(life, life), Progress())
+
+    def restore(self, progress: Mapping[str, Progress]) -> None:
+        """How far clients were when an actor died."""
+        for client, one in progress.items():
+            self._progress[client] = Progress(one.following, one.committed)
 
     def entries(self, rows: Sequence[Any]) -> tuple[Columns, int]:
         """Rows as they are put in, with their sizes where bytes are bounded; and how many."""
@@ -130,6 +154,7 @@ class Book:
             return False
         if not lease.is_handed:
             lease.is_handed = True
+            self._progress_of(consumer).hand_over(number)
             if not self._journal.starts:
                 return True
             handles = [handle for take in lease.takes for handle in self.handles_of(take)]
@@ -153,6 +178,7 @@ class Book:
         for number in used:
             for take in self._pop(consumer, number).takes:
                 self.use(take)
+            self._progress_of(consumer).commit(number)
         if used:
             self._journal.note("used", consumer, used)
 

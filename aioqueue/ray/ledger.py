@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
-__all__ = ("Batch", "Key", "Ledger", "Record", "pairs_of", "rows_of")
+__all__ = ("Batch", "Key", "Ledger", "Progress", "Record", "pairs_of", "rows_of")
 
 Record: TypeAlias = list[Any]
 """What it is, and of what: all that JSON knows."""
@@ -36,6 +36,29 @@ def rows_of(pairs: list[int]) -> list[int]:
     """The rows that `pairs_of` was given."""
     ends = zip(pairs[::2], pairs[1::2], strict=True)
     return [row for start, stop in ends for row in range(start, stop)]
+
+
+class Progress:
+    """How far a consumer is, over all of its lives: what a new one is checked against.
+
+    Attributes:
+        following: the number of its next lease. None is used twice.
+        committed: the last lease that was used for good; -1 if none was.
+    """
+
+    __slots__ = ("committed", "following")
+
+    def __init__(self, following: int = 0, committed: int = -1) -> None:
+        self.following = following
+        self.committed = committed
+
+    def hand_over(self, number: int) -> None:
+        """It was told of a lease."""
+        self.following = max(self.following, number + 1)
+
+    def commit(self, number: int) -> None:
+        """It has used a lease."""
+        self.committed = max(self.committed, number)
 
 
 class Batch:
@@ -70,24 +93,26 @@ class Ledger:
     Attributes:
         starts: how often the actor has started.
         lives: whom it speaks to: the life, and what the client calls itself.
-        late: named consumers that fell silent: the first lease that was given to others then.
+        gone: those that it speaks to no more, as long as they may still call.
+        progress: how far consumers are: those that have names, over all of their lives.
         batches: what is in, in the order of coming, but for what is used.
         leases: who has what: per life and number the batches and their rows, as `pairs_of`.
         answered: the calls of producers that have ended, until they are known to know that: how
             many rows are in.
-        fillings: of producers that have a book: the first batch that is not in as a whole, and
-            which rows of it are, as `pairs_of`.
+        fillings: of producers that have a book: the first batch that is not in as a whole, which
+            rows of it are, as `pairs_of`, and how many it has.
         closed: whether, and by which failure, nothing more goes in.
     """
 
     def __init__(self) -> None:
         self.starts = 0
         self.lives: dict[str, str] = {}
-        self.late: dict[str, int] = {}
+        self.gone: dict[str, str] = {}
+        self.progress: dict[str, Progress] = {}
         self.batches: dict[Key, Batch] = {}
         self.leases: dict[str, dict[int, list[list[Any]]]] = {}
         self.answered: dict[str, dict[int, int]] = {}
-        self.fillings: dict[str, tuple[int, list[int]]] = {}
+        self.fillings: dict[str, tuple[int, list[int], int]] = {}
         self.closed: list[Any] | None = None
         self._freed: dict[str, list[int]] = {}
 
@@ -96,7 +121,8 @@ class Ledger:
         """How many records it would take, about."""
         leases = sum(map(len, self.leases.values()))
         producers = len(self.answered) + len(self.fillings)
-        return len(self.lives) + len(self.late) + len(self.batches) + leases + producers
+        clients = len(self.lives) + 2 * len(self.gone) + len(self.progress)
+        return clients + len(self.batches) + leases + producers
 
     def apply(self, record: Record) -> None:
         """Take note of what has happened.
@@ -127,10 +153,13 @@ class Ledger:
     def records(self) -> Iterator[Record]:
         """The same in as few records as there can be."""
         yield ["start", self.starts]
+        for life, client in self.gone.items():
+            yield ["meet", life, client]
+            yield ["gone", life]
         for life, client in self.lives.items():
             yield ["meet", life, client]
-        for client, first in self.late.items():
-            yield ["late", client, first]
+        for client, one in self.progress.items():
+            yield ["progress", client, one.following, one.committed]
         for (life, number), batch in self.batches.items():
             used = pairs_of(sorted(batch.used))
             yield ["put", life, number, 0, batch.rows, batch.row_bytes, batch.keys, used]
@@ -154,17 +183,23 @@ class Ledger:
     def _meet(self, life: str, client: str) -> None:
         self.lives[life] = client
 
-    def _late(self, client: str, first: int | None) -> None:
-        if first is None:
-            self.late.pop(client, None)
-        else:
-            self.late[client] = first
+    def _progress(self, client: str, following: int, committed: int) -> None:
+        self.progress[client] = Progress(following, committed)
+
+    def _progress_of(self, life: str) -> Progress:
+        return self.progress.setdefault(self.lives.get(life, life), Progress())
 
     def _gone(self, life: str) -> None:
-        self.lives.pop(life, None)
+        client = self.lives.pop(life, None)
+        if client is not None:
+            self.gone[life] = client
+        self.progress.pop(life, None)  # which has no other life
         self.answered.pop(life, None)
         self._freed.pop(life, None)
         self._back(life, None)
+
+    def _forgotten(self, life: str) -> None:
+        self.gone.pop(life, None)
 
     def _put(
         self,
@@ -199,9 +234,11 @@ class Ledger:
 
     def _lease(self, life: str, number: int, runs: list[list[Any]]) -> None:
         self.leases.setdefault(life, {})[number] = runs
+        self._progress_of(life).hand_over(number)
 
     def _used(self, life: str, numbers: list[int]) -> None:
         for number in numbers:
+            self._progress_of(life).commit(number)
             for producer, call, pairs in self._pop(life, number):
                 batch = self.batches.get((producer, call))
                 if batch is not None:
@@ -215,8 +252,8 @@ class Ledger:
     def _lost(self, life: str, number: int) -> None:
         self.batches.pop((life, number), None)
 
-    def _fill(self, producer: str, following: int, pairs: list[int]) -> None:
-        self.fillings[producer] = following, pairs
+    def _fill(self, producer: str, following: int, pairs: list[int], rows: int) -> None:
+        self.fillings[producer] = following, pairs, rows
 
     def _close(self, cause: str | None) -> None:
         if self.closed is None:
@@ -240,8 +277,9 @@ class Ledger:
 _NOTES: Final[dict[str, Any]] = {
     "start": Ledger._start,
     "meet": Ledger._meet,
-    "late": Ledger._late,
+    "progress": Ledger._progress,
     "gone": Ledger._gone,
+    "forgotten": Ledger._forgotten,
     "put": Ledger._put,
     "in": Ledger._in,
     "answered": Ledger._answered,

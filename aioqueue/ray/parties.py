@@ -58,27 +58,27 @@ class Party:
         caller: who it is.
         heard: when from it last.
         gone: why it is not spoken to any more; empty while it is.
+        refusal: with what it was refused, if it was never spoken to: the error, but for its words.
         is_met: whether it has told an actor that has come back how it stands.
         standing: what it has told, if it has.
         turns: its calls, by the method that it calls.
         unwanted: calls that were cancelled before they came: method and number.
     """
 
-    __slots__ = ("caller", "gone", "heard", "is_met", "standing", "turns", "unwanted")
+    __slots__ = (
+        *("caller", "gone", "heard", "is_met", "refusal"),
+        *("standing", "turns", "unwanted"),
+    )
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
         self.heard = monotonic()
         self.gone = ""
+        self.refusal: type[Exception] | None = None
         self.is_met = False
         self.standing: Standing | None = None
         self.turns: dict[str, Turns[Any]] = {}
         self.unwanted: set[tuple[str, int]] = set()
-
-    @property
-    def has_name(self) -> bool:
-        """Whether it may be started again, under the same name."""
-        return self.caller.client != self.caller.life
 
     def turns_of(self, method: str, known: int) -> Turns[Any]:
         """The calls of a method; the first to be made is the first that has no answer yet."""
@@ -102,10 +102,10 @@ class Party:
                 unanswered.remove(number)
 
     def _turns(self, method: str, known: int) -> Turns[Any]:
-        if self.standing is None:
-            return Turns(known)
-        standing = self.standing
+        standing = self.standing or Standing()
         following, unanswered = standing.puts if method == "enqueue" else standing.takes
+        if not following:  # it had asked for nothing by then
+            return Turns(known)
         first = min(unanswered, default=following)
         return Turns(first, set(range(first, following)) - set(unanswered))
 
@@ -129,16 +129,20 @@ class Parties:
         """A life that was heard of."""
         return self._lives.get(life)
 
-    def meet(self, caller: Caller) -> tuple[Party, Party | None]:
-        """Who calls; and, if that is a new life of a client, the one that it had before."""
-        party = self._lives.get(caller.life)
-        if party is not None:
-            party.heard = monotonic()
-            return party, None
+    def latest(self, client: str) -> Party | None:
+        """The life that a client has, or had last."""
+        return self._latest.get(client)
+
+    def meet(self, caller: Caller) -> Party:
+        """A client has a new life."""
+        party = self._lives[caller.life] = self._latest[caller.client] = Party(caller)
+        return party
+
+    def refuse(self, caller: Caller, why: str, error: type[Exception] | None = None) -> Party:
+        """A life is not spoken to, now and from now on; that of its client stays what it is."""
         party = self._lives[caller.life] = Party(caller)
-        before = self._latest.get(caller.client)
-        self._latest[caller.client] = party
-        return party, before
+        party.gone, party.refusal = why, error
+        return party
 
     def alive(self) -> list[str]:
         """The lives that are spoken to."""
@@ -154,10 +158,12 @@ class Parties:
         before = monotonic() - seconds
         return iter([p for p in self._lives.values() if not p.gone and p.heard < before])
 
-    def forget(self, seconds: float) -> None:
-        """Forget those that are gone, and were not heard of for so long."""
+    def forget(self, seconds: float) -> list[str]:
+        """Forget those that are gone, and were not heard of for so long; returns their lives."""
         before = monotonic() - seconds
-        for party in [p for p in self._lives.values() if p.gone and p.heard < before]:
+        forgotten = [p for p in self._lives.values() if p.gone and p.heard < before]
+        for party in forgotten:
             del self._lives[party.caller.life]
             if self._latest.get(party.caller.client) is party:
                 del self._latest[party.caller.client]
+        return [party.caller.life for party in forgotten]

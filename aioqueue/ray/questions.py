@@ -6,7 +6,8 @@ Elements become columns, and columns segments; leases become batches.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import aioqueue
 from aioqueue.components import Component
 from aioqueue.elements import Columns
+from aioqueue.errors import said
 from aioqueue.inputs.prepare.ray.cluster import is_loss
 from aioqueue.ray.client import Asking, Client
 from aioqueue.ray.fillings import Entry
@@ -53,12 +55,15 @@ class Questions:
         self.last = client.caller.after
 
     def agree(self) -> Asking[None]:
-        """See that the queue is what it is said to be; once."""
+        """See that the queue is what it is said to be, and where leases begin; once."""
         if not self._agrees:
             client = self.client
             answer = yield from client.asked(lambda: client.actor.agree.remote(client.caller))
             client.raise_error(answer)
-            self._agrees = True
+            with self._lock:
+                if client.has_name and not self._agrees:  # or another call has, and takes by now
+                    client.standings.takes.start_at(answer.rows)
+                self._agrees = True
 
     def put(self, columns: Columns, n: int, entry: Entry | None = None) -> Asking[Answer]:
         """Put rows in; with an entry, those of a batch of a book."""
@@ -66,8 +71,9 @@ class Questions:
         yield from client.meet()
         size = _bytes_of(columns)
         keys = self._keys(columns)
-        payload = self._payload(columns, size)
-        copy = standings.copied(payload) if standings.keeps else None
+        with self._says_what_cannot_be_sent(columns):
+            payload = self._payload(columns, size)
+            copy = standings.copied(payload) if standings.keeps else None
 
         def enqueue(number: int, known: int) -> Any:
             if copy is not None:
@@ -76,7 +82,8 @@ class Questions:
                 client.caller, number, known, payload, n, size // n, keys, self._owned, entry
             )
 
-        number, reference = standings.puts.begin(enqueue)
+        with self._says_what_cannot_be_sent(columns):
+            number, reference = standings.puts.begin(enqueue)
         again = partial(standings.puts.again, number, enqueue)
         try:
             answer: Answer = yield from client.settled(reference, again)
@@ -97,6 +104,8 @@ class Questions:
 
     def take(self, n: int, up_to: bool = False, max_wait: float | None = None) -> Asking[Columns]:
         """Take rows out; what was taken before is committed by that."""
+        if self.client.has_name:  # else it has one life only, whose leases begin with 0
+            yield from self.agree()
         yield from self.client.meet()
         while True:
             columns = yield from self._take(n, up_to, max_wait)
@@ -109,7 +118,7 @@ class Questions:
         used: list[int] = []
         if self._autocommit:
             with self._lock:
-                used, self._unused = self._unused, []
+                used = list(self._unused)
 
         def dequeue(number: int, known: int) -> Any:
             return client.actor.dequeue.remote(
@@ -120,7 +129,7 @@ class Questions:
         again = partial(standings.takes.again, number, dequeue)
         try:
             answer: Answer = yield from client.settled(reference, again)
-            standings.use(used)
+            self._note_used(used)
             columns = [] if answer.error is not None else (yield from self._fetched(answer, number))
             if answer.error is None and columns is not None:
                 standings.hold(number)
@@ -144,12 +153,18 @@ class Questions:
         client = self.client
         with self._lock:
             done = [number for number in self._unused if upto is None or number <= upto]
-            self._unused = [number for number in self._unused if number not in done]
         if done:
             life = client.caller.life
             answer = yield from client.asked(lambda: client.actor.use.remote(life, done))
             client.raise_error(answer)
-            client.standings.use(done)
+            self._note_used(done)
+
+    def _note_used(self, numbers: list[int]) -> None:
+        """The actor has said that it knows: before, a call that fails leaves them to the next."""
+        self.client.standings.use(numbers)
+        if numbers:
+            with self._lock:
+                self._unused = [number for number in self._unused if number not in numbers]
 
     def close(self, cancel: bool, cause: BaseException | None) -> Asking[None]:
         """Let nothing more in."""
@@ -199,6 +214,29 @@ class Questions:
         if size <= SMALL or (self._owned and not self.client.standings.keeps):
             return Payload(columns)
         return Payload(None, (self.client.ray.put(columns),))
+
+    @contextmanager
+    def _says_what_cannot_be_sent(self, columns: Columns) -> Iterator[None]:
+        """Rows are pickled here. What Ray says of those that cannot be is many lines, in colours,
+        and not which queue it was.
+
+        Raises:
+            InvalidArgumentError: they cannot.
+        """
+        try:
+            yield
+        except aioqueue.AioQueueError:
+            raise
+        except Exception:
+            try:
+                self.client.ray.cloudpickle.dumps(columns)
+            except Exception as error:
+                raise aioqueue.InvalidArgumentError(
+                    f"element: got one that cannot be pickled, and so cannot be put into queue"
+                    f" '{self.client.name}' ({said(error)}); expected what can be sent to other"
+                    " programs"
+                ) from error
+            raise
 
     def _keys(self, columns: Columns) -> list[int] | None:
         if self.client.description.kind != "PriorityQueue":

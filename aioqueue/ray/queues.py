@@ -76,7 +76,7 @@ class _Face:
     @property
     def last(self) -> int | None:
         """The number of the last lease that was handed over: to be saved with what was made of it;
-        ``None`` if there was none."""
+        ``None`` if there was none. None is used twice, in whichever life of this consumer."""
         return self._questions.last
 
 
@@ -191,7 +191,8 @@ class RayQueue(_Face):
 
         Raises:
             QueueClosedError: `close` has been called.
-            InvalidArgumentError: an argument is not as described, or a batch is not.
+            InvalidArgumentError: an argument is not as described, or a batch is not, or has other
+                rows than when it was made before.
             WorkerDiedError: the actor has died; or somebody else fills under this name now.
 
         Cancellation:
@@ -475,17 +476,20 @@ _ARGUMENTS = """
         owned: whether large batches are copied to the queue's actor, so that they outlive the
             program that has put them in; else they are lost with it, and their consumer is told.
         autocommit: whether what was taken counts as used when this handle asks for more; else
-            `commit` says so.
+            `commit` says so: wherever `last` is not saved after every batch.
         consumer: a name for this consumer, which it keeps when it is started again; one at a time
             has it. Made up if ``None``.
         after: with ``consumer``: the number of the last lease that it has used in an earlier life
             (`last`, saved with what was made of it). What it had got after that comes again, first.
+            ``None`` goes on after what was committed.
         ray: what the actor is to have, and where it runs: options as those of `prepare`, such as
             ``{{"label_selector": {{"market": "on-demand"}}}}``. Those of who comes first count.
 
     Raises:
         InvalidArgumentError: any argument is not as described; or, on the first use, the queue was
-            made with others.
+            made with others, or ``after`` is older than what this consumer has committed, or was
+            never handed out to it.
+        WorkerDiedError: on the first use, the lease ``after`` had gone back to the queue.
         RuntimeError: this program is connected to no Ray cluster.
 """
 

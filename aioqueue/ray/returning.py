@@ -83,7 +83,8 @@ def refilled(book: Book, ledger: Ledger) -> tuple[Awaited, list[Segment]]:
     """
     awaited = Awaited()
     segments = {
-        key: Segment(*key, Payload(None), batch.row_bytes) for key, batch in ledger.batches.items()
+        key: Segment(*key, Payload(None), batch.rows, batch.row_bytes)
+        for key, batch in ledger.batches.items()
     }
     leased = ledger.leased()
     for consumer, number, rows in _leases(ledger):

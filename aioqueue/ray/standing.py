@@ -18,17 +18,18 @@ __all__ = ("Numbers", "Standings")
 
 
 class Numbers:
-    """Numbers of the calls of one client, and which of their answers it has. Thread-safe.
+    """Numbers of the calls of one client, and which of their answers it has. Thread-safe."""
 
-    Args:
-        first: the number of the first call.
-    """
-
-    def __init__(self, first: int = 0) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._next = first
+        self._next = 0
         self._open: set[int] = set()
         self._told: set[int] = set()  # to be without an answer
+
+    def start_at(self, first: int) -> None:
+        """The number of the first call, before there is one."""
+        with self._lock:
+            self._next = first
 
     def begin(self, call: Callable[[int, int], Any]) -> tuple[int, Any]:
         """Make the next call: it is given its number, and below which all have been answered."""
@@ -67,14 +68,13 @@ class Standings:
 
     Args:
         cloudpickle: Ray's.
-        after: the number of the last lease that this consumer has used in an earlier life.
         keeps: whether elements are kept until they have been used: the actor comes back.
         owned: whether what is put in is to belong to the actor.
     """
 
-    def __init__(self, cloudpickle: Any, after: int | None, *, keeps: bool, owned: bool) -> None:
+    def __init__(self, cloudpickle: Any, *, keeps: bool, owned: bool) -> None:
         self.puts = Numbers()
-        self.takes = Numbers(0 if after is None else after + 1)
+        self.takes = Numbers()
         self.keeps = keeps
         self._owned = owned
         self._cloudpickle = cloudpickle

@@ -53,6 +53,8 @@ class Turns(Generic[T]):
         """
         for old in [old for old in self._results if old < known]:
             del self._results[old]
+        if known > self._next:  # some could not even be made, and have been answered by that
+            self._pass(known)
         made = self._results.get(number)
         if made is not None:
             return await asyncio.shield(made)
@@ -108,6 +110,12 @@ class Turns(Generic[T]):
         if number < self._next:
             return
         self._skipped.add(number)
+        self._pass(self._next)
+
+    def _pass(self, number: int) -> None:
+        """All calls before this one have had their turn."""
+        self._next = number
+        self._skipped = {one for one in self._skipped if one >= number}
         while self._next in self._skipped:
             self._skipped.remove(self._next)
             self._next += 1

@@ -231,6 +231,68 @@ def test_a_position_of_another_topic_is_refused(broker: Broker, topic: str) -> N
         other.load_state_dict(state)
 
 
+def told(run: Any) -> BaseException:
+    """What it fails by, before it gives anything."""
+    with pytest.raises(ExceptionGroup) as caught:
+        next(iter(run))
+    (error,) = caught.value.exceptions
+    return error
+
+
+@pytest.mark.parametrize("offset", [9, 10, 11, 99])
+def test_an_offset_that_a_topic_has_not_reached_is_refused(
+    broker: Broker, topic: str, offset: int
+) -> None:
+    """It would be waited for, or be taken for the end."""
+    broker.fill(topic, range(40))
+    source = inputs.kafka(
+        topic, broker.address, partitions=[0], start={0: offset}, end="now"
+    ).prepare(number_of)
+    if offset <= 10:
+        assert [number for (number,) in source.batch(1)] == list(range(36, 40, 4))[: 10 - offset]
+        return
+    error = told(source.batch(1))
+    assert isinstance(error, aioqueue.InvalidArgumentError)
+    assert f"got {offset} of partition 0 of topic '{topic}', which ends before offset 10;" in str(
+        error
+    )
+
+
+@pytest.mark.parametrize("end", [None, "now"])
+def test_a_position_in_a_topic_that_was_made_anew_is_refused(
+    broker: Broker, topic: str, end: str | None
+) -> None:
+    broker.fill(topic, range(40))
+    _, states = taken(pipeline_of(broker, topic, end=end).batch(10), None, 4)
+    other = Broker()  # another one, where the topic has less
+    other.topic(topic)
+    other.fill(topic, range(8))
+    with pipeline_of(other, topic, end=end).batch(10).epochs(1) as epochs:
+        epochs.load_state_dict(states[2])
+        error = told(next(epochs))
+    assert isinstance(error, aioqueue.InvalidArgumentError)
+    assert "which ends before offset 2;" in str(error)
+
+
+def test_a_position_whose_records_were_deleted_is_told_with_both_offsets(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here they are said to be: that broker deletes nothing."""
+    import aiokafka
+
+    broker.fill(topic, range(40))
+
+    async def beginning_offsets(consumer: Any, partitions: Any) -> Any:
+        return dict.fromkeys(partitions, 7)
+
+    monkeypatch.setattr(aiokafka.AIOKafkaConsumer, "beginning_offsets", beginning_offsets)
+    source = inputs.kafka(topic, broker.address, partitions=[0], start={0: 5}, end="now")
+    error = told(source.prepare(number_of).batch(1))
+    assert isinstance(error, aioqueue.DataLossError)
+    assert error.offset == 5
+    assert "up to offset 7 were deleted before they were read, from offset 5 on" in str(error)
+
+
 def test_leaving_ends_the_consumer(broker: Broker, topic: str) -> None:
     broker.fill(topic, range(8))
     before = threads_of_work()

@@ -137,11 +137,12 @@ class Desk:
         self.actor = actor
         self.life = life
         self.caller = Caller(name or life, life, after, description)
-        first = 0 if after is None else after + 1
-        self._next = {"enqueue": 0, "dequeue": first}
+        self._next = {"enqueue": 0, "dequeue": 0}
+        self._knows_first = name in ("", life)  # else its first lease has a number that it asks for
         self._open: dict[str, set[int]] = {"enqueue": set(), "dequeue": set()}
         self.calls: list[Sent] = []
         self.kept: list[tuple[int, Payload]] = []
+        self._began = 0  # how often the actor had started, as it has said
 
     def _made(
         self, what: str, call: Callable[[int, int], Coroutine[Any, Any, Answer]]
@@ -170,6 +171,10 @@ class Desk:
         self, n: int, *, up_to: bool = False, max_wait: float | None = None, used: Any = ()
     ) -> Sent:
         """Take rows out, and say which leases are used."""
+        if not self._knows_first:
+            agreed = self.actor.agree(self.caller)
+            self._knows_first = not agreed.error and not agreed.began
+            self._next["dequeue"] = agreed.rows
         return self._made(
             "dequeue",
             lambda number, known: self.actor.dequeue(
@@ -180,7 +185,9 @@ class Desk:
     async def rejoin(self, actor: QueueActor, held: Iterable[int] = ()) -> Answer:
         """The actor has come back, or is met for the first time."""
         self.actor = actor
-        return await actor.rejoin(self.caller, self.standing(held))
+        answer = await actor.rejoin(self.caller, self.standing(held))
+        self._began = max(self._began, answer.began)
+        return await self.rejoin(actor, held) if answer.is_outdated else answer
 
     def standing(self, held: Iterable[int] = ()) -> Standing:
         """What the actor is told when it has come back."""
@@ -190,7 +197,7 @@ class Desk:
             return self._next[what], [one.number for one in unanswered if one.what == what]
 
         return Standing(
-            began=self.actor._journal.starts,
+            began=self._began,
             puts=told("enqueue"),
             takes=told("dequeue"),
             kept=list(self.kept),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from aioqueue.errors import InvalidArgumentError
 from aioqueue.ray.client import Asking, Client
+from tests.ray.wire import Program, Wire
 
 Drive = Callable[[Any, Asking[Any]], object]
 
@@ -59,3 +62,38 @@ def test_a_batch_goes_when_it_has_been_used(drive: Drive) -> None:
 
     drive(client, asking())
     assert [one() for one in found] == [None]
+
+
+class Unreadable:
+    """It can be sent, and nobody can make it again."""
+
+    def __reduce__(self) -> Any:
+        return int, ("one",)
+
+
+@pytest.mark.parametrize("journal", [None, "/journal"])
+def test_what_cannot_be_sent_is_said_of_the_queue_in_plain_words(
+    journal: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray says it in many lines, in colours, and not of which queue."""
+
+    async def main() -> None:
+        wire = Wire(monkeypatch, {})
+        queue = Program(wire, "producer").open(None, journal=journal)
+        await queue.enqueue(0)
+        with pytest.raises(InvalidArgumentError) as refused:
+            await queue.enqueue(threading.Lock())
+        with pytest.raises(RuntimeError) as failed:
+            await queue.enqueue(Unreadable())
+        for told in (refused, failed):
+            assert "queue 'wire'" in str(told.value)
+            assert "\x1b" not in str(told.value)
+            assert "\n" not in str(told.value)
+        assert "cannot pickle" in str(refused.value)
+        assert "invalid literal for int()" in str(failed.value)
+        assert (await queue.statistics()).enqueued == 1
+        await queue.enqueue(1)  # there is no gap at which it waits
+        assert [await queue.dequeue() for _ in range(2)] == [0, 1]
+        await wire.end()
+
+    asyncio.run(asyncio.wait_for(main(), 60))

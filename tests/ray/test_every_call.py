@@ -2,7 +2,8 @@
 
 With a journal, a producer that has a book, and a consumer that keeps the number of its last lease,
 what has come out in the end is what a queue in one program gives, digest by digest. Without them,
-each row has come at least once, or somebody is told.
+each row has come at least once, or somebody is told. And a consumer that begins anew goes on where
+it says, or is told why it cannot; whatever it says.
 
 The long form kills twice in a run, at all pairs of moments::
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
 from typing import Any
@@ -21,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.errors import OutOfRangeError, WorkerDiedError
+from aioqueue.errors import InvalidArgumentError, OutOfRangeError, WorkerDiedError
 from aioqueue.ray import client
 from tests.ray.wire import Killed, Program, Wire
 
@@ -60,21 +62,37 @@ class Run:
     Args:
         row: int64s of a row.
         is_safe: whether the queue has a journal, and the consumer the number of its last lease.
+        size: how many rows the consumer takes at a time.
+        every: after how many batches it saves what it has made of them.
+        autocommit: as of the queue; without, what is saved is committed then.
 
     Attributes:
         saved: what the consumer has put down.
         told: what both were told.
+        blind: whether the consumer was started again without a position, as it had saved none.
         wire: by which they called the actor.
     """
 
     wire: Wire
 
-    def __init__(self, row: int, *, is_safe: bool = True) -> None:
+    def __init__(
+        self,
+        row: int,
+        *,
+        is_safe: bool = True,
+        size: int = 3,
+        every: int = 1,
+        autocommit: bool = True,
+    ) -> None:
         self.saved: list[str] = []
         self.told: list[str] = []
+        self.blind: bool | None = None
         self._last: int | None = None  # put down together with it
         self._row = row
         self._is_safe = is_safe
+        self._size = size
+        self._every = every
+        self._autocommit = autocommit
 
     def go(self, strikes: Strikes) -> Run:
         """Do all of it, with these deaths at these moments."""
@@ -117,25 +135,39 @@ class Run:
 
     async def _consume(self, program: Program) -> None:
         name = {"consumer": "rank 0", "after": self._last} if self._is_safe else {}
-        queue = self._open(program, **name)
-        while True:
+        if self._last is None:
+            self.blind = self.blind is not None
+        queue = self._open(program, autocommit=self._autocommit, **name)
+        made: list[str] = []
+        for number in itertools.count(1):
             try:
-                batch = await queue.dequeue_up_to(3)
+                batch = await queue.dequeue_up_to(self._size)
             except OutOfRangeError:
+                self.saved += made
+                return
+            except InvalidArgumentError as error:  # it may go on, but has lost something
+                self.told.append(str(error))
+                self._last = None
+                await self._consume(program)
                 return
             except WorkerDiedError as error:
                 self.told.append(str(error))
                 if "elements are lost" not in str(error):
                     return
                 continue
-            self.saved += [digest(one) for one in batch]
-            self._last = queue.last
+            made += [digest(one) for one in batch]
+            if number % self._every == 0:
+                self.saved += made
+                made.clear()
+                self._last = queue.last
+                if not self._autocommit:
+                    await queue.commit(self._last)
 
 
-def each_moment(row: int, victim: str, *, is_safe: bool = True) -> Iterator[Run]:
+def each_moment(row: int, victim: str, **options: Any) -> Iterator[Run]:
     """A run for each moment of a run."""
     for moment in itertools.count(1):
-        run = Run(row, is_safe=is_safe).go({moment: VICTIMS[victim]})
+        run = Run(row, **options).go({moment: VICTIMS[victim]})
         yield run
         if len(run.wire.moments) < moment:
             return
@@ -170,6 +202,167 @@ def test_all_who_ask_are_told_of_an_actor_that_does_not_come_back(row: int) -> N
         assert all("the actor of queue 'wire' has died" in told for told in run.told)
         if run.wire.deaths and run.saved != local(row):
             assert run.told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["actor", "consumer"])
+def test_who_commits_what_it_has_saved_may_save_less_often(victim: str) -> None:
+    for run in each_moment(SMALL, victim, size=2, every=2, autocommit=False):
+        assert (run.saved, run.told) == (local(SMALL), [])
+
+
+@pytest.mark.slow
+def test_who_saves_less_often_than_it_commits_is_told() -> None:
+    """Its position is older than what does not come again: never is that lost in silence."""
+    told = 0
+    for run in each_moment(SMALL, "consumer", size=1, every=2):
+        assert run.saved == local(SMALL) or run.told or run.blind
+        assert all("has committed its leases up to number" in one for one in run.told)
+        told += len(run.told)
+    assert told
+
+
+LEASES, ROWS = 3, 10
+
+
+class Lives:
+    """A consumer that begins anew, of a queue of ten rows, by leases of two.
+
+    Args:
+        ending: how its former life ends: ``alive`` goes on, ``killed`` is not noticed yet, and
+            ``given up`` was; or the actor dies as well, ``with the actor``.
+        journal: whether the actor comes back.
+        autocommit: as of the queue.
+        leases: how many the former life had.
+        committed: the last of them that it has committed, if that is for it to say.
+    """
+
+    def __init__(
+        self, ending: str, *, journal: bool, autocommit: bool, leases: int, committed: int
+    ) -> None:
+        self._ending = ending
+        self._options = {
+            "journal": "/journal" if journal else None,
+            "autocommit": autocommit,
+            "consumer": "rank 0",
+        }
+        self._leases = leases
+        self._commits = None if autocommit else committed
+        self.committed = max(-1, leases - 2) if autocommit else committed
+
+    async def go(self, after: int | None) -> None:
+        """Have its new life go on there, and see what it is given, or told."""
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            wire = Wire(monkeypatch, {})
+            try:
+                async with asyncio.timeout(20):
+                    await self._go(wire, after)
+            finally:
+                await wire.end()
+
+    async def _go(self, wire: Wire, after: int | None) -> None:
+        producer = self._opened(wire, "producer")
+        await producer.enqueue_many(np.arange(ROWS))
+        await producer.close()
+        former = self._opened(wire, "former")
+        for _ in range(self._leases):
+            await former.dequeue_many(2)
+        if self._commits is not None:
+            await former.commit(self._commits)
+        if self._ending == "with the actor":
+            wire.kill_actor()
+        if self._ending != "alive":
+            wire.kill("former")
+        if self._ending == "given up":
+            wire.notice(next(one for one in wire.programs if one.name == "former"))
+        new = self._opened(wire, "new", after=after)
+        told = await self._told(new, after)
+        if told is None:
+            assert await self._rest(new) == self._rows(self.committed if after is None else after)
+            return
+        with pytest.raises(type(told)):  # and once more
+            await new.dequeue()
+        if self._ending == "alive":  # and nothing has changed for who goes on
+            assert (await former.dequeue_many(2)).tolist() == self._rows(self._leases - 1)[:2]
+            assert former.last == self._leases
+        else:
+            fresh = self._opened(wire, "fresh")
+            assert await self._rest(fresh) == self._rows(self.committed)
+
+    def _opened(self, wire: Wire, name: str, **options: Any) -> Any:
+        options = {**self._options, **options}
+        if name == "producer":
+            del options["consumer"]
+        return Program(wire, name).open(None, "int64", (), **options)
+
+    async def _told(self, new: Any, after: int | None) -> Exception | None:
+        """What the new life is told before all else, which has to be what fits."""
+        try:
+            await new.statistics()
+        except (InvalidArgumentError, WorkerDiedError) as error:
+            told: Exception | None = error
+        else:
+            told = None
+        if after is None or after == self.committed:
+            assert told is None
+        elif after < self.committed:
+            numbers = f"got {after} for .* has committed its leases up to number {self.committed}:"
+            assert isinstance(told, InvalidArgumentError)
+            assert re.search(numbers, str(told))
+        elif after >= self._leases:
+            last = f"last lease has number {self._leases - 1};" if self._leases else "had no lease;"
+            assert isinstance(told, InvalidArgumentError)
+            assert re.search(f"got {after} for .* {last}", str(told))
+        elif self._ending == "given up":
+            assert isinstance(told, WorkerDiedError)
+            assert f"it has used them up to number {after}" in str(told)
+        else:
+            assert told is None
+        return told
+
+    async def _rest(self, queue: Any) -> list[int]:
+        found: list[int] = []
+        for number in itertools.count(self._leases):
+            try:
+                found += (await queue.dequeue_up_to(2)).tolist()
+            except OutOfRangeError:
+                return found
+            assert queue.last == number  # none is used twice
+        raise AssertionError("unreachable")
+
+    @staticmethod
+    def _rows(after: int) -> list[int]:
+        return list(range(2 * (after + 1), ROWS))
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+@pytest.mark.parametrize(
+    ("ending", "journal"),
+    [
+        ("alive", False),
+        ("killed", True),
+        pytest.param("alive", True, marks=pytest.mark.slow),
+        pytest.param("killed", False, marks=pytest.mark.slow),
+        pytest.param("given up", True, marks=pytest.mark.slow),
+        pytest.param("given up", False, marks=pytest.mark.slow),
+        pytest.param("with the actor", True, marks=pytest.mark.slow),
+    ],
+)
+def test_a_new_life_goes_on_where_it_says_or_is_told(
+    ending: str, journal: bool, autocommit: bool
+) -> None:
+    async def main() -> None:
+        for leases in range(LEASES + 1):
+            for committed in [-1] if autocommit else range(-1, leases):
+                options: dict[str, Any] = {
+                    "journal": journal,
+                    "autocommit": autocommit,
+                    "committed": committed,
+                }
+                for after in (None, *range(leases + 1)):
+                    await Lives(ending, leases=leases, **options).go(after)
+
+    asyncio.run(main())
 
 
 def test_who_waits_for_an_actor_that_is_silent_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

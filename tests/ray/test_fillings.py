@@ -68,6 +68,49 @@ async def test_each_batch_is_in_once_over_all_lives() -> None:
     assert taken.got == list(range(6))
 
 
+@pytest.mark.parametrize("rows", [3, 4, 6])
+@looped
+async def test_a_batch_that_is_another_one_than_before_is_refused(rows: int) -> None:
+    """The rows that are in are those of the one before: it would never be in as a whole, or lack
+    some. Nothing changes by that."""
+    actor, first, second, consumer = await opened("one", "two", "c", capacity=3)
+    entered(first, 0, *range(5))
+    await settled()
+    assert (await begun(second)).rows == 0
+    other = entered(second, 0, *range(rows))
+    await settled()
+    told = other.answer and other.answer.error
+    assert isinstance(told, InvalidArgumentError)
+    assert f"book: got {rows} rows for batch 0 of producer '{BOOK}', which had 5 before" in str(
+        told
+    )
+    entered(second, 0, *range(5))
+    taken = consumer.take(5).arrive()
+    await settled()
+    assert taken.got == list(range(5))
+    assert actor.statistics().waiting_enqueues == 0
+
+
+@looped
+async def test_it_is_also_known_by_an_actor_that_has_come_back() -> None:
+    actor = QueueActor("desk", FIFO._replace(capacity=3), Records())
+    producer = Desk(actor, FIFO._replace(capacity=3), "one")
+    await producer.rejoin(actor)
+    await begun(producer)
+    entered(producer, 0, *range(5))
+    await settled()
+    actor.dismiss(producer.life)
+    await settled()
+    journal: Any = actor._journal
+    actor = QueueActor("desk", FIFO._replace(capacity=3), Records(journal))
+    producer = Desk(actor, FIFO._replace(capacity=3), "two")
+    await producer.rejoin(actor)
+    await begun(producer)
+    other = entered(producer, 0, *range(4))
+    await settled()
+    assert "had 5 before" in str(other.answer and other.answer.error)
+
+
 @looped
 async def test_a_batch_that_was_half_in_goes_on() -> None:
     actor, first, second, consumer = await opened("one", "two", "c", capacity=3)
@@ -239,7 +282,7 @@ async def test_an_actor_that_comes_back_knows_how_far_it_was() -> None:
         await settled()
     journal: Any = actor._journal
     actor = QueueActor("desk", FIFO, Records(journal))
-    assert list(journal.ledger.records()).count(["fill", BOOK, 2, []]) == 1
+    assert list(journal.ledger.records()).count(["fill", BOOK, 2, [], 0]) == 1
     other = Desk(actor, FIFO, "two")
     await other.rejoin(actor)
     assert (await begun(other)).rows == 2

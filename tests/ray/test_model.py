@@ -1,7 +1,8 @@
 """Producers and consumers whose calls are lost, repeated, reordered and cancelled, against lists.
 
 What must hold whatever happens: each row that went in comes out once to whoever uses it; what
-nobody has used comes again; the end is told only when nothing can come back.
+nobody has used comes again; the end is told only when nothing can come back. A consumer that begins
+anew is given what it has not used by the lease that it names, or is told that it cannot be.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from aioqueue.errors import OutOfRangeError
+from aioqueue.errors import InvalidArgumentError, OutOfRangeError, WorkerDiedError
 from aioqueue.ray.actor import QueueActor
 from aioqueue.ray.messages import Answer
 from aioqueue.ray.parties import Caller
-from aioqueue.telemetry.parts import QueuePart
 from tests.ray.desks import Desk, Sent, fifo, settled
 
 SIZES = st.integers(1, 3)
@@ -48,16 +48,24 @@ class Users(RuleBasedStateMachine):
         self.used_before = 0  # of these: before the actor was made that there is
         self.is_closed = False
         self.told: set[int] = set()  # takes whose answers were looked at
-        for _ in range(2):
+        self.committed: dict[str, int] = {}  # by consumer: the last lease that it has used
+        self.handed: dict[str, int] = {}  # and that it was given
+        for name in ("", "rank 0"):
             self.producers.append(self._desk())
-            self.consumers.append(self._desk())
+            self.consumers.append(self._desk(name))
 
     async def _made(self) -> tuple[QueueActor, Any]:
         return self.make(3)
 
-    def _desk(self) -> Desk:
+    def _desk(self, name: str = "", after: int | None = None) -> Desk:
         life = f"desk {next(self.names)}"
-        return Desk(self.actor, self.description, life, loop=self.loop)
+        return Desk(self.actor, self.description, life, name, after, loop=self.loop)
+
+    @staticmethod
+    def _name(desk: Desk) -> str:
+        """That of a consumer which may begin anew; empty if it has one life."""
+        client: str = desk.caller.client
+        return "" if client == desk.life else client
 
     def _run(self, what: Any) -> Any:
         return self.loop.run_until_complete(what)
@@ -79,11 +87,19 @@ class Users(RuleBasedStateMachine):
         consumer: Desk = self._one_of(self.consumers, choice)
         mine = [number for life, number in self.held if life == consumer.life] if uses else []
         for number in mine:
-            self.used += self.held.pop((consumer.life, number))
+            self._use(consumer, number)
         self.takes.append(consumer.take(n, up_to=up_to, used=mine))
         self.uses.append((self.takes[-1], mine))
         if mine:  # else they would be used and not told so, as if the program had died there
             self._arrive_all(consumer)
+
+    def _use(self, consumer: Desk, number: int) -> None:
+        self.used += self.held.pop((consumer.life, number))
+        client = consumer.caller.client
+        self.committed[client] = max(self.committed.get(client, -1), number)
+
+    def _consumer(self, life: str) -> Desk:
+        return next(desk for desk in self.consumers if desk.life == life)
 
     def _arrive_all(self, desk: Desk) -> None:
         for sent in self.takes:
@@ -128,7 +144,7 @@ class Users(RuleBasedStateMachine):
         if self.held:
             life, number = self._one_of(list(self.held), choice)
             self.actor.commit(life, [number])
-            self.used += self.held.pop((life, number))
+            self._use(self._consumer(life), number)
             self._settle()
 
     @rule(choice=CHOICES)
@@ -136,9 +152,41 @@ class Users(RuleBasedStateMachine):
         """A consumer is killed; another one comes."""
         dead: Desk = self._one_of(self.consumers, choice)
         self.consumers.remove(dead)
-        self.consumers.append(self._desk())
-        self.actor.leave(dead.caller)
+        self.consumers.append(self._desk(self._name(dead)))
+        self._ends(dead)
+        self._settle()
+
+    def _ends(self, dead: Desk) -> None:
+        if self._name(dead):  # else it may still begin anew, and go on where it was
+            self.actor.dismiss(dead.life)
+        else:
+            self.actor.leave(dead.caller)
         self.held = {key: rows for key, rows in self.held.items() if key[0] != dead.life}
+
+    @rule(after=st.integers(-1, 6))
+    def begin_anew(self, after: int) -> None:
+        """A consumer with a name of its own has another handle, and says where that goes on."""
+        former = next(desk for desk in self.consumers if self._name(desk))
+        client = former.caller.client
+        committed, handed = (of.get(client, -1) for of in (self.committed, self.handed))
+        mine = sorted(number for life, number in self.held if life == former.life)
+        new = self._desk(client, None if after < 0 else after)
+        agreed = self.actor.agree(new.caller)
+        if after < 0 or after == committed or (after > committed and after in mine):
+            assert agreed.error is None
+            assert agreed.rows > handed
+            for number in mine:
+                if number <= after:
+                    self._use(former, number)
+            self.held = {key: rows for key, rows in self.held.items() if key[0] != former.life}
+            self.consumers[self.consumers.index(former)] = new
+        elif committed < after <= handed:
+            assert isinstance(agreed.error, WorkerDiedError)
+        else:
+            assert isinstance(agreed.error, InvalidArgumentError)
+            bound = committed if after < committed else handed
+            assert f"got {after} " in str(agreed.error)
+            assert f"number {bound}" in str(agreed.error) or bound < 0
         self._settle()
 
     @precondition(lambda self: not self.is_closed)
@@ -155,6 +203,8 @@ class Users(RuleBasedStateMachine):
                 continue
             self.told.add(id(take))
             if take.answer.error is None:
+                client = take.desk.caller.client
+                self.handed[client] = max(self.handed.get(client, -1), take.number)
                 if not take.is_cancelled and take.desk in self.consumers:
                     self.held[take.desk.life, take.number] = take.got
             elif isinstance(take.answer.error, OutOfRangeError):
@@ -165,11 +215,11 @@ class Users(RuleBasedStateMachine):
 
     @invariant()
     def sums_agree(self) -> None:
-        """What a monitor would be told: leases are held until they were used, or came back."""
-        counts = QueuePart(self.actor._queue._core, 0.0).numbers(0.0)
-        assert counts.enqueued == counts.size + counts.held + counts.dequeued
-        assert min(counts.size, counts.held) >= 0
-        assert counts.held >= sum(map(len, self.held.values()))
+        """What was taken counts as such when it was used: until then it may come back."""
+        counts = self.actor.statistics()
+        assert counts.size >= 0
+        held = counts.enqueued - counts.dequeued - counts.size
+        assert held >= sum(map(len, self.held.values()))
         assert counts.dequeued == len(self.used) - self.used_before
         entered = counts.enqueued + self.used_before
         assert sum(self._rows_in(put.answer) for put in self.puts) <= entered
@@ -194,7 +244,7 @@ class Users(RuleBasedStateMachine):
     def all_comes_out(self) -> None:
         """All that went in and was not used."""
         for desk in self.consumers:
-            self.actor.leave(desk.caller)
+            self._ends(desk)
         for put in self.puts:
             if not put.has_arrived:
                 put.arrive()
@@ -231,18 +281,19 @@ class ForgetsWhatComesBack(QueueActor):
     """Takes what a client had for used, when it leaves."""
 
     def leave(self, caller: Caller) -> None:
-        self.commit(caller.life, self._book.numbers_of(caller.life))
+        self.commit(caller.life, list(range(100)))
         super().leave(caller)
 
 
 class MakesCallsTwice(QueueActor):
-    """Knows no numbers."""
+    """Knows no numbers: each call is the first one of somebody."""
+
+    count = 0
 
     async def enqueue(self, caller: Any, number: int, known: int, *rest: Any) -> Answer:
-        turns = self._party(caller).turns_of("enqueue", known)
-        turns._results.pop(number, None)
-        turns._next = number
-        return await super().enqueue(caller, number, known, *rest)
+        self.count += 1
+        life = f"{caller.life}, call {self.count}"
+        return await super().enqueue(caller._replace(client=life, life=life), 0, 0, *rest)
 
 
 @pytest.mark.parametrize("kind", [ForgetsWhatComesBack, MakesCallsTwice])

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import rule
 
-from aioqueue.errors import OutOfRangeError, QueueClosedError, WorkerDiedError
+from aioqueue.errors import DataLossError, OutOfRangeError, QueueClosedError, WorkerDiedError
 from aioqueue.ray.actor import QueueActor
 from aioqueue.ray.ledger import Ledger
 from aioqueue.ray.messages import Answer, Description
@@ -355,6 +355,77 @@ async def test_producers_are_told_what_they_need_not_keep() -> None:
     actor._watching.cancel()
 
 
+@looped
+async def test_what_a_failed_call_has_used_does_not_come_again() -> None:
+    """Its answer is the end; the consumer then takes it for known what it has used by it."""
+    actor, (producer, consumer) = await desks("p", "c")
+    producer.put(0).arrive()
+    consumer.take(1).arrive()
+    await settled()
+    await actor.close_for_good(False, None)
+    end = consumer.take(1, used=[0]).arrive()
+    await settled()
+    assert isinstance(end.answer and end.answer.error, OutOfRangeError)
+    actor = await died(actor, producer, consumer)
+    assert (actor.statistics().size, actor.leases()) == (0, 0)
+
+
+@looped
+async def test_who_was_given_up_stays_so_when_the_actor_comes_back() -> None:
+    """Else its handle, which knows nothing of it, would take the name from the one that has it."""
+    actor, (producer,) = await desks("p")
+    producer.put(*range(4)).arrive()
+    former, new = (Desk(actor, FIFO, life, "rank 0") for life in ("one", "two"))
+    for desk in (former, new):
+        await desk.rejoin(actor)
+        desk.take(1).arrive()
+        await settled()
+    for _ in range(2):  # also from what is written of it in short
+        actor = await died(actor, producer, new, held={"two": [1]})
+        assert "does not know this handle any more" in str((await former.rejoin(actor)).error)
+    after = new.take(3, used=[1]).arrive()
+    await settled()
+    assert after.got == [1, 2, 3]
+
+
+@looped
+async def test_a_journal_that_is_older_than_what_was_handed_out_is_told() -> None:
+    """Somebody has put an old copy of the file in its place."""
+    actor, (producer, consumer) = await desks("p", "c")
+    producer.put(*range(4)).arrive()
+    consumer.take(1).arrive()
+    await settled()
+    journal: Any = actor._journal
+    old = Records(journal)
+    for _ in range(2):
+        consumer.take(1).arrive()
+        await settled()
+    consumer.actor = actor = QueueActor("desk", FIFO, old)
+    told = (await consumer.rejoin(actor, [0, 1, 2])).error
+    assert isinstance(told, DataLossError)
+    assert "leases of consumer 'c' up to number 0, which has number 2" in str(told)
+    assert (await consumer.rejoin(actor, [0])).error is None
+
+
+@looped
+async def test_a_consumer_that_begins_anew_is_looked_for_until_it_may() -> None:
+    """With a journal its first call is not made, since it has to say first how it stands."""
+    actor, (producer,) = await desks("p")
+    producer.put(*range(6)).arrive()
+    first = Desk(actor, FIFO, "one", "rank 0")
+    await first.rejoin(actor)
+    first.take(2).arrive()
+    first.take(2).arrive()
+    await settled()
+    again = Desk(actor, FIFO, "two", "rank 0", after=0)
+    assert actor.agree(again.caller).began
+    assert actor.leases() == 2  # nothing has changed by that
+    assert (await again.rejoin(actor)).error is None
+    taken = again.take(2).arrive()
+    await settled()
+    assert (taken.number, taken.got) == (2, [2, 3])
+
+
 @pytest.mark.parametrize("moment", range(12))
 @looped
 async def test_the_ledger_in_short_is_the_same(moment: int) -> None:
@@ -385,8 +456,8 @@ class UsersOfOneThatDies(Users):
         description = FIFO._replace(capacity=3)
         return QueueActor("desk", description, Records()), description
 
-    def _desk(self) -> Desk:
-        desk = super()._desk()
+    def _desk(self, name: str = "", after: int | None = None) -> Desk:
+        desk = super()._desk(name, after)
         self._run(desk.rejoin(self.actor))
         return desk
 
@@ -396,7 +467,7 @@ class UsersOfOneThatDies(Users):
         if self.held:
             life, number = self._one_of(list(self.held), choice)
             self._run(self.actor.use(life, [number]))
-            self.used += self.held.pop((life, number))
+            self._use(self._consumer(life), number)
             self._settle()
 
     @rule()
@@ -409,7 +480,8 @@ class UsersOfOneThatDies(Users):
             if take.answer is None:  # a program has them until the actor has said that it knows
                 held.setdefault(take.desk.life, []).extend(numbers)
         self.actor = self._run(died(self.actor, *living, held=held))
-        self.used_before = len(self.used)
+        # But for what was used by calls that had no answer yet: they say so again.
+        self.used_before = len(self.used) - self.actor.statistics().dequeued
         for life in set(self.actor.clients()) - {desk.life for desk in living}:
             self.actor.dismiss(life)
         self._settle()

@@ -50,6 +50,17 @@ class DeadActorError(Exception):
     """The actor has died, and does not come back."""
 
 
+class FailedError(Exception):
+    """A call has failed: as Ray tells it, in colours."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(f"\x1b[36mray::call()\x1b[39m has failed:\n{cause!r}")
+        self.cause = cause
+
+    def __reduce__(self) -> Any:
+        return FailedError, (self.cause,)
+
+
 class Wire:
     """All that there is in one run: an object store, an actor, and the programs that call it.
 
@@ -74,7 +85,7 @@ class Wire:
         self.actor: QueueActor | None = None
         self.deaths = 0
         self._silent: list[str] = []  # lives of programs that are known to be dead
-        errors = SimpleNamespace(RayActorError=DeadActorError)
+        errors = SimpleNamespace(RayActorError=DeadActorError, RayTaskError=FailedError)
         monkeypatch.setattr(client, "required_ray", lambda: SimpleNamespace(exceptions=errors))
         monkeypatch.setattr(client, "connected", lambda: FakeRay(self, None))
         monkeypatch.setattr(client._Connection, "start", lambda connection: None)
@@ -153,7 +164,7 @@ class Wire:
             if call.method in PACKED:
                 answer = packed_answer(answer)
         except Exception as error:
-            answer = error
+            answer = FailedError(error)
         if here is self.actor:
             self.passes(f"the reply to {call.method}")
         if here is self.actor:

@@ -214,7 +214,8 @@ class Kafka(Source[KafkaRecord]):
 
         Raises:
             DataLossError: records were deleted before they were read.
-            InvalidArgumentError: there is no such topic, partition or place.
+            InvalidArgumentError: there is no such topic, partition or place; or the topic does not
+                reach as far as the place, since it was made anew.
 
         Cancellation:
             A cancelled step ends the run; what it would have taken is behind its last place.
@@ -249,8 +250,36 @@ class Kafka(Source[KafkaRecord]):
             fresh = [one for one in partitions if one not in start.offsets]
             if fresh and start.ends is None:  # which the topic had not then
                 start.offsets.update(await reading.offsets(fresh, "earliest"))
+        reading.check_partitions(start.offsets)
+        if after or isinstance(self._start, Mapping):
+            await self._check_bounds(reading, start)
         reading.seek(start.offsets)
         return start
+
+    async def _check_bounds(self, reading: _Reading, start: _Start) -> None:
+        """See that the topic has what is to be read: a consumer waits where it ends, for ever, and
+        skips what is missing at its beginning."""
+        partitions = list(start.offsets)
+        first = await reading.offsets(partitions, "earliest")
+        behind = await reading.offsets(partitions, "latest")
+        reach = dict(start.offsets)  # how far it went by then
+        for partition, offset in (*((run[0], run[1]) for run in start.runs), *_ends_of(start)):
+            reach[partition] = max(reach.get(partition, 0), offset)
+        for partition, offset in sorted(reach.items()):
+            if offset > behind.get(partition, offset):
+                raise InvalidArgumentError(
+                    f"offset: got {offset} of partition {partition} of topic {self._topic!r}, which"
+                    f" ends before offset {behind[partition]}; expected no more than that: was the"
+                    " topic made anew since?"
+                )
+        for partition, offset in sorted(start.offsets.items()):
+            if offset < first.get(partition, offset):
+                fault = (
+                    f"records up to offset {first[partition]} were deleted before they were read"
+                )
+                where = f"kafka topic {self._topic}, partition {partition}"
+                message = f"{where}: {fault}, from offset {offset} on"
+                raise DataLossError(message, path=where, offset=offset, fault=fault)
 
     def fingerprint(self) -> dict[str, Any]:
         partitions = None if self._partitions is None else list(self._partitions)
@@ -306,12 +335,15 @@ class _Reading:
             offsets.update({one: where[one] for one in partitions if one in where})
         return offsets
 
-    def seek(self, offsets: Offsets) -> None:
-        """Read each partition from an offset on."""
+    def check_partitions(self, offsets: Offsets) -> None:
+        """See that the topic has some partitions, and that they are read."""
         known = {one.partition for one in self._consumer.assignment()}
         missing = sorted(offsets.keys() - known)
         if missing:
             raise misplaced(f"partitions {missing}", f"those of topic {self._topic!r}")
+
+    def seek(self, offsets: Offsets) -> None:
+        """Read each partition from an offset on."""
         for partition, offset in offsets.items():
             self._consumer.seek(self._of(partition), offset)
 
@@ -426,7 +458,8 @@ def kafka(
 
     Returns:
         A source of one epoch, whose items are `KafkaRecord`. Going through it raises
-        `DataLossError` where records were deleted before they were read.
+        `DataLossError` where records were deleted before they were read, and `InvalidArgumentError`
+        where a position lies behind the end of the topic.
 
     Raises:
         InvalidArgumentError: an argument is wrong.
@@ -472,6 +505,10 @@ def _record(record: Any) -> KafkaRecord:
         *(record.value, record.key, record.partition, record.offset, record.timestamp),
         tuple(record.headers),
     )
+
+
+def _ends_of(start: _Start) -> Iterable[tuple[int, int]]:
+    return () if start.ends is None else start.ends.items()
 
 
 def _pairs(offsets: Offsets) -> list[list[int]]:

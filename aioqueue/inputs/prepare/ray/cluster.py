@@ -6,11 +6,13 @@ Ray is imported when it is asked for, and never started behind the user's back.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import counted
+from aioqueue.coordination.outcomes import said
 
 __all__ = (
     "checked_options",
@@ -19,9 +21,11 @@ __all__ = (
     "is_own_death",
     "log",
     "not_connected",
+    "plain",
     "required_ray",
     "session_of",
     "was_refused",
+    "why_failed",
     "why_lost",
 )
 
@@ -40,6 +44,8 @@ _OPTIONS: Final = frozenset(
     }
 )
 """What says where an actor runs and what it takes; the rest of Ray's options is ours to choose."""
+
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 _NODE_DIED: Final = "its node has died"
 """What Ray says of an actor that did not die by itself."""
@@ -138,9 +144,23 @@ def is_own_death(error: BaseException | None) -> bool:
     )
 
 
+def plain(text: str) -> str:
+    """A text of Ray without its colours, which are for terminals."""
+    return _COLOUR.sub("", text)
+
+
+def why_failed(error: BaseException) -> str:
+    """What a call of an actor has failed by: not as Ray tells it, with all of the traceback."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, Exception):
+        return plain(said(cause))
+    lines = [line.strip() for line in plain(str(error)).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
 def why_lost(error: BaseException | None) -> str:
     """What has become of an actor, in few words. (Ray's are a hundred, and the same each time.)"""
-    text = str(error)
+    text = plain(str(error))
     if _NODE_DIED in text:
         return "was lost with its node"
     if _PROCESS_DIED in text:

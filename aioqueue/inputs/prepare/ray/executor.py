@@ -50,6 +50,7 @@ from aioqueue.inputs.prepare.ray.cluster import (
     required_ray,
     session_of,
     was_refused,
+    why_failed,
     why_lost,
 )
 from aioqueue.inputs.sources.item import Item
@@ -485,8 +486,14 @@ class RayExecutor:
     def _not_returned(self, chunk: _Chunk, error: Exception) -> None:
         """What a function has made cannot be sent: it is not known which of several it was."""
         if len(chunk.pendings) == 1:
-            add_note(error, "while sending what the function returned")
-            self._failed(chunk.pendings[0], error)
+            function, into = function_name(self._job.call.function), self._job.into.name
+            failure = TypeError(
+                f"function: got {function!r} for '{into}', which returned what cannot be pickled,"
+                f" and so cannot be sent from a Ray actor ({why_failed(error)})"
+            )
+            failure.__cause__ = getattr(error, "cause", None)  # not Ray's, which is a traceback
+            add_note(failure, "while sending what the function returned")
+            self._failed(chunk.pendings[0], failure)
             return
         for pending in chunk.pendings:
             pending.deaths = max(1, pending.deaths)  # so each is sent alone now

@@ -14,6 +14,7 @@ import itertools
 import pickle
 import queue
 import threading
+import traceback
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -38,6 +39,14 @@ class ActorError(Exception):
 
 class ObjectError(Exception):
     """What an actor has returned is lost; the actor lives on."""
+
+
+class TaskError(Exception):
+    """A call has failed, as Ray tells it: in colours, with all of the traceback."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(f"\x1b[36mray::prepare()\x1b[39m\nFile actors.py, line 1\n{cause!r}")
+        self.cause = cause
 
 
 LOSSES: Mapping[str, Exception] = {
@@ -150,7 +159,10 @@ class Actor:
             if loss is not None:
                 self._lose(loss, future)
             else:
-                self._answer(future, pickle.loads(pickle.dumps(answer)), None)
+                try:
+                    self._answer(future, pickle.loads(pickle.dumps(answer)), None)
+                except Exception as error:
+                    self._answer(future, None, TaskError(error))
 
     def _answer(self, future: Future[Any], answer: Any, error: Exception | None) -> None:
         with self._lock:
@@ -225,6 +237,28 @@ def test_each_item_comes_once_whatever_is_lost_when(loss: str, ordered: bool) ->
         assert (found if ordered else sorted(found)) == local
         losses += lost
     assert losses >= 10  # else there was nothing to lose
+
+
+def locked(number: int) -> Any:
+    return threading.Lock() if number == 5 else number
+
+
+def test_what_cannot_be_sent_is_said_of_the_queue_in_plain_words() -> None:
+    into = sync.FIFOQueue(4, name="images")
+    with (
+        in_place_of_ray(Cluster({})),
+        pytest.raises(ExceptionGroup) as caught,
+        sync.Coordinator() as coord,
+    ):
+        source = numbers(COUNT, epochs=1)
+        coord.start(prepare(source, locked, into=into, where="ray", workers=1))
+        for _ in into.batches(1):
+            pass
+    (error,) = caught.value.exceptions
+    assert isinstance(error, TypeError)
+    assert "got 'locked' for 'images', which returned what cannot be pickled" in str(error)
+    assert "while preparing item 5 (epoch 0, index 5)" in error.__notes__
+    assert "\x1b" not in "".join(traceback.format_exception(error))
 
 
 class CutOff(Cluster):
