@@ -178,13 +178,14 @@ class Builder:
 
     def length_before(self, place: int, epoch: int) -> int | None:
         """How many rows come in to a stage in an epoch, where that is known."""
-        return _length(self._entries.length(epoch), self._stages[:place])
+        return _length_after(self._entries, self._stages[:place], epoch)
 
     def _items_of(self, place: int) -> Callable[[int], int | None]:
         """Tells how many items are sure to come to a stage in an epoch, where that is known."""
         if any(isinstance(stage, Prepare) and stage.may_skip() for stage in self._stages[:place]):
             return lambda epoch: None
-        return partial(self.length_before, place)
+        # It goes to a node that we keep, so it does not keep us.
+        return partial(_length_after, self._entries, self._stages[:place])
 
     def largest_batch(self) -> int:
         """How many rows of this stage one row may need of those after it, up to more workers."""
@@ -382,6 +383,11 @@ def _is_elastic(pipeline: Pipeline[Any]) -> bool:
         and all(stage.is_elastic() for stage in stages)
         and all(_is_elastic(branch) for stage in stages for branch in stage.branches())
     )
+
+
+def _length_after(entries: EpochEntries, stages: Sequence[BaseStage], epoch: int) -> int | None:
+    """How many rows come out of some stages in an epoch, where that is known."""
+    return _length(entries.length(epoch), stages)
 
 
 def length_of(pipeline: Pipeline[Any], rest: State | None = None, epoch: int = 0) -> int | None:
