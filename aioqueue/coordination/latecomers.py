@@ -33,11 +33,25 @@ class Latecomers(Generic[PlanT]):
         self._lock = threading.RLock()  # guards all below
         self._waiting: list[PlanT] = []
         self._start: dict[bool, Callable[[PlanT], object]] = {}  # by whether it is a task
+        self._has_ended = False
 
     def are_started_by(self, start: Callable[[PlanT], object], *, tasks: bool) -> None:
         """From now on, threads or tasks are started so; those that have waited for it too."""
-        self._start[tasks] = start
+        self._add_start(start, tasks)
         self._start_all()
+
+    @guarded
+    def _add_start(self, start: Callable[[PlanT], object], tasks: bool) -> None:
+        if not self._has_ended:
+            self._start[tasks] = start
+
+    @guarded
+    def end(self) -> None:
+        """The run has ended, and nobody comes any more. What starts workers knows the run, which
+        has us: a cycle would keep its queue until the garbage collector runs."""
+        self._has_ended = True
+        self._start = {}
+        self._is_over, self._ended = _yes, _nothing
 
     def come(self, plan: PlanT) -> None:
         """There is one more. Those that come before their event loop has begun wait for it.
@@ -73,3 +87,11 @@ class Latecomers(Generic[PlanT]):
                 self._waiting.remove(plan)
                 return self._start[plan.is_task], plan
         return None
+
+
+def _yes() -> bool:
+    return True
+
+
+def _nothing(plan: _Plan) -> None:
+    pass

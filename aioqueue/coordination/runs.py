@@ -448,6 +448,7 @@ class Run:
             if heir is None:
                 is_closed_now(self._runner.queue)
             self._runner._ended(self)
+            self.latecomers.end()
             self.ended.open()
 
     @guarded
