@@ -33,6 +33,7 @@ from aioqueue.locks import guarded, holding, is_held_here
 from aioqueue.telemetry.explaining import explain_for, note_coordinator
 from aioqueue.telemetry.explanations import ExplainedCoordinator, Explanation
 from aioqueue.telemetry.parts import Watch
+from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.waiting import Gate, apply_deferred, in_event_loop, loaded_trio, running_loop
 
 __all__ = (
@@ -448,7 +449,10 @@ class CoordinatorCore(Watchable):
         self._joining -= 1
         self.joined = True
         self._workers.clear()
-        return list(self._failures)
+        failures = list(self._failures)
+        for failure in failures:
+            forget_locals(failure)
+        return failures
 
     def _end_join(self, stragglers: list[Worker], ignore_live: bool) -> None:
         failures = self._note_join()
