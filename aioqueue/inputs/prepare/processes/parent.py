@@ -217,8 +217,7 @@ class ProcessExecutor:
             try:
                 exitcode = self._work_till_its_end(process)
             finally:
-                worker.hand.process = None
-            worker.tell_item = None
+                worker.hand.process = worker.tell_item = None  # it knows the worker, too
             worker.deaths += 1
             why = succession.why_the_last(process.name, process.books, exitcode)
             if why is not None:
