@@ -15,6 +15,7 @@ from aioqueue.torch.fetching import Recipe
 from aioqueue.torch.initialising import Initialising
 from aioqueue.torch.iteration import LoaderIterator, Place, Plan, iterator_of
 from aioqueue.torch.position import VERSION, Position, as_text, field_of, from_text
+from aioqueue.torch.samplers import states_of_samplers
 from aioqueue.torch.streams import Where
 from aioqueue.torch.worker import Pin
 
@@ -180,7 +181,8 @@ class DataLoader(data.DataLoader[T_co]):
         asked. What was prepared and not handed out will be prepared again.
 
         Returns:
-            Plain types, as JSON knows them; but for what an iterable dataset says of itself.
+            Plain types, as JSON knows them; but for what an iterable dataset, or a sampler with
+            ``state_dict``, says of itself.
 
         Raises:
             TypeError: the dataset is iterable and has no ``state_dict``, and ``replay`` is not set.
@@ -200,8 +202,14 @@ class DataLoader(data.DataLoader[T_co]):
             **self._fingerprint(),
             "random": None if self.generator is None else as_text(self.generator.get_state()),
             "base_seed": self._kept_seed() if epoch is None else None,
+            "samplers": self._states_of_samplers() if epoch is None else [],
             "epoch": epoch,
         }
+
+    def _states_of_samplers(self) -> list[Any]:
+        """What samplers have of their own between two epochs."""
+        kept = self._place.samplers
+        return states_of_samplers(self._index_sampler, self.generator) if kept is None else kept
 
     def _kept_seed(self) -> int | None:
         """The base seed of workers that live on to the next epoch."""
@@ -216,7 +224,8 @@ class DataLoader(data.DataLoader[T_co]):
         Its first batch is the one after the last that was handed out; or, if that epoch was over,
         the first of the next epoch. The number of workers may be another, but for an iterable
         dataset, and so may be what they are. A ``generator`` of the loader goes on from where it
-        was; the global one is left as it is.
+        was; the global one is left as it is. A sampler that has a state of its own (``state_dict``
+        and ``load_state_dict``), or generators of its own as attributes, is given that of then.
 
         Args:
             state: what `state_dict` has returned.
@@ -238,6 +247,8 @@ class DataLoader(data.DataLoader[T_co]):
                 )
         epoch, random = field_of(state, "epoch", object), field_of(state, "random", object)
         base_seed = field_of(state, "base_seed", int | None)
+        # States of older versions have none.
+        samplers = field_of(state, "samplers", list) if "samplers" in state else []
         resume = None if epoch is None else Position.from_dict(epoch)
         if resume is not None:
             self._check_fit(resume)
@@ -246,7 +257,7 @@ class DataLoader(data.DataLoader[T_co]):
         if self._iterator is not None:
             self._iterator.close()  # its workers have begun from another state
             self._iterator = None
-        self._place = Place(resume=resume, base_seed=base_seed)
+        self._place = Place(resume=resume, base_seed=base_seed, samplers=samplers)
 
     def _fingerprint(self) -> dict[str, Any]:
         """What has to be the same for a state to fit."""

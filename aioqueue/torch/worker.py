@@ -129,6 +129,12 @@ class _Worker:
         with _noted(message.note()):
             return self._reply(message)
 
+    def close(self) -> None:
+        """Close what the dataset has open for the epoch. For who has seen the worker end."""
+        fetcher, self._fetcher = self._fetcher, None
+        if fetcher is not None:
+            fetcher.close()
+
     def _begin(self, message: Begin) -> None:
         crew = self._set_up()
         self._fetcher = fetcher_of(crew.recipe, message.start, self._memory)
