@@ -102,7 +102,9 @@ class LoaderIterator(ABC, Iterator[Any]):
     """An iterator over the batches of one epoch; ``iter`` of a `DataLoader` makes it.
 
     Several threads may take from it at once; each batch goes to one of them. In a fork of the
-    process it refuses to go on. When the loop is left, or the iterator is dropped, its workers are stopped at once: idle ones
+    process it refuses to go on.
+
+    When the loop is left, or the iterator is dropped, its workers are stopped at once: idle ones
     end then, others after the batch that they are making. `close` waits for that.
     """
 

@@ -14,7 +14,15 @@ from aioqueue.checks import checked_flag, counted
 from aioqueue.torch.fetching import Recipe
 from aioqueue.torch.initialising import Initialising
 from aioqueue.torch.iteration import LoaderIterator, Place, Plan, iterator_of
-from aioqueue.torch.position import VERSION, Position, as_text, field_of, from_text
+from aioqueue.torch.position import (
+    OLDER,
+    VERSION,
+    Position,
+    as_text,
+    field_of,
+    from_text,
+    samplers_in,
+)
 from aioqueue.torch.samplers import states_of_samplers
 from aioqueue.torch.streams import Where
 from aioqueue.torch.worker import Pin
@@ -236,7 +244,7 @@ class DataLoader(data.DataLoader[T_co]):
                 the sampler is told what it was told then, the next ``for`` goes on.
         """
         version = field_of(state, "version", int)
-        if version != VERSION:
+        if version not in (OLDER, VERSION):
             raise InvalidArgumentError(f"state: got version {version}; expected {VERSION}")
         for name, ours in self._fingerprint().items():
             theirs = field_of(state, name, object)
@@ -247,9 +255,8 @@ class DataLoader(data.DataLoader[T_co]):
                 )
         epoch, random = field_of(state, "epoch", object), field_of(state, "random", object)
         base_seed = field_of(state, "base_seed", int | None)
-        # States of older versions have none.
-        samplers = field_of(state, "samplers", list) if "samplers" in state else []
-        resume = None if epoch is None else Position.from_dict(epoch)
+        samplers = [] if version == OLDER else samplers_in(state)
+        resume = None if epoch is None else Position.from_dict(epoch, version)
         if resume is not None:
             self._check_fit(resume)
         if random is not None and self.generator is not None:

@@ -22,10 +22,22 @@ from aioqueue import InvalidArgumentError
 from aioqueue.checks import is_int
 from aioqueue.torch.fetching import Standing, Start
 
-__all__ = ("VERSION", "Position", "as_text", "field_of", "from_text", "mark_of")
+__all__ = (
+    "OLDER",
+    "VERSION",
+    "Position",
+    "as_text",
+    "field_of",
+    "from_text",
+    "mark_of",
+    "samplers_in",
+)
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the states that loaders save."""
+
+OLDER: Final = 2
+"""The version before, which can be loaded: it said nothing of samplers."""
 
 _DEEPEST: Final = 10
 """How deep objects may lie within an index that has a checksum."""
@@ -108,8 +120,12 @@ class Position:
         }
 
     @classmethod
-    def from_dict(cls, state: Any) -> Position:
+    def from_dict(cls, state: Any, version: int = VERSION) -> Position:
         """The position that `as_dict` has told.
+
+        Args:
+            state: what it gave.
+            version: of the loader's state that this is a part of.
 
         Raises:
             InvalidArgumentError: it is not as `as_dict` makes it.
@@ -131,8 +147,8 @@ class Position:
             beyond=dict(_pairs_of(field_of(state, "beyond", list))),
             turn=field_of(state, "turn", int),
             ended=set(_ints_of(field_of(state, "ended", list))),
-            samplers=field_of(state, "samplers", list) if "samplers" in state else [],
-            marks_objects=bool(state.get("marks_objects", False)),
+            samplers=[] if version == OLDER else samplers_in(state),
+            marks_objects=version != OLDER and field_of(state, "marks_objects", bool),
         )
 
 
@@ -228,6 +244,20 @@ def field_of(state: Any, name: str, kind: type | UnionType) -> Any:
             f" {getattr(kind, '__name__', kind)}"
         )
     return value
+
+
+def samplers_in(state: Any) -> list[Any]:
+    """What samplers had of their own, as a state has it.
+
+    Raises:
+        InvalidArgumentError: it is not there, or something else.
+    """
+    samplers: list[Any] = field_of(state, "samplers", list)
+    if not all(one is None or isinstance(one, dict) for one in samplers):
+        raise InvalidArgumentError(
+            f"state: got {samplers!r:.60} for 'samplers'; expected what state_dict made"
+        )
+    return samplers
 
 
 def _ints_of(values: list[Any]) -> list[int]:

@@ -44,6 +44,7 @@ __all__ = (
     "Working",
     "checked",
     "length_of",
+    "most_empty",
     "once_only",
     "source_of",
     "sources_of",
@@ -406,6 +407,12 @@ def length_of(pipeline: Pipeline[Any], rest: State | None = None, epoch: int = 0
     books = Books(rest)
     left = _length(books.open(source, rank)[0].length(epoch), stages)
     return None if left is None else books.begun(epoch) + left
+
+
+def most_empty(pipeline: Pipeline[Any]) -> int:
+    """How many epochs in a row may give nothing where there are items: one whose items are skipped
+    or are gone; or as many as a batch is collected over."""
+    return prod(stage.needs() for stage in stages_of(pipeline) if stage.goes_on())
 
 
 def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:

@@ -122,6 +122,14 @@ class _Run(ABC):
             layouts=() if self._builder is None else self._builder.layouts(),
         )
 
+    def given_of(self, epoch: int, otherwise: int) -> int:
+        """How many rows of an epoch were handed out; what is said otherwise, where it is not in
+        that one."""
+        if self._node is None:
+            return otherwise
+        at, given = self._node.given
+        return given + self._steps.skip if at == epoch else otherwise
+
     @property
     def is_over(self) -> bool:
         """Whether nothing more can be taken."""
