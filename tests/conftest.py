@@ -46,7 +46,130 @@ collect_ignore_glob = [
 ]
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of this suite; see README.md and CONTRIBUTING.md."""
+    group = parser.getgroup("aioqueue")
+    group.addoption("--run-slow", action="store_true", help="run the slow tests, too")
+    group.addoption("--only-slow", action="store_true", help="run the slow tests alone")
+    group.addoption(
+        "--limit",
+        type=float,
+        metavar="SECONDS",
+        help="fail the run if a test that is not marked slow takes more processor time than this",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is slow, unless an option or the name of the test asks for it."""
+    only = config.getoption("only_slow")
+    if config.getoption("run_slow") and not only:
+        return
+    asked = [argument.split("[")[0] for argument in config.args if "::" in argument]
+    left: list[pytest.Item] = []
+    kept: list[pytest.Item] = []
+    for item in items:
+        named = any(argument in item.nodeid for argument in asked)
+        (kept if named or is_slow(item) == only else left).append(item)
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = kept
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """Whether the default run leaves a test out.
+
+    That is what ``pytest.mark.slow`` says. With arguments, it says so of the cases whose names
+    contain one of them; with ``but=``, of all cases except those whose names contain it. So what
+    remains is a cheap member of the same proof.
+    """
+    name = item.name.partition("[")[2]
+    for marker in item.iter_markers("slow"):
+        but = marker.kwargs.get("but", ())
+        exceptions = (but,) if isinstance(but, str) else but
+        if any(part in name for part in exceptions):
+            continue
+        if not marker.args or any(part in name for part in marker.args):
+            return True
+    return _repeats(item)
+
+
+def _repeats(item: pytest.Item) -> bool:
+    """Whether a test crosses a kind of queue with a world, of which neither is the usual one.
+
+    A world differs in how a caller sleeps, a kind of queue in where its elements rest. The default
+    run has every kind in one world, and one kind in every world.
+    """
+    callspec = getattr(item, "callspec", None)
+    params = callspec.params if callspec is not None else {}
+    where = params.get("world") or params.get("task_world")
+    kind = params.get("kind")
+    return isinstance(kind, Kind) and where not in (None, WORLDS[0]) and kind is not KINDS[0]
+
+
+PROCESSOR_SECONDS = "processor_seconds"
+"""The property of a report that has what its test took, of its children too."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Measure the processor time of a test, with its fixtures and the processes it started."""
+    item.stash[_BEGUN] = _processor_seconds()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Put the time on the last report of a test that is not marked slow."""
+    report: Any = yield
+    if report.when == "teardown" and not item.get_closest_marker("slow"):
+        seconds = _processor_seconds() - item.stash[_BEGUN]
+        report.user_properties.append((PROCESSOR_SECONDS, seconds))
+    return report
+
+
+_BEGUN = pytest.StashKey[float]()
+
+
+def _processor_seconds() -> float:
+    return sum(os.times()[:4])
+
+
+class TimeLimit:
+    """Fails a run in which a test that should be quick was not, and lists such tests.
+
+    The limit keeps the default run short. It says nothing about the library.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.over: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a test that took too long."""
+        taken = dict(report.user_properties).get(PROCESSOR_SECONDS)
+        if isinstance(taken, float) and taken > self.seconds:
+            self.over[report.nodeid] = taken
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail the run if there was one."""
+        if self.over and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """List them."""
+        if not self.over:
+            return
+        terminalreporter.section("tests over the limit", red=True)
+        terminalreporter.line(
+            f"Not marked slow, and longer than {self.seconds} s of processor time. "
+            "Make them cheaper, or mark them with pytest.mark.slow:"
+        )
+        for name, taken in sorted(self.over.items(), key=lambda one: -one[1]):
+            terminalreporter.line(f"{taken:6.1f} s  {name}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Hear SIGINT, also in a background job, which shells start with that signal ignored.
 
     Else every test of Ctrl-C would wait for ever: processes inherit what is ignored.
@@ -55,6 +178,9 @@ def pytest_configure() -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    limit = config.getoption("limit")
+    if limit is not None:
+        config.pluginmanager.register(TimeLimit(limit), "time-limit")
 
 
 def pytest_collection_finish() -> None:
@@ -70,8 +196,13 @@ def _begin_hypothesis(_: None) -> None:
     """Have Hypothesis look for who refers to its generators while `gc` still tells."""
 
 
-def pytest_report_header() -> list[str]:
+def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say which tests are left out, and why."""
+    slow = "quick tests alone: --run-slow runs all"
+    if config.getoption("run_slow"):
+        slow = "quick and slow tests"
+    if config.getoption("only_slow"):
+        slow = "slow tests alone"
     loops = "event loops: asyncio, trio, uvloop"
     if MISSING:
         loops = f"without {', '.join(MISSING)}: not run: {', '.join(NEED_ALL_LOOPS)}"
@@ -86,7 +217,7 @@ def pytest_report_header() -> list[str]:
     cluster = "where='ray' and aioqueue.ray: on a cluster of this machine"
     if not HAS_RAY:
         cluster = f"Ray is not installed: not run: {', '.join(RAY)} (pip install '.[ray]')"
-    return [loops, oracle, loader, cluster]
+    return [slow, loops, oracle, loader, cluster]
 
 
 def made(kind: type[WorldT]) -> WorldT:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,20 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
 
 
-def imports(path: Path, *, deferred: bool = True) -> Iterator[str]:
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """A file, parsed: once, however many rules read it."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def imports(path: Path, *, deferred: bool = True) -> tuple[str, ...]:
     """The full names of what a file imports; those within functions too, if `deferred`."""
-    pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    return tuple(_imports(path, deferred))
+
+
+def _imports(path: Path, deferred: bool) -> Iterator[str]:
+    pending: list[ast.AST] = [tree_of(path)]
     while pending:
         node = pending.pop()
         if isinstance(node, ast.Import):
@@ -59,7 +71,11 @@ def imports(path: Path, *, deferred: bool = True) -> Iterator[str]:
                 full = f"{node.module}.{alias.name}"
                 yield full if full in MODULES else node.module
         elif deferred or not _is_deferred(node):
-            pending.extend(ast.iter_child_nodes(node))
+            # Only statements import, and only these fields hold statements: expressions, which
+            # are most of a tree, need no look.
+            for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+                held = getattr(node, field, ())
+                pending.extend(held if isinstance(held, list) else ())
 
 
 def _is_deferred(node: ast.AST) -> bool:
@@ -82,11 +98,26 @@ def outside(module: str) -> set[str]:
     return found - {"aioqueue", "__future__"}
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_point_one_way(module: str) -> None:
-    for imported in imports(MODULES[module]):
-        if imported.split(".")[0] == "aioqueue":
-            assert layer_of(imported) <= layer_of(module), f"{module} imports {imported}"
+def against_the_layers(modules: Iterable[str], height: Callable[[str], int]) -> list[str]:
+    """The imports that point upwards among `modules`, by a function that tells a module's layer."""
+    among = set(modules)
+    return [
+        f"{module} imports {imported}"
+        for module in sorted(among)
+        for imported in imports(MODULES[module])
+        if imported in among and height(imported) > height(module)
+    ]
+
+
+def test_imports_point_one_way() -> None:
+    assert not against_the_layers(MODULES, layer_of)
+    missing = [
+        f"{module} imports {imported}"
+        for module, path in MODULES.items()
+        for imported in imports(path)
+        if imported.split(".")[0] == "aioqueue" and imported not in MODULES
+    ]
+    assert not missing, "no such module"
 
 
 def test_every_layer_is_there() -> None:
@@ -150,11 +181,10 @@ def test_no_circle_of_files() -> None:
     assert not circles(MODULES)
 
 
-@pytest.mark.parametrize("name", ["compat"])
-def test_modules_of_ours_are_imported_by_statements(name: str) -> None:
+def test_modules_of_ours_are_imported_by_statements() -> None:
     """What `import_module` imports is read nowhere else, so it is somebody else's, by its name."""
-    for module in (one for one in MODULES if part(one) == name):
-        for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+    for module in (one for one in MODULES if part(one) == "compat"):
+        for node in ast.walk(tree_of(MODULES[module])):
             if isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
                 asked = node.args[0]
                 assert isinstance(asked, ast.Constant), f"{module}:{node.lineno}"
@@ -189,11 +219,8 @@ def input_layer_of(module: str) -> int:
     pytest.fail(f"{module} has no place among the rooms of the inputs: give it one")
 
 
-@pytest.mark.parametrize("module", INPUT_MODULES)
-def test_imports_point_one_way_among_the_inputs(module: str) -> None:
-    for imported in imports(MODULES[module]):
-        if imported in INPUT_MODULES:
-            assert input_layer_of(imported) <= input_layer_of(module), f"imports {imported}"
+def test_imports_point_one_way_among_the_inputs() -> None:
+    assert not against_the_layers(INPUT_MODULES, input_layer_of)
 
 
 COMPAT = "aioqueue.compat.v1"
@@ -222,11 +249,8 @@ def compat_layer_of(module: str) -> int:
     return places.get(room, places["namespaces"])
 
 
-@pytest.mark.parametrize("module", COMPAT_MODULES)
-def test_imports_point_one_way_in_the_compat_layer(module: str) -> None:
-    for imported in imports(MODULES[module]):
-        if imported in COMPAT_MODULES:
-            assert compat_layer_of(imported) <= compat_layer_of(module), f"imports {imported}"
+def test_imports_point_one_way_in_the_compat_layer() -> None:
+    assert not against_the_layers(COMPAT_MODULES, compat_layer_of)
 
 
 def test_every_folder_of_the_compat_layer_has_a_place() -> None:
@@ -235,9 +259,9 @@ def test_every_folder_of_the_compat_layer_has_a_place() -> None:
     assert folders - {"__pycache__"} - named == {"contrib", "data"}, "they are namespaces"
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_no_file_is_long(module: str) -> None:
-    assert len(MODULES[module].read_text(encoding="utf-8").splitlines()) <= 650
+def test_no_file_is_long() -> None:
+    lines = {name: len(path.read_text("utf-8").splitlines()) for name, path in MODULES.items()}
+    assert not {name: number for name, number in lines.items() if number > 650}
 
 
 PURE_PARTS = {
@@ -255,13 +279,13 @@ PURE_PARTS = {
 PURE = [name for name in MODULES if PURE_PARTS & set(name.split(".")[1:2])]
 
 
-@pytest.mark.parametrize("module", PURE)
-def test_below_waiting_nothing_waits_or_reads_a_clock(module: str) -> None:
+def test_below_waiting_nothing_waits_or_reads_a_clock() -> None:
     """Not even by way of another module: only `errors` may name other libraries' exceptions, and
     `checks` the longest time that a thread can wait.
     """
     forbidden = {"anyio", "asyncio", "concurrent", "queue", "threading", "time", "trio", "uvloop"}
-    assert outside(module).isdisjoint(forbidden)
+    used = {module: outside(module) & forbidden for module in PURE}
+    assert not {module: names for module, names in used.items() if names}
 
 
 def test_the_machine_needs_only_plain_python() -> None:
@@ -332,11 +356,15 @@ def test_the_core_depends_on_numpy_and_anyio_alone() -> None:
     assert "typing_extensions" not in at_once
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if name not in CORE])
-def test_extras_are_imported_when_used(module: str) -> None:
-    at_once = {name.split(".")[0] for name in imports(MODULES[module], deferred=False)}
-    own = {part(module)} & WINGS
-    assert at_once - sys.stdlib_module_names <= {"aioqueue", "anyio", "numpy"} | own
+def test_extras_are_imported_when_used() -> None:
+    found: dict[str, set[str]] = {}
+    for module in set(MODULES) - set(CORE):
+        at_once = {name.split(".")[0] for name in imports(MODULES[module], deferred=False)}
+        own = {part(module)} & WINGS
+        extras = at_once - sys.stdlib_module_names - {"aioqueue", "anyio", "numpy"} - own
+        if extras:
+            found[module] = extras
+    assert not found
 
 
 PUBLIC = {
@@ -371,15 +399,16 @@ PROCESSES = {name for name in MODULES if name.startswith("aioqueue.processes.")}
 """Worker processes, which batchers and `prepare` both have."""
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if part(name) in OUTER])
-def test_what_is_built_on_the_core_uses_its_public_names_only(module: str) -> None:
-    own = f"aioqueue.{part(module)}"
-    used = {
-        imported
+def test_what_is_built_on_the_core_uses_its_public_names_only() -> None:
+    allowed = PUBLIC | RULES | PROCESSES
+    found = [
+        f"{module} imports {imported}"
+        for module in MODULES
+        if part(module) in OUTER
         for imported in imports(MODULES[module])
-        if imported in MODULES and not imported.startswith((f"{own}.", own))
-    }
-    assert used <= PUBLIC | RULES | PROCESSES
+        if imported in MODULES and part(imported) != part(module) and imported not in allowed
+    ]
+    assert not found
 
 
 def test_importing_brings_in_nothing_extra() -> None:

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
 import textwrap
@@ -28,6 +29,8 @@ MODULES = [
     if name not in NEED_EXTRAS or importlib.util.find_spec(NEED_EXTRAS[name]) is not None
 ]
 FACES = (aioqueue, sync)
+MADE = re.compile(r"^(?:async def|def|class) ([A-Za-z]\w*)", re.MULTILINE)
+"""A definition with a public name, at the top level of a file."""
 SAID = ("__compiled__", "__version__")
 """What the package says of itself."""
 
@@ -57,17 +60,6 @@ def function_of(member: Any) -> Any:
     return getattr(member, "__func__", member)
 
 
-METHODS = [
-    pytest.param(
-        function_of(member),
-        isinstance(member, property),
-        id=f"{kind.__module__}.{kind.__name__}.{name}",
-    )
-    for kind in public_classes()
-    for name, member in members(kind)
-]
-
-
 def sections(documentation: str) -> dict[str, str]:
     """The sections of a docstring in Google style, by name."""
     found: dict[str, list[str]] = {"": []}
@@ -93,28 +85,84 @@ def raises_itself(function: Any) -> bool:
     return any(isinstance(node, ast.Raise) and node.exc is not None for node in ast.walk(tree))
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def amiss(kind: type) -> str:
+    """What is wrong with the docstring of a class; empty if nothing is."""
+    own = kind.__dict__.get("__doc__")
+    if not own:
+        return "no docstring of its own"
+    found = sections(own)
+    init = kind.__dict__.get("__init__") or getattr(kind, "__init__", None)
+    if not inspect.isfunction(init) or not is_ours(init) or issubclass(kind, Exception):
+        return ""
+    if "Batches" in kind.__name__ or kind in (aioqueue.AsyncQueue, sync.BlockingQueue):
+        return ""  # made by us only
+    records = (aioqueue.Statistics, aioqueue.BatcherStatistics)
+    if kind in (*records, aioqueue.Culprit, aioqueue.Explanation):
+        return ""
+    parameters = [name for name in inspect.signature(kind).parameters if name != "self"]
+    if entries(found.get("Args", "")) != parameters:
+        return f"Args: explains {entries(found.get('Args', ''))}; takes {parameters}"
+    if "InvalidArgumentError" not in entries(found.get("Raises", "")):
+        return "Raises: InvalidArgumentError is missing"
+    return ""
+
+
+def amiss_in_method(function: Any, is_property: bool) -> str:
+    """What is wrong with the docstring of a method; empty if nothing is."""
+    if not function.__doc__:
+        return "no docstring"
+    found = sections(function.__doc__)
+    if not found[""].strip():
+        return "no summary"
+    names = [name for name in inspect.signature(function).parameters if name != "self"]
+    if entries(found.get("Args", "")) != names or ("Args" in found) != bool(names):
+        return f"Args: explains {entries(found.get('Args', ''))}; takes {names}"
+    if inspect.iscoroutinefunction(function) and not found.get("Cancellation", "").strip():
+        return "does not say what a cancelled call does"
+    raised = entries(found.get("Raises", ""))
+    if raises_itself(function) and not is_property and not raised:
+        return "does not say what it raises"
+    for entry in raised:
+        ends = ("Error", "Group", "Empty", "Full")
+        if not entry.isidentifier() or (entry != "BaseException" and not entry.endswith(ends)):
+            return f"Raises: {entry!r} is no exception"
+    runs_out = "timeout" in names and function.__name__ != "wait_for_stop"
+    if runs_out and "DeadlineExceededError" not in raised:
+        return "Raises: DeadlineExceededError is missing"
+    return ""
+
+
 class TestModules:
-    def test_explains_itself(self, module: ModuleType) -> None:
-        assert module.__doc__
-        assert module.__doc__.strip().splitlines()[0].endswith((".", ":"))
+    def test_each_explains_itself(self) -> None:
+        wrong = [
+            module.__name__
+            for module in MODULES
+            if not (module.__doc__ or "").strip().partition("\n")[0].endswith((".", ":"))
+        ]
+        assert not wrong, "no docstring, or one that does not begin with a sentence"
 
-    def test_all_is_a_tuple_of_what_is_there(self, module: ModuleType) -> None:
-        exported = module.__all__
-        assert isinstance(exported, tuple)
-        assert len(set(exported)) == len(exported)
-        assert not [name for name in exported if not hasattr(module, name)]
-        assert not [name for name in exported if name.startswith("_") and name not in SAID]
+    def test_all_is_a_tuple_of_what_is_there(self) -> None:
+        wrong: list[str] = []
+        for module in MODULES:
+            exported = module.__all__
+            if not isinstance(exported, tuple) or len(set(exported)) != len(exported):
+                wrong.append(f"{module.__name__}: not a tuple of different names")
+            wrong += [
+                f"{module.__name__}: {name}"
+                for name in exported
+                if not hasattr(module, name) or (name.startswith("_") and name not in SAID)
+            ]
+        assert not wrong
 
-    def test_what_is_public_is_in_all(self, module: ModuleType) -> None:
+    def test_what_is_public_is_in_all(self) -> None:
         """Classes and functions that are made here, and have a public name."""
-        source = inspect.getsource(module)
-        made = {
-            node.name
-            for node in ast.parse(source).body
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        }
-        assert {name for name in made if not name.startswith("_")} <= set(module.__all__)
+        wrong = [
+            f"{module.__name__}: {name}"
+            for module in MODULES
+            for name in MADE.findall(inspect.getsource(module))
+            if name in vars(module) and name not in module.__all__
+        ]
+        assert not wrong
 
 
 class TestNames:
@@ -217,52 +265,18 @@ print(loaded(), "inputs" in dir(aioqueue), loaded(), aioqueue.inputs.prepare.__n
 
 
 class TestDocumentation:
-    @pytest.mark.parametrize(
-        "kind", public_classes(), ids=lambda kind: f"{kind.__module__}.{kind.__name__}"
-    )
-    def test_classes(self, kind: type) -> None:
-        own = kind.__dict__.get("__doc__")
-        assert own, "no docstring of its own"
-        found = sections(own)
-        init = kind.__dict__.get("__init__") or getattr(kind, "__init__", None)
-        is_error = issubclass(kind, Exception)
-        if not inspect.isfunction(init) or not is_ours(init) or is_error:
-            return
-        if "Batches" in kind.__name__ or kind in (aioqueue.AsyncQueue, sync.BlockingQueue):
-            return  # made by us only
-        records = (aioqueue.Statistics, aioqueue.BatcherStatistics)
-        if kind in (*records, aioqueue.Culprit, aioqueue.Explanation):
-            return
-        parameters = [name for name in inspect.signature(kind).parameters if name != "self"]
-        assert entries(found["Args"]) == parameters
-        assert "InvalidArgumentError" in entries(found["Raises"])
+    def test_classes(self) -> None:
+        wrong = {kind.__qualname__: what for kind in public_classes() if (what := amiss(kind))}
+        assert not wrong
 
-    @pytest.mark.parametrize(("function", "is_property"), METHODS)
-    def test_methods(self, function: Any, is_property: bool) -> None:
-        documentation = function.__doc__
-        assert documentation, "no docstring"
-        found = sections(documentation)
-        assert found[""].strip(), "no summary"
-        parameters = [*inspect.signature(function).parameters.values()]
-        names = [one.name for one in parameters if one.name != "self"]
-        if names:
-            assert entries(found.get("Args", "")) == names
-        else:
-            assert "Args" not in found
-        if inspect.iscoroutinefunction(function):
-            assert found.get("Cancellation", "").strip(), "does not say what a cancelled call does"
-        if raises_itself(function) and not is_property:
-            assert found.get("Raises", "").strip(), "does not say what it raises"
-        if "timeout" in names and function.__name__ != "wait_for_stop":
-            assert "DeadlineExceededError" in entries(found["Raises"])
-
-    @pytest.mark.parametrize(("function", "is_property"), METHODS)
-    def test_raises_sections_name_one_exception_per_entry(
-        self, function: Any, is_property: bool
-    ) -> None:
-        for entry in entries(sections(function.__doc__).get("Raises", "")):
-            assert entry.isidentifier(), entry
-            assert entry == "BaseException" or entry.endswith(("Error", "Group", "Empty", "Full"))
+    def test_methods(self) -> None:
+        wrong = {
+            f"{kind.__module__}.{kind.__qualname__}.{name}": what
+            for kind in public_classes()
+            for name, member in members(kind)
+            if (what := amiss_in_method(function_of(member), isinstance(member, property)))
+        }
+        assert not wrong
 
     def test_every_face_says_the_same_first(self) -> None:
         """The two faces of a method differ in how they wait, not in what they do."""

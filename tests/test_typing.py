@@ -7,7 +7,6 @@ run.
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import json
 import os
@@ -42,7 +41,6 @@ def run(*command: str, timeout: float = 50) -> subprocess.CompletedProcess[str]:
     )
 
 
-@functools.cache
 def found_by_mypy() -> Found:
     ran = run(
         "-m",
@@ -63,7 +61,6 @@ def found_by_mypy() -> Found:
     return found
 
 
-@functools.cache
 def found_by_pyright() -> Found:
     # The checker of pyright, in a build that brings Node.js along instead of downloading it.
     ran = run("-m", "basedpyright", "--project", ".", "--outputjson", timeout=280)
@@ -100,19 +97,16 @@ def wrong_lines(path: Path) -> list[int]:
     return [number for number, line in enumerate(lines, 1) if line.endswith("# WRONG")]
 
 
+@pytest.mark.slow(but="mypy")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("find", CHECKERS)
-class TestCheckers:
-    @pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.stem)
-    def test_pass_what_is_right(self, path: Path, find: Callable[[], Found]) -> None:
-        assert find().get(path.name, {}) == {}
-
-    @pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
-    def test_refuse_what_is_wrong(self, path: Path, find: Callable[[], Found]) -> None:
-        found = find().get(path.name, {})
-        assert sorted(found) == wrong_lines(path), found
+def test_a_checker_finds_what_is_wrong_and_nothing_else(find: Callable[[], Found]) -> None:
+    found = {name: {*lines} for name, lines in find().items()}
+    expected = {path.name: {*wrong_lines(path)} for path in WRONG}
+    assert found == expected
 
 
+@pytest.mark.slow(but="service")
 @pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.stem)
 def test_what_is_right_runs(path: Path) -> None:
     ran = run("-W", "error", path.name)

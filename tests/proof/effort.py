@@ -2,7 +2,7 @@
 
 ::
 
-    AIOQUEUE_PROOF=100 python -m pytest --timeout 0 -s tests/proof
+    AIOQUEUE_PROOF=100 python -m pytest --run-slow --timeout 0 -s tests/proof
 
 plays a hundred times as many programs, records a hundred times as many histories, and forces longer
 schedules, each time other ones, and prints how many there were.

@@ -186,7 +186,7 @@ def build(bug: Bug | None, folder: Path) -> None:
 def judge(module: str, folder: Path) -> Catch:
     """Run one module of the proof against a build."""
     began = time.monotonic()
-    options = ["-q", "-x", "-p", "no:cacheprovider", "-k", OWN_TESTS]
+    options = ["-q", "-x", "--run-slow", "-p", "no:cacheprovider", "-k", OWN_TESTS]
     command = [sys.executable, "-m", "pytest", *options, f"tests/proof/{module}.py"]
     environment = {**os.environ, "PYTHONPATH": str(folder), "AIOQUEUE_PROOF": "1"}
     try:

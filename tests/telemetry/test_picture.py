@@ -16,17 +16,17 @@ image = pytest.importorskip("PIL.Image", reason="needs Pillow")
 from aioqueue.telemetry.picture import picture  # noqa: E402
 
 RUNS = {
-    "usual": usual(30),
-    "of a second": Watching(history([Stage("decode")], seconds=1)),
-    "that begins": Watching(history([Stage("decode")], seconds=0)),
-    "no bound": Watching(history([Stage("a" * 200, capacity=None)], seconds=5)),
+    "usual": (usual(30), False),
+    "no bound": (Watching(history([Stage("a" * 200, capacity=None)], seconds=5)), True),
+    "of a second": (Watching(history([Stage("decode")], seconds=1)), False),
+    "that begins": (Watching(history([Stage("decode")], seconds=0)), True),
 }
 
 
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.slow("of a second", "that begins")
 @pytest.mark.parametrize("run", RUNS)
-def test_a_png_is_1200_pixels_wide(run: str, dark: bool) -> None:
-    watching = RUNS[run]
+def test_a_png_is_1200_pixels_wide(run: str) -> None:
+    watching, dark = RUNS[run]
     snapshots = recorded(watching.history, watching.now)
     verdict = watching.verdict(None)
     drawn = picture(snapshots, verdict, verdict_of, kind="png", dark=dark)
