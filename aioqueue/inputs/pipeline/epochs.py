@@ -26,6 +26,7 @@ from aioqueue.inputs.sources.positions import misplaced
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
 from aioqueue.telemetry import Monitor, Watch
+from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.waiting.running import in_event_loop
 
 __all__ = ("Epoch", "Epochs")
@@ -114,8 +115,12 @@ class Epochs(Generic[T]):
     def __next__(self) -> Epoch[T]:
         try:
             return holding(self._turns.lock, self._begin_next)
+        except StopIteration:
+            raise
         except BaseException as error:
             _stop_if_interrupted(self._run, error)
+            forget_locals(error)
+            del self  # nor does this frame keep the run: the failure leads to it
             raise
 
     def __aiter__(self) -> AsyncIterator[Epoch[T]]:
@@ -461,8 +466,12 @@ class Epoch(Generic[T]):
     def __next__(self) -> T:
         try:
             return holding(self._turns.lock, self._stepped)
+        except StopIteration:
+            raise
         except BaseException as error:
             _stop_if_interrupted(self._run, error)
+            forget_locals(error)
+            del self  # nor does this frame keep the run: the failure leads to it
             raise
 
     def __aiter__(self) -> AsyncIterator[T]:

@@ -37,6 +37,7 @@ from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.inputs.waking import ALARM
 from aioqueue.telemetry import StepMeter, Watch
+from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 
 __all__ = ("AsyncRun", "ThreadRun")
@@ -351,6 +352,7 @@ class ThreadRun(_Run):
 
     def _failure(self, error: Exception) -> BaseException:
         """The failure of the run, which may be that of a node."""
+        forget_locals(error)  # the coordinator keeps it, and we that
         # That a queue was closed is no failure of its own: why it was, the coordinator knows.
         self._coord.request_stop(None if isinstance(error, RunOver) else error)
         self._let_go()
@@ -522,8 +524,11 @@ class AsyncRun(_Run):
         await self._has_ended.wait()
         self._is_told = True
         failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # which has this frame in its traceback
 
     async def outlast(self) -> None:
         """Wait until all workers have ended that were told to, as `leave` does in threads.
@@ -562,6 +567,7 @@ class AsyncRun(_Run):
                 finally:
                     self._let_go()
         except (Exception, BaseExceptionGroup) as failure:  # of a `SystemExit` in a worker, say
+            forget_locals(failure)
             self._failure = failure
             if self._is_abandoned:
                 self._log_failure()
