@@ -72,17 +72,7 @@ PROCESS_TESTS = (
 )
 TEST_SECONDS = 20
 PYTEST = (
-    *(
-        "-q",
-        "--run-slow",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "-p",
-        "no:cov",
-        "--assert=plain",
-    ),
+    *("-q", "--run-slow", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "--assert=plain"),
     *("--tb=line", "--hypothesis-seed=0", "-o", f"timeout={TEST_SECONDS}"),
 )
 MAP_SECONDS = 1800
