@@ -96,7 +96,8 @@ def test_close_ends_the_generators(workers: int) -> None:
         iterator = iter(DataLoader(Lines(), 2, num_workers=workers))
         next(iterator)
         iterator.close()
-        assert files and not any(file() for file in files)
+        assert files
+        assert not any(file() for file in files)
     finally:
         gc.enable()
 
