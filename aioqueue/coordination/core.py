@@ -43,6 +43,7 @@ from aioqueue.queues.forks import living_queues
 from aioqueue.telemetry.explaining import explain_for, note_coordinator
 from aioqueue.telemetry.explanations import ExplainedCoordinator, Explanation
 from aioqueue.telemetry.parts import Watch
+from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.waiting import (
     Gate,
     StopScope,
@@ -619,6 +620,8 @@ class CoordinatorCore(Watchable):
         self._joining -= 1
         self.joined = True
         failures = self.failures()
+        for failure in failures:
+            forget_locals(failure)
         self._workers = left
         self._forget_stop_scopes()
         return failures

@@ -33,11 +33,17 @@ class Latecomers(Generic[PlanT]):
         self._lock = threading.RLock()  # guards all below
         self._waiting: list[PlanT] = []
         self._start: dict[bool, Callable[[PlanT], object]] = {}  # by whether it is a task
+        self._has_ended = False
 
     def are_started_by(self, start: Callable[[PlanT], object], *, tasks: bool) -> None:
         """From now on, threads or tasks are started so; those that have waited for it too."""
-        self._start[tasks] = start
+        self._add_start(start, tasks)
         self._start_all()
+
+    @guarded
+    def _add_start(self, start: Callable[[PlanT], object], tasks: bool) -> None:
+        if not self._has_ended:
+            self._start[tasks] = start
 
     def come(self, plan: PlanT) -> None:
         """There is one more. Those that come before their event loop has begun wait for it.
@@ -50,7 +56,12 @@ class Latecomers(Generic[PlanT]):
 
     @guarded
     def are_over(self) -> None:
-        """Nobody comes any more: forget who would start them, and whom they would be told of."""
+        """Nobody comes any more: forget who would start them, and who would hear of their ends.
+
+        What starts workers knows the run, and the run has this object: a cycle, which would keep
+        the run's queue until the garbage collector runs.
+        """
+        self._has_ended = True
         self._start.clear()
         self._is_over, self._ended = _yes, _yes
 

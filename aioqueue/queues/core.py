@@ -226,6 +226,7 @@ class QueueCore:
         self.sleepers.pop(waker, None)
         if attempt.is_pending:
             apply_deferred(self.machine.withdraw, attempt, if_pending=True)
+        waker.forget()
 
     def check_batch_size(self, n: Any) -> int:
         """Check how many rows a batch is to have.

@@ -9,9 +9,12 @@ from __future__ import annotations
 import gc
 import inspect
 import linecache
+import os
 import re
+import sys
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -21,6 +24,7 @@ from aioqueue.coordination.whereabouts import current_frames, is_of_a_library, u
 __all__ = (
     "Frame",
     "Stack",
+    "forget_locals",
     "place_of",
     "stack_of",
     "stack_of_dump",
@@ -33,6 +37,13 @@ _DEEPEST: Final = 200
 
 _HOUSE: Final = str(Path(__file__).parents[1])
 """Where our own files are, which tell a user nothing."""
+
+_SUSPENDABLE: Final = (
+    inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+    if sys.version_info < (3, 13)
+    else 0  # to clear one that is suspended is refused
+)
+"""Frames that must not be cleared unless they have ended: that would close them."""
 
 _IN_DUMP: Final = re.compile(r'^\s+File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 """A line of what `faulthandler` writes."""
@@ -115,6 +126,41 @@ def told(stack: Stack, indent: str = "") -> str:
     if stack and stack[0] not in ours and not stack[0].file.startswith(_HOUSE):
         ours.insert(0, stack[0])  # what of a library the user's code has called
     return "".join(f"\n{indent}{frame}" for frame in reversed(ours))
+
+
+def forget_locals(failure: BaseException) -> None:
+    """Clear the local variables of our own functions in the traceback of a failure.
+
+    They lead to queues, coordinators and items, and some of those to the failure: all of it would
+    live until the garbage collector runs. The traceback stays, and so do the locals of other code.
+
+    Args:
+        failure: of workers that have all ended, or a group of such.
+    """
+    seen: set[int] = set()
+    pending: list[tuple[BaseException | None, bool]] = [(failure, True)]
+    while pending:
+        error, has_ended = pending.pop()
+        if error is None or id(error) in seen:
+            continue
+        seen.add(id(error))
+        if isinstance(error, BaseExceptionGroup):
+            pending.extend((one, has_ended) for one in error.exceptions)
+        # These may be failures of others, who may still be at work.
+        pending += [(error.__cause__, False), (error.__context__, False)]
+        traceback = error.__traceback__
+        while traceback is not None:
+            _clear(traceback.tb_frame, has_ended=has_ended)
+            traceback = traceback.tb_next
+
+
+def _clear(frame: FrameType, *, has_ended: bool) -> None:
+    code = frame.f_code
+    if code.co_filename.startswith(_HOUSE + os.sep) and (
+        has_ended or not code.co_flags & _SUSPENDABLE
+    ):
+        with suppress(RuntimeError):  # it runs
+            frame.clear()
 
 
 def _of_frame(frame: FrameType | None) -> Stack:

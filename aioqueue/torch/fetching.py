@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from aioqueue.inputs.prepare.feed import close
 from aioqueue.torch.collating import gathering_for
 from aioqueue.torch.memory import BatchMemory
 
@@ -75,6 +76,9 @@ class Fetcher(Protocol):
     def standing(self) -> Standing | None:
         """Where an iterable dataset is, in an object of its own."""
 
+    def close(self) -> None:
+        """Make no more, and close the generator of an iterable dataset."""
+
 
 def fetcher_of(recipe: Recipe, start: Start, memory: BatchMemory) -> Fetcher:
     """What makes the batches of one epoch.
@@ -109,6 +113,9 @@ class _MapFetcher:
 
     def standing(self) -> None:
         """The position is the sampler's."""
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class _IterableFetcher:
@@ -187,6 +194,11 @@ class _IterableFetcher:
             except StopIteration:
                 self._has_ended = True
         raise Exhausted
+
+    def close(self) -> None:
+        samples, self._samples = self._samples, iter(())
+        self._has_ended = True
+        close(samples, self._recipe.dataset)
 
     def standing(self) -> Standing:
         # A dataset may give the very object that it goes on writing to.

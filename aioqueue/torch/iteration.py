@@ -8,6 +8,8 @@ first tasks, and one more whenever a batch has come. So generators are left as i
 from __future__ import annotations
 
 import itertools
+import os
+import threading
 import warnings
 import weakref
 from abc import ABC, abstractmethod
@@ -22,10 +24,12 @@ import torch
 
 from aioqueue import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
 from aioqueue.forks import PROCESS, begun_elsewhere
+from aioqueue.locks import holding
 from aioqueue.torch.fetching import Exhausted, Recipe, Standing, Start, fetcher_of
 from aioqueue.torch.initialising import Initialising
 from aioqueue.torch.memory import BatchMemory
 from aioqueue.torch.position import Position, mark_of
+from aioqueue.torch.samplers import restore_samplers, states_of_samplers
 from aioqueue.torch.streams import Streams, Where
 from aioqueue.torch.worker import (
     Begin,
@@ -79,6 +83,8 @@ class Place:
     the loader that was saved between two epochs lived on."""
     process: int | None = None
     """That of the epoch that was begun last."""
+    samplers: list[Any] | None = None
+    """What the samplers are to be given before the next epoch; see `aioqueue.torch.samplers`."""
 
 
 class _Drawn(NamedTuple):
@@ -98,6 +104,9 @@ class _Failed(NamedTuple):
 class LoaderIterator(ABC, Iterator[Any]):
     """An iterator over the batches of one epoch; ``iter`` of a `DataLoader` makes it.
 
+    Several threads may take from it at once; each batch goes to one of them. In a fork of the
+    process it refuses to go on.
+
     When the loop is left, or the iterator is dropped, its workers are stopped at once: idle ones
     end then, others after the batch that they are making. `close` waits for that.
     """
@@ -105,6 +114,7 @@ class LoaderIterator(ABC, Iterator[Any]):
     def __init__(self, plan: Plan, place: Place) -> None:
         self._plan = plan
         self._place = place
+        self._turn = threading.RLock()  # several threads may take from it
         self._is_closed = False
         self._process = PROCESS.number
         self.told_length = plan.told_length
@@ -124,17 +134,22 @@ class LoaderIterator(ABC, Iterator[Any]):
         return len(self._plan.index_sampler)
 
     def __next__(self) -> Any:
+        self._check_process()
         name = f"enumerate(DataLoader)#{type(self).__name__}.__next__"
         with torch.autograd.profiler.record_function(name):
-            self._check_process()
-            if self._is_closed or self._position.is_over:
-                raise StopIteration
-            batch = self._next_batch()
+            batch = holding(self._turn, self._taken_next)
         self._count()
         return batch
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} cannot be pickled: its workers are here")
+
+    def _taken_next(self) -> Any:
+        if self._is_closed or self._position.is_over:
+            raise StopIteration
+        batch = self._next_batch()
+        self._yielded += 1
+        return batch
 
     @property
     def is_of_another_process(self) -> bool:
@@ -161,6 +176,7 @@ class LoaderIterator(ABC, Iterator[Any]):
     def close(self) -> None:
         """Stop the workers, and wait until they have ended: 5 seconds at most.
 
+        Nothing is kept of what they have made, and generators of an iterable dataset are closed.
         What they have failed with, in batches that nobody has asked for, is not raised.
         """
 
@@ -176,8 +192,13 @@ class LoaderIterator(ABC, Iterator[Any]):
             kept_seed = resume.base_seed
         if kept_seed is not None:
             self._base_seed = kept_seed
+        samplers = self._place.samplers if resume is None else resume.samplers
+        if samplers:
+            restore_samplers(plan.index_sampler, plan.generator, samplers)
         with _drawing_from(plan.generator, None if resume is None else resume.random):
             random = _random_state(plan.generator)
+            if resume is None:
+                samplers = states_of_samplers(plan.index_sampler, plan.generator)
             indices = iter(plan.index_sampler)
             if draws_seed:
                 self._base_seed = _drawn_seed(plan.generator)
@@ -188,6 +209,7 @@ class LoaderIterator(ABC, Iterator[Any]):
             if resume is None:
                 starts = [Start()] * max(1, plan.workers) if plan.recipe.is_iterable else []
                 resume = Position(random, self._base_seed, draws_seed, starts)
+                resume.samplers = samplers or []
             elif not plan.recipe.is_iterable:
                 indices = _after(indices, resume, peeks=plan.generator is None)
         self._indices = indices
@@ -198,9 +220,7 @@ class LoaderIterator(ABC, Iterator[Any]):
     def _has_begun(self) -> None:
         """The epoch goes on from where it was to; until then a resume can be tried again."""
         place = self._place
-        place.position, place.resume, place.base_seed = self._position, None, None
-        place.process = self._process
-
+OPEN
     def _draw(self) -> _Drawn | None:
         """The next index of the sampler; ``None`` if there are no more."""
         while True:
@@ -209,8 +229,12 @@ class LoaderIterator(ABC, Iterator[Any]):
                 return None
             number, self._number = self._number, self._number + 1
             if number >= self._position.batches and number not in self._position.beyond:
-                mark = 0 if self._plan.recipe.is_iterable else mark_of(index)
-                return _Drawn(number, index, mark)
+                return _Drawn(number, index, self._mark_of(index))
+
+    def _mark_of(self, index: Any) -> int:
+        if self._plan.recipe.is_iterable:
+            return 0
+        return mark_of(index, marks_objects=self._position.marks_objects)
 
     def _handed_out(self, drawn: _Drawn, worker: int, standing: Standing | None) -> None:
         if standing is not None:
@@ -219,7 +243,6 @@ class LoaderIterator(ABC, Iterator[Any]):
             self._position.handed_out(drawn.number, drawn.mark)
 
     def _count(self) -> None:
-        self._yielded += 1
         plan, told = self._plan, self.told_length
         if told is None or self._yielded <= told:
             return
@@ -246,9 +269,14 @@ class _SerialIterator(LoaderIterator):
         self._has_begun()
 
     def close(self) -> None:
-        """Give no more batches."""
+        """Give no more batches, and close what the dataset has open for them.
+
+        Raises:
+            Exception: what a generator of the dataset has raised when it was closed.
+        """
         self._check_process()
         self._is_closed = True
+        self._fetcher.close()
 
     def _next_batch(self) -> Any:
         drawn = self._draw()
@@ -298,6 +326,7 @@ class _WorkersIterator(LoaderIterator):
         self._is_closed = True
         self._streams.stop()
         self._streams.join()
+        self._streams.let_go()
 
     def _start_workers(self) -> None:
         workers = _workers_of(self._plan, self._base_seed, self._memory)
@@ -439,7 +468,10 @@ class _WorkersIterator(LoaderIterator):
     def _fail(self, worker: int) -> None:
         """A worker has ended: raise what has failed."""
         self._is_closed = True
-        self._streams.fail(worker)
+        try:
+            self._streams.fail(worker)
+        finally:
+            self._streams.let_go()
 
     def _leave(self, error: BaseException) -> None:
         """Ctrl-C stops all at once, whatever the workers are doing."""
@@ -539,13 +571,13 @@ def _after(indices: Iterator[Any], position: Position, *, peeks: bool) -> Iterat
     """
     again = Position(None, 0, False, [])
     for number, index in enumerate(itertools.islice(indices, position.batches)):
-        again.handed_out(number, mark_of(index))
+        again.handed_out(number, mark_of(index, marks_objects=position.marks_objects))
     if (again.batches, again.order) != (position.batches, position.order):
         raise InvalidArgumentError(
             f"state: the sampler gives other indices than in the first {position.batches} batches"
             f" of the epoch that was saved, where it now gives {again.batches}; expected a sampler"
             " that depends on nothing but the generator, the dataset and what it is told (as"
-            " DistributedSampler by set_epoch)"
+            " DistributedSampler by set_epoch), or one with state_dict() and load_state_dict(state)"
         )
     return _peeked(indices) if peeks else indices
 

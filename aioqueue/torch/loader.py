@@ -15,7 +15,16 @@ from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.torch.fetching import Recipe
 from aioqueue.torch.initialising import Initialising
 from aioqueue.torch.iteration import LoaderIterator, Place, Plan, iterator_of
-from aioqueue.torch.position import VERSION, Position, as_text, field_of, from_text
+from aioqueue.torch.position import (
+    OLDER,
+    VERSION,
+    Position,
+    as_text,
+    field_of,
+    from_text,
+    samplers_in,
+)
+from aioqueue.torch.samplers import states_of_samplers
 from aioqueue.torch.streams import Where
 from aioqueue.torch.worker import Pin
 
@@ -183,7 +192,8 @@ class DataLoader(data.DataLoader[T_co]):
         asked. What was prepared and not handed out will be prepared again.
 
         Returns:
-            Plain types, as JSON knows them; but for what an iterable dataset says of itself.
+            Plain types, as JSON knows them; but for what an iterable dataset, or a sampler with
+            ``state_dict``, says of itself.
 
         Raises:
             TypeError: the dataset is iterable and has no ``state_dict``, and ``replay`` is not set.
@@ -205,8 +215,14 @@ class DataLoader(data.DataLoader[T_co]):
             **self._fingerprint(),
             "random": None if self.generator is None else as_text(self.generator.get_state()),
             "base_seed": self._kept_seed() if epoch is None else None,
+            "samplers": self._states_of_samplers() if epoch is None else [],
             "epoch": epoch,
         }
+
+    def _states_of_samplers(self) -> list[Any]:
+        """What samplers have of their own between two epochs."""
+        kept = self._place.samplers
+        return states_of_samplers(self._index_sampler, self.generator) if kept is None else kept
 
     def _kept_seed(self) -> int | None:
         """The base seed of workers that live on to the next epoch."""
@@ -221,7 +237,8 @@ class DataLoader(data.DataLoader[T_co]):
         Its first batch is the one after the last that was handed out; or, if that epoch was over,
         the first of the next epoch. The number of workers may be another, but for an iterable
         dataset, and so may be what they are. A ``generator`` of the loader goes on from where it
-        was; the global one is left as it is.
+        was; the global one is left as it is. A sampler that has a state of its own (``state_dict``
+        and ``load_state_dict``), or generators of its own as attributes, is given that of then.
 
         Args:
             state: what `state_dict` has returned.
@@ -232,7 +249,7 @@ class DataLoader(data.DataLoader[T_co]):
                 the sampler is told what it was told then, the next ``for`` goes on.
         """
         version = field_of(state, "version", int)
-        if version != VERSION:
+        if version not in (OLDER, VERSION):
             raise InvalidArgumentError(f"state: got version {version}; expected {VERSION}")
         for name, ours in self._fingerprint().items():
             theirs = field_of(state, name, object)
@@ -243,7 +260,8 @@ class DataLoader(data.DataLoader[T_co]):
                 )
         epoch, random = field_of(state, "epoch", object), field_of(state, "random", object)
         base_seed = field_of(state, "base_seed", int | None)
-        resume = None if epoch is None else Position.from_dict(epoch)
+        samplers = [] if version == OLDER else samplers_in(state)
+        resume = None if epoch is None else Position.from_dict(epoch, version)
         if resume is not None:
             self._check_fit(resume)
         if random is not None and self.generator is not None:
@@ -251,7 +269,7 @@ class DataLoader(data.DataLoader[T_co]):
         if self._iterator is not None and not self._iterator.is_of_another_process:
             self._iterator.close()  # its workers have begun from another state
             self._iterator = None
-        self._place = Place(resume=resume, base_seed=base_seed)
+        self._place = Place(resume=resume, base_seed=base_seed, samplers=samplers)
 
     def _fingerprint(self) -> dict[str, Any]:
         """What has to be the same for a state to fit."""

@@ -22,10 +22,25 @@ from aioqueue import InvalidArgumentError
 from aioqueue.checks import is_int
 from aioqueue.torch.fetching import Standing, Start
 
-__all__ = ("VERSION", "Position", "as_text", "field_of", "from_text", "mark_of")
+__all__ = (
+    "OLDER",
+    "VERSION",
+    "Position",
+    "as_text",
+    "field_of",
+    "from_text",
+    "mark_of",
+    "samplers_in",
+)
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the states that loaders save."""
+
+OLDER: Final = 2
+"""The version before, which can be loaded: it said nothing of samplers."""
+
+_DEEPEST: Final = 10
+"""How deep objects may lie within an index that has a checksum."""
 
 
 @dataclass
@@ -44,6 +59,10 @@ class Position:
         turn: the worker whose batch is next.
         ended: the workers whose part of an iterable dataset has ended.
         is_over: whether the epoch has ended.
+        samplers: what samplers had of their own before the epoch had drawn anything; see
+            `aioqueue.torch.samplers`.
+        marks_objects: whether indices that are objects have checksums; states of older versions
+            have none of these.
     """
 
     random: Any
@@ -56,6 +75,8 @@ class Position:
     turn: int = 0
     ended: set[int] = field(default_factory=set)
     is_over: bool = False
+    samplers: list[Any] = field(default_factory=list)
+    marks_objects: bool = True
 
     def handed_out(self, number: int, mark: int) -> None:
         """Note that a batch was handed out.
@@ -94,11 +115,17 @@ class Position:
             ],
             "turn": self.turn,
             "ended": sorted(self.ended),
+            "samplers": self.samplers,
+            "marks_objects": self.marks_objects,
         }
 
     @classmethod
-    def from_dict(cls, state: Any) -> Position:
+    def from_dict(cls, state: Any, version: int = VERSION) -> Position:
         """The position that `as_dict` has told.
+
+        Args:
+            state: what it gave.
+            version: of the loader's state that this is a part of.
 
         Raises:
             InvalidArgumentError: it is not as `as_dict` makes it.
@@ -120,18 +147,57 @@ class Position:
             beyond=dict(_pairs_of(field_of(state, "beyond", list))),
             turn=field_of(state, "turn", int),
             ended=set(_ints_of(field_of(state, "ended", list))),
+            samplers=[] if version == OLDER else samplers_in(state),
+            marks_objects=version != OLDER and field_of(state, "marks_objects", bool),
         )
 
 
-def mark_of(index: Any) -> int:
-    """A checksum of what a sampler has given; 0 for what has none that is always the same."""
+def mark_of(index: Any, *, marks_objects: bool = True) -> int:
+    """A checksum of what a sampler has given; 0 for what has none that is always the same.
+
+    Args:
+        index: what it has given.
+        marks_objects: whether objects have one, too.
+    """
     if is_int(index):
         return zlib.crc32(str(int(index)).encode())
     try:
         values = np.asarray(index)
-    except Exception:  # whatever its own `__array__` says
-        return 0
-    return zlib.crc32(values.tobytes()) if values.dtype.kind in "biufUS" else 0
+    except Exception:  # whatever its own `__array__` says, or rows of several lengths
+        values = None
+    if values is not None and values.dtype.kind in "biufUS":
+        return zlib.crc32(values.tobytes())
+    told = _told(index) if marks_objects else None
+    return 0 if told is None else zlib.crc32(told.encode())
+
+
+def _told(thing: Any, depth: int = 0) -> str | None:
+    """An object in words that are the same in every process; ``None`` if there are none."""
+    if depth > _DEEPEST:
+        return None
+    kind = type(thing)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    members: list[Any]
+    if thing is None or isinstance(thing, str | bytes | int | float | complex):
+        return f"{name} {thing!r}"
+    if isinstance(thing, np.ndarray | np.generic | torch.Tensor):
+        members = np.asarray(thing).tolist()
+        return f"{name} {members!r}" if np.asarray(thing).dtype.kind != "O" else None
+    if isinstance(thing, list | tuple):
+        members = [*thing]
+    elif isinstance(thing, set | frozenset):
+        told = [_told(one, depth + 1) for one in thing]
+        return None if None in told else f"{name} {sorted(map(str, told))}"
+    elif isinstance(thing, dict):
+        members = [part for pair in thing.items() for part in pair]
+    elif hasattr(thing, "__dict__") and not callable(thing):
+        members = [part for pair in sorted(vars(thing).items()) for part in pair]
+    elif kind.__repr__ is not object.__repr__ and not callable(thing):
+        return f"{name} {thing!r}"  # a date, a path, a UUID ...
+    else:
+        return None
+    told = [_told(one, depth + 1) for one in members]
+    return None if None in told else f"{name} {told}"
 
 
 def _folded(order: int, mark: int) -> int:
@@ -178,6 +244,20 @@ def field_of(state: Any, name: str, kind: type | UnionType) -> Any:
             f" {getattr(kind, '__name__', kind)}"
         )
     return value
+
+
+def samplers_in(state: Any) -> list[Any]:
+    """What samplers had of their own, as a state has it.
+
+    Raises:
+        InvalidArgumentError: it is not there, or something else.
+    """
+    samplers: list[Any] = field_of(state, "samplers", list)
+    if not all(one is None or isinstance(one, dict) for one in samplers):
+        raise InvalidArgumentError(
+            f"state: got {samplers!r:.60} for 'samplers'; expected what state_dict made"
+        )
+    return samplers
 
 
 def _ints_of(values: list[Any]) -> list[int]:

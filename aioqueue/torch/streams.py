@@ -11,14 +11,15 @@ import itertools
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from aioqueue import inputs, sync
+from aioqueue import OutOfRangeError, QueueEmpty, inputs, sync
 from aioqueue.checks import counted
 from aioqueue.forks import PROCESS
 from aioqueue.torch.parcels import unpacked
-from aioqueue.torch.worker import Begin, Pin, Reply, Task
+from aioqueue.torch.worker import Begin, Pin, Reply, Task, ThreadWorker
 
 __all__ = ("Stream", "Streams", "Where")
 
@@ -51,6 +52,7 @@ class Stream:
         ahead: int,
         pin: Pin | None = None,
     ) -> None:
+        self._worker = worker
         self.tasks = sync.FIFOQueue(None, name=f"{name} tasks")
         self.replies = replies
         self.coord = sync.Coordinator()
@@ -77,6 +79,16 @@ class Stream:
         """Start the worker."""
         for runner in self._runners:
             self.coord.start(runner)
+
+    def let_go(self) -> None:
+        """It has ended: keep nothing of what it has made, or has open."""
+        for queue in (self.tasks, self.replies):
+            with suppress(OutOfRangeError, QueueEmpty):
+                while True:
+                    queue.dequeue_nowait()
+        if isinstance(self._worker, ThreadWorker):
+            with suppress(ValueError):  # it has not ended in time, and is in its generator
+                self._worker.close()
 
 
 class _Pinned:
@@ -178,6 +190,11 @@ class Streams:
             self._join(first=0)
         except BaseExceptionGroup:
             pass  # of batches that nobody has asked for
+
+    def let_go(self) -> None:
+        """Keep nothing of what the workers have made, or have open: they have ended."""
+        for stream in self._streams:
+            stream.let_go()
 
     def _join(self, first: int) -> None:
         failures: list[BaseException] = []

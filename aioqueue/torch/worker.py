@@ -26,6 +26,7 @@ from aioqueue.torch.fetching import Exhausted, Fetcher, Recipe, Standing, Start,
 from aioqueue.torch.initialising import Initialising, is_initialising
 from aioqueue.torch.memory import BatchMemory
 from aioqueue.torch.parcels import packed
+from aioqueue.torch.sharing import SharingPickler
 from aioqueue.torch.worker_info import be_the_worker, seeds_of, this_is_worker, worker_info
 
 __all__ = ("Begin", "Crew", "Pin", "ProcessWorker", "Reply", "Task", "ThreadWorker", "pickled")
@@ -128,6 +129,12 @@ class _Worker:
             return None
         with _noted(message.note()):
             return self._reply(message)
+
+    def close(self) -> None:
+        """Close what the dataset has open for the epoch. For who has seen the worker end."""
+        fetcher, self._fetcher = self._fetcher, None
+        if fetcher is not None:
+            fetcher.close()
 
     def _begin(self, message: Begin) -> None:
         crew = self._set_up()
@@ -254,13 +261,14 @@ class ProcessWorker(_Worker):
 
 
 def pickled(crew: Crew) -> bytes:
-    """What is sent to every process. Tensors go by value: who is sent them shares no memory.
+    """What is sent to every process. Tensors go by value, but those in shared memory, which stay
+    there: what the program writes into them, its workers see.
 
     Raises:
         InvalidArgumentError: it cannot be pickled, or no process could import it.
     """
     try:
-        return dumped(crew, pickle.Pickler)
+        return dumped(crew, SharingPickler)
     except UnknownToOthersError as error:
         raise InvalidArgumentError(
             "dataset, collate_fn, worker_init_fn: got one that a new process cannot import;"

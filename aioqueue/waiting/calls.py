@@ -25,16 +25,23 @@ class CallbackWaker:
 
     def __init__(self, attempt: Attempt, callback: Callable[[], object]) -> None:
         self.two_step = False
-        self._attempt = attempt
-        self._callback = callback
+        # Both only until it has called: the attempt has us, too, and who is called may lead here.
+        self._attempt: Attempt | None = attempt
+        self._callback: Callable[[], object] | None = callback
 
     def notify(self, attempt: Attempt, /) -> None:
         """Nothing to note: there is only one attempt."""
 
     def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
-        if self._attempt.state is DONE:
-            self._callback()
+        attempt, callback = self._attempt, self._callback
+        if attempt is not None and callback is not None and attempt.state is DONE:
+            callback()
+            self.forget()
         return ()
+
+    def forget(self) -> None:
+        """Nobody wants to be called any more."""
+        self._attempt = self._callback = None
 
     def is_dead(self) -> bool:
         return False

@@ -44,6 +44,7 @@ __all__ = (
     "Working",
     "checked",
     "length_of",
+    "most_empty",
     "once_only",
     "source_of",
     "sources_of",
@@ -180,13 +181,14 @@ class Builder:
 
     def length_before(self, place: int, epoch: int) -> int | None:
         """How many rows come in to a stage in an epoch, where that is known."""
-        return _length(self._entries.length(epoch), self._stages[:place])
+        return _length_after(self._entries, self._stages[:place], epoch)
 
     def _items_of(self, place: int) -> Callable[[int], int | None]:
         """Tells how many items are sure to come to a stage in an epoch, where that is known."""
         if any(isinstance(stage, Prepare) and stage.may_skip() for stage in self._stages[:place]):
             return lambda epoch: None
-        return partial(self.length_before, place)
+        # It goes to a node that we keep, so it does not keep us.
+        return partial(_length_after, self._entries, self._stages[:place])
 
     def largest_batch(self) -> int:
         """How many rows of this stage one row may need of those after it, up to more workers."""
@@ -386,6 +388,11 @@ def _is_elastic(pipeline: Pipeline[Any]) -> bool:
     )
 
 
+def _length_after(entries: EpochEntries, stages: Sequence[BaseStage], epoch: int) -> int | None:
+    """How many rows come out of some stages in an epoch, where that is known."""
+    return _length(entries.length(epoch), stages)
+
+
 def length_of(pipeline: Pipeline[Any], rest: State | None = None, epoch: int = 0) -> int | None:
     """How much an epoch of a pipeline gives, where that is known.
 
@@ -402,6 +409,12 @@ def length_of(pipeline: Pipeline[Any], rest: State | None = None, epoch: int = 0
     books = Books(rest)
     left = _length(books.open(source, rank)[0].length(epoch), stages)
     return None if left is None else books.begun(epoch) + left
+
+
+def most_empty(pipeline: Pipeline[Any]) -> int:
+    """How many epochs in a row may give nothing where there are items: one whose items are skipped
+    or are gone; or as many as a batch is collected over."""
+    return prod(stage.needs() for stage in stages_of(pipeline) if stage.goes_on())
 
 
 def checked(pipeline: Pipeline[Any]) -> Pipeline[Any]:

@@ -11,7 +11,7 @@ from aioqueue import Explanation, explain
 from aioqueue.checks import checked_watchdog
 from aioqueue.elsewhere import not_searched
 from aioqueue.forks import note_for_forks, refusing
-from aioqueue.inputs.pipeline.building import length_of, once_only
+from aioqueue.inputs.pipeline.building import length_of, most_empty, once_only
 from aioqueue.inputs.pipeline.flow import Span
 from aioqueue.inputs.pipeline.resuming import (
     PipelinePositions,
@@ -28,6 +28,7 @@ from aioqueue.inputs.sources.positions import misplaced
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
 from aioqueue.telemetry import Monitor, Watch
+from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.waiting.running import in_event_loop
 
 __all__ = ("Epoch", "Epochs")
@@ -59,7 +60,7 @@ class Epochs(Generic[T]):
         ExceptionGroup: of a step: what workers and stages have raised, as a coordinator reports it.
         PreemptedError: of a step: it would have to wait, and nobody is to; see `Preemption`.
         RuntimeError: of a step: all of it was left, or has failed before; or a ``for`` loop would
-            stop the running event loop.
+            stop the running event loop; or there is no end, and two epochs in a row gave nothing.
         TypeError: of a step: it was begun with ``for`` and is gone on with by ``async for``, or the
             other way round.
     """
@@ -82,6 +83,7 @@ class Epochs(Generic[T]):
         self._standing = Standing(span.start)
         self._positions: PipelinePositions | None = None
         self._epoch: Epoch[T] | None = None
+        self._empty = 0  # epochs in a row that have ended without anything
         self._next = span.start
         self._is_closed = False
         self._turns = Turns()
@@ -127,8 +129,12 @@ class Epochs(Generic[T]):
     def __next__(self) -> Epoch[T]:
         try:
             return holding(self._turns.lock, self._begin_next)
+        except StopIteration:
+            raise
         except BaseException as error:
             _stop_if_interrupted(self._run, error)
+            forget_locals(error)
+            del self  # nor does this frame keep the run: the failure leads to it
             raise
 
     def __aiter__(self) -> AsyncIterator[Epoch[T]]:
@@ -354,11 +360,33 @@ class Epochs(Generic[T]):
         run.check()
         number = self._next
         self._next += 1
-        if self._epoch is not None and self._epoch._leave():
-            run.skip_to(number)
+        if self._epoch is not None:
+            self._refuse_to_spin(self._epoch)
+            if self._epoch._leave():
+                run.skip_to(number)
         standing = Standing(number, rest=self._standing.rest)
+        if number == self._standing.epoch:  # the rest of it
+            done, skip = self._standing.batches, self._standing.skip
+            standing = standing._replace(batches=done, skip=skip)
         self._epoch = Epoch(self._pipeline, standing, self._watch, run, self._turns)
         return self._epoch
+
+    def _refuse_to_spin(self, last: Epoch[T]) -> None:
+        """Refuse to go on for ever where there is nothing.
+
+        Raises:
+            RuntimeError: two epochs in a row have given nothing. (One may: its items can have been
+                skipped, or handed out before a resume.)
+        """
+        self._empty = self._empty + 1 if last._gave_nothing else 0
+        if self._span.stop is None and self._empty > most_empty(self._pipeline):
+            if self._run is not None:
+                self._run.leave()
+            raise RuntimeError(
+                f"{self._empty} epochs in a row have given nothing, and epochs(None) would go on"
+                " for ever; expected a source with items, of which the stages leave some"
+                " (drop_remainder=True leaves out all that do not fill a batch)"
+            )
 
 
 class Epoch(Generic[T]):
@@ -398,6 +426,7 @@ class Epoch(Generic[T]):
         self._is_own = run is None
         self._turns = turns or Turns()
         self._positions: PipelinePositions | None = None
+        self._done_before = self._done = standing.batches + standing.skip
         self._has_ended = False
         self._was_left = False
         note_for_forks(self)
@@ -414,7 +443,10 @@ class Epoch(Generic[T]):
         return f"<aioqueue.inputs.Epoch {self._number} of {self._pipeline!r}>"
 
     def __len__(self) -> int:
-        """How much it gives in all: as if no item were skipped.
+        """How much it gives: as if no item were skipped.
+
+        After a resume inside the epoch that is what was left of it then; `done` is what was handed
+        out, that before the resume included. It does not change while batches are taken.
 
         Raises:
             TypeError: it depends on the data, or the source does not say how many items it has.
@@ -425,7 +457,22 @@ class Epoch(Generic[T]):
                 f"the length of {self!r} is not known: it depends on the data, or the source does"
                 " not say how many items it has"
             )
-        return length
+        return max(0, length - self._done_before)
+
+    @property
+    def done(self) -> int:
+        """How many batches of the epoch were handed out, those before a resume included."""
+        if self._run is not None and not (self._has_ended or self._was_left):
+            self._done = self._run.given_of(self._number, self._done)
+        return self._done
+
+    @property
+    def left(self) -> int | None:
+        """How many are to come, as if no item were skipped; ``None`` where that is not known."""
+        if self._has_ended:
+            return 0
+        length = length_of(self._pipeline, self._standing.rest, self._number)
+        return None if length is None else max(0, length - self.done)
 
     def __bool__(self) -> bool:
         """An epoch is always true, also an empty one."""
@@ -445,8 +492,12 @@ class Epoch(Generic[T]):
     def __next__(self) -> T:
         try:
             return holding(self._turns.lock, self._stepped)
+        except StopIteration:
+            raise
         except BaseException as error:
             _stop_if_interrupted(self._run, error)
+            forget_locals(error)
+            del self  # nor does this frame keep the run: the failure leads to it
             raise
 
     def __aiter__(self) -> AsyncIterator[T]:
@@ -499,7 +550,7 @@ class Epoch(Generic[T]):
         self._check_current()
         taken = self._run.take()
         if isinstance(taken, EpochEnd):
-            self._has_ended = True
+            self._end(taken)
             if self._is_own:
                 self._run.close()
             raise StopIteration
@@ -515,14 +566,23 @@ class Epoch(Generic[T]):
         self._check_current()
         taken = await self._run.take()
         if isinstance(taken, EpochEnd):
-            self._has_ended = True
+            self._end(taken)
             if self._is_own:
                 await self._run.aclose()
             raise StopAsyncIteration
         return taken[0][0]  # type: ignore[no-any-return]
 
+    def _end(self, end: EpochEnd) -> None:
+        self._done, self._has_ended = end.count, True
+
+    @property
+    def _gave_nothing(self) -> bool:
+        """Whether it has ended, and there was nothing in all of it."""
+        return self._has_ended and not self._done
+
     def _leave(self) -> bool:
         """The next epoch begins; tells whether something of this one is left."""
+        self._done = self.done
         self._was_left = not self._has_ended
         return self._was_left
 

@@ -37,6 +37,7 @@ from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.inputs.waking import ALARM
 from aioqueue.telemetry import StepMeter, Watch
+from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 
 __all__ = ("AsyncRun", "ThreadRun")
@@ -79,10 +80,10 @@ class _Run(ABC):
     ) -> None:
         self._watch = watch
         self._journal = journal
-        self._handed = standing.handed
+        self._handed = _HandedOut(standing.handed, journal)
         self._process = os.getpid()
         self._begin_at = standing
-        self._steps = Stepping(standing.skip, self._hand_out)
+        self._steps = Stepping(standing.skip, self._handed.add)
         self._step = self._steps.step
 
     @property
@@ -117,17 +118,18 @@ class _Run(ABC):
             state,
             rest=rest_from(self._begin_at.rest, state["epoch"]),
             stages=[] if self._builder is None else self._builder.tallies(),
-            handed=self._handed,
+            handed=self._handed.count,
             run=self._begin_at.run,
             layouts=() if self._builder is None else self._builder.layouts(),
         )
 
-    def _hand_out(self, node: Node, row: Row) -> None:
-        """A row is handed to the user."""
-        if self._journal is not None:
-            epoch, given = node.given
-            self._journal.add(self._handed, epoch, given - 1, items_of(row[4]))
-        self._handed += 1
+    def given_of(self, epoch: int, otherwise: int) -> int:
+        """How many rows of an epoch were handed out; what is said otherwise, where it is not in
+        that one."""
+        if self._node is None:
+            return otherwise
+        at, given = self._node.given
+        return given + self._steps.skip if at == epoch else otherwise
 
     @property
     def is_over(self) -> bool:
@@ -189,6 +191,26 @@ class _Run(ABC):
             )
         if self._why_over is not None:
             raise RuntimeError(f"this run of the pipeline is over: {self._why_over}")
+
+
+class _HandedOut:
+    """Counts the rows that are handed to the user.
+
+    Args:
+        count: how many there were before.
+        journal: what notes the items of each.
+    """
+
+    def __init__(self, count: int, journal: JournalWriter | None) -> None:
+        self.count = count
+        self._journal = journal
+
+    def add(self, node: Node, row: Row) -> None:
+        """A row is handed out."""
+        if self._journal is not None:
+            epoch, given = node.given
+            self._journal.add(self.count, epoch, given - 1, items_of(row[4]))
+        self.count += 1
 
 
 class ThreadRun(_Run):
@@ -262,18 +284,14 @@ class ThreadRun(_Run):
         """
         self._taker = threading.get_ident()
         taken = self._take()
-        if isinstance(taken, Exception):
-            if isinstance(taken, CancelledError) and self._alarm is not None:
-                # Where the source is read in this thread, that has met it too, and is over.
-                self._end(_PREEMPTED)
-                self.check()
-            if isinstance(taken, RunOver):
-                self.check()  # else it has ended by itself
-            self._end(_FAILED)
-            raise self._failure(taken)
-        if self._why_over is not None:
-            self._let_go()  # it was closed meanwhile, by another thread
-        return taken
+        try:
+            if isinstance(taken, Exception):
+                raise self._instead_of(taken)
+            if self._why_over is not None:
+                self._let_go()  # it was closed meanwhile, by another thread
+            return taken
+        finally:
+            del taken  # which may have this frame in its traceback
 
     def interrupt(self) -> None:
         """Let all workers end, since whoever wanted a batch was interrupted. Does not wait."""
@@ -322,8 +340,25 @@ class ThreadRun(_Run):
         with self._waiting:
             return drive(self._steps.taking(node), self._step)
 
+    def _instead_of(self, raised: Exception) -> BaseException:
+        """What to raise instead of what a node has raised.
+
+        Raises:
+            PreemptedError: as `take` does.
+            RuntimeError: the run is over.
+        """
+        if isinstance(raised, CancelledError) and self._alarm is not None:
+            # Where the source is read in this thread, that has met it too, and is over.
+            self._end(_PREEMPTED)
+            self.check()
+        if isinstance(raised, RunOver):
+            self.check()  # else it has ended by itself
+        self._end(_FAILED)
+        return self._failure(raised)
+
     def _failure(self, error: Exception) -> BaseException:
-        """What to raise instead of what a node has raised."""
+        """The failure of the run, which may be that of a node."""
+        forget_locals(error)  # the coordinator keeps it, and we that
         # That a queue was closed is no failure of its own: why it was, the coordinator knows.
         self._coord.request_stop(None if isinstance(error, RunOver) else error)
         self._let_go()
@@ -495,8 +530,11 @@ class AsyncRun(_Run):
         await self._has_ended.wait()
         self._is_told = True
         failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # which has this frame in its traceback
 
     async def outlast(self) -> None:
         """Wait until all workers have ended that were told to, as `leave` does in threads.
@@ -535,6 +573,7 @@ class AsyncRun(_Run):
                 finally:
                     self._let_go()
         except (Exception, BaseExceptionGroup) as failure:  # of a `SystemExit` in a worker, say
+            forget_locals(failure)
             self._failure = failure
             if self._is_abandoned:
                 self._log_failure()

@@ -72,6 +72,10 @@ class BaseStage(ABC):
         """How many rows it may need for one that it makes."""
         return 1
 
+    def goes_on(self) -> bool:
+        """Whether it keeps rows of an epoch for the next one."""
+        return False
+
     def fingerprint(self) -> dict[str, Any]:
         """What a position must have in common with it, in plain JSON types: by field."""
         return {}

@@ -250,6 +250,9 @@ class Batch(BaseStage):
             return None
         return rows // self.size if self.drop_remainder else -(-rows // self.size)
 
+    def goes_on(self) -> bool:
+        return self.across_epochs
+
     def fingerprint(self) -> dict[str, Any]:
         return {"across_epochs": self.across_epochs}
 

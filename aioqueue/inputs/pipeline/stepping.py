@@ -20,7 +20,9 @@ class Stepping:
 
     Args:
         skip: how many of the rows that come are left out.
-        hand_out: told of each row that is not, with its node, in the step in which it comes.
+        hand_out: told of each row that is not, with its node, in the step in which it comes. It may
+            not lead to who has this object: that would be a cycle, which keeps what is in the nodes
+            until the garbage collector runs.
     """
 
     def __init__(

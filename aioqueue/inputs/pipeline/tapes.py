@@ -5,7 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -236,24 +237,28 @@ class _Sought:
         return self._epochs[at], self._numbers[at], self._subs[at]
 
 
+class Holder(Protocol):
+    """A node that holds rows."""
+
+    def _held(self) -> list[Id]:
+        """The rows that are held, in the order in which they are wanted back."""
+
+    def _copied(self) -> Callable[[], Names] | None:
+        """The same, without waiting for it: what names them later; ``None`` if none are held."""
+
+
 class Tape:
     """What a node takes in that holds some of it, so that it can be given that again.
 
     Args:
         node: where the rows come from.
-        held: the rows that are held, in the order in which they are wanted back.
-        copied: the same, without waiting for it: what names them later; ``None`` if none are held.
+        holder: whose tape this is. It is not kept alive: with the tape, which it owns, it would be
+            a cycle that keeps its rows until the garbage collector runs.
     """
 
-    def __init__(
-        self,
-        node: Node,
-        held: Callable[[], list[Id]],
-        copied: Callable[[], Callable[[], Names] | None],
-    ) -> None:
+    def __init__(self, node: Node, holder: Holder) -> None:
         self.node = node
-        self._held = held
-        self._copied = copied
+        self._holder = ref(holder)
         self._marks: Marks[Id] = Marks(node)
         self._last: Id = (node.span.start - 1, END, 0)  # what was taken last
         self._restored: State | None = None
@@ -328,7 +333,7 @@ class Tape:
             return self._restored
         if not self.node.is_ordered:
             return self.state_with([*given, *self._held()])
-        last, held = self._last, self._copied()
+        last, held = self._last, self._owner._copied()
         if held is None:
             return {"last": _plain_id(last), "upstream": self.node.state()}
         named, marks = held, self._marks.copied()
@@ -361,6 +366,15 @@ class Tape:
         self._sought = sought = _Sought(state["held"], self._last)
         self._marks.restore(self._at, state["upstream"])
         self.node.restore(state["upstream"], sought.wanted())
+
+    @property
+    def _owner(self) -> Holder:
+        holder = self._holder()
+        assert holder is not None  # nobody else calls us
+        return holder
+
+    def _held(self) -> list[Id]:
+        return self._owner._held()
 
     def _prune(self) -> None:
         held = self._held()

@@ -190,7 +190,7 @@ class Holding(Transform):
 
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream)
-        self._tape = Tape(upstream, self._held, self._copied)
+        self._tape = Tape(upstream, self)
         self._restored: State = {}
 
     def take(self, n: int) -> Flow[Taken]:

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from time import perf_counter
 from typing import Any
@@ -340,30 +341,26 @@ class WorkerThreads:
     Args:
         job: what they work for.
         source: where they, or others for them, take items from.
-        work: what each does until it raises: `Job.nothing_more`, or what has failed. It is given
-            the gauge of the worker.
     """
 
-    def __init__(
-        self, job: Job, source: ThreadSource, work: Callable[[WorkerGauge], object]
-    ) -> None:
+    def __init__(self, job: Job, source: ThreadSource) -> None:
         self._job = job
         self._lock = job.lock
         self._source = source
-        self._work = work
         self.scope = sync.CancelScope()  # around all that a worker may wait for in a queue
         self._stopped = threading.Condition(job.lock)
 
-    def give_work(self, work: Callable[[WorkerGauge], object]) -> Callable[[WorkerGauge], object]:
-        """Have the workers do something else; returns what they would have done."""
-        before, self._work = self._work, work
-        return before
+    def enqueue_ops(self, work: Callable[[WorkerGauge], object]) -> list[EnqueueOp]:
+        """One for each worker.
 
-    def enqueue_ops(self) -> list[EnqueueOp]:
-        """One for each worker."""
-        return [self.prepare_items] * self._job.count
+        Args:
+            work: what each does until it raises: `Job.nothing_more`, or what has failed. It is
+                given the gauge of the worker. (It is a method of who owns us, so we do not keep
+                it.)
+        """
+        return [partial(self.prepare_items, work)] * self._job.count
 
-    def prepare_items(self) -> None:
+    def prepare_items(self, work: Callable[[WorkerGauge], object]) -> None:
         """The whole life of a worker."""
         job, thread = self._job, threading.current_thread()
         job.enter()
@@ -372,7 +369,7 @@ class WorkerThreads:
         ended: BaseException | None = None
         try:
             with self.scope:
-                self._work(worker)
+                work(worker)
         except BaseException as error:
             is_stop = meaning_of(error, stopping=job.is_stopping) is Meaning.STOP
             ended = job.nothing_more() if is_stop else error

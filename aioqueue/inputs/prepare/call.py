@@ -40,7 +40,10 @@ class Call:
         self.seed = seed
         self.skip_none = skip_none
         self._takes_rng = takes_rng(function)
-        self._call: Callable[..., Any] = FirstCall(function, self._is_seen_through)
+        self._call: Callable[..., Any] = FirstCall(function, self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Call, (self.function, self.seed, self.skip_none)
 
     def examples(self, item: Item) -> Iterable[Any]:
         """Prepare an item on the spot.
@@ -75,7 +78,7 @@ class Call:
         made = await made
         return self._none() if made is None else (made,)
 
-    def _is_seen_through(self) -> None:
+    def is_seen_through(self) -> None:
         """The function need not be watched any more."""
         self._call = self.function
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, closing
-from typing import Any, Final
+from typing import Any, Final, Protocol
+from weakref import ref
 
 from aioqueue.coordination.unawaited import Unawaited
 from aioqueue.functions import function_name, is_async
@@ -13,6 +14,13 @@ from aioqueue.functions import function_name, is_async
 __all__ = ("FirstCall",)
 
 _END: Final = object()
+
+
+class SeenThrough(Protocol):
+    """What calls a function that is watched at first."""
+
+    def is_seen_through(self) -> None:
+        """The function need not be watched any more."""
 
 
 class FirstCall:
@@ -23,12 +31,12 @@ class FirstCall:
 
     Args:
         function: what prepares an item.
-        seen_through: called when a call has ended well.
+        call: is told when a call has ended well. It owns this one, and is not kept alive by it.
     """
 
-    def __init__(self, function: Callable[..., Any], seen_through: Callable[[], object]) -> None:
+    def __init__(self, function: Callable[..., Any], call: SeenThrough) -> None:
         self._function = function
-        self._seen_through = seen_through
+        self._call = ref(call)
         self._is_async = is_async(function)
         self._name = function_name(function)
 
@@ -43,8 +51,13 @@ class FirstCall:
         if inspect.isawaitable(made):
             # One that a plain function returns is refused by whoever gets it.
             return self._awaited(made) if self._is_async else made
-        self._seen_through()
+        self._step_aside()
         return made
+
+    def _step_aside(self) -> None:
+        call = self._call()
+        if call is not None:
+            call.is_seen_through()
 
     def _watch(self) -> Unawaited:
         return Unawaited(self._name, can_await=self._is_async)
@@ -53,7 +66,7 @@ class FirstCall:
         with self._watch() as unawaited:
             result = await made
         unawaited.refuse()
-        self._seen_through()
+        self._step_aside()
         return result
 
     def _each(self, made: Generator[Any, Any, Any]) -> Generator[Any, None, None]:
@@ -65,7 +78,7 @@ class FirstCall:
                 if example is _END:
                     break
                 yield example
-        self._seen_through()
+        self._step_aside()
 
     async def _each_async(self, made: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, None]:
         async with aclosing(made):  # else it would be closed when somebody finds it forgotten
@@ -76,4 +89,4 @@ class FirstCall:
                 if example is _END:
                     break
                 yield example
-        self._seen_through()
+        self._step_aside()

@@ -10,11 +10,12 @@ import concurrent.futures
 import inspect
 import sys
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.functions import EnqueueOp, function_name
-from aioqueue.inputs.prepare.call import takes_rng
+from aioqueue.inputs.prepare.call import Call, takes_rng
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.threads import ThreadExecutor
 from aioqueue.inputs.sources.item import Item
@@ -55,9 +56,8 @@ class InterpreterExecutor:
                 f"item_timeout: got {job.item_timeout!r} with where='interpreter', and what runs in"
                 " a subinterpreter cannot be cut short; expected None, or where='process'"
             )
-        self._call = job.call
         self._pool: concurrent.futures.Executor = pool_class(max_workers=_MOST)
-        self._threads = ThreadExecutor(job, self._examples)
+        self._threads = ThreadExecutor(job, partial(_examples, self._pool, job.call))
 
     def enqueue_ops(self) -> list[EnqueueOp]:
         return self._threads.enqueue_ops()
@@ -75,6 +75,8 @@ class InterpreterExecutor:
         self._pool.shutdown(wait=False)
         return self._threads.end()
 
-    def _examples(self, item: Item) -> Iterable[Any]:
-        made = self._pool.submit(self._call.function, item.value).result()
-        return self._call.examples_of(made)
+
+def _examples(pool: concurrent.futures.Executor, call: Call, item: Item) -> Iterable[Any]:
+    """The examples of an item, which is prepared in the pool."""
+    made = pool.submit(call.function, item.value).result()
+    return call.examples_of(made)

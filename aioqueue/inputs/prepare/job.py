@@ -176,20 +176,28 @@ class Job:
                 self.window,
                 self.progress,
                 pace,
-                self._look_for_room,
                 ordered=self.is_ordered,
             )
         return self.line
 
     # Beginning and ending.
 
-    def run_by(self, executor: Executor) -> None:
-        """Say who runs it, before it begins."""
-        self._executor = executor
+    def begin(self, run: RunOfJob, executor: Executor) -> None:
+        """It is going to begin as part of a run.
 
-    def begin(self, run: RunOfJob) -> None:
-        """It is going to begin as part of a run."""
-        self._run = run
+        Only from now on, and until it has ended, does it know who runs it, who knows it: a cycle
+        would keep items until the garbage collector runs.
+        """
+        self._run, self._executor = run, executor
+        if self.line is not None:
+            self.line.left = self._look_for_room
+
+    def let_go(self) -> Executor | None:
+        """It has ended, or never will begin; returns who has run it."""
+        executor, self._executor, self._run = self._executor, None, None
+        if self.line is not None:
+            self.line.left = None
+        return executor
 
     @property
     def state(self) -> str:
@@ -333,7 +341,7 @@ class Job:
         # If a closed queue has ended them, whoever takes items for them may wait for room; and a
         # stop that comes from now on finds no executor to tell.
         self.end_source(None)
-        executor, self._executor = self._executor, None  # which keeps us
+        executor = self.let_go()
         failures = [None if executor is None else executor.end()]
         self.progress.log(self.into.name)
         if came_to_the_end:
@@ -460,17 +468,34 @@ class Job:
             BaseException: what ends the worker instead.
         """
         meaning = meaning_of(error, stopping=self.is_stopping, owner=owner)
-        if meaning is Meaning.STOP:
-            if _must_go_on(error, owner):
+        try:
+            if meaning is Meaning.STOP:
+                if _must_go_on(error, owner):
+                    raise error
+                raise self.nothing_more() from error
+            if takes_all(error):
                 raise error
-            raise self.nothing_more() from error
-        if takes_all(error):
-            raise error
+        except BaseException:
+            del error  # which has this frame in its traceback now
+            raise
         if owner is not None and is_cancellation(error):
             failure = RuntimeError("what the function awaited was cancelled")
             failure.__cause__ = error
             return failure
         return error
+
+    def item_failed(
+        self, item: Item, raised: BaseException, failures: int, owner: object = None
+    ) -> float | None:
+        """The preparation of an item has raised something, and has failed so many times now.
+
+        Returns:
+            The seconds after which to try again; ``None``: the item is skipped.
+
+        Raises:
+            BaseException: the failure, since it ends the pipeline; or what else ends the worker.
+        """
+        return self.progress.failed(item, self.failure_of_item(raised, owner), failures)
 
     def overdue(self, item: Item, stack: Stack) -> ItemTimeoutError:
         """The failure of an item that was cut short.

@@ -40,9 +40,13 @@ class Line:
         window: what is in flight, this among it.
         progress: where items are counted when they have left. Its lock guards all of this.
         pace: tells whether items go so quickly that it pays to wait for more.
-        left: called, with the lock held, when there may be room for more items.
         ordered: whether the order of the source is kept; else they go in as they come.
+
+    Attributes:
+        left: called, with the lock held, when there may be room for more items.
     """
+
+    left: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -50,7 +54,6 @@ class Line:
         window: Window,
         progress: Progress,
         pace: Pace,
-        left: Callable[[], None],
         *,
         ordered: bool,
     ) -> None:
@@ -59,7 +62,6 @@ class Line:
         self._window = window
         self._progress = progress
         self._pace = pace
-        self._left = left
         self._is_ordered = ordered
         self._most = _MOST if queue.capacity is None else min(_MOST, queue.capacity // 2)
         self._ready: list[Prepared] = []  # in order, to be enqueued next
@@ -185,4 +187,5 @@ class Line:
             self._progress.left(prepared)
         self._entered += len(run)
         self._window.leave(len(run))
-        self._left()
+        if self.left is not None:
+            self.left()

@@ -16,6 +16,7 @@ import contextvars
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
@@ -52,11 +53,10 @@ class TimedThreadExecutor(ThreadExecutor):
     """
 
     def __init__(self, job: Job) -> None:
-        super().__init__(job, self._in_time)
+        super().__init__(job, partial(_in_time, job.call.examples))
         assert job.item_timeout is not None
         self._timeout = job.item_timeout
         self._left_behind: list[_Deputy] = []  # guarded by the lock of the job
-        self._work_of_worker = self._threads.give_work(self._oversee)
 
     def end(self) -> BaseException | None:
         """See `Executor.end`; says who is left behind."""
@@ -71,7 +71,7 @@ class TimedThreadExecutor(ThreadExecutor):
             )
         return super().end()
 
-    def _oversee(self, gauge: WorkerGauge) -> None:
+    def _life(self, gauge: WorkerGauge) -> None:
         """The work of a worker: to have it done by one deputy after another."""
         again: _Again | None = None
         worker = threading.current_thread()
@@ -83,8 +83,12 @@ class TimedThreadExecutor(ThreadExecutor):
             self._job.hands.give(worker, deputy.hand)
             deputy.start()
             if deputy.has_ended_in_time():
-                assert deputy.error is not None
-                raise deputy.error
+                error, deputy.error = deputy.error, None
+                assert error is not None
+                try:
+                    raise error
+                finally:
+                    del error  # which has this frame in its traceback
             again = self._leave_behind(deputy)
             number += 1
 
@@ -96,31 +100,10 @@ class TimedThreadExecutor(ThreadExecutor):
                 if again is not None:
                     self._threads.pause(again.delay)
                     self._delivery.deliver(self._prepare(again.item, hand, again.failures))
-                self._work_of_worker(gauge)
+                super(TimedThreadExecutor, self)._life(gauge)
 
         context = contextvars.copy_context()
         return lambda hand: context.run(work, hand)
-
-    def _in_time(self, item: Item) -> Iterable[Any]:
-        """The examples of an item, all of them; called by a deputy.
-
-        Raises:
-            LeftBehind: too late.
-            BaseException: what the function has raised.
-        """
-        call = self._job.call.examples
-        if isinstance(item.value, EpochEnd):
-            return call(item)
-        deputy = threading.current_thread()
-        assert isinstance(deputy, _Deputy)
-        deputy.begins(item)
-        try:
-            examples = tuple(call(item))
-        except BaseException:
-            deputy.ends_item()
-            raise
-        deputy.ends_item()
-        return examples
 
     def _try(self, pending: Pending, inbox: Any, worker: WorkerGauge) -> bool:
         worker.hand.pending = pending
@@ -169,6 +152,27 @@ class TimedThreadExecutor(ThreadExecutor):
             return list(self._left_behind)
 
 
+def _in_time(examples: Callable[[Item], Iterable[Any]], item: Item) -> Iterable[Any]:
+    """The examples of an item, all of them; called by a deputy.
+
+    Raises:
+        LeftBehind: too late.
+        BaseException: what the function has raised.
+    """
+    if isinstance(item.value, EpochEnd):
+        return examples(item)
+    deputy = threading.current_thread()
+    assert isinstance(deputy, _Deputy)
+    deputy.begins(item)
+    try:
+        made = tuple(examples(item))
+    except BaseException:
+        deputy.ends_item()
+        raise
+    deputy.ends_item()
+    return made
+
+
 class _Deputy(threading.Thread):
     """Does the work of a worker until that is done, or it is left behind.
 
@@ -201,6 +205,8 @@ class _Deputy(threading.Thread):
             return
         except BaseException as error:
             self.error = error
+        finally:
+            self.hand.thread = None  # they have each other
         with self._changed:
             self._has_ended = True
             self._changed.notify()

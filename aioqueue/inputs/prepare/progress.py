@@ -145,17 +145,20 @@ class Progress:
         """
         first_skip = f"{item.describe()}: {told(error)}"
         error = failure_of(item, error)
-        if not self.policy.skips:
-            if failures > 1:
-                add_note(error, f"it has failed {failures} times")
-            raise error
-        if self._knows(item):
-            return
-        self.quarantine.add(Quarantined.of(item, error, failures, self._seed))
-        reason = self._note_skip(first_skip)
-        if reason:
-            add_note(error, reason)
-            raise error
+        try:
+            if not self.policy.skips:
+                if failures > 1:
+                    add_note(error, f"it has failed {failures} times")
+                raise error
+            if self._knows(item):
+                return
+            self.quarantine.add(Quarantined.of(item, error, failures, self._seed))
+            reason = self._note_skip(first_skip)
+            if reason:
+                add_note(error, reason)
+                raise error
+        finally:
+            del error  # which may have this frame in its traceback
 
     def check_share(self) -> None:
         """The source has ended: judge the share of failures among all items.

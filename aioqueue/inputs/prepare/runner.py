@@ -15,6 +15,7 @@ from aioqueue.functions import EnqueueOp, function_name, is_async
 from aioqueue.inputs.options import Autotune, Items, OnError, PrepareFunction, PrepareOptions, Where
 from aioqueue.inputs.prepare.call import Call
 from aioqueue.inputs.prepare.delivery import Counts
+from aioqueue.inputs.prepare.executor import Executor
 from aioqueue.inputs.prepare.explained import explained_stage
 from aioqueue.inputs.prepare.feed import Feed
 from aioqueue.inputs.prepare.job import Job
@@ -43,6 +44,7 @@ class _Preparing:
 
     name: str
     _job: Job
+    _executor: Executor
     _stage: JobStage
     _description: str
     _bounds: tuple[int, int] | None = None  # of its tuning
@@ -68,7 +70,7 @@ class _Preparing:
 
     def _begin(self, core: Any) -> Any:
         run = super()._begin(core)  # type: ignore[misc]  # of the runner, the other base
-        self._job.begin(run)
+        self._job.begin(run, self._executor)
         if self._bounds is not None:
             watch = self._watch or run.watch
             self._tuner = Tuner(
@@ -88,6 +90,7 @@ class _Preparing:
 
     def _ended(self, run: Any) -> None:
         self._tuner = None
+        self._job.let_go()
         super()._ended(run)  # type: ignore[misc]
 
     def _resize_quietly(self, workers: int) -> None:
@@ -483,7 +486,6 @@ def _runner(
         item_timeout=_checked_timeout(item_timeout),
     )
     executor = place.executor(job, ray) if place.is_ray else place.executor(job)
-    job.run_by(executor)
     description = f"of {function_name(function)} on {place.counted(count)}"
     stage = JobStage(job, function_name(function), place.name)
     runner: AsyncPrepareRunner | PrepareRunner
@@ -491,7 +493,7 @@ def _runner(
         runner = AsyncPrepareRunner(into, executor.enqueue_ops(), job, stage, description)
     else:
         runner = PrepareRunner(into, executor.enqueue_ops(), job, stage, description)
-    runner._bounds = bounds
+    runner._bounds, runner._executor = bounds, executor
     return runner
 
 

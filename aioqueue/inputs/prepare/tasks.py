@@ -169,9 +169,9 @@ class TaskExecutor:
                 examples = await self._examples(item, hand, failures)
                 return Prepared(item, examples, failures=failures)
             except BaseException as raised:
-                error = job.failure_of_item(raised, owner)
-            failures += 1
-            delay = job.progress.failed(item, error, failures)
+                failures += 1
+                # Nothing is named here that it becomes: its traceback leads to this frame.
+                delay = job.item_failed(item, raised, failures, owner)
             if delay is None:
                 return Prepared(item, failures=failures - 1, is_skipped=True)
             await anyio.sleep(delay)

@@ -57,17 +57,23 @@ class ThreadExecutor:
         line = job.open_line(self._source.pace)
         self._delivery = ThreadDelivery(job) if line is None else LineDelivery(job, line)
         self._inbox: ThreadInbox | None = None
-        work: Callable[[WorkerGauge], None] = self._work
-        if line is not None:
-            work = self._work_in_line
-        elif job.key_limit is not None:
+        self._is_in_line = line is not None
+        if line is None and job.key_limit is not None:
             self._inbox = ThreadInbox(job, self._source, self._delivery)
-            work = self._work_by_key
-        self._threads = WorkerThreads(job, self._source, work)
+        self._threads = WorkerThreads(job, self._source)
 
     def enqueue_ops(self) -> list[EnqueueOp]:
-        ops = [*self._threads.enqueue_ops(), *self._source.enqueue_ops()]
+        ops = [*self._threads.enqueue_ops(self._life), *self._source.enqueue_ops()]
         return ops if self._inbox is None else [*ops, self.take_items]
+
+    def _life(self, worker: WorkerGauge) -> None:
+        """What a worker does, until it raises."""
+        if self._is_in_line:
+            self._work_in_line(worker)
+        elif self._inbox is not None:
+            self._work_by_key(worker)
+        else:
+            self._work(worker)
 
     def take_items(self) -> None:
         """The whole life of the thread that takes items for the others."""
@@ -166,9 +172,9 @@ class ThreadExecutor:
                 return Prepared(item, examples, failures)
             except BaseException as raised:
                 hand.let_go()
-                error = self._job.failure_of_item(raised)
-            failures += 1
-            delay = self._job.progress.failed(item, error, failures)
+                failures += 1
+                # Nothing is named here that it becomes: its traceback leads to this frame.
+                delay = self._job.item_failed(item, raised, failures)
             if delay is None:
                 return Prepared(item, failures=failures - 1, is_skipped=True)
             self._threads.pause(delay)

@@ -34,37 +34,35 @@ class Clock(Generic[TimedT]):
     Args:
         job: what they work for.
         timeout: seconds that an item may take.
-        processes: tells which there are.
-        too_slow: called with a process and the number of its item, in the thread of the clock.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        timeout: float,
-        processes: Callable[[], Sequence[TimedT]],
-        too_slow: Callable[[TimedT, int], object],
-    ) -> None:
+    def __init__(self, job: Job, timeout: float) -> None:
         self._job = job
         self._lock = job.lock
         self._timeout = timeout
-        self._processes = processes
-        self._too_slow = too_slow
         self._changed = threading.Condition(job.lock)
         self._is_unlimited = False  # it waits for something to do
         self._is_over = False
 
-    def watch(self) -> None:
+    def watch(
+        self,
+        processes: Callable[[], Sequence[TimedT]],
+        too_slow: Callable[[TimedT, int], object],
+    ) -> None:
         """Watch until there is nothing more to do.
+
+        Args:
+            processes: tells which there are.
+            too_slow: called with a process and the number of its item, in the thread of the clock.
 
         Raises:
             NothingMore: then.
         """
         while True:
             with self._lock:
-                self._wait()
-            for process, number in self._slow():
-                self._too_slow(process, number)
+                self._wait(processes())
+            for process, number in self._slow(processes()):
+                too_slow(process, number)
 
     def begins(self) -> None:
         """A process was given something to do."""
@@ -78,11 +76,11 @@ class Clock(Generic[TimedT]):
         self._is_over = True
         self._changed.notify_all()
 
-    def _wait(self) -> None:
+    def _wait(self, processes: Sequence[TimedT]) -> None:
         """Wait until the nearest deadline there may be. Called under the lock."""
         if self._is_over or self._job.is_halted:
             raise self._job.nothing_more()
-        left = min(map(self._left, filter(_is_busy, self._processes())), default=None)
+        left = min(map(self._left, filter(_is_busy, processes)), default=None)
         if left is None or left > 0:
             self._is_unlimited = left is None
             self._changed.wait(left)
@@ -96,8 +94,8 @@ class Clock(Generic[TimedT]):
             return self._timeout
         return max(0.0, self._timeout - process.arena.seconds)
 
-    def _slow(self) -> list[tuple[TimedT, int]]:
-        busy = [(process, process.arena.item) for process in self._processes()]
+    def _slow(self, processes: Sequence[TimedT]) -> list[tuple[TimedT, int]]:
+        busy = [(process, process.arena.item) for process in processes]
         return [
             (process, number)
             for process, number in busy

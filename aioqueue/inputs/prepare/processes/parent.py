@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+from functools import partial
 from typing import Final
 
 from aioqueue import WorkerDiedError
@@ -125,7 +126,7 @@ class ProcessExecutor:
         self._source = ThreadSource(job, waits_till_low=True)
         self._delivery = ThreadDelivery(job)
         self._inbox = ThreadInbox(job, self._source, self._delivery)
-        self._threads = WorkerThreads(job, self._source, self._work)
+        self._threads = WorkerThreads(job, self._source)
         self._processes: set[_Process] = set()
         self._pace = Pace()
         self._started = 0
@@ -140,18 +141,18 @@ class ProcessExecutor:
         self._arena_size = 2 * min(max(limit, 2**20), 2**40)  # a larger one could not be mapped
         self._clock: Clock[_Process] | None = None
         if job.item_timeout is not None:
-            self._clock = Clock(job, job.item_timeout, self._all, self._cut_short)
+            self._clock = Clock(job, job.item_timeout)
         ended_at_exit(self)
         get_ready(work.__module__)
 
     def enqueue_ops(self) -> list[EnqueueOp]:
-        ops = [*self._threads.enqueue_ops(), *self._source.enqueue_ops(), self.take_items]
+        ops = [*self._threads.enqueue_ops(self._work), *self._source.enqueue_ops(), self.take_items]
         return ops if self._clock is None else [*ops, self.watch_time]
 
     def watch_time(self) -> None:
         """The whole life of the thread that looks after the time that items take."""
         assert self._clock is not None
-        self._threads.helper(self._clock.watch)
+        self._threads.helper(partial(self._clock.watch, self._all, self._cut_short))
 
     def take_items(self) -> None:
         """The whole life of the thread that takes items from the source."""
@@ -216,8 +217,7 @@ class ProcessExecutor:
             try:
                 exitcode = self._work_till_its_end(process)
             finally:
-                worker.hand.process = None
-            worker.tell_item = None
+                worker.hand.process = worker.tell_item = None  # it knows the worker, too
             worker.deaths += 1
             why = succession.why_the_last(process.name, process.books, exitcode)
             if why is not None:

@@ -197,13 +197,17 @@ class RayExecutor:
         self._source = ThreadSource(job, waits_till_low=True)
         self._delivery = ThreadDelivery(job)
         self._inbox = ThreadInbox(job, self._source, self._delivery)
-        self._threads = WorkerThreads(job, self._source, self._work)
+        self._threads = WorkerThreads(job, self._source)
         self._pace = Pace(_CHUNK_SECONDS, _LONG)
         self._sleepers: set[threading.Condition] = set()  # where threads wait for a reply
         self._none_can_work = False
 
     def enqueue_ops(self) -> list[EnqueueOp]:
-        return [*self._threads.enqueue_ops(), *self._source.enqueue_ops(), self.take_items]
+        return [
+            *self._threads.enqueue_ops(self._work),
+            *self._source.enqueue_ops(),
+            self.take_items,
+        ]
 
     def take_items(self) -> None:
         """The whole life of the thread that takes items from the source."""

@@ -1,0 +1,348 @@
+"""What was left is gone with its last reference, without the garbage collector: in every way of
+leaving, wherever the function runs, in threads and in tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aioqueue
+from aioqueue import inputs, sync
+from aioqueue.inputs import from_iterable
+
+
+class Data(np.ndarray):
+    """An example that can be referred to weakly."""
+
+
+class Open:
+    """Stands for a file that a source has open."""
+
+
+class Traces:
+    """Which objects are alive."""
+
+    def __init__(self) -> None:
+        self._refs: dict[int, weakref.ref[Any]] = {}
+        self._changed = threading.Condition(threading.RLock())
+        self.made = 0
+
+    def of(self, thing: Any) -> Any:
+        self.made += 1
+        number = self.made
+        self._refs[number] = weakref.ref(thing, lambda _: self._gone(number))
+        return thing
+
+    def _gone(self, number: int) -> None:
+        with self._changed:
+            self._refs.pop(number)
+            self._changed.notify_all()
+
+    def are_gone(self) -> bool:
+        """Wait until nothing is alive, as workers may be about to end."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._refs, timeout=5)
+
+    def source(self) -> Iterator[Any]:
+        file = self.of(Open())
+        for number in range(30):
+            data = np.full(3, number).view(Data)
+            yield self.of(data)
+            del data
+        del file
+
+
+@pytest.fixture
+def traces(caplog: pytest.LogCaptureFixture) -> Iterator[Traces]:
+    caplog.set_level(logging.CRITICAL, "aioqueue")  # a record keeps its exception
+    gc.collect()
+    gc.disable()
+    try:
+        yield Traces()
+    finally:
+        gc.enable()
+
+
+class BodyError(Exception):
+    """Of the loop's own body."""
+
+
+def same(example: Any) -> Any:
+    return example
+
+
+async def same_async(example: Any) -> Any:
+    return example
+
+
+def bad(example: Any) -> Any:
+    if example[0] == 9:
+        raise ValueError("bad")
+    return example
+
+
+async def bad_async(example: Any) -> Any:
+    return bad(example)
+
+
+def leave_by_break(pipeline: Any) -> None:
+    for _ in pipeline:
+        break
+
+
+def leave_by_del(pipeline: Any) -> None:
+    iterator = iter(pipeline)
+    next(iterator)
+    del iterator
+
+
+def leave_by_close(pipeline: Any) -> None:
+    try:
+        with pipeline.epochs(2) as epochs:
+            next(next(epochs))
+    except ExceptionGroup:
+        pass  # of a worker, that was not told yet
+
+
+def leave_by_failure(pipeline: Any) -> None:
+    with pytest.raises(BodyError), pipeline.epochs(2) as epochs:
+        next(next(epochs))
+        raise BodyError
+
+
+def leave_by_body(pipeline: Any) -> None:
+    try:
+        for _ in pipeline:
+            raise BodyError
+    except BodyError:
+        pass
+
+
+def leave_by_timeout(pipeline: Any) -> None:
+    try:
+        with sync.CancelScope() as scope:
+            for _ in pipeline:
+                scope.cancel()
+    except (aioqueue.CancelledError, ExceptionGroup):
+        pass
+
+
+def leave_at_end(pipeline: Any) -> None:
+    try:
+        for _ in pipeline:
+            pass
+    except ExceptionGroup:
+        pass  # of a worker
+
+
+async def leave_by_break_async(pipeline: Any) -> None:
+    async for _ in pipeline:
+        break
+
+
+async def leave_by_close_async(pipeline: Any) -> None:
+    try:
+        async with pipeline.epochs(2) as epochs:
+            async for epoch in epochs:
+                await anext(epoch)
+                break
+    except ExceptionGroup:
+        pass
+
+
+async def leave_by_body_async(pipeline: Any) -> None:
+    try:
+        async for _ in pipeline:
+            raise BodyError
+    except BodyError:
+        pass
+
+
+async def leave_by_cancellation(pipeline: Any) -> None:
+    begun = asyncio.Event()
+
+    async def loop() -> None:
+        async for _ in pipeline:
+            begun.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(loop())
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def leave_at_end_async(pipeline: Any) -> None:
+    try:
+        async for _ in pipeline:
+            pass
+    except ExceptionGroup:
+        pass
+
+
+WAYS = [
+    leave_by_break,
+    leave_by_del,
+    leave_by_close,
+    leave_by_failure,
+    leave_by_body,
+    leave_by_timeout,
+    leave_at_end,
+]
+ASYNC_WAYS = [
+    leave_by_break_async,
+    leave_by_close_async,
+    leave_by_body_async,
+    leave_by_cancellation,
+    leave_at_end_async,
+]
+PIPELINES: dict[str, Callable[[Traces], Any]] = {
+    "plain": lambda traces: from_iterable(traces.source()).batch(2),
+    "thread": lambda traces: from_iterable(traces.source()).prepare(same, workers=2).batch(2),
+    "task": lambda traces: from_iterable(traces.source()).prepare(same_async, workers=2).batch(2),
+    "failing": lambda traces: from_iterable(traces.source()).prepare(bad, workers=2).batch(2),
+    "failing task": lambda traces: from_iterable(traces.source()).prepare(bad_async).batch(2),
+    "skipping": lambda traces: (
+        from_iterable(traces.source()).prepare(bad, on_error="skip").shuffle(4).prefetch(2)
+    ),
+    "timed": lambda traces: (
+        from_iterable(traces.source()).prepare(bad, on_error="skip", item_timeout=60).batch(2)
+    ),
+    "keyed": lambda traces: from_iterable(traces.source()).prepare(
+        same, ordered=False, limit_per=lambda example: int(example[0]) % 2, at_most=1
+    ),
+}
+
+
+async def and_wait(way: Callable[[Any], Awaitable[None]], make: Any, traces: Traces) -> bool:
+    await way(make(traces))
+    return await asyncio.to_thread(traces.are_gone)
+
+
+@pytest.mark.parametrize("kind", PIPELINES)
+def test_a_pipeline_that_was_left_is_gone(traces: Traces, kind: str) -> None:
+    make = PIPELINES[kind]
+    for way in WAYS:
+        way(make(traces))
+        assert traces.are_gone(), way.__name__
+    for async_way in ASYNC_WAYS:
+        assert asyncio.run(and_wait(async_way, make, traces)), async_way.__name__
+    assert traces.made > len(WAYS)
+
+
+@pytest.mark.slow
+def test_a_pipeline_on_processes_that_was_left_is_gone(traces: Traces) -> None:
+    def make(traces: Traces) -> Any:
+        return from_iterable(traces.source()).prepare(same, where="process", workers=1).batch(2)
+
+    for way in WAYS:
+        way(make(traces))
+        assert traces.are_gone(), way.__name__
+    for async_way in (leave_by_break_async, leave_by_cancellation):
+        assert asyncio.run(and_wait(async_way, make, traces)), async_way.__name__
+
+
+def test_pipelines_made_at_random_leave_nothing(traces: Traces) -> None:
+    """The generator of the class: stages, faces and ways of leaving, drawn by a seed."""
+    draw = random.Random(20)
+    stages: list[Callable[[Any], Any]] = [
+        lambda one: one.prepare(same, workers=2),
+        lambda one: one.prepare(same_async),
+        lambda one: one.prepare(bad, on_error="skip", ordered=False),
+        lambda one: one.shuffle(5),
+        lambda one: one.filter(lambda example: True),
+        lambda one: one.prefetch(2),
+        lambda one: one.take(20),
+    ]
+    for _ in range(12):
+        pipeline = from_iterable(traces.source())
+        names = draw.choices(range(len(stages)), k=draw.randint(1, 3))
+        for number in names:
+            pipeline = stages[number](pipeline)
+        if draw.random() < 0.5:
+            way = draw.choice(WAYS)
+            way(pipeline)
+            del pipeline
+            assert traces.are_gone(), (names, way.__name__)
+        else:
+            async_way = draw.choice(ASYNC_WAYS)
+            made = [pipeline]
+            del pipeline
+            assert asyncio.run(and_wait(async_way, lambda _, made=made: made.pop(), traces)), (
+                names,
+                async_way.__name__,
+            )
+
+
+@pytest.mark.parametrize("function", [same, bad, same_async, bad_async])
+@pytest.mark.parametrize("on_error", ["skip", "stop"])
+def test_a_prepare_that_was_left_is_gone(traces: Traces, function: Any, on_error: Any) -> None:
+    def run() -> None:
+        queue = sync.FIFOQueue(5)
+        try:
+            with sync.Coordinator() as coord:
+                coord.start(
+                    inputs.prepare(
+                        traces.source(), function, into=queue, workers=2, on_error=on_error
+                    )
+                )
+                queue.dequeue()
+        except ExceptionGroup:
+            pass
+
+    async def run_async() -> None:
+        queue = aioqueue.FIFOQueue(5)
+        try:
+            async with aioqueue.Coordinator() as coord:
+                coord.start(
+                    inputs.prepare(
+                        traces.source(), function, into=queue, workers=2, on_error=on_error
+                    )
+                )
+                await queue.dequeue()
+        except ExceptionGroup:
+            pass
+
+    run()
+    assert traces.are_gone()
+    asyncio.run(run_async())
+    assert traces.are_gone()
+
+
+def test_a_runner_that_was_never_started_is_gone(traces: Traces) -> None:
+    kept = traces.of(Open())
+
+    def function(item: Any, kept: Any = kept) -> Any:
+        return item
+
+    for where in ("thread", "task"):
+        inputs.prepare([1], same_async if where == "task" else function, into=sync.FIFOQueue(5))
+    del kept, function
+    assert traces.are_gone()
+
+
+@pytest.mark.parametrize("way", ["break", "close", "end"])
+def test_a_stream_that_was_left_is_gone(traces: Traces, way: str) -> None:
+    def run() -> None:
+        with sync.Coordinator() as coord:
+            stream = inputs.shuffle_batch(
+                traces.source(), 2, capacity=8, min_after_dequeue=2, coord=coord
+            )
+            for _ in stream:
+                if way == "break":
+                    break
+                if way == "close":
+                    coord.request_stop()
+
+    run()
+    assert traces.are_gone()

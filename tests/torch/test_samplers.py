@@ -1,0 +1,116 @@
+"""What samplers have of their own is saved; threads take turns; a closed iterator keeps nothing."""
+
+from __future__ import annotations
+
+import gc
+import json
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import IterableDataset, RandomSampler, Sampler
+
+from aioqueue.torch import DataLoader
+from aioqueue.torch.parcels import packed, unpacked
+from aioqueue.torch.position import mark_of
+
+DATA = list(range(12))
+
+
+class Stateful(Sampler[int]):
+    def __init__(self) -> None:
+        self.epoch = self.at = 0
+
+    def __iter__(self) -> Iterator[int]:
+        order = np.random.default_rng(self.epoch).permutation(12).tolist()
+        while self.at < 12:
+            self.at += 1
+            yield order[self.at - 1]
+        self.at, self.epoch = 0, self.epoch + 1
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self.epoch, "at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.epoch, self.at = state["epoch"], state["at"]
+
+
+def seeded() -> Any:
+    return RandomSampler(DATA, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("sampler", [Stateful, seeded])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sampler_goes_on_where_it_was(sampler: Any, workers: int) -> None:
+    def made() -> Any:
+        return DataLoader(DATA, 2, sampler=sampler(), num_workers=workers)
+
+    loader = made()
+    expected = [batch.tolist() for _ in range(3) for batch in loader]
+    for stop in range(14):
+        loader, got = made(), []
+        while len(got) < stop:
+            for batch in loader:
+                got.append(batch.tolist())
+                if len(got) == stop and stop % 6:
+                    break
+        state = json.loads(json.dumps(loader.state_dict()))
+        loader = made()
+        loader.load_state_dict(state)
+        while len(got) < 18:
+            got += [batch.tolist() for batch in loader]
+        assert got == expected, stop
+
+
+def test_several_threads_take_turns() -> None:
+    iterator, got = iter(DataLoader(range(100), 1, num_workers=2)), []
+    takers = [
+        threading.Thread(target=lambda: got.extend(int(b) for b in iterator)) for _ in range(3)
+    ]
+    for taker in takers:
+        taker.start()
+    for taker in takers:
+        taker.join(10)
+    assert sorted(got) == list(range(100))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_close_ends_the_generators(workers: int) -> None:
+    class File:
+        pass
+
+    files: list[weakref.ref[File]] = []
+
+    class Lines(IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            file = File()
+            files.append(weakref.ref(file))
+            yield from range(50)
+
+    gc.disable()
+    try:
+        iterator = iter(DataLoader(Lines(), 2, num_workers=workers))
+        next(iterator)
+        iterator.close()
+        assert files
+        assert not any(file() for file in files)
+    finally:
+        gc.enable()
+
+
+def test_strides_survive_processes() -> None:
+    whole = torch.arange(120.0).reshape(2, 3, 4, 5)
+    for tensor in (whole.to(memory_format=torch.channels_last), whole.mT, whole[:, ::2]):
+        sent = unpacked(packed(tensor))
+        assert torch.equal(sent, tensor)
+        assert sent.stride() == tensor.stride()
+
+
+def test_indices_that_are_objects_have_checksums() -> None:
+    marks = [mark_of(index) for index in (("a", 1, None), ("a", 2, None), [{"x": 1}], [{"x": 2}])]
+    assert len(set(marks)) == 4
+    assert 0 not in marks
