@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from aioqueue import InvalidArgumentError
+from aioqueue.components import is_table
 from aioqueue.coordination.outcomes import add_note
 from aioqueue.functions import Answers, function_name, refuse_awaitable
 from aioqueue.inputs.batches.collating import Collator, components_of
@@ -623,7 +624,9 @@ def rows_of(batch: Any) -> Iterable[Any]:
 
 
 def _rows(column: Any) -> Iterable[Any]:
-    if not hasattr(column, "__len__") or isinstance(column, str | bytes) or not _has_axes(column):
+    has_rows = hasattr(column, "__len__") and _has_axes(column)
+    # Of mappings and tables one would get names and no rows.
+    if not has_rows or isinstance(column, str | bytes | Mapping) or is_table(column):
         raise InvalidArgumentError(
             f"batch: got {type(column).__name__}; expected arrays or lists, one row per example"
         )
