@@ -23,7 +23,16 @@ from numpy.typing import NDArray
 
 from aioqueue.errors import InvalidArgumentError, said
 
-__all__ = ("Component", "Shape", "as_objects", "is_masked", "is_table", "own_rows", "plain", "shortly")
+__all__ = (
+    "Component",
+    "Shape",
+    "as_objects",
+    "is_masked",
+    "is_table",
+    "own_rows",
+    "plain",
+    "shortly",
+)
 
 Shape = tuple[int | None, ...]
 

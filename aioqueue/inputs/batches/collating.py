@@ -11,9 +11,9 @@ structure, and each component's dtype and shape, hold for all that follow. A com
 
 Later values must fit by the very rule of the queues (`aioqueue.components`): by NumPy's
 ``same_kind`` rule an int fits a float component, and a float does not fit an int one; Python's own
-numbers are judged by value, and masks are refused. Named tuples fit by the names of their fields, as
-mappings do, in whatever order; those of other fields are refused. What is empty fits any; and an example with an
-empty list, which says nothing of a dtype, leaves it to the next one to decide.
+numbers are judged by value, and masks are refused. Named tuples fit by the names of their fields,
+as mappings do, in whatever order; those of other fields are refused. What is empty fits any; and an
+example with an empty list, which says nothing of a dtype, leaves it to the next one to decide.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from aioqueue.components import is_table
 from aioqueue.coordination.outcomes import add_note
 from aioqueue.functions import Answers, function_name, refuse_awaitable
 from aioqueue.inputs.batches.collating import Collator, components_of
+from aioqueue.inputs.ownership import private
 from aioqueue.inputs.pipeline.flow import (
     Flow,
     Id,
@@ -29,6 +30,7 @@ from aioqueue.inputs.pipeline.flow import (
     State,
     Taken,
     Wanted,
+    failure_of_step,
 )
 from aioqueue.inputs.pipeline.origins import GONE, RowOrigin, finish, joined, unbatched
 from aioqueue.inputs.pipeline.states import packed, unpacked
@@ -95,14 +97,17 @@ class Transform(Node):
                 self._ready.extend(self.finish())
             else:
                 self._ready.extend(self.accept(taken))
-        except Exception as error:
+        except BaseException as error:
             rows = () if isinstance(taken, EpochEnd) else taken
-            self._say_where(error, self._failed_at or rows)
-            raise
+            raise self._failure(error, self._failed_at or rows)  # noqa: B904  # it says its cause
 
-    def _say_where(self, error: Exception, rows: Sequence[Row]) -> None:
-        at = f", at {_described(rows, self._epoch)}" if rows else f" (epoch {self._epoch})"
-        add_note(error, f"in the stage `{self.stage}`{at}")
+    def _failure(self, error: BaseException, rows: Sequence[Row]) -> BaseException:
+        """What a function of the user's has raised, as a failure that says where it happened."""
+        failure = failure_of_step(error)
+        if isinstance(failure, Exception):
+            at = f", at {_described(rows, self._epoch)}" if rows else f" (epoch {self._epoch})"
+            add_note(failure, f"in the stage `{self.stage}`{at}")
+        return failure
 
     def _skip_to(self, epoch: int) -> None:
         self._pass_over(epoch)
@@ -162,9 +167,8 @@ class Transform(Node):
     def _add_more(self) -> bool:
         try:
             row = self.more()
-        except Exception as error:
-            self._say_where(error, self._failed_at or ())
-            raise
+        except BaseException as error:
+            raise self._failure(error, self._failed_at or ())  # noqa: B904  # it says its cause
         if row is not None:
             self._ready.append(row)
         return row is not None
@@ -301,7 +305,7 @@ class Filtering(Transform):
                     kept.append(row)
                 else:
                     finish(row[4])
-        except Exception:
+        except BaseException:
             self._failed_at = (row,)
             raise
         return kept
@@ -530,7 +534,7 @@ class Batching(Making):
         rows = self._rows[:size]
         try:
             batch = self._collate(list(map(_VALUE, rows)))
-        except Exception:
+        except BaseException:
             self._failed_at = rows
             raise
         del self._rows[:size], self._epochs[:size]
@@ -547,7 +551,7 @@ def _checking(collate: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]
             batch,
             "make batches there without awaiting, and await in a `prepare` behind `batch`",
         )
-        return batch
+        return private(batch, examples)
 
     return checked
 
