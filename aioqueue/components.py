@@ -255,7 +255,9 @@ class Component:
         if _is_python(value):
             if array.size == 0:
                 return array.astype(self.dtype)
-            if self.dtype.kind in "iufc":
+            if _has_numpy(value):
+                pass  # each has a dtype, as it would have by itself
+            elif self.dtype.kind in "iufc":
                 ints = array if array.dtype.kind in "iu" else self._large_ints(value)
                 if ints is not None:
                     self._check_range(ints, value)
@@ -267,11 +269,13 @@ class Component:
         if isinstance(value, list | tuple):
             for item in value:
                 self._check_text(item)
-        elif isinstance(value, str | bytes):
-            if self.dtype.kind != "T" and value[-1:] in ("\0", b"\0"):
-                raise self._refused(value, "whose NUL at the end NumPy would cut off")
-        elif self.dtype.kind == "T" and _is_python(value) and value is not _missing(self.dtype):
-            raise self._refused(value, f"a {type(value).__name__}")
+        elif self.dtype.kind == "T":
+            is_text = isinstance(value, str) or value is _missing(self.dtype)
+            is_text |= isinstance(value, np.ndarray) and value.dtype.kind in "UT"
+            if not is_text and (_is_python(value) or isinstance(value, np.generic)):
+                raise self._refused(value, f"a {type(value).__name__}")
+        elif isinstance(value, str | bytes) and value[-1:] in ("\0", b"\0"):
+            raise self._refused(value, "whose NUL at the end NumPy would cut off")
 
     def _large_ints(self, value: Any) -> NDArray[Any] | None:
         """Python ints that NumPy has made floats of, because no one dtype of its ints holds all."""
@@ -515,6 +519,13 @@ def _bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
 def _is_python(value: Any) -> bool:
     """Whether a value is Python's own, and so without a dtype that it could be held to."""
     return not isinstance(value, np.ndarray | np.generic) and not hasattr(value, "__array__")
+
+
+def _has_numpy(value: Any) -> bool:
+    """Whether there are values of NumPy's, each with a dtype, in a list or tuple."""
+    if isinstance(value, list | tuple):
+        return any(map(_has_numpy, value))
+    return not _is_python(value)
 
 
 def shortly(value: Any, limit: int = 60) -> str:

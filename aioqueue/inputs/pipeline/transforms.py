@@ -99,7 +99,7 @@ class Transform(Node):
                 self._ready.extend(self.accept(taken))
         except BaseException as error:
             rows = () if isinstance(taken, EpochEnd) else taken
-            raise self._failure(error, self._failed_at or rows)  # noqa: B904  # it says its cause
+            raise self._failure(error, self._failed_at or rows)  # noqa: B904  # has its cause
 
     def _failure(self, error: BaseException, rows: Sequence[Row]) -> BaseException:
         """What a function of the user's has raised, as a failure that says where it happened."""
@@ -542,15 +542,13 @@ class Batching(Making):
 
 
 def _checking(collate: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
-    """The same function of a user's, which has returned no batch if that is to be awaited."""
+    """The same function of a user's, whose batch is not to be awaited, and is nobody else's."""
+    what = f"collate: {function_name(collate)}"
+    instead = "make batches there without awaiting, and await in a `prepare` behind `batch`"
 
     def checked(examples: list[Any]) -> Any:
         batch = collate(examples)
-        refuse_awaitable(
-            f"collate: {function_name(collate)}",
-            batch,
-            "make batches there without awaiting, and await in a `prepare` behind `batch`",
-        )
+        refuse_awaitable(what, batch, instead)
         return private(batch, examples)
 
     return checked
