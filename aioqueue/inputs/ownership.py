@@ -14,13 +14,13 @@ are kept by reference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from sys import getrefcount
 from typing import Any, Final
 
 import numpy as np
 
-__all__ = ("FIXED", "private", "private_items", "unshared")
+__all__ = ("FIXED", "private", "unshared")
 
 FIXED: Final = frozenset(
     {int, float, complex, bool, str, bytes, type(None), range, frozenset}
@@ -62,18 +62,20 @@ class _Owned:
         item: that; ``None`` if there is none.
     """
 
-    __slots__ = ("_ids", "_item")
+    __slots__ = ("_ids", "_item", "inside")
 
     def __init__(self, item: Any) -> None:
         self._item = item
         self._ids: set[int] | None = None
+        self.inside: set[int] = set()
+        """The containers that are being looked into: one may be within itself."""
 
     def has(self, value: Any) -> bool:
         """Whether a value is a part of it, or a view of one."""
         if self._item is None:
             return False
         if self._ids is None:
-            self._ids = set(map(id, _parts_of(self._item)))
+            self._ids = _ids_in(self._item)
         base = getattr(value, "base", None)
         return id(value) in self._ids or (base is not None and id(base) in self._ids)
 
@@ -103,12 +105,6 @@ def unshared(value: Any) -> Any:
     return _made_private(value, _Owned(None), True)
 
 
-def private_items(values: Iterable[Any]) -> Iterable[Any]:
-    """What comes out of an iterable of the user's, one by one."""
-    for value in values:
-        yield private(value)
-
-
 def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
     """A value, or a copy of it.
 
@@ -125,7 +121,12 @@ def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
             value = value.copy(order="K") if kind is _ndarray else value.copy()
         return _copied_objects(value) if value.dtype.hasobject else value
     if isinstance(value, _CONTAINERS):
-        return _container(value, owned, is_shared and not owned.has(value))
+        if id(value) in owned.inside:
+            return value
+        owned.inside.add(id(value))
+        made = _container(value, owned, is_shared and not owned.has(value))
+        owned.inside.discard(id(value))
+        return made
     if isinstance(value, _BUFFERS):
         return value if not _may_change(value, is_shared) or owned.has(value) else value.copy()
     clone = getattr(value, "clone", None)  # as tensors of PyTorch have
@@ -227,14 +228,19 @@ def _copied_objects(array: Any) -> Any:
     return copy
 
 
-def _parts_of(value: Any) -> Iterable[Any]:
-    """A value, what it is built of, and what the views among that show."""
-    yield value
-    if isinstance(value, Mapping):
-        for one in value.values():
-            yield from _parts_of(one)
-    elif isinstance(value, tuple | list):
-        for one in value:
-            yield from _parts_of(one)
-    elif isinstance(value, _ndarray) and value.base is not None:
-        yield value.base
+def _ids_in(value: Any) -> set[int]:
+    """The ids of a value, of what it is built of, and of what the views among that show."""
+    found: set[int] = set()
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if id(one) in found:
+            continue
+        found.add(id(one))
+        if isinstance(one, dict):
+            pending += one.values()
+        elif isinstance(one, tuple | list):
+            pending += one
+        elif isinstance(one, _ndarray) and one.base is not None:
+            found.add(id(one.base))
+    return found

@@ -194,7 +194,9 @@ def test_the_ways_of_streams_and_pipelines() -> None:
         lambda coord: batch(bad, 2, coord=coord, dtypes="f4", shapes=(2,)),
         lambda coord: batch(bad, 2, coord=coord, dtypes="f4", shapes=(2,), resume=None),
     ):
-        with pytest.raises(BaseException) as caught:  # noqa: PT011
-            with sync.Coordinator() as coord:
-                print(next(iter(make(coord))))
+        with (
+            pytest.raises(BaseException) as caught,  # noqa: PT011
+            sync.Coordinator() as coord,
+        ):
+            next(iter(make(coord)))
         assert caught.group_contains(InvalidArgumentError)
