@@ -95,6 +95,17 @@ def private(value: Any, item: Any = None) -> Any:
     is_shared = getrefcount(value) > _OWN
     if kind is _ndarray and value.base is None and not is_shared:
         return _copied_objects(value) if value.dtype.hasobject else value
+    if not is_shared and (kind is tuple or kind is dict):  # as most examples are
+        for part in value if kind is tuple else value.values():
+            if type(part) not in FIXED and not (
+                type(part) is _ndarray
+                and part.base is None
+                and getrefcount(part) <= _OWN_PART
+                and not part.dtype.hasobject
+            ):
+                break
+        else:
+            return value
     return _made_private(value, _Owned(item), is_shared)
 
 
