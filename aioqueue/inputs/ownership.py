@@ -103,6 +103,7 @@ def private(value: Any, item: Any = None) -> Any:
                 and getrefcount(part) <= _OWN_PART
                 and not part.dtype.hasobject
             ):
+                del part  # which would count as somebody else's
                 break
         else:
             return value

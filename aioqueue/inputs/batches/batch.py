@@ -210,9 +210,9 @@ def batch(
     read as it is, without a worker, unless a function, a capacity or dtypes are given.
 
     Without dtypes, the first example decides for all (see `aioqueue.inputs.collating`): its
-    components, and their dtypes and shapes. An example that waits until its batch
-    is stacked is copied if others may write to its memory, as to a buffer that is used again. With dtypes and shapes,
-    every example is copied into its place in a typed queue, by the worker that made it, and
+    components, and their dtypes and shapes. An example that waits until its batch is stacked is
+    copied if others may write to its memory, as to a buffer that is used again. With dtypes and
+    shapes, every example is copied into its place in a typed queue, by the worker that made it, and
     refused there if it does not fit.
 
     Args:
