@@ -4,20 +4,35 @@ Casting follows NumPy's ``same_kind`` rule by dtype, and never makes another num
 NumPy would wrap around, as an int64 that is too large for int32, is refused, and so are records
 whose fields have other names, which NumPy would take by their places. Python's own numbers have no
 dtype, so they are judged by value: ``5`` fits a ``uint8`` component and ``300`` does not.
+
+A value comes out as the one that went in, or it is refused, and the same by every way in: one
+value, the rows of a batch, an example of a pipeline. So a number that the dtype could only hold as
+infinity, an int that would be no time (NaT), and text whose end NumPy would cut off are refused;
+and where a component holds objects, the rows of an array stay what they are in the array.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, auto
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue.errors import InvalidArgumentError, said
 
-__all__ = ("Component", "Shape", "is_masked", "shortly")
+__all__ = (
+    "Component",
+    "Shape",
+    "as_objects",
+    "is_masked",
+    "is_table",
+    "own_rows",
+    "plain",
+    "shortly",
+)
 
 Shape = tuple[int | None, ...]
 
@@ -219,9 +234,16 @@ class Component:
             )
         if self.dtype.kind == "O":
             return self._object_array(value, scalar, rows)
+        if self.dtype.kind in _TEXT:
+            self._check_text(value)
         try:
-            array = np.asarray(value)
-        except Exception as error:
+            # Text of any length has no dtype of its own: NumPy's would cut off what ends in NUL.
+            given = self.dtype if self.dtype.kind == "T" and _is_python(value) else None
+            array = np.asarray(value, given)
+        except BaseException as error:
+            if isinstance(error, _ENDING):
+                raise
+            # A cancellation as well: nothing is awaited here, so it is none of this task.
             raise self._refused(value, f"which NumPy cannot convert: {said(error)}") from error
         cast = self._cast_from(array.dtype)
         if cast is not _Cast.NEVER:
@@ -233,12 +255,27 @@ class Component:
         if _is_python(value):
             if array.size == 0:
                 return array.astype(self.dtype)
-            if self.dtype.kind in "iufc":
+            if _has_numpy(value):
+                pass  # each has a dtype, as it would have by itself
+            elif self.dtype.kind in "iufc":
                 ints = array if array.dtype.kind in "iu" else self._large_ints(value)
                 if ints is not None:
                     self._check_range(ints, value)
                     return ints.astype(self.dtype)
         raise self._refused(value, f"of dtype {array.dtype}")
+
+    def _check_text(self, value: Any) -> None:
+        """Text is kept as it is, and nothing else is made text of."""
+        if isinstance(value, list | tuple):
+            for item in value:
+                self._check_text(item)
+        elif self.dtype.kind == "T":
+            is_text = isinstance(value, str) or value is _missing(self.dtype)
+            is_text |= isinstance(value, np.ndarray) and value.dtype.kind in "UT"
+            if not is_text and (_is_python(value) or isinstance(value, np.generic)):
+                raise self._refused(value, f"a {type(value).__name__}")
+        elif isinstance(value, str | bytes) and value[-1:] in ("\0", b"\0"):
+            raise self._refused(value, "whose NUL at the end NumPy would cut off")
 
     def _large_ints(self, value: Any) -> NDArray[Any] | None:
         """Python ints that NumPy has made floats of, because no one dtype of its ints holds all."""
@@ -279,7 +316,9 @@ class Component:
             return True
         if array.dtype.kind == "c":
             return self._is_in_range(array.real) and self._is_in_range(array.imag)
-        if array.dtype.kind == "f":
+        if array.dtype.kind == "f" and array.size:
+            if self._low <= array.min() and array.max() <= self._high:  # not so if one is no number
+                return True
             array = array[np.isfinite(array)]  # what is not finite is so in any dtype
         if array.dtype.kind not in "iufO" or not array.size:
             return True
@@ -291,27 +330,29 @@ class Component:
         """Python values as an object array, each stored as it is and never taken apart."""
         if not scalar:
             try:
-                array = np.array(value, dtype=object)
-            except ValueError as error:
+                array = as_objects(value)
+            except BaseException as error:
+                if isinstance(error, _ENDING):
+                    raise
                 raise self._refused(value, f"which NumPy cannot convert: {said(error)}") from error
-            if isinstance(value, np.ndarray) and value.dtype.kind in "US":
-                array = np.array(value.tolist(), dtype=object)
         elif not rows:
             array = np.empty((), dtype=object)
-            array[()] = value.item() if isinstance(value, np.generic) else value
+            array[()] = plain(value)
         else:
             is_scalar = isinstance(value, np.ndarray) and value.ndim == 0
             if is_scalar or isinstance(value, str | bytes):
                 raise InvalidArgumentError(
                     f"component {self.label}: got {shortly(value)}; expected a sequence of values"
                 )
+            if isinstance(value, Mapping) or is_table(value):
+                raise self._refused(value, "whose iteration gives names and not rows")
             try:
-                listed = value.tolist() if isinstance(value, np.ndarray) else list(value)
+                listed = own_rows(value)
             except TypeError as error:
                 raise self._refused(value, "which is no sequence") from error
             array = np.empty(len(listed), dtype=object)
             for index, item in enumerate(listed):
-                array[index] = item
+                array[index] = plain(item) if self.text else item
         return self._checked_text(array, value) if self.text else array
 
     def _checked_text(self, array: NDArray[Any], value: Any) -> NDArray[Any]:
@@ -335,6 +376,61 @@ class Component:
         )
 
 
+_TEXT: Final = frozenset("UST")
+
+_ENDING: Final = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""What ends a program, or a generator, and is no failure of a conversion."""
+
+
+def plain(value: Any) -> Any:
+    """A value as an object to be kept: NumPy's text is Python's, and everything else as it is."""
+    return value.item() if isinstance(value, np.str_ | np.bytes_) else value
+
+
+def as_objects(value: Any) -> NDArray[Any]:
+    """An array of objects of a value, each as it was: NumPy would make ints of some times, and
+    tuples of records.
+
+    Raises:
+        ValueError: its parts are of different lengths.
+    """
+    array = value if isinstance(value, np.ndarray) else None
+    if array is None and not isinstance(value, list | tuple) and hasattr(value, "__array__"):
+        array = np.asarray(value)
+    if array is None:
+        return np.array(value, dtype=object)
+    if array.dtype.kind not in "mMV":
+        return array.astype(object)
+    objects = np.empty(array.shape, object)
+    for at in np.ndindex(array.shape):
+        item = array[at]
+        objects[at] = item.copy() if array.dtype.kind == "V" else item
+    return objects
+
+
+def own_rows(batch: Any) -> list[Any]:
+    """The rows of a batch of objects. Those of an array are copies: nobody else's memory is kept.
+
+    Raises:
+        TypeError: it cannot be iterated.
+    """
+    rows = list(batch)
+    has_views = isinstance(batch, np.ndarray) and (batch.ndim > 1 or batch.dtype.kind == "V")
+    return [row.copy() for row in rows] if has_views else rows
+
+
+def is_table(given: Any) -> bool:
+    """Whether it is a data frame or a table, whose iteration gives columns or their names."""
+    return (
+        hasattr(given, "columns")
+        and any(hasattr(given, name) for name in _TABLES)
+        and not isinstance(given, type)
+    )
+
+
+_TABLES: Final = ("iloc", "__dataframe__", "__arrow_c_stream__", "__arrow_c_array__")
+
+
 _UNMASKED = frozenset({int, float, complex, bool, str, bytes, *np.sctypeDict.values()})
 
 
@@ -352,13 +448,27 @@ def _cast_between(dtype: np.dtype[Any], other: np.dtype[Any]) -> _Cast:
         # numbers made strings of.
         fits = dtype.kind == other.kind and np.can_cast(dtype, other, "safe")
         return _Cast.ALWAYS if fits and _have_same_fields(dtype, other) else _Cast.NEVER
+    if other.kind == "T":
+        # NumPy makes text of all there is, also of what is said to be missing.
+        is_text = dtype.kind == "U" or dtype == other
+        is_text |= dtype.kind == "T" and _missing(dtype) is _NOTHING
+        return _Cast.ALWAYS if is_text else _Cast.NEVER
     if not np.can_cast(dtype, other, "same_kind"):
         return _Cast.NEVER
     if other.kind in "mM":
-        has_other_unit = dtype.kind == other.kind and dtype != other
-        return _Cast.IN_RANGE if has_other_unit or dtype.kind == "u" else _Cast.ALWAYS
-    may_wrap = {dtype.kind, other.kind} <= {"i", "u"} and not np.can_cast(dtype, other, "safe")
-    return _Cast.IN_RANGE if may_wrap else _Cast.ALWAYS
+        is_same = dtype.kind == "b" or dtype == other
+        return _Cast.ALWAYS if is_same else _Cast.IN_RANGE
+    # Ints may wrap around, and what is too large for a float becomes infinity.
+    may_change = dtype.kind in "iufc" and not np.can_cast(dtype, other, "safe")
+    return _Cast.IN_RANGE if may_change else _Cast.ALWAYS
+
+
+_NOTHING: Final = object()
+
+
+def _missing(dtype: np.dtype[Any]) -> Any:
+    """What stands for a text that is missing, if a dtype of text has that."""
+    return getattr(dtype, "na_object", _NOTHING)
 
 
 def _have_same_fields(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
@@ -377,6 +487,8 @@ def _are_times_in(dtype: np.dtype[Any], array: NDArray[Any]) -> bool:
     """Whether times, or ints, are the same ones when they are cast to a dtype of times."""
     if array.dtype.kind == "u":
         return not array.size or int(array.max()) <= np.iinfo(np.int64).max
+    if array.dtype.kind == "i":  # of which the smallest means that there is no time (NaT)
+        return not array.size or int(array.min()) > np.iinfo(np.int64).min
     if array.dtype.kind not in "mM":
         return True
     try:  # a finer unit has fewer years, and a coarser one leaves out what is between
@@ -407,6 +519,13 @@ def _bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
 def _is_python(value: Any) -> bool:
     """Whether a value is Python's own, and so without a dtype that it could be held to."""
     return not isinstance(value, np.ndarray | np.generic) and not hasattr(value, "__array__")
+
+
+def _has_numpy(value: Any) -> bool:
+    """Whether there are values of NumPy's, each with a dtype, in a list or tuple."""
+    if isinstance(value, list | tuple):
+        return any(map(_has_numpy, value))
+    return not _is_python(value)
 
 
 def shortly(value: Any, limit: int = 60) -> str:

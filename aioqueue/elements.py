@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias
 import numpy as np
 
 from aioqueue.checks import is_int
-from aioqueue.components import Component, Shape, shortly
+from aioqueue.components import Component, Shape, is_table, own_rows, shortly
 from aioqueue.errors import InvalidArgumentError, counted
 
 if TYPE_CHECKING:
@@ -304,7 +304,12 @@ class ObjectSpec:
             raise InvalidArgumentError(
                 f"batch: got {shortly(batch)}; expected a list, or another iterable, of elements"
             )
-        rows = list(batch) if self.row_is_identity else list(map(self.row, batch))
+        if is_table(batch):
+            raise InvalidArgumentError(
+                f"batch: got a {type(batch).__name__}, whose iteration gives its columns or their"
+                ' names; expected a list of rows, such as frame.to_dict("records")'
+            )
+        rows = own_rows(batch) if self.row_is_identity else list(map(self.row, batch))
         return rows, len(rows)
 
     def element(self, row: Row) -> Any:

@@ -208,7 +208,7 @@ def _called(node: ast.Call) -> str:
 
 INPUTS = "aioqueue.inputs"
 INPUT_LAYERS = (
-    ("statistics", "options", "notices", "waking", "preemption"),
+    ("statistics", "options", "notices", "waking", "preemption", "ownership"),
     ("sources",),
     ("readers",),
     ("prepare",),

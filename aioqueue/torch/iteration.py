@@ -8,7 +8,6 @@ first tasks, and one more whenever a batch has come. So generators are left as i
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import warnings
 import weakref
@@ -220,7 +219,10 @@ class LoaderIterator(ABC, Iterator[Any]):
     def _has_begun(self) -> None:
         """The epoch goes on from where it was to; until then a resume can be tried again."""
         place = self._place
-OPEN
+        place.position, place.resume = self._position, None
+        place.base_seed = place.samplers = None
+        place.process = self._process
+
     def _draw(self) -> _Drawn | None:
         """The next index of the sampler; ``None`` if there are no more."""
         while True:

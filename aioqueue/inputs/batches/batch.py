@@ -9,6 +9,7 @@ from typing import Any, Unpack, overload
 import aioqueue
 from aioqueue import FIFOQueue, InvalidArgumentError, PaddingFIFOQueue, RandomShuffleQueue, sync
 from aioqueue.checks import checked_count, checked_flag, checked_seconds, counted
+from aioqueue.coordination.outcomes import as_failure, told
 from aioqueue.inputs.batches.collating import Collator, examples_in
 from aioqueue.inputs.batches.pump import (
     AnyCoordinator,
@@ -70,7 +71,7 @@ class Batching:
     def give(self, taken: Any) -> Any:
         """Stack the examples, where they are objects."""
         n = examples_in(taken)
-        made = taken if self._collate is None else self._collate(taken)
+        made = taken if self._collate is None else _made(self._collate, taken)
         self._count(n)
         return made
 
@@ -90,6 +91,18 @@ class Batching:
     def describe(self) -> str:
         assert self.size is not None
         return f"of {counted(self.size, 'example')} from {self.queue!r}"
+
+
+def _made(collate: Collator, examples: Any) -> Any:
+    """A batch. Nothing is awaited meanwhile, so a cancellation that an example raises (by its
+    ``__array__``, say) is none of the task that asks, but a failure."""
+    try:
+        return collate(examples)
+    except BaseException as error:
+        failure = as_failure(error, f"an example raised {told(error)}")
+        if failure is error:
+            raise
+        raise failure  # noqa: B904  # it says its cause
 
 
 class Prefetching:
@@ -197,9 +210,9 @@ def batch(
     read as it is, without a worker, unless a function, a capacity or dtypes are given.
 
     Without dtypes, the first example decides for all (see `aioqueue.inputs.collating`): its
-    components, and their dtypes and shapes. Examples are then kept by reference until their batch
-    is stacked: a source must not write to an array that it has handed out. With dtypes and shapes,
-    every example is copied into its place in a typed queue, by the worker that made it, and
+    components, and their dtypes and shapes. An example that waits until its batch is stacked is
+    copied if others may write to its memory, as to a buffer that is used again. With dtypes and
+    shapes, every example is copied into its place in a typed queue, by the worker that made it, and
     refused there if it does not fit.
 
     Args:

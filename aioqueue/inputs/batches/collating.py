@@ -11,8 +11,9 @@ structure, and each component's dtype and shape, hold for all that follow. A com
 
 Later values must fit by the very rule of the queues (`aioqueue.components`): by NumPy's
 ``same_kind`` rule an int fits a float component, and a float does not fit an int one; Python's own
-numbers are judged by value, and masks are refused. What is empty fits any; and an example with an
-empty list, which says nothing of a dtype, leaves it to the next one to decide.
+numbers are judged by value, and masks are refused. Named tuples fit by the names of their fields,
+as mappings do, in whatever order; those of other fields are refused. What is empty fits any; and an
+example with an empty list, which says nothing of a dtype, leaves it to the next one to decide.
 """
 
 from __future__ import annotations
@@ -204,8 +205,12 @@ class Collator:
             self._split, self._join = _single, lambda columns: columns[0]
         else:
             of = type(example) if kind == "named tuple" else tuple
-            self._split = _splitting_tuples(of, len(labels))
-            self._join = getattr(of, "_make", tuple)  # a named tuple stays one
+            # What an old position has decided says the number of fields, but not their names.
+            names = _names_of(example) if kind == "named tuple" else None
+            if names is not None and set(names) == set(labels):
+                names = labels
+            self._split = _splitting_tuples(of, len(labels), names)
+            self._join = lambda columns: _joined(of, names, columns)
         self._components = learnt
 
     def _paddings(self, layout: Layout) -> list[Any]:
@@ -265,7 +270,11 @@ class Collator:
         """
         rule, shape = component.rule, component.shape
         failure = None
-        if rule.dtype.kind == "O" or (type(value) is np.ndarray and rule.takes(value.dtype)):
+        if rule.dtype.kind == "O":
+            array = _as_array(component.label, value)
+            if array.dtype.kind in "mMV":  # of which NumPy would make ints, and tuples
+                array = components.as_objects(array)
+        elif type(value) is np.ndarray and rule.takes(value.dtype):
             array = _as_array(component.label, value)
         else:
             try:
@@ -300,8 +309,34 @@ def _of_mapping(labels: list[str]) -> Callable[[Any], Sequence[Any]]:
     return split
 
 
-def _of_tuple(count: int) -> Callable[[Any], Sequence[Any]]:
+def _names_of(example: Any) -> list[str] | None:
+    """The names of a named tuple's fields; ``None`` for anything else."""
+    is_named = isinstance(example, tuple) and hasattr(type(example), "_make")
+    return list(type(example)._fields) if is_named else None
+
+
+def _joined(of: Any, names: Sequence[str] | None, columns: list[Any]) -> Any:
+    """The columns as a tuple of a kind: a named tuple stays one."""
+    if names is None or list(of._fields) == names:
+        return getattr(of, "_make", tuple)(columns)
+    return of(**dict(zip(names, columns, strict=True)))
+
+
+def _of_tuple(count: int, names: Sequence[str] | None) -> Callable[[Any], Sequence[Any]]:
+    known = names  # a plain tuple fits any names; the first that come hold for all
+
     def split(example: Any) -> Sequence[Any]:
+        nonlocal known
+        own = _names_of(example)
+        if known is None and own is not None and len(own) == count:
+            known = own
+        if own is not None and known is not None and own != known:
+            if set(own) != set(known):
+                raise InvalidArgumentError(
+                    f"example: got a {type(example).__name__} with the fields {own}; the first one"
+                    f" had the fields {list(known)}, which holds for all"
+                )
+            return [getattr(example, name) for name in known]
         if not isinstance(example, tuple) or len(example) != count:
             got = (
                 f"a tuple of {len(example)}"
@@ -324,13 +359,14 @@ def _splitting(
 
 
 def _splitting_tuples(
-    kind: type, count: int
+    kind: Any, count: int, names: Sequence[str] | None
 ) -> Callable[[Sequence[Any]], Iterable[tuple[Any, ...]]]:
     """The same, with a look at all examples at once: most often there is nothing to say."""
-    one_by_one = _splitting(_of_tuple(count))
+    one_by_one = _splitting(_of_tuple(count, names))
+    is_in_place = kind is tuple or names is None or list(kind._fields) == names
 
     def split(examples: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
-        if {*map(type, examples)} == {kind} and len(examples[0]) == count:
+        if is_in_place and {*map(type, examples)} == {kind} and len(examples[0]) == count:
             with suppress(ValueError):  # of different lengths
                 return list(zip(*examples, strict=True))
         return one_by_one(examples)
@@ -405,7 +441,9 @@ def _layout_of(example: Any) -> Layout:
     if isinstance(example, Mapping):
         kind = "mapping"
     elif isinstance(example, tuple):
-        kind = "named tuple" if hasattr(type(example), "_make") else "tuple"
+        names = _names_of(example)
+        kind = "tuple" if names is None else "named tuple"
+        labels = labels if names is None else names
     return Layout(kind, labels, list(map(_look_of, labels, values)))
 
 
@@ -464,7 +502,7 @@ def _padding_of(label: str, dtype: np.dtype[Any], padding: Any) -> Any:
 def _objects(component: ExampleComponent, values: tuple[Any, ...]) -> NDArray[Any]:
     column = np.empty(len(values), dtype=object)
     for index, value in enumerate(values):  # an assignment at once would look into them
-        column[index] = value.item() if isinstance(value, np.generic) else value
+        column[index] = components.plain(value)
     return column
 
 

@@ -7,7 +7,7 @@ where floats came before, and its batches would be of another dtype.
 from __future__ import annotations
 
 from ast import literal_eval
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -51,7 +51,7 @@ class Layout(NamedTuple):
             if name is None:
                 return None
             texts.append(f"{','.join(map(str, shape))} {name}")
-        if self.kind == "mapping":
+        if self.kind in ("mapping", "named tuple"):
             return [self.kind, dict(zip(self.labels, texts, strict=True))]
         return [self.kind, texts]
 
@@ -72,9 +72,10 @@ class Layout(NamedTuple):
     def of_plain(cls, given: Sequence[Any]) -> Layout:
         """What `plain` has made."""
         kind, texts = given
-        labels = list(texts) if kind == "mapping" else list(map(str, range(len(texts))))
+        is_named = isinstance(texts, Mapping)  # older positions say no names of named tuples
+        labels = list(texts) if is_named else list(map(str, range(len(texts))))
         looks = []
-        for text in texts.values() if kind == "mapping" else texts:
+        for text in texts.values() if is_named else texts:
             shape, _, name = text.partition(" ")
             dtype = dtype_of(name) if name else None
             looks.append(Look(dtype, tuple(map(int, filter(None, shape.split(","))))))

@@ -15,6 +15,7 @@ import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
 from aioqueue.coordination.outcomes import Meaning, as_failure, cause_of, meaning_of, told
 from aioqueue.inputs.options import UnseededOptions
+from aioqueue.inputs.ownership import private
 from aioqueue.inputs.prepare.feed import aclose, close, failure_of_clean_up, next_of
 from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.inputs.sources.base import Source
@@ -268,7 +269,10 @@ def _made(make: Callable[..., Iterable[Delivery]], *arguments: Any) -> Iterator[
     """What a stage has to deliver. A failure of it, or of a function that it calls, is no end."""
     try:
         yield from make(*arguments)
-    except Exception as error:
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        # Nothing is awaited in there, so a cancellation is none of the task that calls.
         raise as_failure(  # noqa: B904  # it says its cause
             error, f"the stage raised {told(error)}"
         )
@@ -300,7 +304,8 @@ def _pump_iterable(source: Iterable[Any], stage: Stage, tap: _Tap) -> Callable[[
             if tap.is_shut:
                 raise OutOfRangeError("the source is drained")
             try:
-                return next(iterator)
+                example = next(iterator)
+                return private(example)
             except StopIteration:
                 raise OutOfRangeError("the source has ended") from None
             except BaseException as error:
@@ -356,7 +361,8 @@ def _pump_async_iterable(
             if tap.is_shut:
                 raise OutOfRangeError("the source is drained")
             try:
-                return await next_of(iterator)
+                example = await next_of(iterator)
+                return private(example)
             except StopAsyncIteration:
                 raise OutOfRangeError("the source has ended") from None
             except Exception as error:  # cancellations have been told apart

@@ -40,7 +40,7 @@ class Bucketing(Making):
                 batches += map(self._batch_row, self._buckets.add(row[0], tag))
                 if self._buckets.skipped > skipped:
                     finish(row[4])
-        except Exception:
+        except BaseException:
             self._failed_at = (row,)
             raise
         return batches

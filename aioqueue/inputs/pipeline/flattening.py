@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from inspect import isasyncgenfunction
 from typing import Any
 
+from aioqueue.components import is_table
 from aioqueue.functions import function_name, is_coroutine_function
 
 __all__ = ("flattened",)
@@ -41,7 +42,9 @@ class _FlattenedAsync(_Flattened):
 
 
 def _each(made: Any, name: str) -> Iterator[Any]:
-    if not isinstance(made, Iterable) or isinstance(made, str | bytes):
+    # Of mappings and tables one would get names and no examples.
+    is_named = isinstance(made, str | bytes | Mapping) or is_table(made)
+    if not isinstance(made, Iterable) or is_named:
         raise TypeError(
             f"{name} returned a {type(made).__name__}; expected an iterable of examples, since it"
             " is given to `flat` (`prepare` takes one example)"

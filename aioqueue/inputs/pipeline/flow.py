@@ -22,7 +22,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
 from aioqueue import OutOfRangeError
-from aioqueue.coordination.outcomes import told
+from aioqueue.coordination.outcomes import as_failure, told
 from aioqueue.inputs.pipeline.origins import RowOrigin
 from aioqueue.inputs.prepare.delivery import Delivered
 from aioqueue.inputs.sources.item import EpochEnd
@@ -43,6 +43,7 @@ __all__ = (
     "Wanted",
     "drive",
     "drive_async",
+    "failure_of_step",
     "no_end",
     "told_apart",
 )
@@ -327,6 +328,17 @@ async def drive_async(flow: Flow[T], step: Step = _at_once) -> T:
         return ended.value  # type: ignore[no-any-return]
     except OutOfRangeError as error:
         raise no_end(error)  # noqa: B904  # it says its cause
+
+
+def failure_of_step(error: BaseException) -> BaseException:
+    """What was raised in a step, as a failure if it looks like a cancellation.
+
+    A step waits for nothing, so nobody can cancel a task in it: a function of the user's has
+    raised that, as the `result` of a future does that was cancelled.
+    """
+    if isinstance(error, Exception):
+        return error
+    return as_failure(error, f"a source or a function of the pipeline raised {told(error)}")
 
 
 def no_end(error: OutOfRangeError) -> Exception:

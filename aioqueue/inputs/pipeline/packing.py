@@ -87,7 +87,7 @@ class Packing(Making):
                 for piece in self._pieces_of(row, one):
                     if piece.origin is not GONE and (wanted is None or piece.place in wanted):
                         self._waiting.append(piece)
-        except Exception:
+        except BaseException:
             self._failed_at = (row,)
             raise
         return ()

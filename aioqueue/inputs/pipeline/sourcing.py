@@ -18,6 +18,7 @@ from aioqueue.inputs.pipeline.flow import (
     State,
     Taken,
     Wanted,
+    failure_of_step,
     no_end,
 )
 from aioqueue.inputs.pipeline.ledgers import Ledger, Names
@@ -125,7 +126,10 @@ class SourceNode(Node):
         self._check()
         if self._entries is None:
             self._entries = self._addressed() if self.source.is_addressed else self._read()
-        return list(islice(self._entries, n))
+        try:
+            return list(islice(self._entries, n))
+        except BaseException as error:
+            raise failure_of_step(error)  # noqa: B904  # it says its cause
 
     async def next_entries_async(self, n: int) -> list[_Numbered]:
         """The same, for a task. What is cancelled here has taken nothing."""

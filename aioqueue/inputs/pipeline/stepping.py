@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from aioqueue.inputs.pipeline.flow import Flow, Node, Row, Taken
+from aioqueue.inputs.pipeline.flow import Flow, Node, Row, Taken, failure_of_step
 from aioqueue.inputs.sources.item import EpochEnd
 from aioqueue.locks import holding
 
@@ -95,9 +95,12 @@ class Stepping:
         except StopIteration:  # of a flow that has ended
             raise
         except BaseException as error:
-            is_failure = isinstance(error, Exception)
+            failure = failure_of_step(error)
+            is_failure = isinstance(failure, Exception)
             self._why_torn = "a stage has failed" if is_failure else "it was interrupted in a step"
-            raise
+            if failure is error:
+                raise
+            raise failure  # noqa: B904  # it says its cause
         finally:
             self._is_moving = False
 

@@ -15,9 +15,11 @@ from typing import Any, Final
 import numpy as np
 
 from aioqueue import InvalidArgumentError
+from aioqueue.components import is_table
 from aioqueue.coordination.outcomes import add_note
 from aioqueue.functions import Answers, function_name, refuse_awaitable
 from aioqueue.inputs.batches.collating import Collator, components_of
+from aioqueue.inputs.ownership import private
 from aioqueue.inputs.pipeline.flow import (
     Flow,
     Id,
@@ -28,6 +30,7 @@ from aioqueue.inputs.pipeline.flow import (
     State,
     Taken,
     Wanted,
+    failure_of_step,
 )
 from aioqueue.inputs.pipeline.origins import GONE, RowOrigin, finish, joined, unbatched
 from aioqueue.inputs.pipeline.states import packed, unpacked
@@ -94,14 +97,17 @@ class Transform(Node):
                 self._ready.extend(self.finish())
             else:
                 self._ready.extend(self.accept(taken))
-        except Exception as error:
+        except BaseException as error:
             rows = () if isinstance(taken, EpochEnd) else taken
-            self._say_where(error, self._failed_at or rows)
-            raise
+            raise self._failure(error, self._failed_at or rows)  # noqa: B904  # has its cause
 
-    def _say_where(self, error: Exception, rows: Sequence[Row]) -> None:
-        at = f", at {_described(rows, self._epoch)}" if rows else f" (epoch {self._epoch})"
-        add_note(error, f"in the stage `{self.stage}`{at}")
+    def _failure(self, error: BaseException, rows: Sequence[Row]) -> BaseException:
+        """What a function of the user's has raised, as a failure that says where it happened."""
+        failure = failure_of_step(error)
+        if isinstance(failure, Exception):
+            at = f", at {_described(rows, self._epoch)}" if rows else f" (epoch {self._epoch})"
+            add_note(failure, f"in the stage `{self.stage}`{at}")
+        return failure
 
     def _skip_to(self, epoch: int) -> None:
         self._pass_over(epoch)
@@ -161,9 +167,8 @@ class Transform(Node):
     def _add_more(self) -> bool:
         try:
             row = self.more()
-        except Exception as error:
-            self._say_where(error, self._failed_at or ())
-            raise
+        except BaseException as error:
+            raise self._failure(error, self._failed_at or ())  # noqa: B904  # it says its cause
         if row is not None:
             self._ready.append(row)
         return row is not None
@@ -300,7 +305,7 @@ class Filtering(Transform):
                     kept.append(row)
                 else:
                     finish(row[4])
-        except Exception:
+        except BaseException:
             self._failed_at = (row,)
             raise
         return kept
@@ -529,7 +534,7 @@ class Batching(Making):
         rows = self._rows[:size]
         try:
             batch = self._collate(list(map(_VALUE, rows)))
-        except Exception:
+        except BaseException:
             self._failed_at = rows
             raise
         del self._rows[:size], self._epochs[:size]
@@ -537,16 +542,14 @@ class Batching(Making):
 
 
 def _checking(collate: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
-    """The same function of a user's, which has returned no batch if that is to be awaited."""
+    """The same function of a user's, whose batch is not to be awaited, and is nobody else's."""
+    what = f"collate: {function_name(collate)}"
+    instead = "make batches there without awaiting, and await in a `prepare` behind `batch`"
 
     def checked(examples: list[Any]) -> Any:
         batch = collate(examples)
-        refuse_awaitable(
-            f"collate: {function_name(collate)}",
-            batch,
-            "make batches there without awaiting, and await in a `prepare` behind `batch`",
-        )
-        return batch
+        refuse_awaitable(what, batch, instead)
+        return private(batch, examples)
 
     return checked
 
@@ -623,7 +626,9 @@ def rows_of(batch: Any) -> Iterable[Any]:
 
 
 def _rows(column: Any) -> Iterable[Any]:
-    if not hasattr(column, "__len__") or isinstance(column, str | bytes) or not _has_axes(column):
+    has_rows = hasattr(column, "__len__") and _has_axes(column)
+    # Of mappings and tables one would get names and no rows.
+    if not has_rows or isinstance(column, str | bytes | Mapping) or is_table(column):
         raise InvalidArgumentError(
             f"batch: got {type(column).__name__}; expected arrays or lists, one row per example"
         )

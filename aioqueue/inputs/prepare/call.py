@@ -12,15 +12,14 @@ import numpy as np
 
 from aioqueue.coordination.outcomes import add_note, as_failure, told
 from aioqueue.functions import function_name, refuse_awaitable
+from aioqueue.inputs.ownership import FIXED, private
 from aioqueue.inputs.prepare.first_call import FirstCall
 from aioqueue.inputs.sources.item import EpochEnd, Item
 from aioqueue.inputs.sources.seeds import rng
 
 __all__ = ("Call", "failure_of", "takes_rng")
 
-_PLAIN: Final = frozenset(
-    {tuple, list, dict, np.ndarray, int, float, bool, str, bytes, *np.sctypeDict.values()}
-)
+_PLAIN: Final = FIXED | {tuple, list, dict, np.ndarray}
 """What needs no second look: a look at an object's interfaces costs more than all of its way."""
 
 _CALLERS: Final = frozenset({__name__, FirstCall.__module__})
@@ -55,12 +54,19 @@ class Call:
         if isinstance(value, EpochEnd):
             return (value,)
         made = self._made(item) if self._takes_rng else self._call(value)
-        return (made,) if type(made) in _PLAIN else self.examples_of(made)
+        kind = type(made)
+        if kind in FIXED:
+            return (made,) if made is not None else self._none()
+        if kind in _PLAIN:
+            return (private(made, value),)
+        examples = self.examples_of(made)
+        if type(examples) is not tuple or not examples:
+            return examples
+        del examples  # which has what is to have one owner
+        return (private(made, value),)
 
     def examples_of(self, made: Any) -> Iterable[Any]:
         """The examples in what the function has returned."""
-        if type(made) in _PLAIN:
-            return (made,)
         if inspect.isgenerator(made):
             return self._many(made)
         if made is None:
@@ -76,7 +82,7 @@ class Call:
         if inspect.isasyncgen(made):
             return self._many_async(made)
         made = await made
-        return self._none() if made is None else (made,)
+        return self._none() if made is None else (private(made, item.value),)
 
     def is_seen_through(self) -> None:
         """The function need not be watched any more."""
@@ -90,7 +96,7 @@ class Call:
     def _many(self, made: Iterator[Any]) -> Iterator[Any]:
         for example in made:
             if example is not None:
-                yield example
+                yield private(example)
             else:
                 self._none()
 
@@ -98,7 +104,7 @@ class Call:
         async with aclosing(made):  # else it would be closed when somebody finds it forgotten
             async for example in made:
                 if example is not None:
-                    yield example
+                    yield private(example)
                 else:
                     self._none()
 
@@ -133,6 +139,11 @@ def failure_of(item: Item, error: BaseException) -> Exception:
         failure = RuntimeError(message)
         failure.__cause__ = error
     add_note(failure, f"while preparing {item.describe()}")
+    if isinstance(error, ValueError) and "read-only" in str(error):
+        add_note(
+            failure,
+            "items of arrays are read-only views: the function is to write into item.copy(), say",
+        )
     if isinstance(item.value, tuple) and _wants_more(error):
         add_note(
             failure, "an item is given as one argument: the function is to take the tuple apart"

@@ -33,6 +33,7 @@ from aioqueue.coordination.outcomes import (
     running_task,
     told,
 )
+from aioqueue.inputs.ownership import private
 from aioqueue.inputs.sources.base import Entry, Source
 from aioqueue.inputs.sources.item import Item
 from aioqueue.inputs.sources.streams import AsyncBatchStream, BatchStream
@@ -230,8 +231,10 @@ async def _taken_async(take: Callable[[], Awaitable[Any]]) -> AsyncGenerator[Ite
 def _counted(values: Iterable[Any]) -> Generator[Item, None, None]:
     iterator = iter(values)
     try:
-        for number, value in enumerate(iterator):
-            yield Item(number, value, 0, number)
+        number = 0
+        for value in iterator:  # not by `enumerate`, which keeps it
+            yield Item(number, private(value), 0, number)
+            number += 1  # noqa: SIM113
     finally:
         close(iterator, values)
 
@@ -257,7 +260,7 @@ async def _counted_async(values: AsyncIterable[Any]) -> AsyncGenerator[Item, Non
     number = 0
     try:
         async for value in iterator:
-            yield Item(number, value, 0, number)
+            yield Item(number, private(value), 0, number)
             number += 1
     finally:
         await aclose(iterator, values)

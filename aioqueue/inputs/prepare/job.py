@@ -562,9 +562,13 @@ class Job:
     def _make_fit(self, prepared: Prepared, fit: Callable[[Any], Any]) -> None:
         try:
             prepared.examples = tuple(map(fit, prepared.examples))
-        except Exception as error:
+        except BaseException as error:
+            # Nothing is awaited in there, so nobody has cancelled a task in it.
+            failure = as_failure(error, f"an example raised {told(error)}")
+            if not isinstance(failure, Exception):
+                raise
             prepared.examples = ()
-            self.refused(prepared, error)
+            self.refused(prepared, failure)
 
     @guarded
     def _note_made(self, prepared: Prepared) -> Prepared | None:

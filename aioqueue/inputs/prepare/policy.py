@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import counted, is_int
+from aioqueue.coordination.outcomes import as_failure, told
 from aioqueue.inputs.options import Retry
 
 __all__ = ("FailurePolicy",)
@@ -77,7 +78,10 @@ class FailurePolicy:
         retry = self.retry
         if retry is None or failures > retry.times or not isinstance(error, retry.on):
             return None
-        return retry.delay(failures)
+        try:
+            return retry.delay(failures)
+        except BaseException as raised:  # nothing is awaited in there: no task was cancelled
+            raise as_failure(raised, f"backoff raised {told(raised)}")  # noqa: B904
 
     def too_many(self, skipped: int, ended: int, *, at_end: bool = False) -> str:
         """Why so many skipped items among those that have ended are too many; empty if not."""

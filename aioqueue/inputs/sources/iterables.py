@@ -18,6 +18,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_flag
 from aioqueue.forks import in_one_process_async
 from aioqueue.functions import function_name
+from aioqueue.inputs.ownership import private
 from aioqueue.inputs.sources.base import Entry, Placed, Source, closing_run
 from aioqueue.inputs.sources.foreign import Placing, Replay, is_stateful
 from aioqueue.inputs.sources.positions import Place
@@ -81,8 +82,10 @@ class OfIterable(Source[T]):
         if self.is_async:
             raise self._async_only()
         with closing_run(iter(self._made_for(epoch, Iterable))) as run:
-            for index, value in enumerate(run):
-                yield Entry(value, epoch, index)
+            index = 0
+            for value in run:
+                yield Entry(private(value), epoch, index)
+                index += 1  # noqa: SIM113  # `enumerate` keeps what it has given
 
     def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[Placed[T]]:
         """The items of one epoch behind a place, each with the place behind it.
@@ -103,10 +106,12 @@ class OfIterable(Source[T]):
         placing = self._placing(made, after)
         with closing_run(iter(made)) as run:
             placing.begin(run)
-            for index, value in enumerate(run, placing.taken):
+            index = placing.taken
+            for value in run:
                 place = placing.next()
                 if not placing.is_behind:
-                    yield Placed(Entry(value, epoch, index), place)
+                    yield Placed(Entry(private(value), epoch, index), place)
+                index += 1
         placing.end()
 
     def placed_after(self, place: Place) -> Iterator[Placed[T]]:
@@ -134,7 +139,7 @@ class OfIterable(Source[T]):
             async for value in run:
                 place = placing.next()
                 if not placing.is_behind:
-                    yield Placed(Entry(value, epoch, index), place)
+                    yield Placed(Entry(private(value), epoch, index), place)
                 index += 1
         finally:
             if inspect.isasyncgen(run):

@@ -12,6 +12,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.checks import checked_count, checked_flag, is_int
+from aioqueue.inputs.ownership import FIXED, private
 from aioqueue.inputs.sources.base import Entry, Placed, Shard, Source
 from aioqueue.inputs.sources.contents import digest_of_items
 from aioqueue.inputs.sources.positions import Place, misplaced
@@ -62,6 +63,10 @@ class Sequential(Source[T]):
                 " orders would overlap"
             )
         super().__init__(name, seed)
+        if isinstance(sequence, np.ndarray):
+            view: Any = sequence.view()
+            view.flags.writeable = False  # so that no function can write into its item
+            sequence = view
         self._sequence = sequence
         self._epochs = None if epochs is None else int(epochs)
         self.is_endless = epochs is None
@@ -132,20 +137,33 @@ class Sequential(Source[T]):
             epoch: which, from 0.
             done: how many of them are left out.
         """
-        sequence = self._sequence
         seed = self.seed if self._shuffle else None
-        places = indices(len(sequence), seed, epoch, self._shard, done)
+        places = indices(len(self._sequence), seed, epoch, self._shard, done)
         places = islice(places, self.items_per_epoch() - done)
-        if not self.is_in_memory:
-            for index in places:
-                yield Entry(sequence[index], epoch, index)
-            return
         yield from self._entries_at(epoch, places)
 
     def _entries_at(self, epoch: int, places: Iterable[int]) -> Iterator[Entry[T]]:
         """Items of an epoch by their places, without a step of Python's own for each."""
+        if not self.is_in_memory or self._may_be_written_to():
+            return self._entries_apart(epoch, places)
         found, again = tee(places)
         return map(_entry, zip(map(self._sequence.__getitem__, found), repeat(epoch), again))
+
+    def _may_be_written_to(self) -> bool:
+        """Whether the items are such that who is given one could change the caller's data by it;
+        those of an array are read-only views. The first tells it of all."""
+        sequence: Any = self._sequence
+        if isinstance(sequence, range | _Rows) or not len(sequence):
+            return False
+        is_viewed = isinstance(sequence, np.ndarray) and not sequence.dtype.hasobject
+        return not is_viewed and type(sequence[0]) not in FIXED
+
+    def _entries_apart(self, epoch: int, places: Iterable[int]) -> Iterator[Entry[T]]:
+        """Items of an epoch that share no memory with what the sequence keeps, or gives again."""
+        sequence = self._sequence
+        for index in places:
+            value = sequence[index]
+            yield Entry(private(value), epoch, index)
 
     def placed_epoch(self, epoch: int, after: Place = None) -> Iterator[Placed[T]]:
         """The items of one epoch behind a place, which is how many of them have been taken."""

@@ -1,0 +1,258 @@
+"""Whose memory a value is: what waits for its batch is a pipeline's own.
+
+A function may return the same array each time, or views of a buffer that it uses again, and so may
+an iterable or a dataset. An example waits until its batch is made, and by then another one would
+stand in that memory: on threads, that is; a process sends each example at once. So what waits is
+copied, unless nobody else can have it: an array that owns its memory, and that is referenced by
+nothing but who asks, as CPython's reference counts tell. They may say too much (a generator that
+keeps what it has yielded in a variable): then there is one copy more than necessary, and never one
+too few. Memory that nobody may write to is left where it is.
+
+Arrays, tensors, and what is built of them in tuples, lists and dicts are looked into; other objects
+are kept by reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from sys import getrefcount
+from typing import Any, Final
+
+import numpy as np
+
+__all__ = ("FIXED", "private", "unshared")
+
+FIXED: Final = frozenset(
+    {int, float, complex, bool, str, bytes, type(None), range, frozenset}
+    | {kind for kind in np.sctypeDict.values() if not issubclass(kind, np.void | np.object_)}
+)
+"""Types of what nobody can change."""
+
+_CONTAINERS: Final = (tuple, list, dict)
+_BUFFERS: Final = (bytearray, np.void, set)
+
+_ndarray = np.ndarray
+
+
+def _references(value: Any) -> int:
+    return getrefcount(value)
+
+
+def _references_of_own() -> int:
+    """How often a value is referenced that only a caller's variable has."""
+    value = np.empty(0)
+    return _references(value)
+
+
+def _references_of_base() -> int:
+    """The same of what a view shows, if nothing else does."""
+    view = np.empty(2)[1:]
+    base = view.base
+    return getrefcount(base)
+
+
+_OWN: Final = _references_of_own()
+_BASE: Final = _references_of_base()
+
+
+class _Owned:
+    """What is known to be a pipeline's own: the item that a function was given, and its parts.
+
+    Args:
+        item: that; ``None`` if there is none.
+    """
+
+    __slots__ = ("_ids", "_item", "inside")
+
+    def __init__(self, item: Any) -> None:
+        self._item = item
+        self._ids: set[int] | None = None
+        self.inside: set[int] = set()
+        """The containers that are being looked into: one may be within itself."""
+
+    def has(self, value: Any) -> bool:
+        """Whether a value is a part of it, or a view of one."""
+        if self._item is None:
+            return False
+        if self._ids is None:
+            self._ids = _ids_in(self._item)
+        base = getattr(value, "base", None)
+        return id(value) in self._ids or (base is not None and id(base) in self._ids)
+
+
+def private(value: Any, item: Any = None) -> Any:
+    """A value that shares no memory with anything that others may write to; itself, if it is such.
+
+    The caller has it in one variable, and in no other place.
+
+    Args:
+        value: what is going to wait.
+        item: what a function was given that has made it, which is not copied if it comes back.
+    """
+    kind = type(value)
+    if kind in FIXED or value is item:
+        return value
+    is_shared = getrefcount(value) > _OWN
+    if kind is _ndarray and value.base is None and not is_shared:
+        return _copied_objects(value) if value.dtype.hasobject else value
+    if not is_shared and (kind is tuple or kind is dict):  # as most examples are
+        for part in value if kind is tuple else value.values():
+            if type(part) not in FIXED and not (
+                type(part) is _ndarray
+                and part.base is None
+                and getrefcount(part) <= _OWN_PART
+                and not part.dtype.hasobject
+            ):
+                del part  # which would count as somebody else's
+                break
+        else:
+            return value
+    return _made_private(value, _Owned(item), is_shared)
+
+
+def unshared(value: Any) -> Any:
+    """A copy of a value that others have: of its arrays, tensors and containers."""
+    if type(value) in FIXED:
+        return value
+    return _made_private(value, _Owned(None), True)
+
+
+def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
+    """A value, or a copy of it.
+
+    Args:
+        value: what may have to be copied.
+        owned: what need not.
+        is_shared: whether others have the value, or what it was found in.
+    """
+    kind = type(value)
+    if kind in FIXED:
+        return value
+    if isinstance(value, _ndarray):
+        if (is_shared or not _is_alone(value)) and not _is_fixed(value) and not owned.has(value):
+            value = value.copy(order="K") if kind is _ndarray else value.copy()
+        return _copied_objects(value) if value.dtype.hasobject else value
+    if isinstance(value, _CONTAINERS):
+        if id(value) in owned.inside:
+            return value
+        owned.inside.add(id(value))
+        made = _container(value, owned, is_shared and not owned.has(value))
+        owned.inside.discard(id(value))
+        return made
+    if isinstance(value, _BUFFERS):
+        return value if not _may_change(value, is_shared) or owned.has(value) else value.copy()
+    clone = getattr(value, "clone", None)  # as tensors of PyTorch have
+    if clone is not None and hasattr(value, "__dlpack__"):
+        is_own = not is_shared and _has_own_storage(value)
+        return value if is_own or owned.has(value) else clone()
+    return value
+
+
+def _may_change(value: Any, is_shared: bool) -> bool:
+    return is_shared or isinstance(value, np.void)  # which may be a view of an array
+
+
+def _container(value: Any, owned: _Owned, is_shared: bool) -> Any:
+    """A tuple, list or dict with parts that are private; itself, if nothing was to be copied."""
+    if isinstance(value, dict):
+        parts = {key: _part(value, key, owned, is_shared) for key in value}
+        has_changed = any(parts[key] is not one for key, one in value.items())
+        if not (has_changed or is_shared):
+            return value
+        if type(value) is dict:
+            return parts
+        copy = value.copy()
+        copy.update(parts)
+        return copy
+    listed = [_part(value, at, owned, is_shared) for at in range(len(value))]
+    has_changed = any(map(_differs, listed, value))
+    if isinstance(value, tuple):
+        if not has_changed:
+            return value
+        if type(value) is tuple:
+            return tuple(listed)
+        make: Callable[[Any], Any] | None = getattr(type(value), "_make", None)
+        return value if make is None else make(listed)
+    if not (has_changed or is_shared):
+        return value
+    if type(value) is list:
+        return listed
+    copied = value.copy()
+    copied[:] = listed
+    return copied
+
+
+def _differs(one: Any, other: Any) -> bool:
+    return one is not other
+
+
+def _part(container: Any, key: Any, owned: _Owned, is_shared: bool) -> Any:
+    part = container[key]
+    if type(part) in FIXED:
+        return part
+    is_shared = is_shared or getrefcount(part) > _OWN_PART  # the container has it as well
+    return _made_private(part, owned, is_shared)
+
+
+def _references_of_part() -> int:
+    """How often a value is referenced that only one container has, where `_part` counts."""
+    container = [np.empty(0)]
+    part = container[0]
+    return getrefcount(part)
+
+
+_OWN_PART: Final = _references_of_part()
+
+
+def _is_alone(array: Any) -> bool:
+    """Whether nobody but an array, of which nobody else knows, can reach its memory."""
+    base = array.base
+    if base is None:
+        return True
+    is_own = isinstance(base, _ndarray) and base.base is None
+    return is_own and getrefcount(base) <= _BASE
+
+
+def _is_fixed(array: Any) -> bool:
+    """Whether nobody may write to the memory of an array."""
+    while isinstance(array, _ndarray):
+        if array.flags.writeable:
+            return False
+        array = array.base
+    return array is None or isinstance(array, bytes | str)
+
+
+def _has_own_storage(tensor: Any) -> bool:
+    """Whether a tensor of PyTorch has memory of its own, and no view of another's."""
+    try:
+        return tensor._base is None and bool(tensor.untyped_storage().resizable())
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return False
+
+
+def _copied_objects(array: Any) -> Any:
+    """An array of objects, whose arrays and containers are copied where others may have them."""
+    if array.dtype.kind != "O" or FIXED.issuperset(map(type, array.flat)):
+        return array
+    copy = np.empty(array.shape, object)
+    for at, one in zip(np.ndindex(array.shape), array.flat, strict=True):
+        copy[at] = unshared(one)
+    return copy
+
+
+def _ids_in(value: Any) -> set[int]:
+    """The ids of a value, of what it is built of, and of what the views among that show."""
+    found: set[int] = set()
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if id(one) in found:
+            continue
+        found.add(id(one))
+        if isinstance(one, dict):
+            pending += one.values()
+        elif isinstance(one, tuple | list):
+            pending += one
+        elif isinstance(one, _ndarray) and one.base is not None:
+            found.add(id(one.base))
+    return found

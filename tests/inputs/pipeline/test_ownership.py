@@ -1,0 +1,217 @@
+"""Nobody else's memory: what waits for its batch is private, however the user makes it.
+
+The table is enumerated: everything that gives an example again and again in the same memory, by
+every way into a pipeline, in every stage that holds examples. What is right is said by the same
+pipeline whose function copies what it gives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aioqueue import sync
+from aioqueue.inputs import Pipeline, batch, from_iterable, items, numbers
+from aioqueue.inputs.ownership import private
+from tests.inputs.pipeline.going import plain
+
+Pair = namedtuple("Pair", "left right")
+RECORD = np.dtype([("n", "i8"), ("x", "f8")])
+COUNT = 6
+
+
+class Scratch:
+    """Makes examples of a kind, each in the memory of the one before."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.array = np.zeros((2, 3))
+        self.records = np.zeros(2, RECORD)
+        self.dict: dict[str, Any] = {"a": 0}
+        self.list = [0, 0]
+        self.bytes = bytearray(2)
+        self.tuple = (self.array, 0)
+
+    def __call__(self, number: int) -> Any:
+        self.array[:] = number
+        self.records["n"] = number
+        self.dict["a"] = number
+        self.list[:] = [number, number]
+        self.bytes[:] = bytes([number, number])
+        return KINDS[self.kind](self)
+
+    def each(self) -> Iterator[Any]:
+        for number in range(COUNT):
+            yield self(number)
+
+    async def later(self, number: int) -> Any:
+        return self(number)
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, number: int) -> Any:
+        return self(number)
+
+
+KINDS: dict[str, Callable[[Scratch], Any]] = {
+    "array": lambda scratch: scratch.array,
+    "row": lambda scratch: scratch.array[1],
+    "transposed": lambda scratch: scratch.array.T,
+    "read-only view": lambda scratch: np.broadcast_to(scratch.array, (2, 3)),
+    "of a buffer": lambda scratch: np.frombuffer(scratch.bytes, "u1"),
+    "record": lambda scratch: scratch.records[1],
+    "tuple": lambda scratch: scratch.tuple,
+    "tuple of views": lambda scratch: (scratch.array[0], scratch.array[1]),
+    "named tuple": lambda scratch: Pair(scratch.array, scratch.array[0, 0]),
+    "dict": lambda scratch: scratch.dict,
+    "dict of arrays": lambda scratch: {"image": scratch.array, "n": 1},
+    "list": lambda scratch: scratch.list,
+    "list of arrays": lambda scratch: [scratch.array[0], scratch.array[1]],
+}
+
+WAYS: dict[str, Callable[[Scratch], Pipeline[Any]]] = {
+    "a function": lambda scratch: numbers(COUNT).prepare(scratch, workers=1),
+    "a coroutine function": lambda scratch: numbers(COUNT).prepare(scratch.later, workers=1),
+    "flat": lambda scratch: numbers(1).flat(lambda _: scratch.each(), workers=1),
+    "flat by a list": lambda scratch: numbers(COUNT).flat(lambda n: [scratch(n)], workers=1),
+    "an iterable": lambda scratch: from_iterable(scratch.each),
+    "a dataset": lambda scratch: items(scratch),
+    "a dataset, prepared": lambda scratch: items(scratch).prepare(lambda x: x, workers=2),
+    "an iterable, prepared": lambda scratch: from_iterable(scratch.each).prepare(
+        lambda x: x, workers=2
+    ),
+}
+
+HOLDING: dict[str, Callable[[Pipeline[Any]], Pipeline[Any]]] = {
+    "batch": lambda pipeline: pipeline.batch(COUNT),
+    "shuffle": lambda pipeline: pipeline.shuffle(4).batch(COUNT),
+    "prefetch": lambda pipeline: pipeline.prefetch(4).batch(COUNT),
+    "collate": lambda pipeline: pipeline.batch(COUNT, collate=list),
+}
+
+
+def fresh(kind: str) -> list[Any]:
+    """The examples as they would be in memory of their own."""
+    return [plain(KINDS[kind](scratch)) for scratch in map(_scratch_at(kind), range(COUNT))]
+
+
+def _scratch_at(kind: str) -> Callable[[int], Scratch]:
+    def made(number: int) -> Scratch:
+        scratch = Scratch(kind)
+        scratch(number)
+        return scratch
+
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_memory_each_time(kind: str) -> None:
+    wanted = fresh(kind)
+    for way, make in WAYS.items():
+        assert [plain(one) for (one,) in make(Scratch(kind)).batch(1, collate=tuple)] == wanted, way
+        (held,) = make(Scratch(kind)).batch(COUNT, collate=list)
+        assert [plain(one) for one in held] == wanted, way
+
+
+@pytest.mark.parametrize("stage", HOLDING)
+def test_in_what_holds_examples(stage: str) -> None:
+    (made,) = HOLDING[stage](numbers(COUNT).prepare(Scratch("array"), workers=1))
+    assert sorted(one[0][0] for one in made) == list(range(COUNT))
+
+
+def test_on_the_streams_of_coordinators() -> None:
+    for make in (
+        lambda coord: batch(Scratch("row").each(), COUNT, coord=coord),
+        lambda coord: batch(range(COUNT), COUNT, function=Scratch("row"), coord=coord),
+        lambda coord: batch(Scratch("row").each(), COUNT, function=abs, workers=1, coord=coord),
+        lambda coord: batch(items(Scratch("row"), 1), COUNT, coord=coord, resume=None),
+    ):
+        with sync.Coordinator() as coord:
+            assert sorted(next(make(coord))[:, 0]) == list(range(COUNT))
+
+
+def test_in_tasks() -> None:
+    async def held() -> Any:
+        return [one async for one in numbers(COUNT).prepare(Scratch("row").later).batch(COUNT)]
+
+    (made,) = asyncio.run(held())
+    assert sorted(made[:, 0]) == list(range(COUNT))
+
+
+def test_batches_of_a_collate_that_uses_its_memory_again() -> None:
+    out = np.zeros(2, "i8")
+
+    def collate(examples: list[int]) -> Any:
+        out[:] = examples
+        return out
+
+    assert [plain(one) for one in list(numbers(6).batch(2, collate=collate))] == [
+        [0, 1],
+        [2, 3],
+        [4, 5],
+    ]
+
+
+def write(item: Any) -> Any:
+    """Writes into its item, wherever the arrays are."""
+    if isinstance(item, dict):
+        item["x"] += 1
+        return item["x"]
+    array = item[0] if isinstance(item, tuple) else item
+    array += 1
+    return array
+
+
+@pytest.mark.parametrize("where", ["thread", pytest.param("process", marks=pytest.mark.slow)])
+def test_a_function_that_writes_into_its_item(where: Any) -> None:
+    """It changes neither the caller's data nor the next epoch; views of arrays are read-only."""
+    data = np.zeros((4, 2))
+    for given in ([*data], [(row,) for row in data], [{"x": row} for row in data]):
+        pipeline = items(given, seed=1).prepare(write, workers=2, where=where).batch(4)
+        epochs = [[plain(one) for one in epoch] for epoch in pipeline.epochs(2)]
+        assert epochs == [[[[1, 1]] * 4]] * 2
+        assert not data.any()
+    with pytest.raises(ExceptionGroup) as caught:
+        list(items(data).prepare(write, workers=2, where=where).batch(4))
+    assert caught.group_contains(ValueError, match="read-only")
+    notes = [note for error in caught.value.exceptions for note in error.__notes__]
+    assert any("item.copy()" in note for note in notes)
+    assert not data.any()
+
+
+def test_what_is_owned_is_not_copied() -> None:
+    data = np.zeros((4, 2))
+    data.flags.writeable = False
+    for make in (
+        lambda: np.zeros(3),
+        lambda: np.zeros((4, 4))[1:],
+        lambda: np.zeros(6).reshape(2, 3),
+        lambda: (np.zeros(3), 1),
+        lambda: {"image": np.zeros((3, 3)).T, "names": ["a", "b"]},
+        lambda: np.frombuffer(b"12345678"),
+        lambda: data[1],
+        lambda: "text",
+    ):
+        made = make()
+        identity = id(made)
+        kept = private(made)
+        assert id(kept) == identity
+
+
+def test_an_item_that_is_handed_on_is_not_copied() -> None:
+    seen: list[int] = []
+
+    def note(array: Any) -> Any:
+        seen.append(array.ctypes.data)
+        return array
+
+    made = numbers(3).prepare(lambda n: np.full(5, n), workers=1)
+    for _ in made.prepare(note, workers=1).prepare(note, workers=1).batch(3):
+        pass
+    assert len(set(seen)) == 3
