@@ -191,6 +191,14 @@ class StageNumbers:
         alive: seconds that its workers have been there, all together.
         fed: seconds of ``source_waits`` in which the source itself waited at a queue.
         deaths: how many of its workers died and were replaced, those included that have ended.
+        runs: seconds that the stage has been there; where several runs go on side by side, of all
+            of them together.
+        limit_bytes: how many bytes of prepared examples may wait; `None` if there is no bound.
+        seconds_bytes_full: how much of ``seconds_window_full`` was for ``limit_bytes``, and not for
+            ``limit``.
+        looks: how often a thread was seen in the function, of ten looks a second,
+        in_line: and how often it was seen to wait for a lock there.
+        lock: where that was, last: ``file:line``; `None` if it was not seen.
     """
 
     name: str
@@ -218,6 +226,12 @@ class StageNumbers:
     alive: float = 0.0
     fed: float = 0.0
     deaths: int = 0
+    runs: float = 0.0
+    limit_bytes: int | None = None
+    seconds_bytes_full: float = 0.0
+    looks: int = 0
+    in_line: int = 0
+    lock: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

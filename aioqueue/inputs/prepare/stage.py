@@ -9,11 +9,12 @@ from typing import Any
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.meters import Tracer
 from aioqueue.telemetry import Histogram, StageNumbers
+from aioqueue.telemetry.parts import Mortal
 
 __all__ = ("JobStage",)
 
 
-class JobStage:
+class JobStage(Mortal):
     """The workers of a job, as a part of what a monitor watches.
 
     Args:
