@@ -13,7 +13,7 @@ from aioqueue.telemetry.numbers import (
     WorkerNumbers,
 )
 from aioqueue.telemetry.parts import Change, Watch
-from aioqueue.telemetry.stepping import StepMeter, Steps
+from aioqueue.telemetry.stepping import StepMeter, StepMeters, Steps
 from aioqueue.telemetry.tuning import Tuner
 from aioqueue.telemetry.verdicts import Advice, Cause, Verdict
 
@@ -28,6 +28,7 @@ __all__ = (
     "Snapshot",
     "StageNumbers",
     "StepMeter",
+    "StepMeters",
     "StepNumbers",
     "Steps",
     "Tuner",

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from aioqueue.telemetry.numbers import QueueNumbers, StageNumbers, StepNumbers
+from aioqueue.telemetry.numbers import Histogram, QueueNumbers, StageNumbers, StepNumbers
 
 __all__ = (
+    "NO_STEPS",
     "never_less",
     "queue_ended",
     "queues_added",
@@ -29,6 +30,10 @@ _SECONDS: Final[dict[type, tuple[str, ...]]] = {
     StepNumbers: ("worked",),
 }
 """What grows while it goes on, and is written down when it has ended."""
+
+
+NO_STEPS: Final = StepNumbers(steps=0, waits=Histogram(), waiting=0.0, worked=0.0, queue=None)
+"""Of a loop that has not begun."""
 
 
 def never_less(before: PartT, now: PartT) -> PartT:

@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 from aioqueue.locks import guarded
 from aioqueue.queues.core import QueueCore
 from aioqueue.telemetry.adding import (
+    NO_STEPS,
     never_less,
     queue_ended,
     queues_added,
@@ -25,6 +26,7 @@ from aioqueue.telemetry.adding import (
     stage_ended,
     stages_added,
     stages_beside,
+    steps_beside,
 )
 from aioqueue.telemetry.numbers import QueueNumbers, Snapshot, StageNumbers, StepNumbers
 from aioqueue.telemetry.parts import QueuePart, StagePart, Watch
@@ -304,9 +306,9 @@ class Collector:
         steps, told = self._watch.steps, None if self._last is None else self._last.steps
         if steps is None:
             return None
+        numbers = reduce(steps_beside, steps.numbers(now), NO_STEPS)
         if self._watch.last_queue is not None:
-            steps.queue = self._watch.last_queue
-        numbers = steps.numbers(now)
+            numbers = replace(numbers, queue=self._watch.last_queue)
         return numbers if told is None else never_less(told, numbers)
 
     def _stage_place(self, stage: StagePart, now: float) -> _Place[StageNumbers]:

@@ -14,7 +14,7 @@ from aioqueue.locks import guarded
 from aioqueue.meters import Tracer
 from aioqueue.queues.core import QueueCore, QueueFace
 from aioqueue.telemetry.numbers import Histogram, QueueNumbers, StageNumbers
-from aioqueue.telemetry.stepping import StepMeter
+from aioqueue.telemetry.stepping import StepMeter, StepMeters
 
 __all__ = ("Change", "Listener", "Mortal", "QueuePart", "StagePart", "Watch", "Watchable")
 
@@ -133,7 +133,7 @@ class Watch:
         self.comes_again = comes_again
         self.tuning: Any = lambda: None  # a weak reference to what tunes its stages, if any does
         self.began = perf_counter()
-        self.steps: StepMeter | None = None
+        self.steps: StepMeters | None = None
         """Told of the steps of the loop, once anybody wants to know."""
         self.on_step: list[Callable[[int], None]] = []
         """Called with the number of each step that has ended, from 0, in the loop."""
@@ -159,13 +159,17 @@ class Watch:
         self._listeners.add(listener)
 
     @guarded
-    def watch_steps(self) -> StepMeter:
-        """What is told of the steps of the loop, which somebody wants to know from now on."""
+    def watch_steps(self) -> StepMeters:
+        """What is told of the steps of all loops, which somebody wants to know from now on."""
         if self.steps is None:
-            self.steps = StepMeter(self.on_step)
-            if self._tracer is not None:
-                self._tracer(_STEP, self.steps.meter)
+            self.steps = StepMeters(self.on_step)
+            self.steps.tracer = self._trace_loop
         return self.steps
+
+    @guarded
+    def _trace_loop(self, meter: StepMeter) -> None:
+        if self._tracer is not None:
+            self._tracer(_STEP, meter.meter)
 
     @guarded
     def trace(self, tracer: Tracer) -> None:
@@ -173,8 +177,8 @@ class Watch:
         self._tracer = tracer
         for stage in self.stages():
             stage.trace(tracer)
-        if self.steps is not None:
-            tracer(_STEP, self.steps.meter)
+        for meter in () if self.steps is None else self.steps.all():
+            tracer(_STEP, meter.meter)
 
     @guarded
     def trace_no_more(self, tracer: Tracer) -> None:

@@ -36,7 +36,7 @@ from aioqueue.inputs.sources.journal import JournalWriter
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.inputs.waking import ALARM
-from aioqueue.telemetry import StepMeter, Watch
+from aioqueue.telemetry import StepMeters, Watch
 from aioqueue.waiting.running import in_event_loop, in_trio, loaded_trio
 
 __all__ = ("AsyncRun", "ThreadRun")
@@ -71,6 +71,8 @@ class _Run(ABC):
     """Why nothing more can be taken."""
     _alarm: str | None = None
     """Why nobody is to wait for more."""
+    loop: object = None
+    """Stands for the loop that goes through it, where steps are told apart."""
     _is_program_ending = staticmethod(sys.is_finalizing)
     """Asked when even the names of this module may be gone."""
 
@@ -86,7 +88,7 @@ class _Run(ABC):
         self._step = self._steps.step
 
     @property
-    def steps(self) -> StepMeter | None:
+    def steps(self) -> StepMeters | None:
         """Told of the steps of the loop, if anybody wants to know."""
         return self._watch.steps
 
@@ -152,7 +154,7 @@ class _Run(ABC):
             return
         self._end(_DROPPED)
         if self.steps is not None:
-            self.steps.gives_up()
+            self.steps.gives_up(self.loop)
         # A fork has no threads to stop, nor an event loop that would run on.
         if self._process == os.getpid():
             self._stop_quietly()
