@@ -5,6 +5,8 @@ from __future__ import annotations
 from aioqueue.telemetry.monitor import Monitor
 from aioqueue.telemetry.numbers import (
     BOUNDS,
+    FUNCTION,
+    FunctionNumbers,
     Histogram,
     QueueNumbers,
     Snapshot,
@@ -19,9 +21,11 @@ from aioqueue.telemetry.verdicts import Advice, Cause, Verdict
 
 __all__ = (
     "BOUNDS",
+    "FUNCTION",
     "Advice",
     "Cause",
     "Change",
+    "FunctionNumbers",
     "Histogram",
     "Monitor",
     "QueueNumbers",

@@ -28,7 +28,14 @@ from aioqueue.telemetry.adding import (
     stages_beside,
     steps_beside,
 )
-from aioqueue.telemetry.numbers import QueueNumbers, Snapshot, StageNumbers, StepNumbers
+from aioqueue.telemetry.numbers import (
+    FUNCTION,
+    FunctionNumbers,
+    QueueNumbers,
+    Snapshot,
+    StageNumbers,
+    StepNumbers,
+)
 from aioqueue.telemetry.parts import QueuePart, StagePart, Watch
 
 __all__ = ("Collector", "cores")
@@ -277,10 +284,10 @@ class Collector:
 
     def _made(self) -> Snapshot:
         now = perf_counter()
-        stages = _named_apart(
-            (place.name, None if (told := place.numbers(now)) is None else self._labelled(told))
-            for place in self._stages.values()
-        )
+        told = [(place.name, place.numbers(now)) for place in self._stages.values()]
+        found = [(name, self._labelled(one)) for name, one in told if one is not None]
+        stages = _named_apart((name, one) for name, one in found if one.where != FUNCTION)
+        functions = _named_apart((name, one) for name, one in found if one.where == FUNCTION)
         queues = _named_apart((place.name, place.numbers(now)) for place in self._queues.values())
         return Snapshot(
             seconds=now - self._watch.began,
@@ -292,6 +299,7 @@ class Collector:
             steps=self._steps(now),
             gil_looks=self._gil_looks,
             gil_taken=self._gil_taken,
+            functions=tuple(map(_function, functions)),
         )
 
     def _labelled(self, numbers: StageNumbers) -> StageNumbers:
@@ -376,6 +384,13 @@ class Collector:
         if key not in places:
             places[key] = make()
         return places[key]
+
+
+def _function(numbers: StageNumbers) -> FunctionNumbers:
+    """What is seen of a stage that has no workers."""
+    return FunctionNumbers(
+        numbers.name, numbers.source or "", numbers.into or None, numbers.service, numbers.busy
+    )
 
 
 def _named_apart(numbers: Iterable[tuple[str, NumbersT | None]]) -> list[NumbersT]:

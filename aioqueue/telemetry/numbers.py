@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from aioqueue.durations import BOUNDS
 
 __all__ = (
     "BOUNDS",
+    "FUNCTION",
+    "FunctionNumbers",
     "Histogram",
     "QueueNumbers",
     "Snapshot",
@@ -234,6 +236,31 @@ class StageNumbers:
     lock: str | None = None
 
 
+FUNCTION: Final = "function"
+"""Instead of a kind of worker: of a part that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionNumbers:
+    """A function that no worker of its own calls: a ``collate``, say, or a source that the loop
+    itself reads.
+
+    Attributes:
+        name: of the function; of the stage, if that has none.
+        kind: the stage, as ``"batch 8"``; ``"source"`` for a source.
+        within: name of the stage whose workers wait for it; `None` if the loop itself calls it.
+        service: how long it took, each call once, or one that stands for several where calls are
+            quick.
+        busy: seconds that it took, the call that still goes on included.
+    """
+
+    name: str
+    kind: str
+    within: str | None
+    service: Histogram
+    busy: float
+
+
 @dataclass(frozen=True, slots=True)
 class StepNumbers:
     """The training step, as seen by the loop that asks for batches.
@@ -270,6 +297,7 @@ class Snapshot:
         steps: of the training step; `None` if its loop is not watched.
         gil_looks: how often a thread that had nothing to do asked for the interpreter,
         gil_taken: and how often it had to wait for it as one does whom others do not let in.
+        functions: what is called between the stages, in no particular order.
     """
 
     seconds: float
@@ -281,6 +309,7 @@ class Snapshot:
     steps: StepNumbers | None
     gil_looks: int = 0
     gil_taken: int = 0
+    functions: tuple[FunctionNumbers, ...] = ()
 
     def queue(self, name: str) -> QueueNumbers:
         """The queue of this name; raises `KeyError`."""

@@ -95,7 +95,8 @@ class _Run(ABC):
     def _note(self) -> None:
         """Let monitors see what has been built."""
         assert self._builder is not None
-        self._watch.add(*[runner._stage for runner in self._builder.runners()])
+        stages = [runner._stage for runner in self._builder.runners()]
+        self._watch.add(*stages, *self._builder.parts)
         self._watch.last_queue = self._builder.last_queue
 
     def standing(self) -> Standing:

@@ -42,10 +42,7 @@ class JobStage(Mortal):
 
     def look(self, now: float) -> None:
         """See what its workers are at, and have them measure their turns."""
-        gauge = self._job.gauge
-        gauge.is_on = True
-        for worker in gauge.workers():
-            worker.look(now)
+        self._job.gauge.look(now)
 
     def look_no_more(self) -> None:
         """Nobody looks any more: no further turns are measured."""
@@ -87,4 +84,9 @@ class JobStage(Mortal):
             alive=total.alive,
             fed=total.fed,
             deaths=total.deaths,
+            limit_bytes=job.window.limit_bytes,
+            seconds_bytes_full=gauge.bytes_full_until(now),
+            looks=gauge.looks,
+            in_line=gauge.in_line,
+            lock=gauge.lock,
         )
