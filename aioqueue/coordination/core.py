@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from time import monotonic
+from types import FrameType
 from typing import Any, Final
 
 from aioqueue.coordination.draining import Draining, undelivered
 from aioqueue.coordination.exits import stop_at_exit
 from aioqueue.coordination.mixups import add_advice
 from aioqueue.coordination.outcomes import Meaning, add_note, meaning_of, told
-from aioqueue.coordination.watching import Watchable
+from aioqueue.coordination.watching import Join, Watchable
 from aioqueue.coordination.workers import (
     OwnTask,
     Worker,
@@ -30,8 +31,8 @@ from aioqueue.coordination.workers import (
 from aioqueue.elements import is_iterable
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, StillRunningError, counted
 from aioqueue.locks import guarded, holding, is_held_here
-from aioqueue.telemetry.explaining import explain_for, note_coordinator
-from aioqueue.telemetry.explanations import ExplainedCoordinator, Explanation
+from aioqueue.telemetry.explaining import explain_for, note_coordinator, note_waits
+from aioqueue.telemetry.explanations import ExplainedCoordinator, ExplainedWait, Explanation
 from aioqueue.telemetry.parts import Watch
 from aioqueue.waiting import Gate, apply_deferred, in_event_loop, loaded_trio, running_loop
 
@@ -108,7 +109,9 @@ class CoordinatorCore(Watchable):
         self._many = _MANY  # how many of them are worth a look for those that have ended
         self._on_stop: dict[Callable[[], None], None] = {}
         self._watchdog = watchdog
+        self._joins: dict[object, Join] = {}  # that wait
         note_coordinator(self)
+        note_waits(self)
 
     def explain(self) -> Explanation:
         """Who waits for whom, with what this coordinator knows."""
@@ -126,6 +129,22 @@ class CoordinatorCore(Watchable):
             tuple(map(told, self._failures)),
             tuple(one.explained() for one in workers if one.key not in belonging),
         )
+
+    def waits(self, frames: Mapping[int, FrameType]) -> list[ExplainedWait]:
+        """Whose join waits, and for whom."""
+        return [join.explained(frames) for join in list(self._joins.values())]
+
+    def waits_move(self) -> Hashable:
+        """Where those are that are joined: who computes is soon somewhere else."""
+        return tuple(join.places() for join in list(self._joins.values()))
+
+    def longest_of_waits(self) -> float:
+        """How long a join has waited for somebody of whom no runner knows."""
+        return max((join.seconds for join in list(self._joins.values()) if join.alone()), default=0)
+
+    def waits_for(self, coordinator: object) -> bool:
+        """Whether it is this one whose joins they are."""
+        return coordinator is self
 
     def should_stop(self) -> bool:
         return self.stopped.is_open
@@ -265,9 +284,13 @@ class CoordinatorCore(Watchable):
 
             when_all_ended(alive, all_have_ended)
             self.call_on_stop(changed.open)
+            if alive:
+                self._joins[changed] = Join(alive)
+                self.start_watchdog()
             try:
                 yield changed, None
             finally:
+                self._joins.pop(changed, None)
                 self.forget_on_stop(changed.open)
             if not ended.is_open and grace > SLOW_STOP:
                 yield ended, self._until(SLOW_STOP)

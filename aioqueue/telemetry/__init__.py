@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aioqueue.telemetry.explaining import note_waits
 from aioqueue.telemetry.monitor import Monitor
 from aioqueue.telemetry.numbers import (
     BOUNDS,
@@ -14,7 +15,7 @@ from aioqueue.telemetry.numbers import (
     StepNumbers,
     WorkerNumbers,
 )
-from aioqueue.telemetry.parts import Change, Watch
+from aioqueue.telemetry.parts import Change, Mortal, Watch
 from aioqueue.telemetry.stepping import StepMeter, StepMeters, Steps
 from aioqueue.telemetry.tuning import Tuner
 from aioqueue.telemetry.verdicts import Advice, Cause, Verdict
@@ -28,6 +29,7 @@ __all__ = (
     "FunctionNumbers",
     "Histogram",
     "Monitor",
+    "Mortal",
     "QueueNumbers",
     "Snapshot",
     "StageNumbers",
@@ -39,4 +41,5 @@ __all__ = (
     "Verdict",
     "Watch",
     "WorkerNumbers",
+    "note_waits",
 )

@@ -305,7 +305,9 @@ class Collector:
     def _labelled(self, numbers: StageNumbers) -> StageNumbers:
         """The same with the names that its queues have here."""
         into = self._labels.get(numbers.into, numbers.into)
-        source = None if numbers.source is None else self._labels.get(numbers.source, numbers.source)
+        source = (
+            None if numbers.source is None else self._labels.get(numbers.source, numbers.source)
+        )
         if (into, source) == (numbers.into, numbers.source):
             return numbers
         return replace(numbers, into=into, source=source)

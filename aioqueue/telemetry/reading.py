@@ -273,9 +273,7 @@ def _loop(window: Window) -> Verdict:
             is_source = most.function.kind == "source"
             cause = "source" if is_source else "stage"
             stage = None if is_source else most.function.name
-        return _verdict(
-            window, cause, f"{_waits(window)}; {what}", advice="prefetch", stage=stage
-        )
+        return _verdict(window, cause, f"{_waits(window)}; {what}", advice="prefetch", stage=stage)
     if most.function.kind == "source":
         mean = most.service.mean
         what = (
@@ -293,9 +291,7 @@ def _function(window: Window, shares: FunctionShares, who: str) -> Verdict:
         " do its work in a function of prepare(...), which has workers; prefetch(...) does not help"
     )
     sentence = f"{_waits(window)}; {what}"
-    return _verdict(
-        window, "stage", sentence, advice="faster function", stage=shares.function.name
-    )
+    return _verdict(window, "stage", sentence, advice="faster function", stage=shares.function.name)
 
 
 def _function_told(shares: FunctionShares) -> str:

@@ -169,9 +169,7 @@ class Window:
         busy, service = now.busy, now.service
         if before is not None:
             busy, service = busy - before.busy, service.since(before.service)
-        return FunctionShares(
-            now, min(1.0, max(0.0, busy / self.seconds / self.loops)), service
-        )
+        return FunctionShares(now, min(1.0, max(0.0, busy / self.seconds / self.loops)), service)
 
     def functions_of(self, stage: str | None) -> list[FunctionShares]:
         """Those that a stage waits for; or the loop, if it is ``None``."""

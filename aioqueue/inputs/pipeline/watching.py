@@ -19,8 +19,7 @@ from aioqueue.inputs.pipeline.flow import Node
 from aioqueue.inputs.sources.pipeline import Pipeline
 from aioqueue.locks import holding
 from aioqueue.meters import Tracer
-from aioqueue.telemetry import FUNCTION, Histogram, StageNumbers, Watch
-from aioqueue.telemetry.parts import Mortal
+from aioqueue.telemetry import FUNCTION, Histogram, Mortal, StageNumbers, Watch
 
 __all__ = ("NodePart", "watch_of")
 

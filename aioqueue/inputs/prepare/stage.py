@@ -8,8 +8,7 @@ from typing import Any
 
 from aioqueue.inputs.prepare.job import Job
 from aioqueue.meters import Tracer
-from aioqueue.telemetry import Histogram, StageNumbers
-from aioqueue.telemetry.parts import Mortal
+from aioqueue.telemetry import Histogram, Mortal, StageNumbers
 
 __all__ = ("JobStage",)
 
