@@ -79,7 +79,7 @@ class _Search:
         }
 
     def culprits(self) -> Iterator[Culprit]:
-        # A worker that waits at a queue is followed there, and so is who waits in one of the others.
+        # Who waits at a queue in the end is followed there.
         waits = [one for one in self._waits if not one.key or one.key not in self._at]
         for wait in waits:
             if not wait.is_join:

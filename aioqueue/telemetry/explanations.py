@@ -325,7 +325,7 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedWait:
-    """Someone who waits, and at no queue: in a join, for the answer of a batcher, or in the functions
+    """Someone who waits, and at no queue: in a join, for the answer of a batcher, or in functions
     of a pipeline that the loop's own thread calls.
 
     Attributes:

@@ -575,6 +575,7 @@ class AsyncRun(_Run):
                 )
                 self._node = self._builder.run(standing.node, standing.stages, standing.layouts)
                 self._note()
+                self._coord._core.start_watchdog()
                 self._has_begun.set()
                 try:
                     await coord.wait_for_stop()
