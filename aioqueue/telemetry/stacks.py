@@ -109,7 +109,8 @@ def _locks_of(threads: Iterable[int], known: Mapping[int, FrameType]) -> list[st
 
 def _lock_of(innermost: FrameType) -> str | None:
     frame: FrameType | None = innermost
-    is_waiting = _takes_lock(innermost)
+    # There, waits for an event are made of locks, too: its functions are told by their names.
+    is_waiting = innermost.f_code.co_filename != threading.__file__ and _takes_lock(innermost)
     for _ in range(_LOCKS_DEEP):  # those of Python's own that are made of others
         if frame is None or is_waiting:
             break

@@ -285,7 +285,11 @@ class TestTheCommand:
 @pytest.mark.parametrize("what", WAITS)
 def test_who_waits_at_no_queue_is_named_from_outside(what: str, folder: Path) -> None:
     text = AT_NO_QUEUE.format(hang=WAITS[what])
-    with program(text=text.replace("{", "{{").replace("}", "}}"), AIOQUEUE_EXPLAIN="1") as process:
+    file = folder.parent / "hangs.py"  # what has no file of its own is not told as the user's
+    file.write_text(text)
+    with program(
+        text=f"import runpy; runpy.run_path({str(file)!r})", AIOQUEUE_EXPLAIN="1"
+    ) as process:
         first, culprit, *_ = ask(process.pid, PATIENCE).splitlines()
     assert first == f"aioqueue: why process {process.pid} waits"
     assert "stuck" in culprit

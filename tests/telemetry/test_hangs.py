@@ -382,7 +382,7 @@ class TestWaitsAtNoQueue:
 
         async def body() -> None:
             async with aioqueue.Batcher(answer, max_batch=4) as ask:
-                callers = [await task_world.begin(ask, number) for number in range(3)]
+                callers = [task_world.spawn(ask, number) for number in range(3)]
                 await task_world.until(lambda: "await anyio.sleep" in str(aioqueue.explain()))
                 told = aioqueue.explain()
                 culprit_of(told, "worker", sentence="answer: await anyio.sleep(3600)")

@@ -186,6 +186,7 @@ class TestWhatHasEnded:
     def test_is_not_kept_and_has_one_label(self, name: str | None) -> None:
         with sync.Coordinator() as coord, coord.monitor() as monitor:
             made = self.epochs_by_hand(coord, 12, name)
+            gc.collect()  # as it takes without a monitor
             spin_until(lambda: not any(one() for one in made))
             seen = monitor.snapshot()
             coord.request_stop()
@@ -199,6 +200,7 @@ class TestWhatHasEnded:
             monitor = coord.monitor()
             made = self.epochs_by_hand(coord, 2, "same")
             monitor.close()
+            gc.collect()
             spin_until(lambda: not any(one() for one in made))
             coord.request_stop()
         assert monitor.snapshot().queue("same").enqueued == 6
@@ -294,7 +296,7 @@ class TestFunctionsBetweenStages:
             "together": ("batch", "prefetch"),
             "unbatch": ("unbatch", None),
         }
-        assert told["together"].service.count >= 5
+        assert told["together"].service.count >= 4
         assert told["together"].busy > 0.0
         assert [stage.name for stage in monitor.history[-1].stages] == ["double", "prefetch"]
 
