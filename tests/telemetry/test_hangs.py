@@ -376,21 +376,21 @@ class TestWaitsAtNoQueue:
             hang.go.set()
 
     def test_callers_of_a_batcher_in_tasks(self, task_world: TaskWorld) -> None:
-        async def answer(batch: list[int]) -> list[int]:
-            await anyio.sleep(3600)
-            return batch
-
         async def body() -> None:
-            async with aioqueue.Batcher(answer, max_batch=4) as ask:
+            go = anyio.Event()
+
+            async def answer(batch: list[int]) -> list[int]:
+                await go.wait()
+                return batch
+
+            async with aioqueue.Batcher(answer, max_batch=4, max_wait=0.05) as ask:
                 callers = [task_world.spawn(ask, number) for number in range(3)]
-                await task_world.until(lambda: "await anyio.sleep" in str(aioqueue.explain()))
+                await task_world.until(lambda: "await go.wait()" in str(aioqueue.explain()))
                 told = aioqueue.explain()
-                culprit_of(told, "worker", sentence="answer: await anyio.sleep(3600)")
+                culprit_of(told, "worker", sentence="answer: await go.wait()")
                 assert [wait.name for wait in told.waits] == ["3 callers"]
-                for caller in callers:
-                    caller.cancel()
-                    await caller.outcome()
-                ask._core.stop()
+                go.set()
+                assert [await caller.result() for caller in callers] == [0, 1, 2]
 
         task_world.run(body)
 
